@@ -1,9 +1,9 @@
 """Calls of the core's methods. Errors of the wire become those of `base/errors.py`."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -73,32 +73,32 @@ class Listed:
     others: Fields
 
 
-class Question(Generic[R]):
-    """A call that only reads and can wait: it reaches the core before the next call, in one exchange."""
-
-    def __init__(self, call: Method[R]) -> None:
-        self.call = call
-        #: Once there is one.
-        self.reply: Reply | None = None
-
-
 class Calls(Caller):
     """Every method raises CoreUnavailable when the core cannot be reached, or when its reply breaks the
     contract, CoreLacksMethod, and the translation of the core's errors.
-    Calls of `request_id` are of a request with this id; the first of them takes `question` along."""
+    Calls of `request_id` are of a request with this id. The first of them takes the call of `along` with it,
+    see `taking`."""
 
     contract, unavailable = CORE, CoreUnavailable
 
     def __init__(
-        self, client: Client, request_id: str | None = None, question: Question[Any] | None = None
+        self,
+        client: Client,
+        request_id: str | None = None,
+        along: tuple[Method[Any], Callable[[Any], object]] | None = None,
     ) -> None:
         super().__init__(client)
         self._request_id = request_id
-        self._question = question
+        self._along = along
 
-    def for_request(self, id: str, question: Question[Any] | None = None) -> Self:
+    def for_request(self, id: str) -> Self:
         """For one request: the API records its changes under this id."""
-        return type(self)(self._client, id, question)
+        return type(self)(self._client, id)
+
+    def taking(self, call: Method[R], then: Callable[[R], object]) -> Self:
+        """The next call takes this one with it, in one exchange; both are reads. `then` gets the reply to
+        this one. What it raises ends the next call, of whose reply nothing is read."""
+        return type(self)(self._client, self._request_id, (call, then))
 
     def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
         """The whole reply, unparsed."""
@@ -118,14 +118,11 @@ class Calls(Caller):
             case _:
                 return super().translated(error, call)
 
-    def answer(self, question: Question[R], *, timeout: float | None = None) -> R:
-        """The reply to a question. It is asked alone if no call took it along."""
-        with self._errors_of(question.call):
-            if question.reply is None:
-                (question.reply,) = self._client.exchange(self._named(question.call), timeout=timeout)
-            raw = question.reply.result()
-        reply: type[R] = reply_of(type(question.call))
-        return decoded(reply, raw)
+    def ask(self, call: Method[R], *, timeout: float | None = None) -> R:
+        """The reply to a read of the API's own, with nothing in it that a client could correct."""
+        with self._errors_of(call):
+            (reply,) = super()._replies(call, timeout=timeout)
+        return self._asked(call, reply)
 
     def require(self, call: Method[Any]) -> None:
         """Raises CoreLacksMethod if the core does not have this method, which streams."""
@@ -166,16 +163,26 @@ class Calls(Caller):
         return Listed(name, [array for array in arrays if not _EMPTY.fullmatch(array)], others)
 
     def _replies(self, call: Method[Any], *, more: bool = False, timeout: float | None = None) -> list[Reply]:
-        """The replies to a call, which takes the question along."""
-        question = self._question
-        if question is None or question.reply is not None:
-            replies = super()._replies(call, more=more, timeout=timeout)
-        else:
-            both = self._named(question.call), self._named(call)
-            question.reply, *replies = self._client.exchange(*both, more=more, timeout=timeout)
+        """The replies to a call, which takes `along` with it."""
+        along, self._along = self._along, None
+        calls = (call,) if along is None else (along[0], call)
+        replies = self._client.exchange(*map(self._named, calls), more=more, timeout=timeout)
         # A request with several calls would otherwise go on before others that used less time.
         pause()
+        if along is not None:
+            first, then = along
+            then(self._asked(first, replies.pop(0)))
         return replies
+
+    def _asked(self, call: Method[R], reply: Reply) -> R:
+        """The reply to a call that is none of the client's."""
+        try:
+            with self._errors_of(call):
+                raw = reply.result()
+        except Invalid as error:
+            raise CoreUnavailable(f"the core rejected {type(call).__name__}: {error}") from error
+        kind: type[R] = reply_of(type(call))
+        return decoded(kind, raw)
 
 
 #: A part of a reply as a value. Raises CoreUnavailable.

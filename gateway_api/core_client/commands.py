@@ -3,14 +3,14 @@
 Records stay the bytes that the core sent (`Fields`), unless the API needs their values.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import msgspec
 
-from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable, Invalid, NotFound, Problem
-from gateway_api.core_client.calls import Calls, EditNotFound, EditRefused, Fields, Listed, Question, decoded
+from gateway_api.base.errors import CoreLacksMethod, Invalid, NotFound, Problem
+from gateway_api.core_client.calls import Calls, EditNotFound, EditRefused, Fields, Listed, decoded
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import jobs, sessions, traffic
@@ -29,8 +29,6 @@ _LONGEST_NAME = 256
 
 IfMatch = Sequence[str] | None
 Sections = dict[str, msgspec.Raw]
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -51,24 +49,25 @@ class Daemon(Calls):
 
     def check_access(self, usernames: Iterable[str]) -> wire.AccessReply:
         """Whether the API is enabled, and which of these are users now."""
-        return self.access(access_question(*usernames))
+        return self.ask(_check_access(usernames), timeout=_ACCESS_TIMEOUT)
 
-    def access(self, question: Question[wire.AccessReply]) -> wire.AccessReply:
-        """The reply to an `access_question`."""
-        return self._access(question)
+    def checking_access(self, usernames: Iterable[str], then: Callable[[wire.AccessReply], object]) -> Self:
+        """The next call, a read, takes `check_access` with it, see `taking`."""
+        return self.taking(_check_access(usernames), then)
 
     def login(self, username: str) -> wire.LoginReply:
         """The record that the check of a password requires. The name is any text."""
-        return self._access(Question(wire.GetLogin(username if _may_be_a_name(username) else "")))
+        call = wire.GetLogin(username if _may_be_a_name(username) else "")
+        return self.ask(call, timeout=_ACCESS_TIMEOUT)
 
     def token_access(self) -> wire.TokenAccess:
         """The token and the listening address of the alternative profile."""
-        return self._access(Question(wire.GetTokenAccess()))
+        return self.ask(wire.GetTokenAccess(), timeout=_ACCESS_TIMEOUT)
 
     def denied_networks(self) -> tuple[str, ...]:
         """Networks to which no webhook is delivered, in CIDR notation: none for a core without the method."""
         try:
-            return self._access(Question(wire.GetDeniedNetworks())).networks
+            return self.ask(wire.GetDeniedNetworks(), timeout=_ACCESS_TIMEOUT).networks
         except CoreLacksMethod:
             return ()
 
@@ -207,17 +206,9 @@ class Daemon(Calls):
         """The fields of ArchivedRevisionReply, secrets masked. Raises NotFound."""
         return self.fields(wire.GetArchivedRevision(_revision(revision)))
 
-    def _access(self, question: Question[R]) -> R:
-        try:
-            return self.answer(question, timeout=_ACCESS_TIMEOUT)
-        except Invalid as error:
-            # Any name is valid in a request, so the client cannot correct it.
-            raise CoreUnavailable(f"the core rejected {type(question.call).__name__}: {error}") from error
 
-
-def access_question(*usernames: str) -> Question[wire.AccessReply]:
-    """Whether the API is enabled, and which of these are users now."""
-    return Question(wire.CheckAccess(tuple(filter(_may_be_a_name, usernames))))
+def _check_access(usernames: Iterable[str]) -> wire.CheckAccess:
+    return wire.CheckAccess(tuple(filter(_may_be_a_name, usernames)))
 
 
 def _sent(edits: Iterable[Edit]) -> tuple[wire.ConfigurationEdit, ...]:

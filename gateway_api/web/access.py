@@ -1,229 +1,154 @@
-"""Access to views. Every view of either profile has one of five marks, or the application does not start.
+"""Whether a caller has access to an operation.
 
-The check comes before the request's body is read: a caller without access must not cause any parsing. Where a
-view only reads, a token that may be valid lets the view begin: see `together`.
+A token of ours that is in its time lets the read of an operation go to the core with the check, in one
+exchange. With any other token, nothing of the request is read before the check is decided.
 """
 
-from collections.abc import Callable
-from enum import Enum
-from functools import partial, wraps
-from typing import Any
+from abc import ABC, abstractmethod
+from contextlib import suppress
 
-from flask import Flask, g, request
+from flask import request
 
 from gateway_api.auth.tokens import AUTHOR, Claims, is_token
-from gateway_api.base.errors import (
-    CoreUnavailable,
-    Disabled,
-    GatewayApiError,
-    NotAllowed,
-    NotAuthenticated,
-)
-from gateway_api.base.settings import Authentication, Profile
-from gateway_api.core_client.commands import access_question
+from gateway_api.base.errors import CoreUnavailable, Disabled, NotAllowed, NotAuthenticated
+from gateway_api.base.settings import Authentication
+from gateway_api.core_client.commands import Daemon
 from gateway_api.web import page_token
-from gateway_api.web.responses import View
-from gateway_api.web.services import daemon, identify, services, settle
+from gateway_api.web.call import current, identify
+from gateway_api.web.operation import Access
+from gateway_api.web.services import daemon, parts, services
+from gateway_api.wire.core.configuration import AccessReply
 
-_MARK = "__access__"
-_TOGETHER = "__together__"
-_WITHOUT_CORE = "__without_core__"
 _ADMIN = "admin"
 _NO_TOKEN = "The running configuration has no api.auth_token"  # noqa: S105 - a sentence
 
 
-class Access(Enum):
-    """Required to call a view. The static token has the role admin."""
+class Check(ABC):
+    """The access check of the current request. It asks the core each time, so that a commit counts on the
+    next request. It is decided once: it raises Disabled, NotAuthenticated or NotAllowed, or the caller has
+    access. `is_verified`: the token is one of ours, in its time."""
 
-    #: No token, even while the API is disabled.
-    ALWAYS = "always"
-    #: No token, even while the core is unavailable.
-    STATIC = "static"
-    #: No token.
-    OPEN = "open"
-    ANY_ROLE = "any role"
-    ADMIN = "admin"
+    is_verified = False
 
-    def __call__(self, view: View) -> View:
-        """Marks the view."""
-        setattr(view, _MARK, self)
-        return view
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._is_decided = access is Access.ALWAYS
 
-
-always, static, open_to_all = Access.ALWAYS, Access.STATIC, Access.OPEN
-any_role, admin = Access.ANY_ROLE, Access.ADMIN
-
-
-class NoAccessMark(GatewayApiError):
-    """A view has no access mark."""
-
-
-def access_of(view: Callable[..., Any] | None) -> Access | None:
-    """The mark of a view."""
-    mark: Access | None = getattr(view, _MARK, None)
-    return mark
-
-
-def together(view: View) -> View:
-    """Marks a view with one call of the core, a read: the question whether the caller has access goes along
-    with it, in one exchange. The caller gets nothing of the view before the answer."""
-    setattr(view, _TOGETHER, True)
-    return view
-
-
-def without_core(view: View) -> View:
-    """Marks a view that is `together` and responds while the core is unavailable. Then a valid token that was
-    not revoked is enough: nobody knows whether its user was changed since the login."""
-    setattr(view, _WITHOUT_CORE, True)
-    return view
-
-
-class _UserToken:
-    def require_enabled(self) -> None:
+    def decide(self) -> None:
+        """Decides, unless it is decided. Raises CoreUnavailable, too: but without a token NotAuthenticated,
+        and nothing for STATIC."""
+        if self._is_decided:
+            return
         try:
-            usernames = [self.plausible().sub]
-        except NotAuthenticated:
-            # Raised again where the view requires a token.
-            usernames = []
-        g.access = services().daemon.access(g.get("question") or access_question(*usernames))
-        if not g.access.enabled:
-            raise Disabled
+            self._ask()
+        except CoreUnavailable:
+            if self._access is Access.STATIC:
+                self._is_decided = True
+                return
+            if self._access is not Access.OPEN:
+                self._require_token()
+            raise
 
-    def may_wait(self) -> bool:
-        """True for a token that may be valid. The next call of the core takes the question along."""
-        try:
-            g.question = access_question(self.plausible().sub)
-        except NotAuthenticated:
-            return False
-        return True
+    def core(self) -> Daemon:
+        """The core, for one read. The check is decided before anybody gets the reply."""
+        self.decide()
+        return daemon()
 
-    def plausible(self) -> Claims:
-        if "claims" not in g:
-            g.claims = services().tokens.read(_user_token())
-        claims: Claims = g.claims
-        return claims
+    @abstractmethod
+    def _ask(self) -> None:
+        """Decides, by the reply of the core."""
 
-    def without_core(self) -> None:
-        claims = self.plausible()
+    @abstractmethod
+    def _require_token(self) -> object:
+        """Raises NotAuthenticated without a token that may be valid."""
+
+    def _require_role(self, role: str) -> None:
+        if role != _ADMIN and self._access is Access.ADMIN:
+            raise NotAllowed
+
+
+class UserTokenCheck(Check):
+    def __init__(self, access: Access) -> None:
+        super().__init__(access)
+        if access is not Access.ALWAYS:
+            with suppress(NotAuthenticated):
+                current().claims = services().tokens.read(_user_token())
+        self._claims = current().claims
+        self.is_verified = self._claims is not None
+
+    def core(self) -> Daemon:
+        if self._claims is None or self._is_decided:
+            return super().core()
+        return daemon().checking_access([self._claims.sub], self._by)
+
+    def decide_without_core(self) -> None:
+        """While the core hangs: nobody knows whether the user was changed since the login."""
+        if self._is_decided:
+            return
+        claims = self._require_token()
         if services().revocations.is_revoked(claims.jti):
             raise NotAuthenticated("the token was revoked")
-        g.caller = claims
         identify(claims.sub, claims.role)
 
-    def role(self) -> str:
-        claims = self.plausible()
-        rejection = services().authorization.rejection(claims, g.access)
-        if rejection is not None:
-            raise NotAuthenticated(rejection)
-        g.caller = claims
-        identify(claims.sub, claims.role)
-        return claims.role
+    def _ask(self) -> None:
+        self._by(services().daemon.check_access([self._claims.sub] if self._claims else []))
+
+    def _require_token(self) -> Claims:
+        if self._claims is None:
+            raise NotAuthenticated("no token of ours")
+        return self._claims
+
+    def _by(self, access: AccessReply) -> None:
+        self._is_decided = True
+        current().access = access
+        if not access.enabled:
+            raise Disabled
+        if self._access not in (Access.OPEN, Access.STATIC):
+            claims = self._require_token()
+            rejection = services().authorization.rejection(claims, access)
+            if rejection is not None:
+                raise NotAuthenticated(rejection)
+            identify(claims.sub, claims.role)
+            self._require_role(claims.role)
 
 
-class _StaticToken:
-    def require_enabled(self) -> None:
+class _StaticTokenCheck(Check):
+    """Only the core knows the token: before the check, any text may be valid."""
+
+    def _ask(self) -> None:
         access = daemon().token_access()
+        self._is_decided = True
         if not access.enabled:
             raise Disabled
         if access.auth_token is None:
             raise Disabled(_NO_TOKEN)
-        g.auth_token = access.auth_token
+        if self._access not in (Access.OPEN, Access.STATIC):
+            if not is_token(_bearer_token(), access.auth_token):
+                raise NotAuthenticated("another token")
+            identify(AUTHOR, _ADMIN)
+            self._require_role(_ADMIN)
 
-    def may_wait(self) -> bool:
-        return False
-
-    def plausible(self) -> str:
-        return _bearer_token()
-
-    def without_core(self) -> None:
-        raise NotAuthenticated("only the core knows the token")
-
-    def role(self) -> str:
-        if not is_token(_bearer_token(), g.auth_token):
-            raise NotAuthenticated("another token")
-        identify(AUTHOR, _ADMIN)
-        return _ADMIN
+    def _require_token(self) -> None:
+        _bearer_token()
 
 
-# `require_enabled` calls the core each time, so that a commit counts on the next request. `plausible` raises
-# NotAuthenticated, without the core, for a token that cannot be valid. `role` comes last, or `without_core`
-# instead of it.
-_CHECKS: dict[Authentication, _UserToken | _StaticToken] = {
-    Authentication.USER_TOKEN: _UserToken(),
-    Authentication.STATIC_TOKEN: _StaticToken(),
+_CHECKS: dict[Authentication, type[Check]] = {
+    Authentication.USER_TOKEN: UserTokenCheck,
+    Authentication.STATIC_TOKEN: _StaticTokenCheck,
 }
 
 
-def install(app: Flask, profile: Profile) -> None:
-    """Checks every request. To be called when all routes are registered. Raises NoAccessMark."""
-    for endpoint, view in app.view_functions.items():
-        if access_of(view) is None:
-            raise NoAccessMark(f"the view {endpoint} has no access mark")
-    check = _CHECKS[profile.authentication]
-
-    def complete(access: Access, view: View | None = None) -> None:
-        question = g.get("question")
-        if hasattr(view, _WITHOUT_CORE) and question is not None and question.reply is None:
-            check.without_core()
-            return
-        check.require_enabled()
-        if check.role() != _ADMIN and access is Access.ADMIN:
-            raise NotAllowed
-
-    @app.before_request
-    def _check() -> None:
-        view = app.view_functions.get(request.endpoint or "")
-        # An unknown path is 404 for every caller, once the API is enabled.
-        access = access_of(view) or Access.OPEN
-        if access is Access.ALWAYS:
-            return
-        if hasattr(view, _TOGETHER) and check.may_wait():
-            g.settle = partial(complete, access, view)
-            return
-        try:
-            if access in (Access.OPEN, Access.STATIC):
-                check.require_enabled()
-            else:
-                complete(access)
-        except CoreUnavailable:
-            if view is None or access is Access.STATIC:
-                return
-            if access is not Access.OPEN:
-                check.plausible()
-            raise
-
-    for endpoint, view in app.view_functions.items():
-        if hasattr(view, _TOGETHER):
-            app.view_functions[endpoint] = _settled(view)
-
-
-def _settled(view: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(view)
-    def settled(**segments: Any) -> Any:
-        try:
-            response = view(**segments)
-        except CoreUnavailable:
-            question = g.get("question")
-            # Or the check would fail for the same reason, after another wait.
-            if question is not None and question.reply is not None:
-                settle()
-            raise
-        except Exception:
-            settle()
-            raise
-        settle()
-        return response
-
-    return settled
+def check(access: Access) -> Check:
+    """That of the current request."""
+    return _CHECKS[parts().profile.authentication](access)
 
 
 def signed_in() -> Claims | None:
     """The claims of the request's token, None without a valid one. In views that require no token."""
-    try:
-        _CHECKS[Authentication.USER_TOKEN].role()
-    except NotAuthenticated:
+    claims, access = current().claims, current().access
+    if claims is None or access is None or services().authorization.rejection(claims, access) is not None:
         return None
-    claims: Claims = g.caller
+    identify(claims.sub, claims.role)
     return claims
 
 

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import gevent
-from flask import Blueprint, Flask, Request
+from flask import Flask, Request, Response
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter, RequestRedirect
 
@@ -15,7 +15,9 @@ from gateway_api.base.errors import Moved
 from gateway_api.base.process import keep_loaded, return_large_objects
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.history import recorder
-from gateway_api.web import access, audit, errors, headers, metrics, parse
+from gateway_api.web import audit, endpoint, errors, headers, metrics
+from gateway_api.web.openapi.document import document
+from gateway_api.web.operation import Routes
 from gateway_api.web.routes import (
     configuration,
     documentation,
@@ -33,7 +35,7 @@ from gateway_api.web.routes import (
 from gateway_api.web.services import EXTENSION, Parts, Services
 
 #: `etc/routes.txt` lists their routes, with the access to each.
-ROUTES: dict[Profile, tuple[Blueprint, ...]] = {
+ROUTES: dict[Profile, tuple[Routes, ...]] = {
     USERS: (
         login.routes,
         subscribers.routes,
@@ -73,8 +75,11 @@ class Application(Flask):
         parts: Parts = self.extensions[EXTENSION]
         parts.audit.close()
 
+    def dispatch_request(self) -> Response:
+        return endpoint.respond(self)
+
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        # No view is a coroutine. Flask would look at each, with each request.
+        # No function is a coroutine. Flask would look at each, with each request.
         return func
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
@@ -110,28 +115,18 @@ def token() -> Application:
 
 
 def create_app(parts: Parts) -> Application:
-    """The application of one worker. Starts nothing. Raises NoAccessMark."""
+    """The application of one worker. Starts nothing."""
     app = Application("gateway_api", static_folder=None)
     # The redirect that merges slashes would have a body in HTML.
     app.url_map.merge_slashes = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.extensions[EXTENSION] = parts
+    endpoint.register(app, ROUTES[parts.profile])
+    errors.install(app)
+    # A response passes them from the last to the first: metrics and the audit log see its final status.
     if isinstance(parts, Services):
         metrics.install(app, parts)
-    register(app, parts.profile)
-    if isinstance(parts, Services):
-        pages.install(app)
-    errors.install(app)
-    # In this order: a caller without access learns nothing about the rest of its request.
-    parse.install(app)
-    access.install(app, parts.profile)
+        pages.install(app, document(ROUTES[parts.profile]))
     audit.install(app)
     headers.install(app)
     return app
-
-
-def register(app: Flask, profile: Profile) -> None:
-    """Gives the application its routes, and nothing else."""
-    app.url_map.converters["session"] = parse.SessionSegment
-    for routes in ROUTES[profile]:
-        app.register_blueprint(routes)

@@ -10,16 +10,15 @@ import time
 from typing import Any
 
 import msgspec
-from flask import Flask, Response, g, request
+from flask import Flask, Response, request
 
 from gateway_api.audit.record import AuditEntry, masked, of_session, result_of
 from gateway_api.base import http, logs
 from gateway_api.base.errors import AuditUnavailable, GatewayApiError
 from gateway_api.base.logs import MASK, masked_text
 from gateway_api.base.shares import pause
-from gateway_api.web.access import Access, access_of
-from gateway_api.web.headers import request_id
-from gateway_api.web.parse import template
+from gateway_api.web.call import current
+from gateway_api.web.operation import template
 from gateway_api.web.services import parts
 
 _log = logging.getLogger(__name__)
@@ -31,22 +30,17 @@ _REJECTIONS = {401, 403, 429}
 def note(*, before: Any = None, after: Any = None) -> None:
     """Adds the values before and after the change to the record of the current request: structs, or any JSON.
     Secrets in them are masked."""
-    g.noted = msgspec.to_builtins({"before": before, "after": after})
+    call = current()
+    call.before, call.after = msgspec.to_builtins((before, after))
 
 
 def names_user(*, exists: bool) -> None:
     """Tells whether the username in the body of the current request is a user's."""
-    g.names_user = exists
+    current().names_user = exists
 
 
 def install(app: Flask) -> None:
     """Records every change and every rejection."""
-
-    @app.before_request
-    def _check() -> None:
-        view = app.view_functions.get(request.endpoint or "")
-        if request.method not in _SAFE and access_of(view) is Access.ADMIN:
-            parts().audit.check()
 
     @app.after_request
     def _responded(response: Response) -> Response:
@@ -56,7 +50,7 @@ def install(app: Flask) -> None:
 
     @app.teardown_request
     def _broken_off(error: BaseException | None) -> None:
-        if _is_change() and "recorded" not in g:
+        if _is_change() and not current().is_recorded:
             _record(None, None)
 
 
@@ -65,16 +59,17 @@ def _is_change() -> bool:
 
 
 def _record(status: int | None, message: str | None) -> None:
-    g.recorded = True
+    call = current()
+    call.is_recorded = True
     role = request.environ.get(http.ROLE)
     result = result_of(status)
-    noted = masked(g.get("noted", {"before": None, "after": None}))
+    noted = masked({"before": call.before, "after": call.after})
     record = AuditEntry(
         at=round(time.time(), 3),
         user=request.environ.get(http.USER) or _claimed(),
         role=role,
         address=request.remote_addr,
-        request_id=request_id(),
+        request_id=call.id,
         method=request.method,
         action=request.endpoint or "",
         route=template(request.url_rule.rule) if request.url_rule else None,
@@ -88,29 +83,31 @@ def _record(status: int | None, message: str | None) -> None:
     try:
         parts().audit.add(record)
     except AuditUnavailable as error:
-        more = logs.extra(request_id=request_id(), **{logs.RECORD: record.text()})
+        more = logs.extra(request_id=call.id, **{logs.RECORD: record.text()})
         _log.critical("not in the audit log: %s", error, extra=more)
     pause()
 
 
 def _claimed() -> str | None:
     """The username in the body, if there is such a user: any other text may be a password."""
-    name = g.get("body", {}).get("username")
+    call = current()
+    name = (call.body or {}).get("username")
     if not isinstance(name, str):
         return None
-    if "names_user" not in g:
+    if call.names_user is None:
         try:
             names_user(exists=parts().daemon.check_access([name]).user(name) is not None)
         except GatewayApiError:
             names_user(exists=False)
-    return name if g.names_user else None
+    return name if call.names_user else None
 
 
 def _body(*, refused: bool) -> Any:
-    if "body" not in g:
+    sent = current().body
+    if sent is None:
         # A body that does not match its schema may have a secret anywhere.
         return None
-    body = masked(g.body, refused=refused)
+    body = masked(sent, refused=refused)
     if "username" in body:
         body["username"] = _claimed() or MASK
     return body

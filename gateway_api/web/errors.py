@@ -14,7 +14,7 @@ from gateway_api.base import errors, logs
 from gateway_api.base.logs import masked_text
 from gateway_api.web import responses
 from gateway_api.web.assets import disabled_page
-from gateway_api.web.headers import request_id
+from gateway_api.web.call import current
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def _failure(message: Callable[[Any], str], **more: Any) -> Callable[[errors.Gat
     """500, with the reason in the log."""
 
     def respond(error: errors.GatewayApiError) -> Response:
-        _log.error("%s: %s", _request_line(), error, extra=logs.extra(request_id=request_id()))
+        _log.error("%s: %s", _request_line(), error, extra=logs.extra(request_id=current().id))
         return responses.error(500, message(error), **more)
 
     return respond
@@ -111,7 +111,7 @@ def _in_order(methods: Iterable[str] | None) -> str:
 
 
 def _unexpected(_: Exception) -> Response:
-    _log.exception("%s failed", _request_line(), extra=logs.extra(request_id=request_id()))
+    _log.exception("%s failed", _request_line(), extra=logs.extra(request_id=current().id))
     return responses.error(500, "Internal error")
 
 

@@ -1,32 +1,18 @@
 """Headers: those that requests may have, and those of every response."""
 
 import re
-import uuid
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, request
 
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.http import guards
 from gateway_api.events.sse import EventId, parse_id
-from gateway_api.web.responses import response_of
+from gateway_api.web.call import REQUEST_ID, current
 
-REQUEST_ID = "X-Request-ID"
-
-# Safe in log lines and headers.
-_SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 #: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).
 _TAG = r'(?:W/)?"[!#-~\x80-\xff]*"'
 ENTITY_TAGS = rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*"
 _ANY_TAG = "*"
-
-
-def request_id() -> str:
-    """The id of the current request: the client's if it is safe, else a new one."""
-    if "request_id" not in g:
-        given = request.headers.get(REQUEST_ID, "")
-        g.request_id = given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
-    made: str = g.request_id
-    return made
 
 
 def last_event_id() -> EventId | None:
@@ -67,12 +53,13 @@ def install(app: Flask) -> None:
 
     @app.after_request
     def _complete(response: Response) -> Response:
-        response.headers[REQUEST_ID] = request_id()
+        call = current()
+        response.headers[REQUEST_ID] = call.id
         for name, value in guards(tls=request.is_secure).items():
             response.headers.setdefault(name, value)
-        mark = response_of(app.view_functions[request.endpoint]) if request.endpoint else None
         is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
-        if is_read and (mark is None or mark.conditional) and if_none_match(response.headers.get("ETag")):
+        is_conditional = call.operation is None or call.operation.conditional
+        if is_read and is_conditional and if_none_match(response.headers.get("ETag")):
             # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.
             response.status_code = 304
         return response

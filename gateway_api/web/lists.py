@@ -1,49 +1,88 @@
-"""Views of lists. Requests for the same whole list share one."""
+"""Lists of records. Requests for the same whole list of the core share one."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
-from flask import request
+from flask import Response, request
 
+from gateway_api.core_client.calls import Listed
 from gateway_api.core_client.commands import Daemon
-from gateway_api.web import headers, parse, responses
-from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.web.services import daemon, parts, settle
+from gateway_api.web import headers, responses
+from gateway_api.web.operation import ANY_ROLE, GET, Operation
+from gateway_api.web.records import listing
+from gateway_api.web.schemas.queries import ListQuery, list_query
+from gateway_api.web.services import daemon, parts
+from gateway_api.wire.contract import Method, Record, SelectingMethod, list_field
 
-_View = Callable[..., Any]
+R = TypeVar("R", bound=Record)
+_Query = dict[str, Any]
 
 
-def query(
-    schema: type[ListQuery], version: Callable[[Daemon], str | None] | None = None
-) -> Callable[[_View], _View]:
-    """As `parse.query`. Equal requests without a page at the same time share one response body. `version`
-    asks the core for the version of the list: requests share the body until there is another version, and a
-    client that has it gets 304. It may return None for "not known"."""
+def listed(path: str, method: type[SelectingMethod[Any]], text: str, **more: Any) -> Operation:
+    """Lists the records of a method, by queries that select them by their fields."""
 
-    def decorate(view: _View) -> _View:
-        @parse.query(schema)
-        @wraps(view)
-        def shared(loaded: dict[str, Any]) -> Any:
-            if loaded["page"] is not None or schema.is_short(loaded["filter"]):
-                return view(loaded)
-            tag = None
-            # Nobody repeats a search.
-            if version is not None and "search" not in loaded["filter"]:
-                # Before the list: one that is newer than its version does no harm.
-                current = version(daemon())
-                tag = None if current is None else responses.weak_tag(current)
-            # Before the core makes a list that takes it long.
-            settle()
-            if headers.if_none_match(tag):
-                return responses.unchanged(tag)
-            key = (request.endpoint, msgspec.json.encode(loaded, order="sorted"))
-            body, sent = parts().whole_lists.take(key, lambda: view(loaded).get_data(), tag)
-            response = responses.encoded(body, tag=tag)
-            response.call_on_close(sent)
-            return response
+    def make(core: Daemon, query: _Query) -> Listed:
+        return core.listed(method(**query))
 
-        return shared
+    return shared(path, list_query(method), make, text, data=(listing(method),), **more)
 
-    return decorate
+
+def shared(
+    path: str,
+    query: type[ListQuery],
+    make: Callable[[Daemon, _Query], Listed],
+    text: str,
+    *,
+    name: str = "index",
+    version: Callable[[Daemon], str | None] | None = None,
+    encode: Callable[[Listed], bytes] = responses.listed,
+    **more: Any,
+) -> Operation:
+    """Lists what `make` gets from the core. Equal requests without a page at the same time share one response
+    body. `version` asks the core for the version of the list: requests share the body until there is another
+    version, and a client that has it gets 304. It may return None for "not known"."""
+
+    def is_part(wanted: _Query) -> bool:
+        return wanted["page"] is not None or query.is_short(wanted["filter"])
+
+    def read(core: Daemon, query: _Query) -> Listed | str | None:
+        """A part of the list, or the version of the whole one."""
+        if is_part(query):
+            return make(core, query)
+        # Nobody repeats a search.
+        if version is None or "search" in query["filter"]:
+            return None
+        # Before the list: one that is newer than its version does no harm.
+        return version(core)
+
+    def view(found: Listed | str | None, query: _Query) -> Response:
+        if isinstance(found, Listed):
+            return responses.encoded(encode(found))
+        tag = None if found is None else responses.weak_tag(found)
+        if headers.if_none_match(tag):
+            return responses.unchanged(tag)
+        key = (request.endpoint, msgspec.json.encode(query, order="sorted"))
+        body, sent = parts().whole_lists.take(key, lambda: encode(make(daemon(), query)), tag)
+        response = responses.encoded(body, tag=tag)
+        response.call_on_close(sent)
+        return response
+
+    return GET(path, view, ANY_ROLE, name, text, query=query, read=read, **more)
+
+
+def selected(method: type[Method[R]], reply: R, filter: Mapping[str, Any], sort: str | None) -> R:
+    """The reply with the records that have these values in these fields: of a list of at most some hundred
+    records, which comes whole. `sort` is a field, with - before it for descending; null comes first in
+    ascending order."""
+    name = list_field(method)
+    wanted = filter.items()
+    records = [each for each in getattr(reply, name) if all(getattr(each, f) == v for f, v in wanted)]
+    if sort is not None:
+        field = sort.removeprefix("-")
+        records.sort(key=lambda each: _key(getattr(each, field)), reverse=field != sort)
+    return msgspec.structs.replace(reply, **{name: tuple(records), "count": len(records)})
+
+
+def _key(value: Any) -> tuple[Any, ...]:
+    return (False,) if value is None else (True, value)

@@ -12,7 +12,7 @@ from functools import cache
 from typing import cast
 
 import gevent
-from flask import Flask, Response, current_app, g, request
+from flask import Flask, Response, current_app, request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -21,15 +21,14 @@ from prometheus_flask_exporter import PrometheusMetrics
 from gateway_api.base import logs
 from gateway_api.base.errors import CoreUnavailable, HubUnavailable
 from gateway_api.base.process import on_thread
-from gateway_api.core_client.calls import Question
 from gateway_api.core_client.commands import Daemon
 from gateway_api.events.streams import Streams
 from gateway_api.hub.client import Hub
 from gateway_api.version import VERSION
 from gateway_api.web import dependencies
+from gateway_api.web.call import current
 from gateway_api.web.dependencies import Host
-from gateway_api.web.headers import request_id
-from gateway_api.web.parse import template
+from gateway_api.web.operation import template
 from gateway_api.web.services import Services
 from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.sessions import GetStatistics, Statistics
@@ -73,8 +72,7 @@ class Scrapes:
 
 
 def install(app: Flask, services: Services) -> None:
-    """Counts every request. To be called before other modules' `install`, so that it sees a request first and
-    its response last."""
+    """Counts every request. To be called before other modules' `install`, so that it sees a response last."""
     # The exporter adds up the files of all workers. With several workers it leaves out collectors.
     exporter = PrometheusMetrics.for_app_factory(
         path=None, export_defaults=False, registry=CollectorRegistry()
@@ -91,7 +89,7 @@ def install(app: Flask, services: Services) -> None:
             counted, _ = on_thread(pool, exporter.generate_metrics)
         except ValueError as error:
             # There is no folder with counters: its disk is full.
-            _log.error("scrape without counters: %s", error, extra=logs.extra(request_id=request_id()))
+            _log.error("scrape without counters: %s", error, extra=logs.extra(request_id=current().id))
             counted = ""
         return generate_latest(state).decode() + counted
 
@@ -126,13 +124,9 @@ def _count(app: Flask, streams: Streams, registry: CollectorRegistry) -> None:
         labels = _UNMATCHED if rule is None else (method, template(rule))
         return requests.labels(*labels, status), durations.labels(*labels)
 
-    @app.before_request
-    def _begin() -> None:
-        g.began = time.perf_counter()
-
     @app.after_request
     def _end(response: Response) -> Response:
-        seconds = time.perf_counter() - g.began
+        seconds = time.perf_counter() - current().began
         rule = request.url_rule
         # A method without a rule may be any text.
         key = ("", None) if rule is None else (request.method, rule.rule)
@@ -162,7 +156,7 @@ class _State(Collector):
             found += dependencies.core_replied(told)
         except CoreUnavailable as error:
             found.append(dependencies.core_failed(error))
-            _log.error("scrape without the core: %s", error, extra=logs.extra(request_id=request_id()))
+            _log.error("scrape without the core: %s", error, extra=logs.extra(request_id=current().id))
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
             waiting = self._hub.reply(GetCounts())
@@ -170,15 +164,14 @@ class _State(Collector):
             found.append(dependencies.hub_replied(waiting))
         except HubUnavailable as error:
             found.append(dependencies.hub_failed())
-            _log.error("scrape without the hub: %s", error, extra=logs.extra(request_id=request_id()))
+            _log.error("scrape without the hub: %s", error, extra=logs.extra(request_id=current().id))
         yield from self._of_dependencies(found)
 
     def _ask_core(self) -> tuple[Statistics, tuple[Dependency, ...]]:
         """In one exchange: a core that hangs delays the scrape once."""
-        question = Question(GetStatistics())
-        daemon = self._daemon.for_request(request_id(), question)
-        told = daemon.dependencies()
-        return daemon.answer(question), told
+        held: list[Statistics] = []
+        told = self._daemon.taking(GetStatistics(), held.append).dependencies()
+        return held[0], told
 
     def _of_core(self, counts: Statistics) -> Iterator[Metric]:
         for name, text, value in (

@@ -6,8 +6,9 @@ section 4.8), which allows it to nobody.
 """
 
 import re
+from collections.abc import Callable
 
-from flask import Response, request
+from flask import Response, after_this_request, request
 
 from gateway_api.base.errors import NotAuthenticated
 
@@ -32,14 +33,29 @@ def presented() -> str:
     return token
 
 
-def keep(response: Response, token: str) -> None:
-    """Gives the browser the token until it is closed."""
-    response.set_cookie(_name(), token, secure=True, httponly=True, samesite="Strict")
+def keep(token: str) -> None:
+    """Gives the browser the token until it is closed, with the response to the live page."""
+
+    @_with_response
+    def set_cookie(response: Response) -> None:
+        response.set_cookie(_name(), token, secure=True, httponly=True, samesite="Strict")
 
 
-def forget(response: Response) -> None:
-    """Removes the token from the browser."""
-    response.delete_cookie(_name(), secure=True, httponly=True, samesite="Strict")
+def forget() -> None:
+    """Removes the token from the browser, with the response to the live page."""
+
+    @_with_response
+    def delete_cookie(response: Response) -> None:
+        response.delete_cookie(_name(), secure=True, httponly=True, samesite="Strict")
+
+
+def _with_response(change: Callable[[Response], None]) -> None:
+    def changed(response: Response) -> Response:
+        change(response)
+        return response
+
+    if is_page():
+        after_this_request(changed)
 
 
 def _name() -> str:

@@ -1,42 +1,34 @@
-"""The JSON of responses, and marks at views that describe their responses for the OpenAPI document."""
+"""The JSON of responses, and the pieces of streams."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from flask import Response
 
 from gateway_api.core_client.calls import Listed
+from gateway_api.web.operation import EVENT_STREAM, JSON
 
-View = TypeVar("View", bound=Callable[..., Any])
-
-JSON = "application/json"
-EVENT_STREAM = "text/event-stream"
 # Without it nginx, and proxies that follow its convention, hold events back until a buffer is full.
-UNBUFFERED = {"X-Accel-Buffering": "no"}
+_UNBUFFERED = {"X-Accel-Buffering": "no"}
 
-_MARK = "__response__"
 _Headers = dict[str, str] | None
 
 
-def ok(data: Any = None, status: int = 200, *, etag: str | None = None) -> Response:
+def ok(data: Any, status: int = 200) -> Response:
     """`{"status":"ok","data":...}`. `msgspec.Raw` in the data is not parsed again."""
-    response = bare({"status": "ok", "data": data}, status)
-    if etag is not None:
-        response.set_etag(etag)
-    return response
+    return bare({"status": "ok", "data": data}, status)
 
 
-def listed(held: Listed) -> Response:
-    """`ok` for a list."""
+def listed(held: Listed) -> bytes:
+    """The envelope with a list."""
     pieces: list[bytes | memoryview] = [b'{"status":"ok","data":{"%s":[' % held.name.encode()]
     for number, array in enumerate(held.arrays):
         pieces += [b","] if number else []
         pieces.append(memoryview(array)[1:-1])
     others = memoryview(msgspec.json.encode(held.others))[1:]
     # One copy: a list of 100,000 sessions has 40 MB.
-    return encoded(b"".join([*pieces, b"],", others, b"}"]))
+    return b"".join([*pieces, b"],", others, b"}"])
 
 
 def error(status: int, message: str, headers: _Headers = None, **more: Any) -> Response:
@@ -57,6 +49,11 @@ def encoded(body: bytes, status: int = 200, headers: _Headers = None, *, tag: st
     return response
 
 
+def stream(pieces: Iterable[bytes]) -> Response:
+    """The worker gets the pieces, and nothing around them that would live as long."""
+    return Response(pieces, mimetype=EVENT_STREAM, headers=_UNBUFFERED, direct_passthrough=True)
+
+
 def weak_tag(version: str) -> str:
     """The entity tag of what has a version: responses with the same tag may have other bytes."""
     return f'W/"{version}"'
@@ -65,44 +62,3 @@ def weak_tag(version: str) -> str:
 def unchanged(tag: str | None) -> Response:
     """To a client that has the response with this tag."""
     return encoded(b"", 304, tag=tag)
-
-
-@dataclass(frozen=True)
-class ViewResponse:
-    """The response of a view that succeeds.
-
-    `records` are the possible structs of the envelope's data, or of the body if it is `bare`. Without any,
-    the data is null, or the body any text. `preview` is the record of a dry run, with 200 instead of
-    `status`. `events` are the structs of a stream's events, by event name; they have ids if it is
-    `resumable`.
-    `headers` are names besides those of every response; `optional` ones need not be there. `conditional`: a
-    client that sends the ETag gets 304. `errors` are statuses besides those of every view with this access
-    and request."""
-
-    records: tuple[type[msgspec.Struct], ...] = ()
-    preview: type[msgspec.Struct] | None = None
-    status: int = 200
-    media_type: str = JSON
-    bare: bool = False
-    events: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
-    resumable: bool = True
-    headers: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    errors: tuple[int, ...] = ()
-    conditional: bool = True
-
-    def __call__(self, view: View) -> View:
-        """Marks the view. The OpenAPI document leaves out views without a mark."""
-        setattr(view, _MARK, self)
-        return view
-
-
-def data(*records: type[msgspec.Struct], **more: Any) -> ViewResponse:
-    """Marks a view whose response is an envelope with one of the records."""
-    return ViewResponse(records, **more)
-
-
-def response_of(view: Callable[..., Any]) -> ViewResponse | None:
-    """The mark of a view."""
-    mark: ViewResponse | None = getattr(view, _MARK, None)
-    return mark

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import gevent
-from flask import current_app, g, request
+from flask import current_app
 
 from gateway_api.audit.log import AuditLog
 from gateway_api.auth.ledger import Revocations, name_of, open_ledger
 from gateway_api.auth.login import Login
 from gateway_api.auth.throttle import Failures, Throttle
-from gateway_api.auth.tokens import Authorization, Claims, Tokens
-from gateway_api.base import http
+from gateway_api.auth.tokens import Authorization, Tokens
 from gateway_api.base.settings import Profile, Settings
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
@@ -21,8 +20,8 @@ from gateway_api.events.streams import Streams
 from gateway_api.events.traffic import Feeds
 from gateway_api.history.reader import Reader
 from gateway_api.hub.client import Hub
+from gateway_api.web.call import author, current
 from gateway_api.web.dependencies import Host
-from gateway_api.web.headers import request_id
 from gateway_api.wire.varlink.client import Client
 
 EXTENSION = "gateway-api"
@@ -100,15 +99,7 @@ def services() -> Services:
 
 
 def daemon() -> Daemon:
-    return parts().daemon.for_request(request_id(), g.get("question"))
-
-
-def settle() -> None:
-    """Completes the access check of the current request, if it still waits for a call that takes its question
-    along. Raises the rejection."""
-    check = g.pop("settle", None)
-    if check is not None:
-        check()
+    return parts().daemon.for_request(current().id)
 
 
 def hub() -> Hub:
@@ -118,18 +109,3 @@ def hub() -> Hub:
 def history() -> Reader:
     """The history, for the user of this request."""
     return services().history.for_user(author() or "")
-
-
-def caller() -> Claims:
-    """The caller of this request. In views that require a user's token."""
-    return cast(Claims, g.caller)
-
-
-def author() -> str | None:
-    """The user of this request, as the log names it; None before its access check."""
-    return cast(str | None, request.environ.get(http.USER))
-
-
-def identify(username: str, role: str) -> None:
-    """Gives the log lines of the current request its user."""
-    request.environ |= {http.USER: username, http.ROLE: role}

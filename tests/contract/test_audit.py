@@ -27,9 +27,9 @@ from hypothesis import strategies as st
 from gateway_api.audit.record import gap
 from gateway_api.audit.trail import Filter, Trail
 from gateway_api.base.logs import MASK
-from gateway_api.base.settings import Settings
-from gateway_api.web.access import admin
-from gateway_api.web.app import create_app
+from gateway_api.base.settings import USERS, Settings
+from gateway_api.web import app as application
+from gateway_api.web.operation import Access, Operation, Routes
 from gateway_api.web.records import AuditRecordList
 from gateway_api.web.services import Services
 from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
@@ -844,16 +844,20 @@ def is_served(gateway: Gateway) -> bool:
 # A request that breaks off
 
 
-def test_a_change_that_broke_off_is_kept_as_unanswered(tmp_path: Path) -> None:
+def test_a_change_that_broke_off_is_kept_as_unanswered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parts = Services.from_settings(Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path))
     access = AccessReply(True, (ApiUser("admin", Role.ADMIN, "1"),))
-    parts.daemon.access = lambda _: access  # type: ignore[method-assign]
-    app = create_app(parts)
+    parts.daemon.check_access = lambda _: access  # type: ignore[method-assign]
 
-    def stopped(id: str) -> None:
+    def stopped(id: int) -> None:
         raise gevent.GreenletExit
 
-    app.view_functions["subscribers.disconnect"] = admin(stopped)
+    row = Operation("DELETE", "/<session:id>", stopped, Access.ADMIN, name="disconnect")
+    routes = Routes("subscribers", "/api/v1/subscribers", row)
+    monkeypatch.setitem(application.ROUTES, USERS, (routes,))
+    app = application.create_app(parts)
     headers = {"Authorization": f"Bearer {parts.tokens.issue('admin', 'admin', '1', 60)}"}
     with pytest.raises(gevent.GreenletExit):
         app.test_client().delete("/api/v1/subscribers/1", headers=headers)

@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from flask import Flask
 
 from gateway_api import web
 from gateway_api.base.settings import TOKEN, USERS, Profile
-from gateway_api.web.app import register
+from gateway_api.web.app import ROUTES as RESOURCES
 from gateway_api.web.assets import files_in
+from gateway_api.web.operation import template
 from gateway_api.web.routes.documentation import BUILT
 from tests.contract.test_token_profile import TOKEN as STATIC_TOKEN
 from tests.contract.test_token_profile import Profile as RunningProfile
@@ -79,12 +79,9 @@ class Cell:
 
 def cells_of_routes(profile: Profile) -> Iterator[Cell]:
     """Each route of the application with and without a token."""
-    app = Flask(__name__, static_folder=None)
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    register(app, profile)
-    for rule in app.url_map.iter_rules():
-        path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
-        for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
+    for resource in RESOURCES[profile]:
+        for _, rule, operation in resource.rows():
+            method, path = operation.method, template(rule)
             body = BODIES.get((method, path))
             sent = "" if body is None else json.dumps(body)
             for token in (True, False):

@@ -14,14 +14,15 @@ from gateway_api.base.errors import (
     CoreUnavailable,
     Invalid,
     ListTooLarge,
+    NotAllowed,
     NotFound,
     Problem,
     StillConnected,
 )
 from gateway_api.core_client.calls import Listed
-from gateway_api.core_client.commands import Daemon, access_question
+from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.contract import Page
-from gateway_api.wire.core.configuration import GetConfiguration
+from gateway_api.wire.core.configuration import AccessReply, GetConfiguration
 from gateway_api.wire.core.faults import ListFaults
 from gateway_api.wire.core.history import DEFAULT_LIMITS
 from gateway_api.wire.core.interface import CORE, REQUIRED
@@ -177,29 +178,34 @@ def test_a_question_calls_its_method_once(core: Core, daemon: Daemon, method: st
     assert [name for name, _ in core.asked] == [method]
 
 
-def test_the_first_call_of_a_request_takes_the_question_along(core: Core, daemon: Daemon) -> None:
+def test_the_next_call_takes_the_access_check_with_it_and_no_later_one_does(
+    core: Core, daemon: Daemon
+) -> None:
     core.answer = {"enabled": True, "users": [], "session": {"id": 7}}
-    question = access_question("alice")
-    of_request = daemon.for_request("id", question)
+    checked: list[AccessReply] = []
+    checking = daemon.checking_access(["alice"], checked.append)
     for _ in range(2):
-        assert bytes(of_request.session(7)) == b'{"id":7}'
-    assert daemon.access(question).enabled
+        assert bytes(checking.session(7)) == b'{"id":7}'
+    assert checked == [AccessReply(True, ())]
     assert [name for name, _ in core.asked] == ["CheckAccess", "GetSession", "GetSession"]
+    assert core.asked[0][1] == {"usernames": ["alice"]}
 
 
-def test_a_question_that_no_call_took_along_is_asked_alone(core: Core, daemon: Daemon) -> None:
+def test_who_is_refused_learns_nothing_of_the_reply_to_the_next_call(core: Core, daemon: Daemon) -> None:
+    # No session in it: read, it would be CoreUnavailable.
     core.answer = {"enabled": True, "users": []}
-    assert daemon.access(access_question("alice", "bob")).enabled
-    assert core.asked == [("CheckAccess", {"usernames": ["alice", "bob"]})]
+
+    def refuse(access: AccessReply) -> None:
+        raise NotAllowed
+
+    with pytest.raises(NotAllowed):
+        daemon.checking_access(["alice"], refuse).session(7)
 
 
-def test_an_error_of_the_question_is_not_the_call_s(core: Core, daemon: Daemon) -> None:
+def test_an_error_of_the_access_check_is_not_the_next_call_s(core: Core, daemon: Daemon) -> None:
     core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="usernames")
-    question = access_question("alice")
-    with pytest.raises(Invalid):
-        daemon.for_request("id", question).session(7)
     with pytest.raises(CoreUnavailable, match="CheckAccess"):
-        daemon.access(question)
+        daemon.checking_access(["alice"], lambda _: None).session(7)
 
 
 def test_an_error_that_is_none_of_the_callers_is_core_unavailable(core: Core, daemon: Daemon) -> None:

@@ -9,7 +9,8 @@ from gateway_api.base.settings import USERS
 from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.completion import FILES, source
 from gateway_api.cli.documents import configuration, man, operations, reference
-from gateway_api.cli.documents.operations import application, routes
+from gateway_api.cli.documents.operations import routes
+from gateway_api.web.app import ROUTES
 from gateway_api.web.openapi.document import document
 from gateway_api.wire.contract import description
 from gateway_api.wire.core.interface import CORE
@@ -18,13 +19,13 @@ from gateway_api.wire.hub import HUB
 
 def openapi() -> str:
     """The OpenAPI document of the profile USERS, as JSON."""
-    return json.dumps(document(application(USERS)), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document(ROUTES[USERS]), indent=2, ensure_ascii=False) + "\n"
 
 
 def texts() -> dict[str, str]:
     """The files of people: man pages, completions, the environment file and pages of the reference, by their
     paths."""
-    openapi = document(application(USERS))
+    openapi = document(ROUTES[USERS])
     pages = {
         "configuration": configuration.page(openapi["components"]["schemas"]),
         "operations": operations.page(openapi),

@@ -1,20 +1,16 @@
 """The OpenAPI document as a whole."""
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 from apispec import APISpec
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
-from flask import Flask
-from werkzeug.routing import Rule
 
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.web.access import Access, access_of
 from gateway_api.web.openapi import components
-from gateway_api.web.parse import taken_by, template
-from gateway_api.web.responses import EVENT_STREAM, JSON, ViewResponse, response_of
+from gateway_api.web.operation import EVENT_STREAM, JSON, Access, Operation, Routes, template, variables
 from gateway_api.wire.events import DELIVERIES
 
 _OPENAPI = "3.1.0"
@@ -27,7 +23,7 @@ Log in, and send the token as `Authorization: Bearer <token>`. Responses are `{"
 errors `{"status": "error", "message": ...}`; 401 and 403 are `{"detail": ...}`. Times are Unix epoch seconds,
 rates bits per second. Later versions may add fields to responses."""
 
-#: By blueprint.
+#: By resource.
 _TAGS = {
     "login": "Log in and out.",
     "subscribers": "Subscriber sessions: list, inspect, disconnect, change their rates.",
@@ -62,8 +58,8 @@ _DONE = {201: "Created.", 202: "Started."}
 _ROLES = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admin"]}
 
 
-def document(app: Flask) -> dict[str, Any]:
-    """The document of all views with a mark of their responses. `app` needs its routes only."""
+def document(resources: Iterable[Routes]) -> dict[str, Any]:
+    """The document of all operations with records, or with text."""
     plugin = components.RequestPlugin()
     spec = APISpec(
         PRODUCT,
@@ -92,18 +88,16 @@ def document(app: Flask) -> dict[str, Any]:
     assert converter is not None  # noqa: S101 - the document has set it
     ids: set[str] = set()
     records: set[type[msgspec.Struct]] = {*DELIVERIES.values()}
-    for rule in app.url_map.iter_rules():
-        view = app.view_functions[rule.endpoint]
-        response = response_of(view)
-        if response is None:
-            continue
-        records.update(response.records, response.events.values(), filter(None, [response.preview]))
-        tag = rule.endpoint.partition(".")[0]
-        id = _unused(rule.endpoint.replace(".", "_"), ids)
-        ids.add(id)
-        made = {"operationId": id, "tags": [tag], **_operation(converter, rule, view, response)}
-        (method,) = (rule.methods or set()) - {"HEAD", "OPTIONS"}
-        spec.path(template(rule.rule), operations={method.lower(): made})
+    for resource in resources:
+        for name, path, operation in resource.rows():
+            if operation.records is None:
+                continue
+            found = operation.records, operation.events.values(), filter(None, [operation.preview])
+            records.update(chain.from_iterable(found))
+            id = _unused(name.replace(".", "_"), ids)
+            ids.add(id)
+            made = {"operationId": id, "tags": [resource.name], **_operation(converter, operation, path)}
+            spec.path(template(path), operations={operation.method.lower(): made})
     for name, description in _TAGS.items():
         spec.tag({"name": name, "description": description})
     components.add_records(spec, records)
@@ -114,38 +108,36 @@ def document(app: Flask) -> dict[str, Any]:
 # Views
 
 
-def _operation(
-    converter: OpenAPIConverter, rule: Rule, view: Callable[..., Any], response: ViewResponse
-) -> dict[str, Any]:
-    """The operation of a view, without an id."""
-    takes, access = taken_by(view), access_of(view) or Access.ADMIN
-    has_etag = "ETag" in response.headers + response.optional
-    may_be_304 = "GET" in (rule.methods or ()) and has_etag and response.conditional
+def _operation(converter: OpenAPIConverter, operation: Operation, path: str) -> dict[str, Any]:
+    """An operation without its id."""
+    access, arguments = operation.access, variables(path)
+    has_etag = "ETag" in operation.headers + operation.may_have
+    may_be_304 = operation.method == "GET" and has_etag and operation.conditional
     request_headers = [
-        *([components.IF_MATCH] if 412 in response.errors else ()),
+        *([components.IF_MATCH] if 412 in operation.errors else ()),
         *([components.IF_NONE_MATCH] if may_be_304 else ()),
-        *([components.LAST_EVENT_ID] if response.events and response.resumable else ()),
+        *([components.LAST_EVENT_ID] if operation.events and operation.resumable else ()),
     ]
     parameters = [
-        *(components.PATH[name] for name in sorted(rule.arguments)),
-        *([{"in": "query", "schema": takes.query}] if takes.query is not None else ()),
+        *(components.PATH[name] for name in sorted(arguments)),
+        *([{"in": "query", "schema": operation.query}] if operation.query is not None else ()),
         *request_headers,
     ]
     errors = {
-        *response.errors,
-        # Every view rejects unknown parameters.
+        *operation.errors,
+        # Every operation rejects unknown parameters.
         400,
         500,
         *((304,) if may_be_304 else ()),
         *((401,) if access in _ROLES else ()),
         *((403,) if access is Access.ADMIN else ()),
-        *((404,) if rule.arguments else ()),
-        *((413,) if takes.body is not None else ()),
-        *((414,) if rule.arguments or takes.query is not None else ()),
+        *((404,) if arguments else ()),
+        *((413,) if operation.body is not None else ()),
+        *((414,) if arguments or operation.query is not None else ()),
         *((431,) if request_headers else ()),
         *((503,) if access is not Access.ALWAYS else ()),
     }
-    summary, _, more = inspect.cleandoc(view.__doc__ or "").partition("\n\n")
+    summary, _, more = operation.description.partition("\n\n")
     described: dict[str, Any] = {
         "summary": summary.replace("\n", " "),
         "description": "\n\n".join(filter(None, (more, _ACCESS[access]))),
@@ -154,35 +146,45 @@ def _operation(
     }
     if parameters:
         described["parameters"] = parameters
-    if takes.body is not None:
-        content = {JSON: {"schema": components.request_reference(converter, takes.body)}}
-        described["requestBody"] = {"required": not takes.optional, "content": content}
-    successes = {str(response.status): _success(response)}
-    if response.preview is not None:
-        successes["200"] = _success(ViewResponse((response.preview,)))
+    if operation.body is not None:
+        content = {JSON: {"schema": components.request_reference(converter, operation.body)}}
+        described["requestBody"] = {"required": not operation.optional, "content": content}
+    successes = {str(operation.status): _success(operation)}
+    if operation.preview is not None:
+        content = {JSON: {"schema": _enveloped([operation.preview])}}
+        successes["200"] = {"description": "Done.", "headers": components.headers(), "content": content}
     references = {str(status): components.error_reference(status) for status in sorted(errors)}
     described["responses"] = {**successes, **references}
     return described
 
 
-def _success(response: ViewResponse) -> dict[str, Any]:
+def _success(operation: Operation) -> dict[str, Any]:
     return {
-        "description": _DONE.get(response.status, "Done."),
-        "headers": components.headers(*response.headers, optional=response.optional),
-        "content": {response.media_type: {"schema": _schema(response)}},
+        "description": _DONE.get(operation.status, "Done."),
+        "headers": components.headers(*operation.headers, optional=operation.may_have),
+        "content": {operation.media_type: {"schema": _schema(operation)}},
     }
 
 
-def _schema(response: ViewResponse) -> dict[str, Any]:
-    if response.media_type == EVENT_STREAM:
-        ids = response.resumable
-        return {"oneOf": [_event(name, record, ids=ids) for name, record in response.events.items()]}
-    if response.media_type != JSON:
+def _schema(operation: Operation) -> dict[str, Any]:
+    if operation.media_type == EVENT_STREAM:
+        ids = operation.resumable
+        return {"oneOf": [_event(name, record, ids=ids) for name, record in operation.events.items()]}
+    if operation.media_type != JSON:
         return {"type": "string"}
-    references = [components.record_reference(record) for record in response.records]
-    one = references[0] if len(references) == 1 else {"anyOf": references} if references else {"type": "null"}
-    if response.bare:
-        return one
+    records = operation.records or ()
+    return _one_of(records) if operation.bare else _enveloped(records)
+
+
+def _one_of(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
+    references = [components.record_reference(record) for record in records]
+    return (
+        references[0] if len(references) == 1 else {"anyOf": references} if references else {"type": "null"}
+    )
+
+
+def _enveloped(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
+    one = _one_of(records)
     status = {"type": "string", "const": "ok", "description": "Distinguishes successes from errors."}
     return {"type": "object", "required": ["status", "data"], "properties": {"status": status, "data": one}}
 

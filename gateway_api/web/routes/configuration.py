@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from flask import Blueprint, Response
 
-from gateway_api.core_client.calls import decoded
-from gateway_api.core_client.commands import Edit
-from gateway_api.web import access, audit, headers, parse, responses
+from gateway_api.core_client.calls import Fields, decoded
+from gateway_api.core_client.commands import Edit, Sections
+from gateway_api.web import audit, headers
+from gateway_api.web.call import caller
 from gateway_api.web.configuration_records import (
     ArchivedConfiguration,
     Candidate,
@@ -17,157 +17,105 @@ from gateway_api.web.configuration_records import (
     RolledBack,
 )
 from gateway_api.web.configuration_sections import Configuration
+from gateway_api.web.lists import selected
+from gateway_api.web.operation import ADMIN, ANY_ROLE, GET, POST, Passed, Routes, Tagged
 from gateway_api.web.records import Message, listing
 from gateway_api.web.schemas.queries import CompareQuery, short_list_query
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
-from gateway_api.web.services import caller, daemon
-from gateway_api.web.short_lists import selected
+from gateway_api.web.services import daemon
 from gateway_api.wire.core import configuration as wire
 
-routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
 
-
-@routes.get("")
-@access.any_role
-@access.together
-@responses.data(Configuration, headers=("ETag",))
-def running() -> Response:
+def running(sections: tuple[Sections, str]) -> Tagged[Passed[Configuration]]:
     """All sections of the running configuration, secrets masked."""
-    sections, etag = daemon().sections(wire.GetConfiguration())
-    return responses.ok(sections, etag=etag)
+    return Tagged(Passed(sections[0]), sections[1])
 
 
-@routes.get("/candidate")
-@access.admin
-@access.together
-@responses.data(Candidate, headers=("ETag",), errors=(501,))
-def candidate() -> Response:
+def candidate(sections: tuple[Sections, str]) -> Tagged[Passed[Candidate]]:
     """All sections of the candidate, secrets masked."""
-    sections, etag = daemon().sections(wire.GetCandidate())
-    return responses.ok(sections, etag=etag)
+    return Tagged(Passed(sections[0]), sections[1])
 
 
-@routes.get("/compare")
-@access.admin
-@access.together
-@responses.data(Difference, headers=("ETag",), errors=(404,), conditional=False)
-@parse.query(CompareQuery)
-def compare(query: dict[str, Any]) -> Response:
+def compare(found: wire.ComparisonReply, query: dict[str, Any]) -> Tagged[Difference]:
     """The difference from the running configuration, or from an archived revision, to the candidate, or to
     another revision. From the running configuration to the candidate, also what a commit would do to services
     and sessions. The entity tag is for If-Match: it stands for the running configuration and the candidate,
     not for the deadline, the archive or the sessions."""
-    found = msgspec.structs.asdict(daemon().compare(query.get("revision"), query.get("to")))
-    return responses.ok(found, etag=found.pop("etag"))
+    return Tagged(Difference(found.diff, found.confirm_deadline, found.impact), found.etag)
 
 
-@routes.post("/set")
-@access.admin
-@responses.data(headers=("ETag",), errors=(412,))
-@parse.body(SetValue)
-def set_value(edit: Edit) -> Response:
+def set_value(body: Edit) -> Tagged[None]:
     """Stages a value at a path."""
-    return _staged(daemon().edit([edit], headers.if_match()))
+    return _staged(daemon().edit([body], headers.if_match()))
 
 
-@routes.post("/delete")
-@access.admin
-@responses.data(headers=("ETag",), errors=(404, 412))
-@parse.body(DeleteValue)
-def delete(edit: Edit) -> Response:
+def delete(body: Edit) -> Tagged[None]:
     """Stages the deletion of a path. 404 if the path does not exist."""
-    return _staged(daemon().edit([edit], headers.if_match()))
+    return _staged(daemon().edit([body], headers.if_match()))
 
 
-@routes.post("/edit")
-@access.admin
-@responses.data(headers=("ETag",), errors=(404, 412))
-@parse.body(EditConfiguration)
-def edit_all(body: dict[str, list[Edit]]) -> Response:
+def edit_all(body: dict[str, list[Edit]]) -> Tagged[None]:
     """Stages several changes, or none of them."""
     return _staged(daemon().edit_all(body["operations"], headers.if_match()))
 
 
-@routes.post("/commit")
-@access.admin
-@responses.data(Committed, headers=("ETag",), errors=(409, 412))
-@parse.body(Commit, optional=True)
-def commit(body: dict[str, Any]) -> Response:
+def commit(body: dict[str, Any]) -> Tagged[Committed]:
     """Commits the candidate, for good or until a deadline for its confirmation. 409 if more sessions than
     `max_sessions_dropped` would end."""
-    return committed_response(daemon().commit(caller().sub, **body, if_match=headers.if_match()))
+    return committed(daemon().commit(caller().sub, **body, if_match=headers.if_match()))
 
 
-@routes.post("/confirm")
-@access.admin
-@responses.data(Message, errors=(409, 501))
-def confirm() -> Response:
+def confirm() -> Message:
     """Confirms a commit. 409 if no commit waits for a confirmation."""
     daemon().raw(wire.ConfirmCommit())
-    return responses.ok(Message("Confirmed"))
+    return Message("Confirmed")
 
 
-@routes.post("/rollback")
-@access.admin
-@responses.data(RolledBack, headers=("ETag",), errors=(404, 412))
-@parse.body(Rollback)
-def rollback(body: dict[str, Any]) -> Response:
+def rollback(body: dict[str, Any]) -> Tagged[RolledBack]:
     """Stages an archived revision, 1 being the newest."""
     revision = body["revision"]
     staged = daemon().rollback(revision, headers.if_match())
     audit.note(before=staged.before, after={"changes": staged.changes, "etag": staged.etag})
     message = f"Revision {revision} is the candidate; a commit makes it the running configuration"
-    return responses.ok(RolledBack(message, revision, staged.changes), etag=staged.etag)
+    return Tagged(RolledBack(message, revision, staged.changes), staged.etag)
 
 
-@routes.post("/discard")
-@access.admin
-@responses.data(headers=("ETag",), errors=(412,))
-def discard() -> Response:
+def discard() -> Tagged[None]:
     """Discards all changes of the candidate."""
     discarded = daemon().reply(wire.DiscardCandidate(headers.if_match()))
     audit.note(before=discarded.before)
-    return responses.ok(etag=discarded.etag)
+    return Tagged(None, discarded.etag)
 
 
-@routes.get("/archive")
-@access.any_role
-@access.together
-@responses.data(listing(wire.ListArchive), errors=(501,))
-@parse.query(short_list_query(wire.ListArchive))
-def archive(query: dict[str, Any]) -> Response:
+def archive(reply: wire.ArchiveReply, query: dict[str, Any]) -> wire.ArchiveReply:
     """The commits of the archived revisions, the newest first: author, time and comment. `running` is that of
     the running configuration."""
-    return responses.ok(selected(wire.ListArchive, daemon().reply(wire.ListArchive()), **query))
+    return selected(wire.ListArchive, reply, **query)
 
 
-@routes.get("/archive/<revision>")
-@access.any_role
-@access.together
-@responses.data(ArchivedConfiguration, errors=(501,))
-def archived(revision: str) -> Response:
+def archived(reply: Fields, revision: int) -> Passed[ArchivedConfiguration]:
     """One archived revision, secrets masked."""
-    return responses.ok(daemon().archived(parse.revision(revision)))
+    return Passed(reply)
 
 
-def _staged(staged: wire.EditReply) -> Response:
+def _staged(staged: wire.EditReply) -> Tagged[None]:
     audit.note(
         before=[_value(change.path, change.before_json) for change in staged.changes],
         after=[_value(change.path, change.after_json) for change in staged.changes],
     )
-    return responses.ok(etag=staged.etag)
+    return Tagged(None, staged.etag)
 
 
 def _value(path: str, text: str | None) -> dict[str, Any]:
     return {"path": path, "value": None if text is None else decoded(Any, msgspec.Raw(text.encode()))}
 
 
-def committed_response(committed: wire.CommitReply) -> Response:
+def committed(reply: wire.CommitReply) -> Tagged[Committed]:
     """The response to a commit, and its place in the audit log."""
-    record = msgspec.structs.asdict(committed)
+    record = msgspec.structs.asdict(reply)
     audit.note(before=record.pop("before"), after=record)
     etag = record.pop("etag")
-    return responses.ok({"message": _message(committed), **record}, etag=etag)
+    return Tagged(Committed(_message(reply), **record), etag)
 
 
 def _message(committed: wire.CommitReply) -> str:
@@ -178,3 +126,45 @@ def _message(committed: wire.CommitReply) -> str:
         return f"{text}, and confirmed the commit before" if has_confirmed else text
     deadline = datetime.fromtimestamp(committed.confirm_deadline, UTC)
     return f"{text}; the former configuration returns at {deadline:%Y-%m-%d %H:%M:%SZ} unless confirmed"
+
+
+RUNNING = GET("", running, ANY_ROLE, read=lambda core: core.sections(wire.GetConfiguration()))
+
+routes = Routes(
+    "configuration",
+    "/api/v1/system/config",
+    RUNNING,
+    GET("/candidate", candidate, ADMIN, read=lambda core: core.sections(wire.GetCandidate()), errors=(501,)),
+    GET(
+        "/compare",
+        compare,
+        ADMIN,
+        query=CompareQuery,
+        read=lambda core, query: core.compare(query.get("revision"), query.get("to")),
+        errors=(404,),
+        conditional=False,
+    ),
+    POST("/set", set_value, ADMIN, body=SetValue, errors=(412,)),
+    POST("/delete", delete, ADMIN, body=DeleteValue, errors=(404, 412)),
+    POST("/edit", edit_all, ADMIN, body=EditConfiguration, errors=(404, 412)),
+    POST("/commit", commit, ADMIN, body=Commit, optional=True, errors=(409, 412)),
+    POST("/confirm", confirm, ADMIN, errors=(409, 501)),
+    POST("/rollback", rollback, ADMIN, body=Rollback, errors=(404, 412)),
+    POST("/discard", discard, ADMIN, errors=(412,)),
+    GET(
+        "/archive",
+        archive,
+        ANY_ROLE,
+        query=short_list_query(wire.ListArchive),
+        read=lambda core, query: core.reply(wire.ListArchive()),
+        data=(listing(wire.ListArchive),),
+        errors=(501,),
+    ),
+    GET(
+        "/archive/<revision>",
+        archived,
+        ANY_ROLE,
+        read=lambda core, revision: core.archived(revision),
+        errors=(501,),
+    ),
+)

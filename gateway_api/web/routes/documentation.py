@@ -10,13 +10,11 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from flask import Blueprint, Response
+from flask import Response
 
 from gateway_api.base.errors import NotFound
-from gateway_api.web import access, parse
 from gateway_api.web.assets import REVALIDATE, Asset, files_in, lies_in, serve
-
-routes = Blueprint("documentation", __name__, url_prefix="/docs")
+from gateway_api.web.operation import GET, STATIC, Routes
 
 BUILT = Path(sys.prefix, "share/doc/gateway-api/html")
 #: By the path of a request. What is not here is not served.
@@ -31,22 +29,13 @@ LINK = (
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
-@routes.get("/")
-@access.static
 def index() -> Response:
     """The first page of the documentation."""
-    return _response("index.html")
+    return file("index.html")
 
 
-@routes.get("/<path:name>", endpoint="part")
-@access.static
-@parse.any_query
 def file(name: str) -> Response:
     """A page of the documentation, or a file of its pages."""
-    return _response(name)
-
-
-def _response(name: str) -> Response:
     if name not in _FILES:
         raise NotFound("No such file" if _FILES else _ABSENT)
     asset, policy = _read(_FILES[name])
@@ -68,3 +57,11 @@ def _read(path: Path) -> tuple[Asset, str]:
         f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
+
+
+routes = Routes(
+    "documentation",
+    "/docs",
+    GET("/", index, STATIC),
+    GET("/<path:name>", file, STATIC, name="part", any_query=True),
+)

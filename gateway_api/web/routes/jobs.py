@@ -1,35 +1,29 @@
 """Work on many sessions: jobs of the core. No job needs the API, once it has started."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
-from flask import Blueprint, Response, url_for
+from flask import url_for
 
-from gateway_api.core_client.calls import decoded
-from gateway_api.web import access, audit, lists, parse, responses
-from gateway_api.web.records import JobPreview, listing
+from gateway_api.core_client.calls import Fields, decoded
+from gateway_api.web import audit
+from gateway_api.web.call import caller
+from gateway_api.web.lists import listed
+from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, POST, Located, Passed, Routes, passed
+from gateway_api.web.records import JobPreview
 from gateway_api.web.schemas.jobs import DisconnectJob, RateJob
-from gateway_api.web.schemas.queries import list_query
-from gateway_api.web.services import caller, daemon
+from gateway_api.web.services import daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.jobs import CancelJob, GetJob, Job, ListJobs
-
-routes = Blueprint("jobs", __name__, url_prefix="/api/v1/subscribers")
+from gateway_api.wire.core.sessions import SessionSummary
 
 #: Sessions that a dry run lists.
 _FIRST = 100
 
-_starts = responses.ViewResponse(
-    (Job,), preview=JobPreview, status=202, headers=("Location",), errors=(409, 501)
-)
 
-
-@routes.post("/rate")
-@access.admin
-@_starts
-@parse.body(RateJob)
-def change_rates(body: dict[str, Any]) -> Response:
+def change_rates(body: dict[str, Any]) -> Located[Job] | JobPreview:
     """Starts to change the rates of all sessions that match, or lists the first hundred of them."""
     if body["dry_run"]:
         return _preview(body["filter"], "would get other rates")
@@ -37,60 +31,50 @@ def change_rates(body: dict[str, Any]) -> Response:
     return _started(job)
 
 
-@routes.post("/disconnect")
-@access.admin
-@_starts
-@parse.body(DisconnectJob)
-def disconnect(body: dict[str, Any]) -> Response:
+def disconnect(body: dict[str, Any]) -> Located[Job] | JobPreview:
     """Starts to disconnect all sessions that match, or lists the first hundred of them."""
     if body["dry_run"]:
         return _preview(body["filter"], "would be disconnected")
     return _started(daemon().start_disconnect_job(body["filter"], body["per_second"], caller().sub))
 
 
-@routes.get("/jobs")
-@access.any_role
-@access.together
-@responses.data(listing(ListJobs), errors=(501,))
-@lists.query(list_query(ListJobs))
-def index(query: dict[str, Any]) -> Response:
-    """The last hundred jobs, the newest first."""
-    return responses.listed(daemon().listed(ListJobs(**query)))
-
-
-@routes.get("/jobs/<job>")
-@access.any_role
-@access.together
-@responses.data(Job, errors=(501,))
-def show(job: str) -> Response:
+def show(reply: Fields, job: int) -> Passed[Job]:
     """One job.
 
     It is `done` when it has acted on each of its sessions, once. A restart of the core daemon makes it
     `interrupted`, with its counts: it does not continue.
     """
-    return responses.ok(daemon().fields(GetJob(parse.job_id(job)), "job")["job"])
+    return Passed(reply["job"])
 
 
-@routes.delete("/jobs/<job>")
-@access.admin
-@responses.data(Job, errors=(409, 501))
-def cancel(job: str) -> Response:
+def cancel(job: int) -> Job:
     """Cancels a job: it takes no further session. 409 if it has ended."""
-    cancelled = daemon().reply(CancelJob(parse.job_id(job))).job
+    cancelled = daemon().reply(CancelJob(job)).job
     audit.note(after=cancelled)
-    return responses.ok(cancelled)
+    return cancelled
 
 
-def _started(job: Job) -> Response:
+def _started(job: Job) -> Located[Job]:
     audit.note(after={"id": job.id, "total": job.total})
-    response = responses.ok(job, 202)
-    response.headers["Location"] = url_for(".show", job=job.id)
-    return response
+    return Located(job, url_for("jobs.show", job=job.id))
 
 
-def _preview(filter: Mapping[str, str], what: str) -> Response:
+def _preview(filter: Mapping[str, str], what: str) -> JobPreview:
     found = daemon().list_sessions(filter, None, Page(_FIRST))
     count = decoded(int, found.others["total"])
-    message = f"{count} session{'' if count == 1 else 's'} {what}"
     sessions = [session for array in found.arrays for session in decoded(list[msgspec.Raw], array)]
-    return responses.ok({"message": message, "count": count, "sessions": sessions})
+    message = f"{count} session{'' if count == 1 else 's'} {what}"
+    return JobPreview(message, count, passed(sessions, SessionSummary))
+
+
+_start = partial(POST, status=202, preview=JobPreview, errors=(409, 501))
+
+routes = Routes(
+    "jobs",
+    "/api/v1/subscribers",
+    _start("/rate", change_rates, ADMIN, body=RateJob),
+    _start("/disconnect", disconnect, ADMIN, body=DisconnectJob),
+    listed("/jobs", ListJobs, "The last hundred jobs, the newest first.", errors=(501,)),
+    GET("/jobs/<job>", show, ANY_ROLE, read=lambda core, job: core.fields(GetJob(job), "job"), errors=(501,)),
+    DELETE("/jobs/<job>", cancel, ADMIN, errors=(409, 501)),
+)

@@ -2,72 +2,70 @@
 
 from typing import Any
 
-from flask import Blueprint, Response, request
+from flask import request
 
 from gateway_api.base.errors import NotAllowed
-from gateway_api.web import access, audit, page_token, parse, responses
+from gateway_api.web import audit, page_token
+from gateway_api.web.access import signed_in
+from gateway_api.web.call import caller, identify
+from gateway_api.web.operation import ANY_ROLE, GET, OPEN, POST, Routes
 from gateway_api.web.records import Message, SignedIn, Token, User
 from gateway_api.web.schemas.requests import LoginRequest, LogoutEverywhere
-from gateway_api.web.services import caller, daemon, identify, services
+from gateway_api.web.services import daemon, services
 from gateway_api.wire.core.configuration import EndTokens
 
-routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 
-
-@routes.post("/login")
-@access.open_to_all
-@responses.ViewResponse((Token,), bare=True, errors=(401, 429))
-@parse.body(LoginRequest)
-def log_in(credentials: dict[str, Any]) -> Response:
+def log_in(body: dict[str, Any]) -> Token:
     """Returns a token for a user of the running configuration.
 
     With the header `X-Gateway-Page: 1`, as the live page sends it, the browser keeps the token in a cookie.
     """
-    known, address = daemon().login(credentials["username"]), request.remote_addr or ""
+    known, address = daemon().login(body["username"]), request.remote_addr or ""
     audit.names_user(exists=known.user is not None)
-    user = services().login.authenticate(known, **credentials, address=address)
+    user = services().login.authenticate(known, **body, address=address)
     identify(user.username, user.role)
     lifetime = known.token_lifetime
     token = services().tokens.issue(user.username, user.role, user.generation, lifetime)
-    response = responses.bare(Token(token, "bearer", lifetime))
-    if page_token.is_page():
-        page_token.keep(response, token)
-    return response
+    page_token.keep(token)
+    return Token(token, "bearer", lifetime)
 
 
-@routes.get("/token")
-@access.open_to_all
-@responses.data(SignedIn)
-def token_user() -> Response:
+def token_user() -> SignedIn:
     """The user of the token that came with the request."""
-    claims = access.signed_in()
-    return responses.ok(SignedIn(User(claims.sub, claims.role, claims.exp) if claims else None))
+    claims = signed_in()
+    return SignedIn(User(claims.sub, claims.role, claims.exp) if claims else None)
 
 
-@routes.post("/logout")
-@access.any_role
-@responses.data(Message)
-def log_out() -> Response:
+def log_out() -> Message:
     """Revokes the token that came with the request."""
     services().revocations.revoke(caller().jti, caller().exp)
-    return _without_cookie(responses.ok(Message("Logged out")))
+    page_token.forget()
+    return Message("Logged out")
 
 
-@routes.post("/logout-everywhere")
-@access.any_role
-@responses.data(Message, errors=(403, 404, 501))
-@parse.body(LogoutEverywhere, optional=True)
-def log_out_everywhere(body: dict[str, Any]) -> Response:
+def log_out_everywhere(body: dict[str, Any]) -> Message:
     """Ends all tokens of the caller; an admin may name another user. Event streams with these tokens end."""
     username = body.get("username", caller().sub)
     if username != caller().sub and caller().role != "admin":
         raise NotAllowed
     daemon().raw(EndTokens(username))
-    ended = responses.ok(Message(f"Ended all tokens of {username}"))
-    return _without_cookie(ended) if username == caller().sub else ended
+    if username == caller().sub:
+        page_token.forget()
+    return Message(f"Ended all tokens of {username}")
 
 
-def _without_cookie(response: Response) -> Response:
-    if page_token.is_page():
-        page_token.forget(response)
-    return response
+routes = Routes(
+    "login",
+    "/api/v1/auth",
+    POST("/login", log_in, OPEN, body=LoginRequest, bare=True, errors=(401, 429)),
+    GET("/token", token_user, OPEN),
+    POST("/logout", log_out, ANY_ROLE),
+    POST(
+        "/logout-everywhere",
+        log_out_everywhere,
+        ANY_ROLE,
+        body=LogoutEverywhere,
+        optional=True,
+        errors=(403, 404, 501),
+    ),
+)

@@ -2,132 +2,102 @@
 
 from typing import Any
 
-from flask import Blueprint, Response
+import msgspec
 
+from gateway_api.core_client.calls import Fields
+from gateway_api.core_client.commands import Sections
 from gateway_api.history.traffic import TrafficSpan
-from gateway_api.web import access, lists, parse, responses
 from gateway_api.web.configuration_sections import DemuxConfiguration
 from gateway_api.web.history_records import TrafficSampleList
+from gateway_api.web.lists import listed
+from gateway_api.web.operation import ANY_ROLE, GET, Passed, Routes
 from gateway_api.web.records import CgnatStats, FrrSummary, listing
 from gateway_api.web.schemas.history import NetworkTrafficQuery
-from gateway_api.web.schemas.queries import list_query
-from gateway_api.web.services import daemon, history
+from gateway_api.web.services import history
 from gateway_api.wire.core import network as wire
 from gateway_api.wire.core.configuration import GetConfiguration
-from gateway_api.wire.core.sessions import GetStatistics
-
-interfaces = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
-qos = Blueprint("qos", __name__, url_prefix="/api/v1/qos")
-routing = Blueprint("routing", __name__, url_prefix="/api/v1/routing")
-cgnat = Blueprint("cgnat", __name__, url_prefix="/api/v1/cgnat")
-demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
+from gateway_api.wire.core.sessions import GetStatistics, Statistics
 
 
-@interfaces.get("", endpoint="index")
-@access.any_role
-@access.together
-@responses.data(listing(wire.ListInterfaces))
-@lists.query(list_query(wire.ListInterfaces))
-def all_interfaces(query: dict[str, Any]) -> Response:
-    """All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
-    return responses.listed(daemon().listed(wire.ListInterfaces(**query)))
-
-
-@interfaces.get("/traffic")
-@access.any_role
-@responses.data(TrafficSampleList)
-@parse.query(NetworkTrafficQuery)
-def traffic(query: dict[str, Any]) -> Response:
+def traffic(query: dict[str, Any]) -> TrafficSampleList:
     """The traffic of all trunks over time: the mean of each step, the oldest first."""
     found = history().traffic(TrafficSpan(**query))
-    return responses.ok(found._asdict() | {"count": len(found.samples)})
+    samples = tuple(found.samples)
+    return TrafficSampleList(samples=samples, step_seconds=found.step_seconds, count=len(samples))
 
 
-@interfaces.get("/vlans")
-@access.any_role
-@access.together
-@responses.data(listing(wire.ListVlans))
-@lists.query(list_query(wire.ListVlans))
-def vlans(query: dict[str, Any]) -> Response:
-    """The VLAN sub-interfaces that the demux component created."""
-    return responses.listed(daemon().listed(wire.ListVlans(**query)))
-
-
-@qos.get("", endpoint="index")
-@access.any_role
-@access.together
-@responses.data(listing(wire.ListQos))
-@lists.query(list_query(wire.ListQos))
-def shaping(query: dict[str, Any]) -> Response:
-    """The shaping of each session."""
-    return responses.listed(daemon().listed(wire.ListQos(**query)))
-
-
-@qos.get("/profiles")
-@access.any_role
-@access.together
-@responses.data(listing(wire.ListOverheadProfiles))
-def profiles() -> Response:
+def profiles(reply: Fields) -> Passed[wire.OverheadProfilesReply]:
     """The overhead profiles that sessions may have."""
-    return responses.ok(daemon().fields(wire.ListOverheadProfiles()))
+    return Passed(reply)
 
 
-@routing.get("/bgp/summary")
-@access.any_role
-@access.together
-@responses.data(FrrSummary)
-def bgp_summary() -> Response:
+def bgp_summary(reply: Fields) -> Passed[FrrSummary]:
     """The routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
-    return responses.ok(daemon().fields(wire.GetBgpSummary(), "summary")["summary"])
+    return Passed(reply["summary"])
 
 
-@routing.get("/routes")
-@access.any_role
-@access.together
-@responses.data(listing(wire.ListRoutes))
-@lists.query(list_query(wire.ListRoutes))
-def kernel_routes(query: dict[str, Any]) -> Response:
-    """The kernel's routes, those to subscribers included."""
-    return responses.listed(daemon().listed(wire.ListRoutes(**query)))
-
-
-@cgnat.get("/sessions")
-@access.any_role
-@access.together
-@responses.data(listing(wire.ListCgnatSessions))
-@lists.query(list_query(wire.ListCgnatSessions))
-def sessions(query: dict[str, Any]) -> Response:
-    """The sessions that go through the CGNAT VRF."""
-    return responses.listed(daemon().listed(wire.ListCgnatSessions(**query)))
-
-
-@cgnat.get("/stats")
-@access.any_role
-@access.together
-@responses.data(CgnatStats)
-def stats() -> Response:
+def stats(counts: Statistics) -> CgnatStats:
     """The number of sessions that are steered, and of those with a public address."""
-    counts = daemon().reply(GetStatistics())
-    return responses.ok(
-        CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
-    )
+    return CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
 
 
-@demux.get("/config")
-@access.any_role
-@access.together
-@responses.data(DemuxConfiguration)
-def demux_configuration() -> Response:
+def demux_configuration(running: tuple[Sections, str]) -> Passed[DemuxConfiguration]:
     """The demux section of the running configuration."""
-    sections, _ = daemon().sections(GetConfiguration())
-    return responses.ok(sections.get("demux", {}))
+    return Passed(running[0].get("demux", msgspec.Raw(b"{}")))
 
 
-@demux.get("/state")
-@access.any_role
-@access.together
-@responses.data(listing(wire.GetDemuxState))
-@lists.query(list_query(wire.GetDemuxState))
-def state(query: dict[str, Any]) -> Response:
-    """The VLANs that demux manages, and the number that its limits have rejected."""
-    return responses.listed(daemon().listed(wire.GetDemuxState(**query)))
+VLANS = listed(
+    "/vlans", wire.ListVlans, "The VLAN sub-interfaces that the demux component created.", name="vlans"
+)
+
+interfaces = Routes(
+    "interfaces",
+    "/api/v1/interfaces",
+    listed("", wire.ListInterfaces, "All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."),
+    GET("/traffic", traffic, ANY_ROLE, query=NetworkTrafficQuery),
+    VLANS,
+)
+qos = Routes(
+    "qos",
+    "/api/v1/qos",
+    listed("", wire.ListQos, "The shaping of each session."),
+    GET(
+        "/profiles",
+        profiles,
+        ANY_ROLE,
+        read=lambda core: core.fields(wire.ListOverheadProfiles()),
+        data=(listing(wire.ListOverheadProfiles),),
+    ),
+)
+routing = Routes(
+    "routing",
+    "/api/v1/routing",
+    GET(
+        "/bgp/summary", bgp_summary, ANY_ROLE, read=lambda core: core.fields(wire.GetBgpSummary(), "summary")
+    ),
+    listed(
+        "/routes",
+        wire.ListRoutes,
+        "The kernel's routes, those to subscribers included.",
+        name="kernel_routes",
+    ),
+)
+cgnat = Routes(
+    "cgnat",
+    "/api/v1/cgnat",
+    listed(
+        "/sessions", wire.ListCgnatSessions, "The sessions that go through the CGNAT VRF.", name="sessions"
+    ),
+    GET("/stats", stats, ANY_ROLE, read=lambda core: core.reply(GetStatistics())),
+)
+demux = Routes(
+    "demux",
+    "/api/v1/demux",
+    GET("/config", demux_configuration, ANY_ROLE, read=lambda core: core.sections(GetConfiguration())),
+    listed(
+        "/state",
+        wire.GetDemuxState,
+        "The VLANs that demux manages, and the number that its limits have rejected.",
+        name="state",
+    ),
+)

@@ -6,20 +6,16 @@ They are the same for every client, and have no data of the gateway.
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
-from flask import Blueprint, Flask, Response, current_app
+from flask import Flask, Response, current_app
 
 from gateway_api.base.errors import NotFound
-from gateway_api.web import access, responses
 from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, files_in, serve
-from gateway_api.web.openapi.document import document
+from gateway_api.web.operation import GET, JSON, OPEN, STATIC, Routes
 from gateway_api.web.records import OpenApi
 from gateway_api.web.routes import documentation
-
-page = Blueprint("page", __name__)
-docs = Blueprint("docs", __name__, url_prefix="/api/v1")
 
 _EXTENSION = "openapi"
 
@@ -58,29 +54,21 @@ _DOCS_HEADERS = {
 }
 
 
-def install(app: Flask) -> None:
-    """Makes the document. To be called when all routes are registered."""
-    app.extensions[_EXTENSION] = Asset(responses.JSON, msgspec.json.encode(document(app)))
+def install(app: Flask, document: dict[str, Any]) -> None:
+    """Encodes the OpenAPI document."""
+    app.extensions[_EXTENSION] = Asset(JSON, msgspec.json.encode(document))
 
 
-@docs.get("/openapi.json")
-@access.open_to_all
-@responses.ViewResponse((OpenApi,), bare=True, headers=("ETag",))
 def openapi() -> Response:
     """This document."""
     return serve(cast(Asset, current_app.extensions[_EXTENSION]), REVALIDATE)
 
 
-@docs.get("/docs", endpoint="page")
-@access.open_to_all
-@responses.ViewResponse(media_type="text/html", headers=("ETag",))
 def docs_page() -> Response:
     """A page that shows this document, logs in, and sends requests."""
     return serve(_DOCS_PAGE, REVALIDATE, _DOCS_HEADERS)
 
 
-@docs.get("/docs/<digest>/<name>", endpoint="part")
-@access.open_to_all
 def docs_file(digest: str, name: str) -> Response:
     """A file of that page."""
     if digest != _DIGEST or name not in _DOCS_FILES:
@@ -88,18 +76,29 @@ def docs_file(digest: str, name: str) -> Response:
     return serve(_DOCS_FILES[name], FOR_EVER, for_browsers=True)
 
 
-@page.get("/")
-@access.static
 def index() -> Response:
     """The live page."""
     return page_file("index.html")
 
 
-@page.get("/page/<name>", endpoint="part")
-@access.static
 def page_file(name: str) -> Response:
     """A module, style sheet or picture of the live page."""
     if name not in PAGE_FILES:
         raise NotFound("No such file")
     # With each request the browser checks for a newer file: after an upgrade no module meets an older one.
     return serve(PAGE_FILES[name], REVALIDATE, _PAGE_HEADERS)
+
+
+docs = Routes(
+    "docs",
+    "/api/v1",
+    GET("/openapi.json", openapi, OPEN, data=(OpenApi,), bare=True, more_headers=("ETag",)),
+    GET("/docs", docs_page, OPEN, name="page", media_type="text/html", more_headers=("ETag",)),
+    GET("/docs/<digest>/<name>", docs_file, OPEN, name="part"),
+)
+page = Routes(
+    "page",
+    "",
+    GET("/", index, STATIC),
+    GET("/page/<name>", page_file, STATIC, name="part"),
+)

@@ -2,12 +2,15 @@
 
 from typing import Any
 
-from flask import Blueprint, Response
+import msgspec
 
 from gateway_api.base.errors import StillConnected
-from gateway_api.core_client.calls import decoded
+from gateway_api.core_client.calls import Listed, decoded
 from gateway_api.core_client.commands import Daemon
-from gateway_api.web import access, audit, lists, parse, responses
+from gateway_api.web import audit
+from gateway_api.web.call import author
+from gateway_api.web.lists import shared
+from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, POST, PUT, Passed, Routes, passed
 from gateway_api.web.records import (
     InterfaceDisconnected,
     InterfaceDisconnectPreview,
@@ -18,56 +21,39 @@ from gateway_api.web.records import (
 )
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
-from gateway_api.web.services import author, daemon
-from gateway_api.wire.core.sessions import EndedSession, GetStatistics, ListSessions, SessionDetail
-
-routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
-
-
-@routes.get("")
-@access.any_role
-@access.together
-@responses.data(listing(ListSessions), optional=("ETag",))
-@lists.query(SubscribersQuery, Daemon.sessions_version)
-def index(query: dict[str, Any]) -> Response:
-    """All sessions that match the filters, or a page of them."""
-    return responses.listed(daemon().list_sessions(**query))
+from gateway_api.web.services import daemon
+from gateway_api.wire.core.sessions import (
+    EndedSession,
+    GetStatistics,
+    ListSessions,
+    SessionDetail,
+    SessionSummary,
+    Statistics,
+)
 
 
-@routes.get("/summary")
-@access.any_role
-@access.together
-@responses.data(SessionCounts)
-def summary() -> Response:
+def listed(core: Daemon, query: dict[str, Any]) -> Listed:
+    """The sessions that match a SubscribersQuery, or a page of them."""
+    return core.list_sessions(**query)
+
+
+def summary(counts: Statistics) -> SessionCounts:
     """The number of sessions, by type."""
-    counts = daemon().reply(GetStatistics())
-    return responses.ok(SessionCounts(counts.active_sessions, counts.pppoe_sessions, counts.dhcp_sessions))
+    return SessionCounts(counts.active_sessions, counts.pppoe_sessions, counts.dhcp_sessions)
 
 
-@routes.get("/<session:id>")
-@access.any_role
-@access.together
-@responses.data(SessionDetail)
-def show(id: str) -> Response:
+def show(session: msgspec.Raw, id: int) -> Passed[SessionDetail]:
     """One session with its counters."""
-    return responses.ok(daemon().session(parse.session_id(id)))
+    return Passed(session)
 
 
-@routes.delete("/<session:id>")
-@access.admin
-@responses.data(Message)
-def disconnect(id: str) -> Response:
+def disconnect(id: int) -> Message:
     """Disconnects a session. It has ended when the response arrives."""
-    session = parse.session_id(id)
-    audit.note(before=daemon().disconnect_session(session, author()))
-    return responses.ok(Message(f"Session {session} disconnected"))
+    audit.note(before=daemon().disconnect_session(id, author()))
+    return Message(f"Session {id} disconnected")
 
 
-@routes.post("/disconnect-by-interface")
-@access.admin
-@responses.data(InterfaceDisconnectPreview, InterfaceDisconnected, errors=(404,))
-@parse.body(DisconnectInterface)
-def disconnect_by_interface(body: dict[str, Any]) -> Response:
+def disconnect_by_interface(body: dict[str, Any]) -> InterfaceDisconnectPreview | InterfaceDisconnected:
     """Ends all sessions on an access interface, or lists them."""
     interface, dry_run = body["interface"], body["dry_run"]
     try:
@@ -75,26 +61,41 @@ def disconnect_by_interface(body: dict[str, Any]) -> Response:
     except StillConnected as error:
         audit.note(before={"sessions": error.ended})
         raise
-    if not dry_run:
-        audit.note(before={"sessions": [decoded(EndedSession, session) for session in sessions]})
     count, verb = len(sessions), "would be disconnected" if dry_run else "disconnected"
     message = f"{count} session{'' if count == 1 else 's'} {verb} on {interface}"
-    return responses.ok({"message": message, "count": count, **({"sessions": sessions} if dry_run else {})})
+    if dry_run:
+        return InterfaceDisconnectPreview(message, count, passed(sessions, SessionSummary))
+    audit.note(before={"sessions": [decoded(EndedSession, session) for session in sessions]})
+    return InterfaceDisconnected(message, count)
 
 
-@routes.put("/<session:id>/rate")
-@access.admin
-@responses.data(RateChanged)
-@parse.body(RateChange)
-def change_rate(body: dict[str, Any], id: str) -> Response:
+def change_rate(body: dict[str, Any], id: int) -> RateChanged:
     """Requests other rates for a session, on its egress device and its IFB.
 
     With `expires_in` or `until`, the former rates return by themselves, also after a restart of the core. A
     further change ends an earlier temporary one; if it is temporary too, the rates before the first one
     return.
     """
-    session = parse.session_id(id)
-    before, after = daemon().set_session_rate(session, **body["change"], author=author())
+    before, after = daemon().set_session_rate(id, **body["change"], author=author())
     audit.note(before=before, after=after)
-    message = f"Rate change requested for session {session}"
-    return responses.ok(RateChanged.of(message, body["sent"], after))
+    return RateChanged.of(f"Rate change requested for session {id}", body["sent"], after)
+
+
+routes = Routes(
+    "subscribers",
+    "/api/v1/subscribers",
+    shared(
+        "",
+        SubscribersQuery,
+        listed,
+        "All sessions that match the filters, or a page of them.",
+        version=Daemon.sessions_version,
+        data=(listing(ListSessions),),
+        may_have=("ETag",),
+    ),
+    GET("/summary", summary, ANY_ROLE, read=lambda core: core.reply(GetStatistics())),
+    GET("/<session:id>", show, ANY_ROLE, read=lambda core, id: core.session(id)),
+    DELETE("/<session:id>", disconnect, ADMIN),
+    POST("/disconnect-by-interface", disconnect_by_interface, ADMIN, body=DisconnectInterface, errors=(404,)),
+    PUT("/<session:id>/rate", change_rate, ADMIN, body=RateChange),
+)

@@ -1,30 +1,29 @@
 """The alternative profile: seven paths, behind one token. Rates and times are texts for people."""
 
 import time
-from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
-from typing import Any
 
 import msgspec
-from flask import Blueprint, Response
 
 from gateway_api.auth.tokens import AUTHOR
 from gateway_api.base.texts import rate_text
 from gateway_api.base.turns import Turns
-from gateway_api.core_client.calls import decoded
-from gateway_api.web import access, headers, lists, parse, responses
+from gateway_api.core_client.calls import Fields, Listed, decoded
+from gateway_api.web import headers, parse, responses
+from gateway_api.web.configuration_records import Committed
+from gateway_api.web.lists import shared
+from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, PUT, Passed, Routes, Tagged
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.services import daemon
-from gateway_api.wire.core.sessions import GetHealth
+from gateway_api.wire.core.sessions import GetHealth, Health, SessionDetail
 
 #: Sessions. A list of 100,000 would block the worker for half a second.
 _TURN = 1000
 #: Most sessions have one of a few rates.
 _rate_text = lru_cache(1024)(rate_text)
-
-routes = Blueprint("token_profile", __name__, url_prefix="/api/v1")
 
 
 class _Summary(msgspec.Struct, gc=False):
@@ -53,55 +52,38 @@ class _Subscriber(msgspec.Struct, frozen=True, gc=False):
     uptime: str
 
 
-@routes.get("/subscribers")
-@access.any_role
-@lists.query(SubscribersQuery)
-def index(query: dict[str, Any]) -> Response:
-    """All sessions that match the filters, or a page of them."""
-    found = daemon().list_sessions(**query)
-    return responses.ok({"subscribers": _subscribers(found.arrays, time.time()), **found.others})
+class _Status(Health, frozen=True, kw_only=True):
+    uptime: str
+    core_reachable: bool
 
 
-@routes.get("/subscribers/<id>")
-@access.any_role
-def show(id: str) -> Response:
+def show(session: msgspec.Raw, id: int) -> Passed[SessionDetail]:
     """One session with its counters."""
-    session, now = daemon().session(parse.session_id(id)), time.time()
-    detail = decoded(_Detail, session)
+    now, detail = time.time(), decoded(_Detail, session)
     texts = {
         "speed_down": _rate_text(detail.rate_down_bps),
         "speed_up": _rate_text(detail.rate_up_bps),
         "uptime": uptime(detail.started_at, now),
     }
-    return responses.ok({**decoded(dict[str, msgspec.Raw], session), **texts})
+    return Passed({**decoded(Fields, session), **texts})
 
 
-# The same views as in the other profile.
-routes.delete("/subscribers/<id>")(subscribers.disconnect)
-routes.get("/vlans")(network.vlans)
-routes.get("/config")(configuration.running)
-
-
-@routes.put("/config")
-@access.admin
-def replace() -> Response:
+def replace_configuration() -> Tagged[Committed]:
     """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
-    committed = daemon().replace(parse.json_object(), AUTHOR, headers.if_match())
-    return configuration.committed_response(committed)
+    return configuration.committed(daemon().replace(parse.json_object(), AUTHOR, headers.if_match()))
 
 
-@routes.get("/system/status")
-@access.any_role
-def status() -> Response:
+def status() -> _Status:
     """The state of this gateway; 500 while the core is unavailable."""
     health = daemon().reply(GetHealth())
-    since = {"uptime": uptime(0, health.uptime_seconds), "core_reachable": True}
-    return responses.ok({**msgspec.structs.asdict(health), **since})
+    since = uptime(0, health.uptime_seconds)
+    return _Status(**msgspec.structs.asdict(health), uptime=since, core_reachable=True)
 
 
-def _subscribers(arrays: Iterable[msgspec.Raw], now: float) -> list[_Subscriber]:
-    made, turns = [], Turns(_TURN)
-    for session in chain.from_iterable(decoded(list[_Summary], array) for array in arrays):
+def _encode(found: Listed) -> bytes:
+    now, turns = time.time(), Turns(_TURN)
+    made = []
+    for session in chain.from_iterable(decoded(list[_Summary], array) for array in found.arrays):
         turns.worked(1)
         made.append(
             _Subscriber(
@@ -114,7 +96,8 @@ def _subscribers(arrays: Iterable[msgspec.Raw], now: float) -> list[_Subscriber]
                 uptime(session.started_at, now),
             )
         )
-    return made
+    arrays = [msgspec.Raw(msgspec.json.encode(made))] if made else []
+    return responses.listed(Listed("subscribers", arrays, found.others))
 
 
 def uptime(since: float, now: float) -> str:
@@ -124,3 +107,16 @@ def uptime(since: float, now: float) -> str:
     days, hours = divmod(hours, 24)
     clock = f"{hours:02}:{minutes:02}:{seconds:02}"
     return f"{days}d {clock}" if days else clock
+
+
+routes = Routes(
+    "token_profile",
+    "/api/v1",
+    shared("/subscribers", SubscribersQuery, subscribers.listed, "Sessions that match.", encode=_encode),
+    GET("/subscribers/<id>", show, ANY_ROLE, read=lambda core, id: core.session(id)),
+    DELETE("/subscribers/<id>", subscribers.disconnect, ADMIN),
+    replace(network.VLANS, path="/vlans"),
+    replace(configuration.RUNNING, path="/config"),
+    PUT("/config", replace_configuration, ADMIN, name="replace"),
+    GET("/system/status", status, ANY_ROLE),
+)

@@ -3,40 +3,28 @@
 from functools import partial
 from typing import Any
 
-from flask import Blueprint, Response, request
+import msgspec
+from flask import Response, request
 
-from gateway_api.web import access, parse, responses
+from gateway_api.web import responses
+from gateway_api.web.call import caller
+from gateway_api.web.operation import ANY_ROLE, EVENT_STREAM, GET, Passed, Routes
 from gateway_api.web.schemas.queries import TalkersQuery
-from gateway_api.web.services import caller, daemon, services
+from gateway_api.web.services import daemon, services
 from gateway_api.wire.core.traffic import TalkersReply, TrafficReply, WatchTraffic
 from gateway_api.wire.events import Ended
 
-routes = Blueprint("traffic", __name__, url_prefix="/api/v1/subscribers")
 
-
-@routes.get("/traffic")
-@access.any_role
-@access.together
-@responses.data(TalkersReply, errors=(501,))
-@parse.query(TalkersQuery)
-def index(query: dict[str, Any]) -> Response:
+def index(talkers: msgspec.Raw, query: dict[str, Any]) -> Passed[TalkersReply]:
     """The sessions with the most traffic now, or the least.
 
     The core daemon reads the counters of all sessions at most every five seconds, and only while a client
     requests them. The first request after a pause takes a second, in which the counters are read twice.
     """
-    return responses.ok(daemon().talkers(query))
+    return Passed(talkers)
 
 
-@routes.get("/<session:id>/traffic")
-@access.any_role
-@responses.ViewResponse(
-    media_type=responses.EVENT_STREAM,
-    events={"traffic": TrafficReply, "ended": Ended},
-    resumable=False,
-    errors=(429, 501),
-)
-def watch(id: str) -> Response:
+def watch(id: int) -> Response:
     """The traffic of a session each second, as an endless stream of events.
 
     The rates are the difference of two samples of the counters, divided by the time between them. A client
@@ -46,13 +34,34 @@ def watch(id: str) -> Response:
         event: traffic
         data: {"at":1795271513,"interval_ms":1000,"down_bps":5213400,"up_bps":301120,"down_pps":543,...}
     """
-    session, parts = parse.session_id(id), services()
-    daemon().session(session)
-    daemon().require(WatchTraffic(session))
-    parts.traffic.check(session)
-    follow = partial(parts.traffic.pieces, id=session)
+    parts = services()
+    daemon().session(id)
+    daemon().require(WatchTraffic(id))
+    parts.traffic.check(id)
+    follow = partial(parts.traffic.pieces, id=id)
     client = request.remote_addr or ""
-    pieces = parts.streams.open_with(caller(), client, follow) if request.method == "GET" else ()
-    return Response(
-        pieces, mimetype=responses.EVENT_STREAM, headers=responses.UNBUFFERED, direct_passthrough=True
-    )
+    is_head = request.method != "GET"
+    return responses.stream(() if is_head else parts.streams.open_with(caller(), client, follow))
+
+
+routes = Routes(
+    "traffic",
+    "/api/v1/subscribers",
+    GET(
+        "/traffic",
+        index,
+        ANY_ROLE,
+        query=TalkersQuery,
+        read=lambda core, query: core.talkers(query),
+        errors=(501,),
+    ),
+    GET(
+        "/<session:id>/traffic",
+        watch,
+        ANY_ROLE,
+        media_type=EVENT_STREAM,
+        events={"traffic": TrafficReply, "ended": Ended},
+        resumable=False,
+        errors=(429, 501),
+    ),
+)

@@ -1,0 +1,146 @@
+"""The way of a request, without a core: what may happen before its caller has access."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Response
+
+from gateway_api.base.errors import CoreUnavailable, NotFound
+from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
+from gateway_api.web import app as application
+from gateway_api.web.operation import Access, Located, Operation, Passed, Routes, Tagged
+from gateway_api.web.records import Message, SignedIn
+from gateway_api.web.services import Parts, Services
+from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
+
+both = pytest.mark.parametrize("profile", [USERS, TOKEN], ids=lambda profile: profile.name)
+
+
+def parts(folder: Path, profile: Profile = USERS) -> Parts:
+    settings = Settings(folder / "none", folder, b"-" * 32, folder, audit=folder, profile=profile)
+    return (Services if profile is USERS else Parts).from_settings(settings)
+
+
+class Log:
+    """What happened, in order."""
+
+    def __init__(self) -> None:
+        self.happened: list[str] = []
+
+    def view(self, *_: Any) -> Message:
+        self.happened.append("view")
+        return Message("done")
+
+    def read(self, core: Any) -> None:
+        self.happened.append("read")
+
+
+def status(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, row: Operation, role: Role = Role.OPERATOR, *, known: bool
+) -> int:
+    """That of a request with the token of a user whom the core knows or not."""
+    services = parts(folder)
+    assert isinstance(services, Services)
+    reply = AccessReply(True, (ApiUser("alice", role, "1"),) if known else ())
+    services.daemon.check_access = lambda _: reply  # type: ignore[method-assign]
+    monkeypatch.setitem(application.ROUTES, USERS, (Routes("rows", "", row),))
+    headers = {"Authorization": f"Bearer {services.tokens.issue('alice', role, '1', 60)}"}
+    client = application.create_app(services).test_client()
+    return client.open("/row", method=row.method, headers=headers).status_code
+
+
+@both
+def test_a_row_has_an_access(profile: Profile, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="access"):
+        Operation("GET", "/row", lambda: None)  # type: ignore[call-arg]
+    application.create_app(parts(tmp_path, profile))
+
+
+@both
+def test_what_is_no_row_is_not_served(
+    profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = application.create_app(parts(tmp_path, profile))
+    log = Log()
+    app.add_url_rule("/aside", "aside", log.view)
+    assert app.test_client().get("/aside").status_code == 500
+    assert log.happened == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_view_runs_only_when_its_caller_has_access(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    log = Log()
+    row = Operation("GET", "/row", log.view, Access.ANY_ROLE)
+    assert status(tmp_path, monkeypatch, row, known=known) == (200 if known else 401)
+    assert log.happened == (["view"] if known else [])
+
+
+def test_a_view_with_a_read_runs_only_when_its_caller_has_access(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A read that makes no call: the check is decided before the view.
+    log = Log()
+    row = Operation("GET", "/row", log.view, Access.ADMIN, read=log.read)
+    assert status(tmp_path, monkeypatch, row, known=True) == 403
+    assert log.happened == ["read"]
+
+
+def test_the_core_is_asked_once_even_if_it_does_not_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = parts(tmp_path)
+    asked = []
+
+    def check_access(usernames: Any) -> AccessReply:
+        asked.append(tuple(usernames))
+        raise CoreUnavailable("no reply in time")
+
+    services.daemon.check_access = check_access  # type: ignore[method-assign]
+
+    def page() -> Response:
+        return Response("")
+
+    row = Operation("GET", "/row", page, Access.STATIC)
+    monkeypatch.setitem(application.ROUTES, USERS, (Routes("rows", "", row),))
+    assert application.create_app(services).test_client().get("/row").status_code == 200
+    assert asked == [()]
+
+
+def test_who_is_refused_does_not_get_the_error_of_a_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(core: Any) -> None:
+        raise NotFound("No such thing")
+
+    row = Operation("GET", "/row", Log().view, Access.ADMIN, read=read)
+    assert status(tmp_path, monkeypatch, row, known=False) == 401
+    assert status(tmp_path, monkeypatch, row, known=True) == 403
+    assert status(tmp_path, monkeypatch, row, Role.ADMIN, known=True) == 404
+
+
+def one() -> Tagged[Passed[Message]]: ...
+
+
+def two() -> SignedIn | Located[Message]: ...
+
+
+def none() -> Tagged[None]: ...
+
+
+@pytest.mark.parametrize(
+    ("view", "records", "headers"),
+    [
+        (one, (Message,), ("ETag",)),
+        (two, (SignedIn, Message), ("Location",)),
+        (none, (), ("ETag",)),
+    ],
+)
+def test_the_records_and_headers_are_those_that_the_view_returns(
+    view: Callable[[], Any], records: tuple[type, ...], headers: tuple[str, ...]
+) -> None:
+    row = Operation("GET", "/row", view, Access.OPEN)
+    assert (row.records, row.headers) == (records, headers)
