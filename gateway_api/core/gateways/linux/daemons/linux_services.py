@@ -30,7 +30,9 @@ class LinuxServices:
         """As GatewayServices."""
         files: dict[str, str] = {}
         for daemon in self._daemons:
-            files.update(_files(daemon, configuration))
+            rendered = daemon.render(configuration)
+            daemon.verify(rendered)
+            files.update(rendered)
         return files
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> None:
@@ -43,7 +45,8 @@ class LinuxServices:
         failures = []
         for daemon in self._daemons:
             try:
-                rendered = _files(daemon, configuration)
+                # Not verified: a parser that is slow while the machine starts must not keep a daemon back.
+                rendered = daemon.render(configuration)
                 daemon.apply(rendered, configuration, CommitLimits.of(_RESUME, _RESUME))
             except StepFailed as error:
                 _log.error("%s does not run by the running configuration: %s", daemon.name, error)
@@ -58,9 +61,3 @@ class LinuxServices:
             for daemon in self._daemons
         )
         return tuple(ServiceImpact(name, action) for name, action in actions if action is not None)
-
-
-def _files(daemon: ServiceDaemon, configuration: Configuration) -> Rendered:
-    rendered = daemon.render(configuration)
-    daemon.verify(rendered)
-    return rendered
