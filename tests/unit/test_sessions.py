@@ -793,7 +793,7 @@ def clock() -> StillClock:
 def service(document: dict[str, Any], tmp_path: Path, clock: StillClock) -> Iterator[CoreService]:
     """150 sessions that stay; every third of them has rates of its own."""
     running, store = RunningConfiguration.of(document), ConfigurationStore(tmp_path)
-    workspace = Workspace(store, lambda: running, StillClock(), lambda _: None, LabServices())
+    workspace = Workspace(store, lambda: running, StillClock(), LabServices())
     journal = Journal("life")
     gateway = LabGateway(running.sections, Population(150, 0.0, 1), journal, StillClock())
     for id in range(1, 151, 3):
