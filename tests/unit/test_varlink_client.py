@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +308,39 @@ def ask_for_more(client: Client) -> list[bytes]:
 def test_a_call_for_more_gets_all_its_replies(path: Path) -> None:
     replies = b'{"parameters":{"id":%d}}\0{"parameters":{"id":2},"continues":true}\0{"parameters":{"id":3}}\0'
     assert _replying(path, replies % 1, ask_for_more) == [b'{"id":1}', b'{"id":2}', b'{"id":3}']
+
+
+def test_replies_that_each_come_in_time_may_take_longer_together(path: Path) -> None:
+    client = Client(path, timeout=DEADLINE)
+    with _listener(path) as listener, ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(ask_for_more, client)
+        connection, _ = listener.accept()
+        with connection:
+            _read_call(connection)
+            connection.sendall(b'{"parameters":{}}\0')
+            for _ in range(4):
+                connection.sendall(b'{"parameters":{},"continues":true}\0')
+                time.sleep(DEADLINE / 2)
+            connection.sendall(b'{"parameters":{}}\0')
+            assert len(under_way.result(10)) == 6
+    client.close()
+
+
+def test_replies_do_not_come_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varlink_client, "_ALL", 0.2)
+    client = Client(path, timeout=DEADLINE)
+    with _listener(path) as listener, ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(ask_for_more, client)
+        connection, _ = listener.accept()
+        with connection:
+            _read_call(connection)
+            connection.sendall(b'{"parameters":{}}\0')
+            while not under_way.done():
+                with suppress(BrokenPipeError):
+                    connection.sendall(b'{"parameters":{},"continues":true}\0')
+                time.sleep(0.05)
+            assert isinstance(under_way.exception(), Unreachable)
+    client.close()
 
 
 def test_only_the_last_call_of_an_exchange_is_for_more(path: Path) -> None:

@@ -34,6 +34,8 @@ CALL_TIMEOUT = 3.0
 _CHUNK = 256 << 10
 #: Bytes of a reply beside its parameters, and the most bytes of all replies to a call.
 _OF_A_REPLY, _MOST = 256, REPLY_CAP + (4 << 20)
+#: Seconds until the next of several replies, and until the last: a busy peer is not an unreachable one.
+_NEXT, _ALL = 3.0, 30.0
 #: Seconds until a peer whose queue is full is tried again.
 _QUEUE_PAUSE = 0.02
 
@@ -89,8 +91,8 @@ class Client:
         self, *calls: tuple[str, Any], more: bool = False, timeout: float | None = None
     ) -> list[Reply]:
         """The reply to each of these methods and parameters, in one exchange; with `more`, the last may have
-        several. Several calls must be reads: the first may have reached the peer when the client sends all
-        again. Raises Unreachable."""
+        several, each of which has its own limit then. Several calls must be reads: the first may have reached
+        the peer when the client sends all again. Raises Unreachable."""
         names = " and ".join(method for method, _ in calls)
         last = len(calls) - 1
         requests = [encode(_call(*call, more and number == last)) for number, call in enumerate(calls)]
@@ -204,7 +206,7 @@ class _Connection:
         replies = [self.receive(deadline) for _ in range(calls)]
         if any(reply.continues for reply in (replies[:-1] if more else replies)):
             raise Unreachable("announced another reply to a call that takes one")
-        size, turns = 0, Turns()
+        size, turns, end = 0, Turns(), deadline + _ALL
         while replies[-1].continues:
             # An empty reply takes memory, too.
             length = len(memoryview(replies[-1].parameters)) + _OF_A_REPLY
@@ -212,7 +214,7 @@ class _Connection:
             size += length
             if size > _MOST:
                 raise Unreachable(f"sent replies of over {_MOST} bytes")
-            replies.append(self.receive(deadline))
+            replies.append(self.receive(min(max(deadline, self._clock() + _NEXT), end)))
         if len(self._buffer):
             raise Unreachable("sent more than one reply")
         return replies
