@@ -176,15 +176,15 @@ class World:
         found: dict[str, Any] = soon(f"{name} of {id}", lambda: self.events(name, id))[0]
         return found
 
+    def deliveries(self, name: str, id: int) -> list[dict[str, Any]]:
+        """The messages to the webhook for a session, each once: an attempt may be repeated."""
+        bodies = {one.id: json.loads(one.body) for one in self.receiver.received}
+        return [body for body in bodies.values() if body["event"] == name and body["data"]["id"] == id]
+
     def delivered(self, name: str, id: int) -> dict[str, Any]:
-        """The first message to the webhook."""
-
-        def found() -> dict[str, Any] | None:
-            bodies = [json.loads(one.body) for one in self.receiver.received]
-            return next((body for body in bodies if body["event"] == name and body["data"]["id"] == id), None)
-
-        body: dict[str, Any] = soon(f"{name} of {id} at the webhook", found)
-        return body
+        """The first message to the webhook, when it has come."""
+        found: dict[str, Any] = soon(f"{name} of {id} at the webhook", lambda: self.deliveries(name, id))[0]
+        return found
 
     def end_of(self, session: dict[str, Any]) -> dict[str, Any]:
         """The end of a session in the event stream and at the webhook, and whether it is in the list."""
