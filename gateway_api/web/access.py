@@ -139,7 +139,7 @@ _CHECKS: dict[Authentication, type[Check]] = {
 
 
 def check(access: Access) -> Check:
-    """That of the current request."""
+    """The check of the current request."""
     return _CHECKS[parts().profile.authentication](access)
 
 

@@ -108,7 +108,7 @@ def users() -> Application:
 
 
 def token() -> Application:
-    """The same for the profile TOKEN."""
+    """gunicorn calls it in each worker, for the profile TOKEN."""
     keep_loaded()
     return_large_objects()
     return create_app(Parts.from_settings(Settings.from_environment(os.environ, TOKEN)))

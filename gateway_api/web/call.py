@@ -20,8 +20,8 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 
 
 class Call(msgspec.Struct, gc=False):
-    """What is known of a request. `id` is the client's if it is safe, else a new one; `began` is the time of
-    `time.perf_counter`. `operation` is None for an unknown path or method."""
+    """A request, as far as it is known. `id` is the client's if it is safe, else a new one; `began` is the
+    time of `time.perf_counter`. `operation` is None for an unknown path or method."""
 
     id: str
     began: float

@@ -34,12 +34,12 @@ def workers_without_room() -> int:
 
 
 def forget(slot: int) -> None:
-    """Of a worker that has ended."""
+    """Forgets the counters of a worker that has ended."""
     _in_memory[slot] = 0
 
 
 class Counters:
-    """Those of the worker in a slot, from now on. Raises no error of the disk."""
+    """The counters of the worker in a slot, from now on. Raises no error of the disk."""
 
     def __init__(self, slot: int) -> None:
         self._slot = slot

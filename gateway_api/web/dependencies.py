@@ -29,8 +29,8 @@ _MANY_WAITING = 1000
 
 @dataclass(frozen=True)
 class Host:
-    """What this machine has for the API. `certificate_ends` is the end of the served certificate in epoch
-    seconds, None if it cannot be read. `folders` are named by what they hold."""
+    """The resources of this machine for the API. `certificate_ends` is the end of the served certificate in
+    epoch seconds, None if it cannot be read. `folders` are named by what they hold."""
 
     certificate_ends: float | None
     folders: Mapping[str, Path]

@@ -60,7 +60,7 @@ def respond(app: Flask) -> Response:
 
 
 def _taken(operation: Operation) -> dict[str, Any]:
-    """What the view gets of the current request. Raises Invalid and NotFound."""
+    """The arguments that the view gets of the current request. Raises Invalid and NotFound."""
     query = parse.query(operation.query_loader, any_query=operation.any_query)
     taken = {} if operation.query is None else {"query": query}
     if operation.body_loader is not None:

@@ -97,7 +97,7 @@ def install(app: Flask, services: Services) -> None:
 
 
 def scrapes() -> Scrapes:
-    """Those of the current worker."""
+    """The scrapes of the current worker."""
     return cast(Scrapes, current_app.extensions[_EXTENSION])
 
 
@@ -137,8 +137,8 @@ def _count(app: Flask, streams: Streams, registry: CollectorRegistry) -> None:
 
 
 class _State(Collector):
-    """The same from every worker. There are no samples of a core or hub that is unavailable: a zero would be
-    wrong, and cause an alert."""
+    """Metrics that are the same from every worker. There are no samples of a core or hub that is unavailable:
+    a zero would be wrong, and cause an alert."""
 
     def __init__(self, daemon: Daemon, hub: Hub, host: Host) -> None:
         self._daemon = daemon

@@ -1,4 +1,4 @@
-"""What happened to subscribers: their sessions, also those that have ended, and failed sign-ons."""
+"""The past of subscribers: their sessions, also those that have ended, and failed sign-ons."""
 
 from typing import Any
 

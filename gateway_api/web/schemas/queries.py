@@ -163,7 +163,7 @@ class ListQuery(Schema):
         return {**self._rest(data), "page": None if limit is None else Page(limit, cursor)}
 
     def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
-        """What the other fields are loaded as."""
+        """The arguments that the other fields are loaded as."""
         sort = data.pop("sort", None)
         return {"filter": data, "sort": sort}
 
@@ -239,7 +239,7 @@ def list_query(method: type[SelectingMethod[Any]]) -> type[ListQuery]:
 
 @cache
 def short_list_query(method: type[Method[Any]]) -> type[ShortListQuery]:
-    """The same for a list without pages."""
+    """Filters and an order, for a list without pages."""
     return type(f"{method.__name__}Query", (ShortListQuery,), _selection(method))
 
 
