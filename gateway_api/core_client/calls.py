@@ -22,7 +22,7 @@ from gateway_api.base.errors import (
     StillConnected,
 )
 from gateway_api.base.shares import pause
-from gateway_api.base.turns import Turns
+from gateway_api.base.yielder import Yielder
 from gateway_api.wire.caller import Caller
 from gateway_api.wire.contract import Command, Method, PagedMethod, list_field, reply_of
 from gateway_api.wire.core import configuration as wire
@@ -147,11 +147,11 @@ class Calls(Caller):
         names = [field for field in reply_of(type(call)).__struct_fields__ if field not in left_out]
         arrays: list[msgspec.Raw] = []
         others: Fields = {}
-        count, turns = 0, Turns()
+        count, yielder = 0, Yielder()
         with self._errors_of(call):
             for reply in self._replies(call, more=True):
                 held = decoded(Fields, reply.result())
-                turns.worked(len(memoryview(reply.parameters)))
+                yielder.worked(len(memoryview(reply.parameters)))
                 # A reply may omit a field that is null.
                 held.setdefault("next_cursor", msgspec.Raw(b"null"))
                 others = _required(call, held, names)

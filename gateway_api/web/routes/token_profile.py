@@ -9,7 +9,7 @@ import msgspec
 
 from gateway_api.auth.tokens import AUTHOR
 from gateway_api.base.texts import rate_text
-from gateway_api.base.turns import Turns
+from gateway_api.base.yielder import Yielder
 from gateway_api.core_client.calls import Fields, Listed, decoded
 from gateway_api.web import headers, parse, responses
 from gateway_api.web.configuration_records import Committed
@@ -81,10 +81,10 @@ def status() -> _Status:
 
 
 def _encode(found: Listed) -> bytes:
-    now, turns = time.time(), Turns(_TURN)
+    now, yielder = time.time(), Yielder(_TURN)
     made = []
     for session in chain.from_iterable(decoded(list[_Summary], array) for array in found.arrays):
-        turns.worked(1)
+        yielder.worked(1)
         made.append(
             _Subscriber(
                 session.id,

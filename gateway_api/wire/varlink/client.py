@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.base.turns import Turns
+from gateway_api.base.yielder import Yielder
 from gateway_api.wire.varlink.protocol import (
     NOTHING,
     REPLY_CAP,
@@ -206,11 +206,11 @@ class _Connection:
         replies = [self.receive(deadline) for _ in range(calls)]
         if any(reply.continues for reply in (replies[:-1] if more else replies)):
             raise Unreachable("announced another reply to a call that takes one")
-        size, turns, end = 0, Turns(), deadline + _ALL
+        size, yielder, end = 0, Yielder(), deadline + _ALL
         while replies[-1].continues:
             # An empty reply takes memory, too.
             length = len(memoryview(replies[-1].parameters)) + _OF_A_REPLY
-            turns.worked(length)
+            yielder.worked(length)
             size += length
             if size > _MOST:
                 raise Unreachable(f"sent replies of over {_MOST} bytes")

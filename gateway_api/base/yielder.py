@@ -1,4 +1,4 @@
-"""Turns of other greenlets during work that would block a worker."""
+"""Gives way to other greenlets during work that would block a worker."""
 
 import time
 
@@ -8,7 +8,7 @@ _LEAST = 1e-9
 BYTES = 1 << 20
 
 
-class Turns:
+class Yielder:
     """Lets other greenlets run after each `each` units of work. In other threads it costs next to nothing."""
 
     def __init__(self, each: int = BYTES) -> None:
