@@ -32,7 +32,7 @@ from gateway_api.web.routes import (
     token_profile,
     traffic,
 )
-from gateway_api.web.services import EXTENSION, Parts, Services
+from gateway_api.web.services import EXTENSION, UserProfileParts, WorkerParts
 
 #: `etc/routes.txt` lists their routes, with the access to each.
 ROUTES: dict[Profile, tuple[Routes, ...]] = {
@@ -66,13 +66,13 @@ class Application(Flask):
 
     def stop(self) -> None:
         """Ends the event streams. When the worker stops."""
-        parts: Parts = self.extensions[EXTENSION]
-        if isinstance(parts, Services):
+        parts: WorkerParts = self.extensions[EXTENSION]
+        if isinstance(parts, UserProfileParts):
             parts.streams.close()
 
     def end(self) -> None:
         """Completes the audit log. After the last request of the worker."""
-        parts: Parts = self.extensions[EXTENSION]
+        parts: WorkerParts = self.extensions[EXTENSION]
         parts.audit.close()
 
     def dispatch_request(self) -> Response:
@@ -101,7 +101,7 @@ def users() -> Application:
     keep_loaded()
     return_large_objects()
     settings = Settings.from_environment(os.environ, USERS)
-    services = Services.from_settings(settings)
+    services = UserProfileParts.from_settings(settings)
     core_changes.start(settings.core_socket, services.audit)
     recorder.start(settings.core_socket, settings.history, gevent.get_hub().threadpool)
     return create_app(services)
@@ -111,10 +111,10 @@ def token() -> Application:
     """gunicorn calls it in each worker, for the profile TOKEN."""
     keep_loaded()
     return_large_objects()
-    return create_app(Parts.from_settings(Settings.from_environment(os.environ, TOKEN)))
+    return create_app(WorkerParts.from_settings(Settings.from_environment(os.environ, TOKEN)))
 
 
-def create_app(parts: Parts) -> Application:
+def create_app(parts: WorkerParts) -> Application:
     """The application of one worker. Starts nothing."""
     app = Application("gateway_api", static_folder=None)
     # The redirect that merges slashes would have a body in HTML.
@@ -124,7 +124,7 @@ def create_app(parts: Parts) -> Application:
     endpoint.register(app, ROUTES[parts.profile])
     errors.install(app)
     # A response passes them from the last to the first: metrics and the audit log see its final status.
-    if isinstance(parts, Services):
+    if isinstance(parts, UserProfileParts):
         metrics.install(app, parts)
         pages.install(app, document(ROUTES[parts.profile]))
     audit.install(app)

@@ -29,7 +29,7 @@ from gateway_api.web import dependencies
 from gateway_api.web.call import current
 from gateway_api.web.dependencies import Host
 from gateway_api.web.operation import template
-from gateway_api.web.services import Services
+from gateway_api.web.services import UserProfileParts
 from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.sessions import GetStatistics, Statistics
 from gateway_api.wire.hub import GetCounts, WebhookCounts
@@ -71,7 +71,7 @@ class Scrapes:
             return self._text
 
 
-def install(app: Flask, services: Services) -> None:
+def install(app: Flask, services: UserProfileParts) -> None:
     """Counts every request. To be called before other modules' `install`, so that it sees a response last."""
     # The exporter adds up the files of all workers. With several workers it leaves out collectors.
     exporter = PrometheusMetrics.for_app_factory(

@@ -28,7 +28,7 @@ EXTENSION = "gateway-api"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class WorkerParts:
     """Used by the routes of either profile."""
 
     profile: Profile
@@ -37,13 +37,13 @@ class Parts:
     whole_lists: WholeLists
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "Parts":
+    def from_settings(cls, settings: Settings) -> "WorkerParts":
         """To be called in the process that uses them, not before its fork."""
-        return Parts(**_common(settings, Client(settings.core_socket)))
+        return WorkerParts(**_common(settings, Client(settings.core_socket)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Services(Parts):
+class UserProfileParts(WorkerParts):
     """Used by the routes of the profile with users."""
 
     tokens: Tokens
@@ -57,7 +57,7 @@ class Services(Parts):
     host: Host
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "Services":
+    def from_settings(cls, settings: Settings) -> "UserProfileParts":
         common = _common(settings, Client(settings.core_socket))
         daemon = common["daemon"]
         ledger, synced = open_ledger(settings.ledger, synced=False), open_ledger(settings.ledger)
@@ -89,13 +89,13 @@ def _common(settings: Settings, core: Client) -> dict[str, Any]:
     }
 
 
-def parts() -> Parts:
-    return cast(Parts, current_app.extensions[EXTENSION])
+def parts() -> WorkerParts:
+    return cast(WorkerParts, current_app.extensions[EXTENSION])
 
 
-def services() -> Services:
+def services() -> UserProfileParts:
     """In the profile with users only."""
-    return cast(Services, parts())
+    return cast(UserProfileParts, parts())
 
 
 def daemon() -> Daemon:

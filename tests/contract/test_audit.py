@@ -31,7 +31,7 @@ from gateway_api.base.settings import USERS, Settings
 from gateway_api.web import app as application
 from gateway_api.web.operation import Access, Operation, Routes
 from gateway_api.web.records import AuditRecordList
-from gateway_api.web.services import Services
+from gateway_api.web.services import UserProfileParts
 from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
 from tests.support.documents import SECRET_HASH
 from tests.support.records import assert_is
@@ -856,7 +856,9 @@ def is_served(gateway: Gateway) -> bool:
 def test_a_change_that_broke_off_is_kept_as_unanswered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = Services.from_settings(Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path))
+    parts = UserProfileParts.from_settings(
+        Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path)
+    )
     access = AccessReply(True, (ApiUser("admin", Role.ADMIN, "1"),))
     parts.daemon.check_access = lambda _: access  # type: ignore[method-assign]
 

@@ -21,7 +21,7 @@ from gateway_api.base.settings import Settings
 from gateway_api.serving import slots
 from gateway_api.version import VERSION
 from gateway_api.web.app import create_app
-from gateway_api.web.services import Services
+from gateway_api.web.services import UserProfileParts
 from tests.support.prometheus import ETC, Series, configure, programs, samples, scraping, total
 from tests.support.sse import Stream, listen, master_of, wait_for_workers, worker_of, workers_of
 from tests.support.stack import Api, running_stack, wait_for
@@ -222,7 +222,7 @@ def test_the_format_is_0_0_4_whatever_is_asked_for(lonely: Api, accept: str) -> 
 def test_without_gunicorn_there_are_the_same_metrics(lonely: Api, tmp_path: Path) -> None:
     settings = Settings(core_socket=tmp_path / "none", runtime=tmp_path, state=tmp_path, secret=b"-" * 32)
     for _ in range(2):
-        client = create_app(Services.from_settings(settings)).test_client()
+        client = create_app(UserProfileParts.from_settings(settings)).test_client()
         assert client.get("/api/v1/system/version").status_code == 200
         text = client.get("/metrics").text
         assert f'{REQUESTS}{{method="GET",route="/api/v1/system/version",status="200"}} 1.0\n' in text

@@ -30,7 +30,7 @@ from gateway_api.web.app import create_app
 from gateway_api.web.configuration_records import Committed, Configuration
 from gateway_api.web.records import Message, listing
 from gateway_api.web.routes.token_profile import uptime
-from gateway_api.web.services import Parts
+from gateway_api.web.services import WorkerParts
 from gateway_api.wire.core.configuration import DiscardCandidate
 from gateway_api.wire.core.network import ListVlans, VlansReply
 from gateway_api.wire.core.sessions import SetSessionRate
@@ -215,7 +215,7 @@ def send(profile: Profile, route: Route, id: object = 1, **more: Any) -> request
 
 
 def test_the_application_has_exactly_the_seven_routes(tmp_path: Path) -> None:
-    app = create_app(Parts.from_settings(settings_of(tmp_path / "none")))
+    app = create_app(WorkerParts.from_settings(settings_of(tmp_path / "none")))
     there = {
         (method, re.sub(r"<(\w+)>", r"{\1}", rule.rule))
         for rule in app.url_map.iter_rules()

@@ -12,15 +12,15 @@ from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web import app as application
 from gateway_api.web.operation import Access, Located, Operation, Passed, Routes, Tagged
 from gateway_api.web.records import Message, SignedIn
-from gateway_api.web.services import Parts, Services
+from gateway_api.web.services import UserProfileParts, WorkerParts
 from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
 
 both = pytest.mark.parametrize("profile", [USERS, TOKEN], ids=lambda profile: profile.name)
 
 
-def parts(folder: Path, profile: Profile = USERS) -> Parts:
+def parts(folder: Path, profile: Profile = USERS) -> WorkerParts:
     settings = Settings(folder / "none", folder, b"-" * 32, folder, audit=folder, profile=profile)
-    return (Services if profile is USERS else Parts).from_settings(settings)
+    return (UserProfileParts if profile is USERS else WorkerParts).from_settings(settings)
 
 
 class Log:
@@ -42,7 +42,7 @@ def status(
 ) -> int:
     """That of a request with the token of a user whom the core knows or not."""
     services = parts(folder)
-    assert isinstance(services, Services)
+    assert isinstance(services, UserProfileParts)
     reply = AccessReply(True, (ApiUser("alice", role, "1"),) if known else ())
     services.daemon.check_access = lambda _: reply  # type: ignore[method-assign]
     monkeypatch.setitem(application.ROUTES, USERS, (Routes("rows", "", row),))
