@@ -15,7 +15,7 @@ from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.dataplane.comparison import Comparison
-from gateway_api.core.gateways.linux.dataplane.findings import Place
+from gateway_api.core.gateways.linux.dataplane.fault_register import Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, WantedSession
@@ -133,7 +133,7 @@ def reconciler(plane: DataPlane, sessions: Sessions, clock: StillClock) -> Recon
 
 def repairs(reconciler: Reconciler) -> dict[FaultKind, int]:
     """Without those that are zero."""
-    return {kind: number for kind, number in reconciler.findings.repairs().items() if number}
+    return {kind: number for kind, number in reconciler.fault_register.repairs().items() if number}
 
 
 def text(*command: str) -> str:
@@ -304,7 +304,7 @@ def test_what_is_damaged_is_repaired_and_counted(
     assert (text("ip", "rule"), routes()) == before
     reconciler.sweep()
     assert repairs(reconciler) == {kind: 1}
-    assert reconciler.findings.faults() == []
+    assert reconciler.fault_register.faults() == []
 
 
 @pytest.mark.parametrize(
@@ -483,35 +483,35 @@ def test_what_cannot_be_repaired_is_a_fault_until_it_can(
 ) -> None:
     ip("link del ifb-acc0", "link add ifb-acc0 type veth peer name far")
     reconciler.sweep()
-    (fault,) = reconciler.findings.faults()
+    (fault,) = reconciler.fault_register.faults()
     assert (fault.kind, fault.object, fault.session_id) == (FaultKind.IFB, "ifb-acc0", 7)
     assert fault.reason == "cannot shape by ifb-acc0: it is not an IFB"
     assert fault.since == int(clock.wall())
-    assert reconciler.findings.faults_of(7) == [fault]
+    assert reconciler.fault_register.faults_of(7) == [fault]
     clock.now += 5
     reconciler.sweep()
-    assert reconciler.findings.faults() == [fault]
+    assert reconciler.fault_register.faults() == [fault]
     assert caplog.text.count("it is not an IFB") == 1
     ip("link del ifb-acc0")
     reconciler.sweep()
-    assert reconciler.findings.faults() == []
+    assert reconciler.fault_register.faults() == []
     assert repairs(reconciler) == {FaultKind.IFB: 1}
 
 
 def test_a_fault_ends_when_its_cause_went_by_itself(reconciler: Reconciler) -> None:
-    reconciler.findings.settle(7, {Place(FaultKind.IFB, "ifb-acc0"): "no space"})
+    reconciler.fault_register.settle(7, {Place(FaultKind.IFB, "ifb-acc0"): "no space"})
     reconciler.sweep()
-    assert reconciler.findings.faults() == []
+    assert reconciler.fault_register.faults() == []
 
 
 def test_a_fault_ends_with_its_session(reconciler: Reconciler, sessions: Sessions) -> None:
     ip("link del ifb-acc0", "link add ifb-acc0 type veth peer name far")
     reconciler.sweep()
-    assert reconciler.findings.faults() != []
+    assert reconciler.fault_register.faults() != []
     ip("link del ifb-acc0")
     sessions.present = {}
     reconciler.sweep()
-    assert reconciler.findings.faults() == []
+    assert reconciler.fault_register.faults() == []
 
 
 def test_a_device_of_others_with_the_name_of_an_ifb_does_not_keep_a_session_from_going(
@@ -521,7 +521,7 @@ def test_a_device_of_others_with_the_name_of_an_ifb_does_not_keep_a_session_from
     reconciler.sweep()
     sessions.present = {}
     reconciler.sweep()
-    assert reconciler.findings.faults() == []
+    assert reconciler.fault_register.faults() == []
     assert KernelReader().link("ifb-acc0").kind == "veth"
     assert "acc0" not in routes()
 
@@ -529,13 +529,13 @@ def test_a_device_of_others_with_the_name_of_an_ifb_does_not_keep_a_session_from
 def test_a_missing_way_to_the_appliance_is_a_fault_of_no_session(reconciler: Reconciler) -> None:
     ip("link del cgnat0")
     reconciler.sweep()
-    (fault,) = reconciler.findings.faults()
+    (fault,) = reconciler.fault_register.faults()
     assert (fault.kind, fault.object, fault.session_id) == (FaultKind.STEERING, "0.0.0.0/0", None)
     assert "unreachable default table 100" in routes()
     make_line("cgnat0")
     ip("address add 10.255.1.1/24 dev cgnat0")
     reconciler.sweep()
-    assert reconciler.findings.faults() == []
+    assert reconciler.fault_register.faults() == []
 
 
 def test_a_vanished_device_is_no_fault_while_its_session_ends(
@@ -545,7 +545,7 @@ def test_a_vanished_device_is_no_fault_while_its_session_ends(
     reconciler.sweep()
     clock.now += 5
     reconciler.sweep()
-    assert (reconciler.findings.faults(), sessions.restored, repairs(reconciler)) == ([], [], {})
+    assert (reconciler.fault_register.faults(), sessions.restored, repairs(reconciler)) == ([], [], {})
 
 
 def test_the_vlan_of_a_session_that_stays_is_restored(
@@ -570,11 +570,11 @@ def test_a_vlan_that_cannot_be_restored_is_a_fault(
     reconciler.sweep()
     clock.now += 10
     reconciler.sweep()
-    (fault,) = reconciler.findings.faults_of(7)
+    (fault,) = reconciler.fault_register.faults_of(7)
     assert (fault.kind, fault.object, fault.reason) == (FaultKind.VLAN, "acc0", sessions.refusal)
     sessions.refusal = None
     reconciler.sweep()
-    assert reconciler.findings.faults() == []
+    assert reconciler.fault_register.faults() == []
 
 
 def test_a_device_of_others_that_stays_away_is_a_fault(
@@ -586,7 +586,7 @@ def test_a_device_of_others_that_stays_away_is_a_fault(
     clock.now += 10
     for _ in range(2):
         reconciler.sweep()
-        (fault,) = reconciler.findings.faults_of(7)
+        (fault,) = reconciler.fault_register.faults_of(7)
         assert (fault.kind, fault.object, fault.reason) == (FaultKind.VLAN, "acc0", "there is no such device")
     assert repairs(reconciler) == {}
 
@@ -599,7 +599,7 @@ def test_a_stale_session_without_device_is_no_fault(
     for _ in range(4):
         reconciler.sweep()
         clock.now += 10
-    assert (reconciler.findings.faults(), sessions.restored) == ([], [])
+    assert (reconciler.fault_register.faults(), sessions.restored) == ([], [])
 
 
 def test_a_device_that_is_down_gets_its_routes_back_when_it_is_up(
@@ -607,14 +607,14 @@ def test_a_device_that_is_down_gets_its_routes_back_when_it_is_up(
 ) -> None:
     ip("link set acc0 down")
     reconciler.sweep()
-    assert reconciler.findings.faults() == []
+    assert reconciler.fault_register.faults() == []
     clock.now += 10
     reconciler.sweep()
-    (fault,) = reconciler.findings.faults()
+    (fault,) = reconciler.fault_register.faults()
     assert (fault.kind, fault.object, fault.reason) == (FaultKind.SHAPER, "acc0", "the device is down")
     ip("link set acc0 up")
     reconciler.sweep()
-    assert reconciler.findings.faults() == []
+    assert reconciler.fault_register.faults() == []
     assert repairs(reconciler)[FaultKind.HOST_ROUTE] == 1
 
 

@@ -148,11 +148,11 @@ def test_a_deleted_route_is_repaired_and_counted(plane: DataPlane) -> None:
     plane.configure(CGNAT)
     reconciler = Reconciler(plane, Sessions(), StillClock())
     reconciler.sweep()
-    assert reconciler.findings.repairs() == NONE
+    assert reconciler.fault_register.repairs() == NONE
     ip(f"route del unreachable {POOL}")
     reconciler.sweep()
     reconciler.sweep()
-    assert reconciler.findings.repairs() == {**NONE, FaultKind.POOL: 1}
+    assert reconciler.fault_register.repairs() == {**NONE, FaultKind.POOL: 1}
     assert main_table().count(ROUTE) == 1
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.gateways.linux.dataplane.findings import Findings, Place
+from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister, Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.routes import surplus
 from gateway_api.core.gateways.linux.dataplane.steering import Steering
@@ -132,30 +132,30 @@ SHAPER = Place(FaultKind.SHAPER, "ppp0")
 
 def test_a_fault_that_stays_keeps_its_time_and_its_reason() -> None:
     clock = SteppedClock()
-    findings = Findings(clock.wall)
-    findings.settle(7, {IFB: "first"})
+    register = FaultRegister(clock.wall)
+    register.settle(7, {IFB: "first"})
     clock.now += 60
-    findings.settle(7, {IFB: "second", SHAPER: "third"})
-    found = {(fault.object, fault.since, fault.reason) for fault in findings.faults_of(7)}
+    register.settle(7, {IFB: "second", SHAPER: "third"})
+    found = {(fault.object, fault.since, fault.reason) for fault in register.faults_of(7)}
     assert found == {("ifb-ppp0", NOW + 1000, "first"), ("ppp0", NOW + 1060, "third")}
-    findings.settle(7, {})
-    assert findings.faults() == []
+    register.settle(7, {})
+    assert register.faults() == []
 
 
 def test_faults_take_turns() -> None:
-    findings = Findings(SteppedClock().wall)
+    register = FaultRegister(SteppedClock().wall)
     for id in (7, 8, None):
-        findings.settle(id, {IFB: "reason"})
-    findings.settle(7, {IFB: "reason"})
-    assert findings.faulty() == [8, None, 7]
+        register.settle(id, {IFB: "reason"})
+    register.settle(7, {IFB: "reason"})
+    assert register.faulty() == [8, None, 7]
 
 
 def test_each_fault_is_logged_when_it_comes_and_when_it_goes(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    findings = Findings(SteppedClock().wall)
+    register = FaultRegister(SteppedClock().wall)
     for failed in ({IFB: "no space"}, {IFB: "no space"}, {}):
-        findings.settle(7, failed)
-        findings.report()
+        register.settle(7, failed)
+        register.report()
     assert caplog.messages == [
         "cannot repair ifb-ppp0 of kind ifb: no space",
         "no fault any more of kind ifb: ifb-ppp0",

@@ -20,7 +20,7 @@ from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
-from gateway_api.core.gateways.linux.dataplane.findings import Place
+from gateway_api.core.gateways.linux.dataplane.fault_register import Place
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
@@ -445,7 +445,9 @@ def steered(table: int) -> RouteEntry:
 def test_a_record_has_the_traffic_and_the_faults_of_its_session(
     machine: Machine, gateway: LinuxGateway
 ) -> None:
-    machine.reconciler.findings.settle(1, {Place(FaultKind.SHAPER, "ppp0"): "No buffer space available"})
+    machine.reconciler.fault_register.settle(
+        1, {Place(FaultKind.SHAPER, "ppp0"): "No buffer space available"}
+    )
     detail = gateway.detail(1)
     assert detail is not None
     assert (detail.bytes_in, detail.bytes_out, detail.ppp_interface) == (1000, 2000, "ppp0")

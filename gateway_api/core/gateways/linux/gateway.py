@@ -220,10 +220,10 @@ class LinuxGateway:
             raise NotDone(error.step, error.reason) from error
 
     def faults(self) -> Rows:
-        return fault_rows(self._parts.reconciler.findings.faults())
+        return fault_rows(self._parts.reconciler.fault_register.faults())
 
     def repairs(self) -> Mapping[FaultKind, int]:
-        return self._parts.reconciler.findings.repairs()
+        return self._parts.reconciler.fault_register.repairs()
 
     def unavailable_sources(self) -> Sequence[str]:
         return self._parts.tracker.unavailable_sources
@@ -273,7 +273,7 @@ class LinuxGateway:
             self._parts.demux.adopt(trunk)
 
     def _detail(self, session: LinuxSession) -> SessionDetail:
-        faults = self._parts.reconciler.findings.faults_of(session.id)
+        faults = self._parts.reconciler.fault_register.faults_of(session.id)
         return session.detail(self._traffic.of(session), faults)
 
     def _managed_vlans(self) -> ManagedVlans:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import chain, islice
 from typing import NamedTuple
 
-from gateway_api.core.gateways.linux.dataplane.findings import Place
+from gateway_api.core.gateways.linux.dataplane.fault_register import Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
 from gateway_api.core.gateways.linux.kernel.fib import FibEntry

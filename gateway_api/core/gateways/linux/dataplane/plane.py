@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
+from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import PoolRoute, SessionRoutes, destination, surplus
 from gateway_api.core.gateways.linux.dataplane.shaping import Shaper
 from gateway_api.core.gateways.linux.dataplane.steering import Steering

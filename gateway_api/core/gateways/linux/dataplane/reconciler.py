@@ -13,7 +13,7 @@ from typing import Protocol
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.dataplane.comparison import Comparison
-from gateway_api.core.gateways.linux.dataplane.findings import Findings, Place, listed
+from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister, Place, listed
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, WantedSession
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
@@ -58,10 +58,10 @@ class Demand(Protocol):
 
 class Reconciler:
     """Makes what new sessions need, removes what former ones had, and repairs. What it makes for the first
-    time is no repair. `findings` has the repairs and the faults. Any thread may call `changed` and `stop`."""
+    time is no repair. `fault_register` has the repairs and the faults. Any thread may call `changed` and `stop`."""
 
     def __init__(self, plane: DataPlane, demand: Demand, clock: Clock) -> None:
-        self.findings = Findings(clock.wall)
+        self.fault_register = FaultRegister(clock.wall)
         self._plane = plane
         self._demand = demand
         self._now = clock.steady
@@ -118,7 +118,9 @@ class Reconciler:
         if present != applied:
             self._plane.hold(present.values())
             self._forget([wanted for id, wanted in applied.items() if id not in present], present)
-        found = self._comparison.compare(present, applied, changed, self._shaped(), self.findings.faulty())
+        found = self._comparison.compare(
+            present, applied, changed, self._shaped(), self.fault_register.faulty()
+        )
         self._note_missing(found.missing, started, is_fresh)
         self._settle(self._comparison.state)
         self._rest_until = self._now() + _REST * (self._now() - started)
@@ -127,7 +129,7 @@ class Reconciler:
             removed = self._plane.remove_surplus(self._comparison.state, found.routes)
             if removed:
                 _log.info("removed what belongs to no session: %s", listed(removed))
-        self.findings.report()
+        self.fault_register.report()
         with self._work:
             now = self._now()
             if is_done:
@@ -181,13 +183,13 @@ class Reconciler:
         self._forget([applied[id] for id in ids if id in applied and id not in present], present)
         for wanted in new:
             self._make(wanted, applied.get(wanted.session_id))
-        self.findings.report()
+        self.fault_register.report()
 
     def _forget(self, gone: list[WantedSession], present: Mapping[int, WantedSession]) -> None:
         # First: the kernel may refuse to remove something.
-        for id in self.findings.faulty():
+        for id in self.fault_register.faulty():
             if id is not None and id not in present:
-                self.findings.settle(id, {})
+                self.fault_register.settle(id, {})
         if gone:
             self._plane.remove(*gone)
 
@@ -203,7 +205,7 @@ class Reconciler:
                 is_vlan = place.kind == FaultKind.VLAN
                 outcomes[place] = self._restored(place.object, reason) if is_vlan else reason
             failed = outcomes[place]
-            self.findings.settle(id, {} if failed is None else {place: failed})
+            self.fault_register.settle(id, {} if failed is None else {place: failed})
 
     def _restored(self, vlan: str, reason: str) -> str | None:
         """None, or why it is still missing."""
@@ -212,16 +214,16 @@ class Reconciler:
                 return reason
         except GatewayApiError as error:
             return str(error)
-        self.findings.repaired([Place(FaultKind.VLAN, vlan)])
+        self.fault_register.repaired([Place(FaultKind.VLAN, vlan)])
         return None
 
     def _settle(self, state: KernelState) -> None:
         outcome = self._plane.settle(state)
         if outcome is None:
             return
-        self.findings.settle(None, outcome.failed)
+        self.fault_register.settle(None, outcome.failed)
         if outcome.changed:
-            self.findings.repaired(outcome.changed)
+            self.fault_register.repaired(outcome.changed)
             self._read_again(EVERYTHING)
 
     def _read_again(self, changed: frozenset[Changed]) -> None:
@@ -241,6 +243,6 @@ class Reconciler:
         if outcome is None:
             # It is changing, or its device is gone: the next comparison sees it.
             return
-        self.findings.settle(wanted.session_id, outcome.failed)
+        self.fault_register.settle(wanted.session_id, outcome.failed)
         if before == wanted:
-            self.findings.repaired(outcome.changed)
+            self.fault_register.repaired(outcome.changed)

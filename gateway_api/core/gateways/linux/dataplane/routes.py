@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterable, Iterator, Set
 from ipaddress import IPv4Network
 
-from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
+from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.wanted import RouteState
 from gateway_api.core.gateways.linux.kernel import exchange, fib
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt

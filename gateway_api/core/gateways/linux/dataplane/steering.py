@@ -18,7 +18,7 @@ from collections.abc import Iterable, Set
 from ipaddress import IPv4Address, IPv4Network
 
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
+from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import destination, unreachable
 from gateway_api.core.gateways.linux.kernel import exchange, fib
 from gateway_api.core.gateways.linux.kernel.fib import OWN_PROTOCOL, FibEntry, Rule

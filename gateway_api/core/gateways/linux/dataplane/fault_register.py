@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     failed: Mapping[Place, KernelError]
 
 
-class Findings:
+class FaultRegister:
     """Repairs and faults. Any thread may call. `wall` gives epoch seconds."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
