@@ -261,7 +261,7 @@ def test_an_address_that_a_newer_session_has_no_more_is_that_of_an_older_one(
     plane.apply(older)
     plane.apply(WANTED)
     changed = [replace(older, address=WANTED.address), replace(WANTED, address=IPv4Address("100.64.0.77"))]
-    plane.claim(changed)
+    plane.take_over(changed)
     for each in changed if is_first else reversed(changed):
         plane.apply(each)
     assert "100.64.0.9 dev acc1 scope link" in routes()

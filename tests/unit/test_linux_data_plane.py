@@ -107,7 +107,7 @@ def test_a_session_without_limits_needs_no_qdisc(plane: DataPlane) -> None:
 
 def test_the_newest_session_has_the_address(plane: DataPlane) -> None:
     newer = replace(WANTED, session_id=8, device="ppp1", ifb="ifb-ppp1")
-    plane.hold([newer, WANTED])
+    plane.set_owners([newer, WANTED])
     assert list(plane.routes(WANTED, 10)) == []
     assert [kind for kind, _ in plane.routes(newer, 12)] == [FaultKind.HOST_ROUTE, FaultKind.DELEGATED_PREFIX]
 

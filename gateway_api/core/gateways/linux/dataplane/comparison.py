@@ -86,7 +86,7 @@ class Comparison:
             ):
                 to_make.append((wanted, before))
             elif before is None:
-                self._plane.adopt(wanted)
+                self._plane.mark_applied(wanted)
         self._pending, self._is_lacking = pending, bool(missing)
         return Differences(to_make, missing, None if is_quiet else set(routes))
 

@@ -31,7 +31,7 @@ class DataPlane:
         self._lock = threading.RLock()
         self._applied: dict[int, WantedSession] = {}
         #: By device or destination: of several sessions with one, the newest has it.
-        self._holders: dict[object, int] = {}
+        self._owners: dict[object, int] = {}
         #: Counts configurations: a reading of before must not decide what is left over.
         self._revision = 0
 
@@ -85,11 +85,11 @@ class DataPlane:
             except NoDevice:
                 return None
 
-    def adopt(self, wanted: WantedSession) -> None:
+    def mark_applied(self, wanted: WantedSession) -> None:
         """Takes a session as applied, which has all in the kernel."""
         with self._lock:
             self._applied.setdefault(wanted.session_id, wanted)
-            self._hold([wanted])
+            self._set_owners([wanted])
 
     def remove(self, *wanted: WantedSession) -> None:
         """Removes what the kernel has for sessions. Devices may be gone, or belong to other sessions."""
@@ -104,17 +104,17 @@ class DataPlane:
         with self._lock:
             return dict(self._applied)
 
-    def hold(self, wanted: Iterable[WantedSession]) -> None:
+    def set_owners(self, wanted: Iterable[WantedSession]) -> None:
         """Replaces the sessions that compete for devices and addresses."""
         with self._lock:
-            self._holders.clear()
-            self._hold(wanted)
+            self._owners.clear()
+            self._set_owners(wanted)
 
-    def claim(self, wanted: Sequence[WantedSession]) -> None:
+    def take_over(self, wanted: Sequence[WantedSession]) -> None:
         """Gives devices and addresses to sessions, of which the newest gets them. What they had before is
         free."""
         with self._lock:
-            self._claim(wanted)
+            self._take_over(wanted)
 
     def read(self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = NOT_READ) -> KernelState:
         """The state of the kernel now, if only this changed since `before`, and the configuration did not."""
@@ -185,7 +185,7 @@ class DataPlane:
             if state.revision != self._revision:
                 return []
             routes = self._routes.remove(surplus(state.routes.own, expected | self._routes_of_no_session()))
-            shaped = self._shaper.remove_surplus(state.links, state.qdiscs, self._holders.keys())
+            shaped = self._shaper.remove_surplus(state.links, state.qdiscs, self._owners.keys())
             return [*map(destination, routes), *shaped]
 
     def _routes_of_no_session(self) -> set[FibEntry]:
@@ -197,7 +197,7 @@ class DataPlane:
             # First: both may have the same IFB.
             self._remove([before])
         ifindex = self._reader.link(wanted.device).index
-        self._claim([wanted])
+        self._take_over([wanted])
         changed: list[Place] = []
         failed: dict[Place, KernelError] = {}
         if not self._has_other(wanted.device, wanted):
@@ -240,26 +240,26 @@ class DataPlane:
     def _steered(self, wanted: WantedSession, ifindex: int) -> FibEntry | None:
         return None if wanted.address is None else self._steering.host_route(wanted.address, ifindex)
 
-    def _hold(self, wanted: Iterable[WantedSession]) -> None:
+    def _set_owners(self, wanted: Iterable[WantedSession]) -> None:
         for each in wanted:
             for key in _keys(each):
-                if self._holders.get(key, 0) <= each.session_id:
-                    self._holders[key] = each.session_id
+                if self._owners.get(key, 0) <= each.session_id:
+                    self._owners[key] = each.session_id
 
-    def _claim(self, wanted: Sequence[WantedSession]) -> None:
+    def _take_over(self, wanted: Sequence[WantedSession]) -> None:
         for each in wanted:
             before = self._applied.get(each.session_id)
             if before is not None and before != each:
                 self._free(before)
-        self._hold(wanted)
+        self._set_owners(wanted)
 
     def _free(self, wanted: WantedSession) -> None:
         for key in _keys(wanted):
             if not self._has_other(key, wanted):
-                self._holders.pop(key, None)
+                self._owners.pop(key, None)
 
     def _has_other(self, key: object, wanted: WantedSession) -> bool:
-        return self._holders.get(key, wanted.session_id) != wanted.session_id
+        return self._owners.get(key, wanted.session_id) != wanted.session_id
 
     def _remove(self, wanted: Sequence[WantedSession]) -> None:
         gone: list[FibEntry] = []

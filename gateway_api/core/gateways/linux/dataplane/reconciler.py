@@ -58,7 +58,8 @@ class Demand(Protocol):
 
 class Reconciler:
     """Makes what new sessions need, removes what former ones had, and repairs. What it makes for the first
-    time is no repair. `fault_register` has the repairs and the faults. Any thread may call `changed` and `stop`."""
+    time is no repair. `fault_register` has the repairs and the faults. Any thread may call `changed` and
+    `stop`."""
 
     def __init__(self, plane: DataPlane, demand: Demand, clock: Clock) -> None:
         self.fault_register = FaultRegister(clock.wall)
@@ -116,7 +117,7 @@ class Reconciler:
         if started - self._read_at >= _ROUND or is_complete != self._was_complete:
             changed, self._read_at, self._was_complete = EVERYTHING, started, is_complete
         if present != applied:
-            self._plane.hold(present.values())
+            self._plane.set_owners(present.values())
             self._forget([wanted for id, wanted in applied.items() if id not in present], present)
         found = self._comparison.compare(
             present, applied, changed, self._shaped(), self.fault_register.faulty()
@@ -179,7 +180,7 @@ class Reconciler:
         present = self._demand.wanted()
         new = [present[id] for id in ids if id in present]
         # Before the others go: a new one may have the device of a former one.
-        self._plane.claim(new)
+        self._plane.take_over(new)
         self._forget([applied[id] for id in ids if id in applied and id not in present], present)
         for wanted in new:
             self._make(wanted, applied.get(wanted.session_id))
