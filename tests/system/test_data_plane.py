@@ -62,7 +62,7 @@ NONE = dict.fromkeys(FaultKind, 0)
 
 
 class Sessions:
-    """The demand, which a test changes."""
+    """The desired state, which a test changes."""
 
     def __init__(self) -> None:
         self.present: Mapping[int, WantedSession] = {}

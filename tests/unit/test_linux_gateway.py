@@ -30,8 +30,7 @@ from gateway_api.core.gateways.linux.health.watch import DependencyWatch
 from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.kernel.watcher import Changed
-from gateway_api.core.gateways.linux.sessions.demand import SessionDemand
-from gateway_api.core.gateways.linux.sessions.provision import Provision
+from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
@@ -117,8 +116,8 @@ class Machine:
         self.demux = Demultiplexer(
             configuration.demux, self.trunks, self.source, self.tracker.occupied, self.clock.steady
         )
-        demand = SessionDemand(provision, self.tracker, self.trunks, self.source, self.demux)
-        self.reconciler = Reconciler(self.plane, demand, self.clock)
+        desired = DesiredSessions(provision, self.tracker, self.trunks, self.source, self.demux)
+        self.reconciler = Reconciler(self.plane, desired, self.clock)
         # FRR is not there.
         frr = Frr(FrrFolders(folder, folder, folder, folder), 2)
         parts = GatewayParts(

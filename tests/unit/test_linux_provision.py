@@ -1,4 +1,4 @@
-"""What surrounds sessions of the Linux gateway: their demand on the kernel, their traffic, their VLANs."""
+"""What surrounds sessions of the Linux gateway: their desired state in the kernel, their traffic, their VLANs."""
 
 import threading
 from collections.abc import Sequence
@@ -16,8 +16,7 @@ from gateway_api.core.gateways.linux.demux.access import AccessLines
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.kernel import exchange
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
-from gateway_api.core.gateways.linux.sessions.demand import SessionDemand
-from gateway_api.core.gateways.linux.sessions.provision import Provision, wanted_by
+from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision, wanted_by
 from gateway_api.core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceTraffic, SourceUnavailable
 from gateway_api.core.gateways.linux.views.interfaces import Reading
@@ -239,7 +238,7 @@ def test_a_type_without_a_source_is_refused(source: ListedSource, kernel: KnownL
         lines.serve(["trunk0.100"], SessionType.DHCP)
 
 
-# The demand
+# The desired state
 
 
 class Vlans:
@@ -277,47 +276,51 @@ def vlans() -> Vlans:
 
 
 @pytest.fixture
-def demand(provision: Provision, lives: Lives, vlans: Vlans) -> SessionDemand:
-    return SessionDemand(provision, lives.tracker, vlans, vlans, vlans)
+def desired(provision: Provision, lives: Lives, vlans: Vlans) -> DesiredSessions:
+    return DesiredSessions(provision, lives.tracker, vlans, vlans, vlans)
 
 
-def test_the_demand_is_complete_once_every_source_has_replied(demand: SessionDemand, lives: Lives) -> None:
+def test_the_desired_state_is_complete_once_every_source_has_replied(
+    desired: DesiredSessions, lives: Lives
+) -> None:
     one, two = lives.sources
     two.fails = True
     lives.poll()
-    assert (demand.is_complete(), demand.is_fresh()) == (False, False)
+    assert (desired.is_complete(), desired.is_fresh()) == (False, False)
     # Not all at the same time: the sessions of one that fell silent are known.
     one.fails, two.fails = True, False
     lives.poll()
-    assert (demand.is_complete(), demand.is_fresh()) == (True, False)
+    assert (desired.is_complete(), desired.is_fresh()) == (True, False)
 
 
-def test_a_source_that_falls_silent_later_leaves_the_demand_complete(
-    demand: SessionDemand, lives: Lives
+def test_a_source_that_falls_silent_later_leaves_the_desired_state_complete(
+    desired: DesiredSessions, lives: Lives
 ) -> None:
     lives.poll()
-    assert (demand.is_complete(), demand.is_fresh()) == (True, True)
+    assert (desired.is_complete(), desired.is_fresh()) == (True, True)
     lives.sources[0].fails = True
     lives.poll()
-    assert (demand.is_complete(), demand.is_fresh()) == (True, False)
+    assert (desired.is_complete(), desired.is_fresh()) == (True, False)
 
 
-def test_a_vlan_is_restored_after_its_release(demand: SessionDemand, vlans: Vlans) -> None:
-    demand.restore_vlan("trunk0.100")
+def test_a_vlan_is_restored_after_its_release(desired: DesiredSessions, vlans: Vlans) -> None:
+    desired.restore_vlan("trunk0.100")
     assert vlans.done == ["release trunk0.100", "make trunk0.100", "adopt trunk0"]
 
 
-def test_a_vlan_that_cannot_be_released_stays_missing(demand: SessionDemand, vlans: Vlans) -> None:
+def test_a_vlan_that_cannot_be_released_stays_missing(desired: DesiredSessions, vlans: Vlans) -> None:
     # It is tried again while it is missing.
     vlans.fails = "release trunk0.100"
     with pytest.raises(GatewayApiError, match="does not reply"):
-        demand.restore_vlan("trunk0.100")
+        desired.restore_vlan("trunk0.100")
     assert vlans.done == []
 
 
-def test_an_interface_that_is_no_vlan_of_a_trunk_is_not_restored(demand: SessionDemand, vlans: Vlans) -> None:
+def test_an_interface_that_is_no_vlan_of_a_trunk_is_not_restored(
+    desired: DesiredSessions, vlans: Vlans
+) -> None:
     for name in ("eth9", "trunk0", "other0.100"):
-        demand.restore_vlan(name)
+        desired.restore_vlan(name)
     assert vlans.done == []
 
 

@@ -22,9 +22,8 @@ from gateway_api.core.gateways.linux.health.requirements import serving
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
 from gateway_api.core.gateways.linux.kernel.neighbours import raise_thresholds
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.core.gateways.linux.sessions.demand import SessionDemand
 from gateway_api.core.gateways.linux.sessions.hooks import TRIGGER, HookSocket
-from gateway_api.core.gateways.linux.sessions.provision import Provision
+from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
@@ -94,8 +93,8 @@ class LinuxMachine:
         lines = AccessLines(serving, reader, lambda: provision.address)
         demux = Demultiplexer(configuration.demux, devices, lines, tracker.occupied, clock.steady)
         plane = DataPlane(reader)
-        demand = SessionDemand(provision, tracker, devices, lines, demux)
-        reconciler = Reconciler(plane, demand, clock)
+        desired = DesiredSessions(provision, tracker, devices, lines, demux)
+        reconciler = Reconciler(plane, desired, clock)
         provision.changes = reconciler.changed
         frr = Frr(FrrFolders(), _ASK_FRR)
         parts = GatewayParts(

@@ -39,7 +39,7 @@ _BATCH = 50
 _log = logging.getLogger(__name__)
 
 
-class Demand(Protocol):
+class DesiredState(Protocol):
     """The sessions that must be in the kernel. Any thread may call."""
 
     def wanted(self) -> Mapping[int, WantedSession]:
@@ -61,10 +61,10 @@ class Reconciler:
     time is no repair. `fault_register` has the repairs and the faults. Any thread may call `changed` and
     `stop`."""
 
-    def __init__(self, plane: DataPlane, demand: Demand, clock: Clock) -> None:
+    def __init__(self, plane: DataPlane, desired: DesiredState, clock: Clock) -> None:
         self.fault_register = FaultRegister(clock.wall)
         self._plane = plane
-        self._demand = demand
+        self._desired = desired
         self._now = clock.steady
         self._work = threading.Condition()
         self._stopping = False
@@ -108,10 +108,10 @@ class Reconciler:
         be read."""
         started = self._now()
         # Before the sessions: a source that replies in between has its sessions in the next sweep.
-        is_complete, is_fresh = self._demand.is_complete(), self._demand.is_fresh()
+        is_complete, is_fresh = self._desired.is_complete(), self._desired.is_fresh()
         # Before the sessions too: one that appears in between must not count as gone.
         applied = self._plane.applied()
-        present = self._demand.wanted()
+        present = self._desired.wanted()
         with self._work:
             changed, self._unread = self._unread, frozenset() if self._is_watching else EVERYTHING
         if started - self._read_at >= _ROUND or is_complete != self._was_complete:
@@ -177,7 +177,7 @@ class Reconciler:
         if not ids:
             return
         applied = self._plane.applied()
-        present = self._demand.wanted()
+        present = self._desired.wanted()
         new = [present[id] for id in ids if id in present]
         # Before the others go: a new one may have the device of a former one.
         self._plane.take_over(new)
@@ -211,7 +211,7 @@ class Reconciler:
     def _restored(self, vlan: str, reason: str) -> str | None:
         """None, or why it is still missing."""
         try:
-            if not self._demand.restore_vlan(vlan):
+            if not self._desired.restore_vlan(vlan):
                 return reason
         except GatewayApiError as error:
             return str(error)

@@ -1,4 +1,4 @@
-"""The provision of sessions: terms by the configuration, and all that the kernel must have for them."""
+"""The provision of sessions: terms by the configuration, and the state that the kernel must have for them."""
 
 import logging
 import threading
@@ -11,6 +11,10 @@ from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
+from gateway_api.core.gateways.linux.demux.access import AccessLines
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan
+from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.sessions.session import (
     NO_COUNTERS,
@@ -18,6 +22,7 @@ from gateway_api.core.gateways.linux.sessions.session import (
     LinuxSession,
     SessionTerms,
 )
+from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.source import SourceSession, SourceTraffic
 from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.sessions import SessionType
@@ -29,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class Provision:
-    """The surroundings of the tracker's sessions (`SessionSurroundings`), and their demand on the data plane.
+    """The surroundings of the tracker's sessions (`SessionSurroundings`), and their desired state in the kernel.
     Any thread may call."""
 
     def __init__(
@@ -122,3 +127,45 @@ def wanted_by(session: LinuxSession) -> WantedSession:
         gateway=None if session.gateway is None else IPv4Address(session.gateway),
         delegated=tuple(map(IPv6Network, summary.delegated_prefixes)),
     )
+
+
+class DesiredSessions:
+    """The `DesiredState` of the tracker's sessions. Any thread may call."""
+
+    def __init__(
+        self,
+        provision: Provision,
+        tracker: Tracker,
+        devices: VlanDevices,
+        lines: AccessLines,
+        demux: Demultiplexer,
+    ) -> None:
+        self._provision = provision
+        self._tracker = tracker
+        self._devices = devices
+        self._lines = lines
+        self._demux = demux
+        #: Sources that have not replied since the start.
+        self._silent = set(tracker.unavailable_sources)
+
+    def wanted(self) -> Mapping[int, WantedSession]:
+        return self._provision.wanted()
+
+    def is_complete(self) -> bool:
+        self._silent.intersection_update(self._tracker.unavailable_sources)
+        return not self._silent
+
+    def is_fresh(self) -> bool:
+        return not self._tracker.unavailable_sources
+
+    def restore_vlan(self, interface: str) -> bool:
+        """Its sessions end if their daemon has sockets of the device that is gone; with dnsmasq
+        they go on. A name that is no VLAN of a trunk is left alone."""
+        vlan = AccessVlan.named(interface, self._provision.trunks)
+        if vlan is None:
+            return False
+        # Before the device is there: what fails now is tried again while it is missing.
+        self._lines.release(interface)
+        self._devices.make(vlan)
+        self._demux.adopt(vlan.trunk)
+        return True
