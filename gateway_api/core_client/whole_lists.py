@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from gateway_api.base.disuse import Disuse
 from gateway_api.base.errors import TooManyLists
+from gateway_api.base.idle_timer import IdleTimer
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class VersionedCache(Generic[T]):
         self._lock = threading.Lock()
         #: Those that were used last are at the end.
         self._things: dict[Hashable, _Kept[T]] = {}
-        self._disuse = Disuse(seconds, self._forget)
+        self._idle = IdleTimer(seconds, self._forget)
 
     def __len__(self) -> int:
         return len(self._things)
@@ -58,7 +58,7 @@ class VersionedCache(Generic[T]):
             if held is None or held.version != version:
                 return None
             self._things[key] = self._things.pop(key)
-        self._disuse.used()
+        self._idle.used()
         return held.thing
 
     def put(self, key: Hashable, version: str, thing: T, size: int) -> None:
@@ -70,7 +70,7 @@ class VersionedCache(Generic[T]):
             self._things[key] = _Kept(version, size, thing)
             while len(self._things) > 1 and sum(held.size for held in self._things.values()) > self._most:
                 del self._things[next(iter(self._things))]
-        self._disuse.used()
+        self._idle.used()
 
     def _forget(self) -> None:
         with self._lock:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from gateway_api.base.disuse import Disuse
+from gateway_api.base.idle_timer import IdleTimer
 from gateway_api.core.records.orders import Snapshot
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ class ByChunk(Generic[T, V]):
         self._make = make
         #: By the id of a chunk, which the pair keeps from another chunk.
         self._values: dict[int, tuple[list[T], V]] = {}
-        self._disuse = Disuse(kept, self._forget)
+        self._idle = IdleTimer(kept, self._forget)
 
     def of(self, things: Snapshot[T]) -> Iterator[tuple[list[T], V]]:
         """The chunks in order, each with its value."""
@@ -30,7 +30,7 @@ class ByChunk(Generic[T, V]):
             values[id(chunk)] = pair
             yield pair
         self._values = values
-        self._disuse.used()
+        self._idle.used()
 
     def _forget(self) -> None:
         self._values = {}

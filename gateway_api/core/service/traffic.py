@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
-from gateway_api.base.disuse import Disuse
+from gateway_api.base.idle_timer import IdleTimer
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.service.core import errors
@@ -150,7 +150,7 @@ class Talkers:
         self._sweeps: tuple[_Sweep, _Sweep] | None = None
         #: The sessions of each list since the last sweep, by id: of 200,000, to find them takes longest.
         self._found: dict[tuple[TalkerOrder, int], list[tuple[int, Throughput]]] = {}
-        self._disuse = Disuse(_OLD, self._forget)
+        self._idle = IdleTimer(_OLD, self._forget)
 
     def top(self, order: TalkerOrder, limit: int) -> TalkersReply:
         """Raises NotDone. A session that is newer than the first of the two sweeps is in the next list."""
@@ -161,7 +161,7 @@ class Talkers:
             found = self._found.get((order, limit))
             if found is None:
                 found = self._found[order, limit] = _chosen(*current, order, limit)
-        self._disuse.used()
+        self._idle.used()
         before, after = current
         present = ((self._gateway.sessions.get(id), now) for id, now in found)
         talkers = tuple(_talker(session, now) for session, now in present if session is not None)

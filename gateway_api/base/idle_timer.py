@@ -1,4 +1,4 @@
-"""An object that is kept while it is used."""
+"""A timer that ends what nobody uses."""
 
 import logging
 import threading
@@ -8,7 +8,7 @@ from contextvars import Context
 _log = logging.getLogger(__name__)
 
 
-class Disuse:
+class IdleTimer:
     """Calls `forget` when nobody has called `used` for so many seconds, and at most twice as many. Any thread
     may call."""
 
