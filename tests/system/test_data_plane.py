@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.dataplane.comparison import Comparison
 from gateway_api.core.gateways.linux.dataplane.fault_register import Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
@@ -22,6 +21,7 @@ from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, Wanted
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING
+from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import StillClock

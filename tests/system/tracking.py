@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.tracker import NotDisconnected, Tracker
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
 from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
+from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters

@@ -16,7 +16,6 @@ from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Cgnat, Configuration
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
@@ -35,6 +34,7 @@ from gateway_api.core.gateways.linux.sessions.session import LinuxSession
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
+from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.core.faults import FaultKind

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
 from gateway_api.core.gateways.linux.sessions.session import NO_COUNTERS, ConfiguredTerms, LinuxSession
 from gateway_api.core.gateways.linux.sessions.session_store import STORE, SessionStoreUnavailable
 from gateway_api.core.gateways.linux.sessions.tracker import NotDisconnected
 from gateway_api.core.gateways.linux.sources.source import SourceRefused
+from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.sessions.session import Counters

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from gateway_api.base.errors import NotDone
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.daemons.frr import Frr, RoutingUnavailable
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
@@ -32,7 +31,7 @@ from gateway_api.core.gateways.linux.sessions.session_store import SessionStoreU
 from gateway_api.core.gateways.linux.sessions.session_traffic import SessionTraffic, not_done
 from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
-from gateway_api.core.gateways.linux.sources.gathered import Gathered
+from gateway_api.core.gateways.linux.threads import Crew, Debounced
 from gateway_api.core.gateways.linux.views.interfaces import Links, ManagedVlans, Reading
 from gateway_api.core.gateways.linux.views.routes import route_rows
 from gateway_api.core.gateways.ports import fault_rows
@@ -259,7 +258,7 @@ class LinuxGateway:
         """A link that comes or goes may be a session, or a VLAN. An IFB, which the data plane makes, is
         neither."""
         links = Watcher(frozenset({Changed.LINKS}))
-        with closing(Gathered(self._adopt, _ADOPTION)) as adoption, links as watcher:
+        with closing(Debounced(self._adopt, _ADOPTION)) as adoption, links as watcher:
             for changed in watcher:
                 self._links.forget()
                 if Changed.LINKS in changed:

@@ -11,13 +11,13 @@ from itertools import islice
 from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.dataplane.comparison import Comparison
 from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister, Place, listed
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, WantedSession
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed, Watcher
+from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.faults import FaultKind
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Self
 
-from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.demux.frames import (
     AUXDATA_SIZE,
     LONGEST_FRAME,
@@ -18,6 +17,7 @@ from gateway_api.core.gateways.linux.demux.frames import (
     attach_filter,
     parse,
 )
+from gateway_api.core.gateways.linux.threads import Crew
 
 #: Frames in one batch, and the seconds of rest after a full one: a flood gets no more of the processor.
 _AT_ONCE = 256

@@ -27,7 +27,6 @@ from gateway_api.core.gateways.linux.sources.accel_formats import (
     table_sessions,
 )
 from gateway_api.core.gateways.linux.sources.devices import is_device
-from gateway_api.core.gateways.linux.sources.gathered import Gathered
 from gateway_api.core.gateways.linux.sources.source import (
     START_JITTER,
     UNKNOWN,
@@ -37,6 +36,7 @@ from gateway_api.core.gateways.linux.sources.source import (
     SourceUnavailable,
 )
 from gateway_api.core.gateways.linux.sources.terminations import ADMIN_DISCONNECT, Terminations
+from gateway_api.core.gateways.linux.threads import Debounced
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.sessions import SessionType
 
@@ -80,7 +80,7 @@ class IpoeInterfaces:
         self._stale: set[str] = {name for name in self._served if not is_device(name)}
         self._served -= self._stale
         self._write(self._served)
-        self._changes = Gathered(self._apply, _GATHER)
+        self._changes = Debounced(self._apply, _GATHER)
 
     def serve(self, interface: str) -> None:
         with self._lock:

@@ -1,10 +1,38 @@
-"""An action that serves many requests at a time."""
+"""The threads of the gateway: a crew, with which it stands and falls, and an action that many may request."""
 
 import logging
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
+from typing import NoReturn
 
 from gateway_api.base.errors import GatewayApiError
+
+
+class Crew:
+    """Threads whose errors come to one place. Any thread may start others."""
+
+    def __init__(self) -> None:
+        #: The errors that ended threads, in their order.
+        self.failures: SimpleQueue[BaseException] = SimpleQueue()
+
+    def start(self, work: Callable[[], object], name: str | None = None) -> threading.Thread:
+        """Works on a thread of its own, which does not keep the process from its end."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - `wait` raises it
+                self.failures.put(error)
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def wait(self) -> NoReturn:
+        """Raises the first error of a thread."""
+        raise self.failures.get()
+
 
 #: Seconds between two attempts, after several failed.
 _LONGEST_PAUSE = 60.0
@@ -12,7 +40,7 @@ _LONGEST_PAUSE = 60.0
 _log = logging.getLogger(__name__)
 
 
-class Gathered:
+class Debounced:
     """Runs `action` on a thread of its own `pause` seconds after the first request: for all that came until
     then. After an error, which it logs, it runs again, each time after twice the pause."""
 
