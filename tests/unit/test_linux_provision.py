@@ -1,4 +1,4 @@
-"""What surrounds sessions of the Linux gateway: their desired state in the kernel, their traffic, their VLANs."""
+"""The surroundings of sessions of the Linux gateway: their state in the kernel, their traffic, their VLANs."""
 
 import threading
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ import pytest
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
-from gateway_api.core.gateways.linux.demux.access import AccessLines
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanServing
 from gateway_api.core.gateways.linux.kernel import exchange
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision, wanted_by
@@ -208,7 +208,7 @@ def test_counters_are_those_of_now_or_of_the_last_sweep(kernel: KnownLinks, coun
 
 
 def test_each_type_is_served_by_its_source_and_dhcp_on_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The link is not in this machine's kernel; tests/system/test_access_lines.py has real ones.
+    # The link is not in this machine's kernel; tests/system/test_vlan_serving.py has real ones.
     steps: list[str] = []
 
     def make(step: str, changes: Sequence[KernelChange]) -> list[int]:
@@ -218,31 +218,31 @@ def test_each_type_is_served_by_its_source_and_dhcp_on_an_address(monkeypatch: p
     monkeypatch.setattr(exchange, "make", make)
     pppoe, dhcp = ListedSource("pppoe-server"), ListedSource("dnsmasq")
     reader = KnownLinks(link(11, "trunk0.100"))
-    lines = AccessLines(
+    serving = VlanServing(
         {SessionType.PPPOE: pppoe, SessionType.DHCP: dhcp},
         reader,
         lambda: IPv4Address("100.64.0.1"),
     )
-    lines.serve(["trunk0.200"], SessionType.PPPOE)
-    lines.serve(["trunk0.100"], SessionType.DHCP)
+    serving.serve(["trunk0.200"], SessionType.PPPOE)
+    serving.serve(["trunk0.100"], SessionType.DHCP)
     assert (list(pppoe.served), list(dhcp.served)) == (["trunk0.200"], ["trunk0.100"])
     assert steps == ["add 100.64.0.1 to trunk0.100", "answer ARP on trunk0.100"]
     for name in ("trunk0.100", "trunk0.200"):
-        lines.release(name)
+        serving.release(name)
     assert (pppoe.served, dhcp.served) == ({}, {})
 
 
 def test_a_type_without_a_source_is_refused(source: ListedSource, kernel: KnownLinks) -> None:
-    lines = AccessLines({SessionType.PPPOE: source}, kernel, lambda: IPv4Address("100.64.0.1"))
+    serving = VlanServing({SessionType.PPPOE: source}, kernel, lambda: IPv4Address("100.64.0.1"))
     with pytest.raises(SourceRefused, match=r"no source of this gateway serves DHCP"):
-        lines.serve(["trunk0.100"], SessionType.DHCP)
+        serving.serve(["trunk0.100"], SessionType.DHCP)
 
 
 # The desired state
 
 
 class Vlans:
-    """Devices, lines and a demux, which note what is done in which order."""
+    """Devices, a server of VLANs and a demux, which note what is done in which order."""
 
     def __init__(self) -> None:
         self.done: list[str] = []

@@ -13,9 +13,8 @@ from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_api.core.gateways.linux.demux.access import AccessLines
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
-from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_api.core.gateways.linux.gateway import GatewayParts, LinuxGateway
 from gateway_api.core.gateways.linux.health.radius import Pppd, RadiusClient
 from gateway_api.core.gateways.linux.health.requirements import serving
@@ -90,10 +89,10 @@ class LinuxMachine:
         store = SessionStore(_SESSIONS)
         tracker = Tracker(sources.values(), store, journal, clock, configuration.cgnat, provision)
         devices = VlanDevices(reader)
-        lines = AccessLines(serving, reader, lambda: provision.address)
-        demux = Demultiplexer(configuration.demux, devices, lines, tracker.occupied, clock.steady)
+        vlan_serving = VlanServing(serving, reader, lambda: provision.address)
+        demux = Demultiplexer(configuration.demux, devices, vlan_serving, tracker.occupied, clock.steady)
         plane = DataPlane(reader)
-        desired = DesiredSessions(provision, tracker, devices, lines, demux)
+        desired = DesiredSessions(provision, tracker, devices, vlan_serving, demux)
         reconciler = Reconciler(plane, desired, clock)
         provision.changes = reconciler.changed
         frr = Frr(FrrFolders(), _ASK_FRR)

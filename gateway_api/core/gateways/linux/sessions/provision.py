@@ -11,10 +11,9 @@ from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.demux.access import AccessLines
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
-from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.sessions.session import (
     NO_COUNTERS,
@@ -34,8 +33,8 @@ _log = logging.getLogger(__name__)
 
 
 class Provision:
-    """The surroundings of the tracker's sessions (`SessionSurroundings`), and their desired state in the kernel.
-    Any thread may call."""
+    """The surroundings of the tracker's sessions (`SessionSurroundings`), and their desired state in the
+    kernel. Any thread may call."""
 
     def __init__(
         self,
@@ -137,13 +136,13 @@ class DesiredSessions:
         provision: Provision,
         tracker: Tracker,
         devices: VlanDevices,
-        lines: AccessLines,
+        serving: VlanServing,
         demux: Demultiplexer,
     ) -> None:
         self._provision = provision
         self._tracker = tracker
         self._devices = devices
-        self._lines = lines
+        self._serving = serving
         self._demux = demux
         #: Sources that have not replied since the start.
         self._silent = set(tracker.unavailable_sources)
@@ -165,7 +164,7 @@ class DesiredSessions:
         if vlan is None:
             return False
         # Before the device is there: what fails now is tried again while it is missing.
-        self._lines.release(interface)
+        self._serving.release(interface)
         self._devices.make(vlan)
         self._demux.adopt(vlan.trunk)
         return True

@@ -8,7 +8,7 @@ import pytest
 
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.demux.access import AccessLines
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanServing
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
@@ -49,13 +49,13 @@ def subscribers() -> Iterator[tuple[int, int]]:
 
 
 @pytest.fixture
-def lines(subscribers: tuple[int, int]) -> AccessLines:
+def serving(subscribers: tuple[int, int]) -> VlanServing:
     """With the sessions of both."""
     plane = DataPlane(KernelReader())
     plane.configure(CGNAT)
     for number, (vlan, address) in enumerate(zip(VLANS, (ALICE, BOB), strict=True), 1):
         plane.apply(session(number, vlan, address))
-    return AccessLines({SessionType.DHCP: ListedSource()}, KernelReader(), lambda: GATEWAY)
+    return VlanServing({SessionType.DHCP: ListedSource()}, KernelReader(), lambda: GATEWAY)
 
 
 @pytest.fixture
@@ -83,30 +83,30 @@ def known(pid: int, address: IPv4Address) -> bool:
 
 
 def test_subscribers_of_two_vlans_reach_each_other(
-    lines: AccessLines, subscribers: tuple[int, int], echo: None
+    serving: VlanServing, subscribers: tuple[int, int], echo: None
 ) -> None:
     alice, _ = subscribers
     assert replies(alice, BOB, 1) == 0
-    lines.serve(VLANS, SessionType.DHCP)
+    serving.serve(VLANS, SessionType.DHCP)
     assert replies(alice, BOB, 30) == 3
 
 
 def test_nobody_answers_for_an_address_without_a_session(
-    lines: AccessLines, subscribers: tuple[int, int], echo: None
+    serving: VlanServing, subscribers: tuple[int, int], echo: None
 ) -> None:
     """Also not the way to the appliance, by which a new subscriber would find its own address in use."""
     alice, _ = subscribers
     ip("link add cgnat0 type veth peer name appliance0", "address add 10.255.1.1/24 dev cgnat0")
     ip("link set cgnat0 up", "link set appliance0 up", "route add default via 10.255.1.2")
     ip("route add default via 10.255.1.2 table 100")
-    lines.serve(VLANS, SessionType.DHCP)
+    serving.serve(VLANS, SessionType.DHCP)
     assert (replies(alice, OFFLINE, 1), replies(alice, BOB, 30)) == (0, 3)
     assert (known(alice, OFFLINE), known(alice, BOB)) == (False, True)
 
 
-def test_a_vlan_of_pppoe_answers_no_arp(lines: AccessLines) -> None:
-    pppoe = AccessLines({SessionType.PPPOE: ListedSource()}, KernelReader(), lambda: GATEWAY)
-    lines.serve(VLANS[:1], SessionType.DHCP)
+def test_a_vlan_of_pppoe_answers_no_arp(serving: VlanServing) -> None:
+    pppoe = VlanServing({SessionType.PPPOE: ListedSource()}, KernelReader(), lambda: GATEWAY)
+    serving.serve(VLANS[:1], SessionType.DHCP)
     pppoe.serve(VLANS[1:], SessionType.PPPOE)
     command = "cat /proc/sys/net/ipv4/conf/acc0/proxy_arp /proc/sys/net/ipv4/conf/acc1/proxy_arp"
     assert subprocess.run(command.split(), check=True, capture_output=True).stdout == b"1\n0\n"
