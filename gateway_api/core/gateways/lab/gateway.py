@@ -110,7 +110,7 @@ class LabGateway:
     @contextmanager
     def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
         with self._present():
-            yield self._world.ended_by(configuration)
+            yield self._world.sessions_on_removed_trunks(configuration)
 
     def detail(self, id: int) -> SessionDetail | None:
         # Without the lock: it would wait for arrivals and departures.

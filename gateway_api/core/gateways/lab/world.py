@@ -162,7 +162,7 @@ class World:
         self.vlans.changed(before, after)
         return after
 
-    def ended_by(self, configuration: Configuration) -> list[int]:
+    def sessions_on_removed_trunks(self, configuration: Configuration) -> list[int]:
         """The ids of the sessions that `configure` would end, ascending."""
         lost = {vlan.line.name for vlan in self._lost_vlans(configuration)}
         sessions = self.sessions.all() if lost else ()

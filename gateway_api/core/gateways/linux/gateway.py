@@ -26,7 +26,7 @@ from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
 from gateway_api.core.gateways.linux.sessions.provision import Provision, wanted_by
-from gateway_api.core.gateways.linux.sessions.session import LinuxSession, ended_by
+from gateway_api.core.gateways.linux.sessions.session import LinuxSession, sessions_on_removed_trunks
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStoreUnavailable
 from gateway_api.core.gateways.linux.sessions.session_traffic import SessionTraffic, not_done
 from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
@@ -107,7 +107,7 @@ class LinuxGateway:
     def configure(self, configuration: Configuration) -> None:
         """As Gateway. Sessions on a removed trunk end within seconds."""
         ending, address = (
-            ended_by(self.sessions.all(), self._configuration, configuration),
+            sessions_on_removed_trunks(self.sessions.all(), self._configuration, configuration),
             self._parts.provision.address,
         )
         self._configuration = configuration
@@ -136,12 +136,15 @@ class LinuxGateway:
         except StepFailed as error:
             _log.error("it is not known what a commit would do to the services: %s", error)
             services = ()
-        return Impact.of(list(ended_by(self.sessions.all(), self._configuration, configuration)), services)
+        return Impact.of(
+            list(sessions_on_removed_trunks(self.sessions.all(), self._configuration, configuration)),
+            services,
+        )
 
     @contextmanager
     def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
         with self._parts.tracker.standstill():
-            yield list(ended_by(self.sessions.all(), self._configuration, configuration))
+            yield list(sessions_on_removed_trunks(self.sessions.all(), self._configuration, configuration))
 
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)

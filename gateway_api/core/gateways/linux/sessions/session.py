@@ -171,7 +171,7 @@ class ConfiguredTerms:
         )
 
 
-def ended_by(
+def sessions_on_removed_trunks(
     sessions: Iterable[LinuxSession], running: Configuration, wanted: Configuration
 ) -> dict[int, str]:
     """The ids of the sessions on a trunk that the demux loses, in the order of the sessions, with their
