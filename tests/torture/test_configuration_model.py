@@ -700,7 +700,7 @@ class Pair:
     ) -> None:
         contents, etags = self._if_match(knows)
         author, was = f"{comment}'s", self.model.shown_deadline()
-        staged, etag = self.model.compare(None), self.workspace.view.etag
+        staged, etag = self.model.compare(None), self.workspace.snapshot.etag
 
         def commit() -> tuple[int, str, str | None, int, int | None]:
             reply = self.workspace.commit(ChangeRequest(author, comment, etags), seconds)
@@ -717,7 +717,7 @@ class Pair:
 
     def compare_and_view(self, revision: int) -> None:
         self._both("compare", lambda: self._lines(revision), lambda: self.model.compare(revision))
-        self._both("view", lambda: self._archived(revision), lambda: self.model.archived(revision))
+        self._both("snapshot", lambda: self._archived(revision), lambda: self.model.archived(revision))
 
     def confirm(self) -> None:
         self._both("confirm", lambda: self.workspace.confirm(ChangeRequest()), self.model.confirm)
@@ -751,20 +751,19 @@ class Pair:
             self._look_at_services()
 
     def _look_at_view(self) -> None:
-        view, model = self.workspace.view, self.model
-        assert Revision.of(view.running.document, view.commits[0]) == model.running
-        assert view.candidate == model.candidate
+        snapshot, model = self.workspace.snapshot, self.model
+        assert Revision.of(snapshot.running.document, snapshot.commits[0]) == model.running
+        assert snapshot.candidate == model.candidate
         # As text, for Python takes True for 1.
-        assert in_json([view.running.document, view.candidate]) == model.contents()
+        assert in_json([snapshot.running.document, snapshot.candidate]) == model.contents()
         assert self.workspace.compare(None).confirm_deadline == model.shown_deadline()
-        listed = [
-            (commit.committed_at, commit.author, commit.comment) for commit in self.workspace.view.commits[1:]
-        ]
+        archived = self.workspace.snapshot.commits[1:]
+        listed = [(commit.committed_at, commit.author, commit.comment) for commit in archived]
         assert listed == [(held.committed_at, held.author, held.comment) for held in model.archive]
         happened["the archive is full"] += len(listed) == ARCHIVED
 
     def _look_at_etag(self) -> None:
-        etag = self.workspace.view.etag
+        etag = self.workspace.snapshot.etag
         assert self.etags.setdefault(self.model.contents(), etag) == etag
         assert len(set(self.etags.values())) == len(self.etags)
 
@@ -778,7 +777,7 @@ class Pair:
 
     def _look_at_followed(self) -> None:
         assert len(self.followed) == self.model.runs - self.runs_before_start
-        assert not self.followed or self.followed[-1] is self.workspace.view.running.sections
+        assert not self.followed or self.followed[-1] is self.workspace.snapshot.running.sections
 
     def _look_at_archive(self) -> None:
         archive = self.model.archive
@@ -788,7 +787,7 @@ class Pair:
         assert len(list(Path(self.folder.name, "revisions").iterdir())) <= 1 + len(archive) + 1 + 2
 
     def _look_at_services(self) -> None:
-        sections = self.workspace.view.running.sections
+        sections = self.workspace.snapshot.running.sections
         assert self.applied == ({"default_down": str(sections.qos.default_down)}, sections)
         assert sections.qos.default_down == BITS[self.model.running.document["qos"]["default_down"]]
 
@@ -846,7 +845,7 @@ class Pair:
             return (type(error).__name__,)
 
     def _is_current(self, etag: str) -> None:
-        assert etag == self.workspace.view.etag
+        assert etag == self.workspace.snapshot.etag
 
     def _if_match(self, knows: str) -> tuple[list[str] | None, list[str] | None]:
         """As the model wants it, and as the workspace does."""
@@ -1027,8 +1026,8 @@ AT_LEAST = {
     "discard Stale": 50,
     "compare done": 100,
     "compare NotFound": 100,
-    "view done": 100,
-    "view NotFound": 100,
+    "snapshot done": 100,
+    "snapshot NotFound": 100,
     "restart with a candidate": 40,
     "restart with a deadline": 60,
     "a clock set before a deadline": 60,

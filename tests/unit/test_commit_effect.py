@@ -28,7 +28,7 @@ def running_number(folder: Path) -> int:
 
 
 def hostname(workspace: Workspace) -> Any:
-    return workspace.view.running.document["system"]["hostname"]
+    return workspace.snapshot.running.document["system"]["hostname"]
 
 
 class Services:
@@ -86,11 +86,11 @@ def test_a_service_that_refuses_makes_the_commit_fail_with_everything_as_it_was(
     with opened(tmp_path, document, StillClock(), services=services) as workspace:
         workspace.follow(followed.append)
         stage(workspace, "bng2")
-        before = workspace.view
+        before = workspace.snapshot
         services.meanwhile = refuse
         with pytest.raises(StepFailed, match="cannot reload accel-ppp: it refuses its files"):
             workspace.commit(ADMIN)
-        assert workspace.view is before
+        assert workspace.snapshot is before
         assert (followed, running_number(tmp_path)) == ([], 1)
         services.meanwhile = lambda: None
         assert workspace.commit(ADMIN).changes == 1
@@ -246,11 +246,11 @@ def test_a_commit_that_would_end_more_sessions_than_allowed_changes_nothing(
     services = Services()
     with opened(tmp_path, document, StillClock(), services=services) as workspace:
         without_trunk1(workspace, 7, 12)
-        before = workspace.view
+        before = workspace.snapshot
         with pytest.raises(ErrorReply, match="CommitDropsSessions") as raised:
             workspace.commit(limited(most))
         assert json.loads(bytes(raised.value.parameters)) == {"sessions_dropped": 2, "allowed": most}
-        assert (workspace.view, services.applied, running_number(tmp_path)) == (before, [], 1)
+        assert (workspace.snapshot, services.applied, running_number(tmp_path)) == (before, [], 1)
 
 
 def test_a_session_that_starts_while_the_services_are_applied_counts(
@@ -259,13 +259,14 @@ def test_a_session_that_starts_while_the_services_are_applied_counts(
     services = Services()
     with opened(tmp_path, document, StillClock(), services=services) as workspace:
         sessions = without_trunk1(workspace, 7, 12)
-        before, steps = workspace.view, [lambda: sessions.append(13), lambda: None, lambda: None]
+        before, steps = workspace.snapshot, [lambda: sessions.append(13), lambda: None, lambda: None]
         services.meanwhile = lambda: steps.pop(0)()
         with pytest.raises(ErrorReply, match="CommitDropsSessions") as raised:
             workspace.commit(limited(2))
         assert json.loads(bytes(raised.value.parameters)) == {"sessions_dropped": 3, "allowed": 2}
         # They had the new files, and have the former ones again.
-        assert (workspace.view, services.applied, running_number(tmp_path)) == (before, ["bng1", "bng1"], 1)
+        assert (workspace.snapshot, running_number(tmp_path)) == (before, 1)
+        assert services.applied == ["bng1", "bng1"]
         assert workspace.commit(limited(3)).impact == Impact((), 3, (7, 12, 13))
 
 

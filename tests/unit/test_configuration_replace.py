@@ -130,49 +130,49 @@ def test_it_is_one_commit_and_archives_what_ran(workspace: Workspace, document: 
     reply = workspace.replace_running(wanted, ChangeRequest("me", "all of it"))
     assert (reply.changes, reply.confirm_deadline, seen) == (2, None, ["bng7"])
     assert (reply.author, reply.comment) == ("me", "all of it")
-    assert workspace.view.running.document == {
+    assert workspace.snapshot.running.document == {
         **document, "system": {"hostname": "bng7"}, "qos": wanted["qos"],
     }  # fmt: skip
-    assert workspace.view.changes() == []
+    assert workspace.snapshot.changes() == []
     assert workspace.archived(1)[1] == document
-    assert reply.etag == workspace.view.etag
+    assert reply.etag == workspace.snapshot.etag
 
 
 def test_it_outlives_the_process(tmp_path: Path, document: dict[str, Any], clock: StillClock) -> None:
     with opened(tmp_path, document, clock) as workspace:
         workspace.replace_running({**redacted(document), "bgp": None}, ME)
     with opened(tmp_path, document, clock) as again:
-        assert again.view.running.document == {**document, "bgp": None}
+        assert again.snapshot.running.document == {**document, "bgp": None}
 
 
 def test_what_runs_already_is_no_commit(workspace: Workspace, document: dict[str, Any]) -> None:
-    before = workspace.view.etag
+    before = workspace.snapshot.etag
     reply = workspace.replace_running(redacted(document), ME)
     assert (reply.changes, reply.author, reply.etag) == (0, "factory", before)
-    assert workspace.view.commits[1:] == ()
+    assert workspace.snapshot.commits[1:] == ()
 
 
 def test_a_document_that_does_not_hold_changes_nothing(
     workspace: Workspace, document: dict[str, Any]
 ) -> None:
-    before = workspace.view
+    before = workspace.snapshot
     wanted = {**document, "extra": {}, "qos": {"default_down": "fast"}}
     with pytest.raises(Invalid) as caught:
         workspace.replace_running(wanted, ME)
     assert {problem.path for problem in caught.value.problems} == {
         "extra", "qos.default_down", "qos.default_up",
     }  # fmt: skip
-    assert workspace.view is before
+    assert workspace.snapshot is before
 
 
 def test_what_somebody_has_staged_is_neither_mixed_in_nor_lost(
     workspace: Workspace, document: dict[str, Any]
 ) -> None:
     stage(workspace, "bng2")
-    before = workspace.view
+    before = workspace.snapshot
     with pytest.raises(ErrorReply, match="CandidateStaged"):
         workspace.replace_running({**document, "bgp": None}, ME)
-    assert workspace.view is before
+    assert workspace.snapshot is before
     workspace.discard(ADMIN)
     assert workspace.replace_running({**document, "bgp": None}, ME).changes > 0
 
@@ -188,12 +188,12 @@ def test_what_was_staged_and_taken_back_is_nobody_s_work(
 def test_it_wants_the_configuration_that_the_caller_has_seen(
     workspace: Workspace, document: dict[str, Any]
 ) -> None:
-    seen = workspace.view.etag
+    seen = workspace.snapshot.etag
     workspace.replace_running({**document, "bgp": None}, ChangeRequest("me", None, [seen]))
     with pytest.raises(Stale) as caught:
         workspace.replace_running(document, ChangeRequest("me", None, [seen]))
-    assert caught.value.etag == workspace.view.etag
-    assert workspace.view.running.document["bgp"] is None
+    assert caught.value.etag == workspace.snapshot.etag
+    assert workspace.snapshot.running.document["bgp"] is None
 
 
 def test_as_any_commit_it_confirms_one_that_waits(
@@ -201,7 +201,7 @@ def test_as_any_commit_it_confirms_one_that_waits(
 ) -> None:
     stage(workspace, "bng2")
     workspace.commit(ADMIN, 60)
-    assert workspace.replace_running(redacted(workspace.view.running.document), ME).confirm_deadline
+    assert workspace.replace_running(redacted(workspace.snapshot.running.document), ME).confirm_deadline
     assert workspace.replace_running({**document, "bgp": None}, ME).confirm_deadline is None
     clock.now = NOW + 61
     assert not workspace.return_if_due()
@@ -215,7 +215,7 @@ def test_after_the_deadline_of_another_commit_it_is_refused_for_a_second_look(
     clock.now = NOW + 61
     with pytest.raises(Stale):
         workspace.replace_running({**document, "bgp": None}, ME)
-    assert workspace.view.running.document == document
+    assert workspace.snapshot.running.document == document
 
 
 def test_one_that_has_grown_too_large_is_refused(workspace: Workspace, document: dict[str, Any]) -> None:
@@ -234,10 +234,10 @@ def test_a_check_that_fails_changes_nothing(
 
     fails = False
     with opened(tmp_path, document, clock, CheckedServices(check)) as workspace:
-        fails, before = True, workspace.view
+        fails, before = True, workspace.snapshot
         with pytest.raises(StepFailed):
             workspace.replace_running({**document, "bgp": None}, ME)
-        assert workspace.view is before
+        assert workspace.snapshot is before
         fails = False
         assert workspace.replace_running({**document, "bgp": None}, ME).changes > 0
 
@@ -249,5 +249,5 @@ def test_a_secret_that_changed_shows_as_a_change_and_not_as_text(
     wanted["api"]["auth_token"] = "fedcba9876543210"
     assert workspace.replace_running(wanted, ME).changes == 1
     workspace.edit([EditOperation("set", "api.auth_token", "0123456789abcdef")], ADMIN)
-    lines = [line for change in workspace.view.changes() for line in change.lines()]
+    lines = [line for change in workspace.snapshot.changes() for line in change.lines()]
     assert lines == [f"- api.auth_token = {MASK}", f"+ api.auth_token = {MASK}"]

@@ -71,10 +71,10 @@ def test_a_stored_value_that_breaks_a_later_rule_is_loaded_with_a_warning_and_st
         assert "s" * 64 not in caplog.text
         commit(workspace, "bng2")
         workspace.amend([EditOperation("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
-        whole = {**workspace.view.running.document, "system": {"hostname": "bng3"}}
+        whole = {**workspace.snapshot.running.document, "system": {"hostname": "bng3"}}
         workspace.replace_running(whole, ADMIN)
         expected = {**stored, "system": {"hostname": "bng3"}, "qos": {**stored["qos"], "default_up": "9mbit"}}
-        assert workspace.view.running.document == expected
+        assert workspace.snapshot.running.document == expected
 
 
 @pytest.mark.parametrize("path", OLD)
@@ -106,7 +106,7 @@ def test_a_neighbor_that_moves_in_its_list_keeps_its_description(tmp_path: Path,
     with upgraded(tmp_path, document, stored) as workspace:
         workspace.edit([EditOperation("delete", "bgp.neighbors.0")], ADMIN)
         workspace.commit(ADMIN)
-        assert workspace.view.running.document["bgp"]["neighbors"][0] == stored["bgp"]["neighbors"][1]
+        assert workspace.snapshot.running.document["bgp"]["neighbors"][0] == stored["bgp"]["neighbors"][1]
 
 
 def test_a_vrf_that_is_named_like_a_vlan_of_a_trunk_still_loads(tmp_path: Path, document: Document) -> None:
@@ -115,7 +115,7 @@ def test_a_vrf_that_is_named_like_a_vlan_of_a_trunk_still_loads(tmp_path: Path, 
     stored["cgnat"]["vrf_name"] = name
     with upgraded(tmp_path, document, stored) as workspace:
         commit(workspace, "bng2")
-        assert workspace.view.running.document["cgnat"]["vrf_name"] == name
+        assert workspace.snapshot.running.document["cgnat"]["vrf_name"] == name
 
 
 def test_a_declared_webhook_for_an_event_that_no_webhook_delivers_still_loads(
@@ -126,7 +126,7 @@ def test_a_declared_webhook_for_an_event_that_no_webhook_delivers_still_loads(
     stored["api"]["webhooks"] = {"receivers": receivers}
     with upgraded(tmp_path, document, stored) as workspace:
         commit(workspace, "bng2")
-        assert workspace.view.running.document["api"]["webhooks"]["receivers"] == receivers
+        assert workspace.snapshot.running.document["api"]["webhooks"]["receivers"] == receivers
 
 
 def test_an_unconfirmed_commit_returns_to_a_configuration_of_an_older_version(
@@ -142,7 +142,7 @@ def test_an_unconfirmed_commit_returns_to_a_configuration_of_an_older_version(
         clock.now += 60
         assert workspace.return_if_due()
         put(stored, "qos.default_up", "9mbit")
-        assert workspace.view.running.document == stored
+        assert workspace.snapshot.running.document == stored
 
 
 def test_an_archived_configuration_of_an_older_version_is_refused_at_commit_and_restored_by_rescue(
@@ -158,7 +158,7 @@ def test_an_archived_configuration_of_an_older_version_is_refused_at_commit_and_
         assert refused_at(error.value) == ["cgnat.vrf_name"]
         workspace.discard(ADMIN)
         workspace.restore(1, ChangeRequest("root"))
-        assert workspace.view.running.document == stored
+        assert workspace.snapshot.running.document == stored
 
 
 def test_a_stored_configuration_without_the_right_shape_does_not_load(

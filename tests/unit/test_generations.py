@@ -21,7 +21,7 @@ _OTHER_HASH = SECRET_HASH[:-1] + "X"
 
 
 def generations(workspace: Workspace) -> dict[str, str]:
-    held = workspace.view.state.generations
+    held = workspace.snapshot.state.generations
     assert held is not None
     return held
 
@@ -110,10 +110,10 @@ def test_the_end_of_a_user_s_tokens_outlives_a_restart_and_changes_nothing_else(
     tmp_path: Path, document: Document
 ) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
-        before, etag = generations(workspace), workspace.view.etag
+        before, etag = generations(workspace), workspace.snapshot.etag
         workspace.end_tokens("operator", ADMIN)
         after = generations(workspace)
-        assert workspace.view.etag == etag
+        assert workspace.snapshot.etag == etag
     assert after["operator"] != before["operator"]
     assert after["admin"] == before["admin"]
     with opened(tmp_path, document, StillClock()) as workspace:

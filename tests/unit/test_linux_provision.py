@@ -1,4 +1,4 @@
-"""The surroundings of sessions of the Linux gateway: their state in the kernel, their traffic, their VLANs."""
+"""The surroundings of sessions of the Linux gateway: their state in the kernel, traffic and VLANs."""
 
 import threading
 from collections.abc import Sequence

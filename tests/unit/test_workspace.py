@@ -38,15 +38,15 @@ def test_while_a_commit_takes_long_all_can_be_read_and_another_change_is_refused
         under_way = threading.Thread(target=workspace.commit, args=(ADMIN,))
         under_way.start()
         assert entered.wait(30)
-        assert len(workspace.view.commits[1:]) == 1
+        assert len(workspace.snapshot.commits[1:]) == 1
         assert workspace.archived(1)[1] == document
         assert workspace.compare(1).diff
         with pytest.raises(StepFailed, match="wait for the change under way"):
             stage(workspace, "bng4")
         go_on.set()
         under_way.join(30)
-        assert workspace.view.running.document["system"]["hostname"] == "bng3"
-        assert workspace.view.candidate["system"]["hostname"] == "bng3"
+        assert workspace.snapshot.running.document["system"]["hostname"] == "bng3"
+        assert workspace.snapshot.candidate["system"]["hostname"] == "bng3"
 
 
 def test_a_commit_that_comes_after_the_deadline_of_another_is_refused_for_a_second_look(
@@ -59,8 +59,8 @@ def test_a_commit_that_comes_after_the_deadline_of_another_is_refused_for_a_seco
         clock.now += 60
         with pytest.raises(Stale):
             workspace.commit(ADMIN)
-        assert workspace.view.running.document == document
-        assert workspace.view.candidate["system"]["hostname"] == "bng3"
+        assert workspace.snapshot.running.document == document
+        assert workspace.snapshot.candidate["system"]["hostname"] == "bng3"
 
 
 def test_a_configuration_to_return_to_that_is_lost_locks_nobody_out(
@@ -69,21 +69,21 @@ def test_a_configuration_to_return_to_that_is_lost_locks_nobody_out(
     clock = StillClock()
     with opened(tmp_path, document, clock) as workspace:
         commit(workspace, "bng2", confirm_seconds=60)
-        deadline = workspace.view.state.deadline
+        deadline = workspace.snapshot.state.deadline
         assert deadline is not None
         shutil.rmtree(tmp_path / "revisions" / str(deadline.baseline))
         clock.now += 60
         assert not workspace.return_if_due()
         assert "is lost" in caplog.text
         commit(workspace, "bng3")
-        assert workspace.view.running.document["system"]["hostname"] == "bng3"
+        assert workspace.snapshot.running.document["system"]["hostname"] == "bng3"
 
 
 def test_an_entity_tag_does_not_tell_what_a_secret_is_not(tmp_path: Path, document: dict[str, Any]) -> None:
     tags = set()
     for folder in ("one", "other"):
         with opened(tmp_path / folder, document, StillClock()) as workspace:
-            tags.add(workspace.view.etag)
+            tags.add(workspace.snapshot.etag)
     assert len(tags) == 2
 
 
@@ -103,7 +103,7 @@ def test_a_large_configuration_is_edited_in_a_moment(tmp_path: Path, document: d
 
 def is_undone(workspace: Workspace, document: dict[str, Any]) -> bool:
     workspace.return_if_due()
-    return workspace.view.running.document == document
+    return workspace.snapshot.running.document == document
 
 
 @pytest.mark.parametrize("ahead", [-YEAR, -DAY, -HOUR, HOUR, DAY, YEAR])
@@ -288,7 +288,7 @@ def test_a_commit_is_dated_by_the_clock_as_it_is_set(tmp_path: Path, document: d
         commit(workspace, "bng2")
         clock.ahead = -DAY
         commit(workspace, "bng3")
-        dates = [held.committed_at for held in workspace.view.commits]
+        dates = [held.committed_at for held in workspace.snapshot.commits]
         assert dates == [NOW - DAY, NOW + DAY, NOW]
 
 
@@ -297,10 +297,10 @@ def test_a_commit_is_dated_by_the_clock_as_it_is_set(tmp_path: Path, document: d
 
 def refused_amendment(workspace: Workspace, error: type[Exception], *operations: EditOperation) -> None:
     """One that changes neither what runs nor what would come back."""
-    before = workspace.view.state
+    before = workspace.snapshot.state
     with pytest.raises(error):
         workspace.amend(operations, ChangeRequest("root"))
-    assert workspace.view.state == before
+    assert workspace.snapshot.state == before
 
 
 def test_an_amendment_that_holds_only_for_what_would_come_back_changes_nothing(
@@ -352,7 +352,7 @@ def test_an_amendment_whose_second_revision_finds_no_room_changes_nothing(
     with opened(tmp_path, document, StillClock()) as workspace:
         workspace.edit([EditOperation("set", "subscribers.local", local)], ADMIN)
         workspace.commit(ADMIN, 60)
-        deadline = workspace.view.state.deadline
+        deadline = workspace.snapshot.state.deadline
         assert deadline is not None
         # Room for what would come back, and not for what runs.
         with no_file_longer_than(longest_file(tmp_path / "revisions" / str(deadline.baseline)) + 1000):
@@ -371,9 +371,9 @@ def test_an_amendment_is_on_disk_for_what_runs_and_what_would_come_back(
         commit(workspace, "bng2", confirm_seconds=60)
         workspace.amend([EditOperation("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
     with opened(tmp_path, document, clock) as workspace:
-        running = workspace.view.running.document
+        running = workspace.snapshot.running.document
         assert (running["system"]["hostname"], running["qos"]["default_up"]) == ("bng2", "9mbit")
         clock.now += 60
         assert workspace.return_if_due()
-        running = workspace.view.running.document
+        running = workspace.snapshot.running.document
         assert (running["system"]["hostname"], running["qos"]["default_up"]) == ("bng1", "9mbit")

@@ -106,13 +106,13 @@ def serve(
         first = partial(_factory, factory, users)
         workspace = Workspace(ConfigurationStore(configuration), first, clock, services)
         # The log comes and goes with the configuration. The key itself must stay secret.
-        name = hashlib.blake2b(workspace.view.state.key.encode(), digest_size=8).hexdigest()
+        name = hashlib.blake2b(workspace.snapshot.state.key.encode(), digest_size=8).hexdigest()
         changes = ChangeLog(configuration / "changes", name)
         workspace.note(changes.settle)
         # Before the gateway exists: its sessions must not start with a configuration that is to be undone.
         _done(workspace.return_if_due, _NOT_RETURNED)
         journal = Journal(secrets.token_hex(8))
-        gateway, run_gateway = open_gateway(workspace.view.running.sections, journal, clock)
+        gateway, run_gateway = open_gateway(workspace.snapshot.running.sections, journal, clock)
         workspace.foresee(gateway.impact, gateway.ending)
         # A restart applies the configuration, which is on disk.
         workspace.follow(_or_end(gateway.configure, "the gateway can't follow the configuration"))

@@ -124,7 +124,7 @@ def _violations_in(
             yield (place, value, rule), Problem(path, "invalid", rule)
 
 
-class View:
+class Snapshot:
     """The configurations at one moment, to read without a lock."""
 
     def __init__(self, state: State, running: RunningConfiguration, commits: Sequence[Commit]) -> None:
@@ -155,7 +155,7 @@ class View:
         return self.state.archive[revision - 1]
 
 
-def note_of(caller: Caller, at: float, before: View, after: View, impact: Impact) -> Note | None:
+def note_of(caller: Caller, at: float, before: Snapshot, after: Snapshot, impact: Impact) -> Note | None:
     """The note of a change, secrets masked; None without a difference. `at` is epoch seconds, `impact` that
     of a configuration that runs now."""
     if after.running is not before.running:
@@ -169,15 +169,15 @@ def note_of(caller: Caller, at: float, before: View, after: View, impact: Impact
         }
         was = {"diff": diff_text(found)}
         return Note.of(caller, at, was, now, author=commit.author, comment=commit.comment)
-    was, now = ({"diff": diff_text(view.changes()), **_waits(view)} for view in (before, after))
-    old, new = (view.state.generations or {} for view in (before, after))
+    was, now = ({"diff": diff_text(snapshot.changes()), **_waits(snapshot)} for snapshot in (before, after))
+    old, new = (snapshot.state.generations or {} for snapshot in (before, after))
     if renamed := [name for name, generation in new.items() if old.get(name) != generation]:
         now["tokens_ended_of"] = renamed
     return None if was == now else Note.of(caller, at, before=was, after=now)
 
 
-def _waits(view: View) -> dict[str, Any]:
-    return {"to_be_confirmed": view.state.deadline is not None}
+def _waits(snapshot: Snapshot) -> dict[str, Any]:
+    return {"to_be_confirmed": snapshot.state.deadline is not None}
 
 
 def renewed(held: Mapping[str, str], before: Iterable[User], after: Iterable[User]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from gateway_api.base.errors import Invalid, NotFound, Problem, Stale
 from gateway_api.base.fields import is_line
 from gateway_api.base.logs import redacted
 from gateway_api.core.configuration.edit import EditOperation, OperationRefused
-from gateway_api.core.configuration.running import View
+from gateway_api.core.configuration.running import Snapshot
 from gateway_api.core.configuration.store import StepFailed, Unreadable
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core.records.changes import Caller
@@ -36,28 +36,28 @@ class ConfigurationService:
         self._workspace = workspace
 
     def get_configuration(self, _: Method[Any]) -> wire.ConfigurationReply:
-        view = self._workspace.view
-        return wire.ConfigurationReply(redacted(view.running.document), view.etag)
+        snapshot = self._workspace.snapshot
+        return wire.ConfigurationReply(redacted(snapshot.running.document), snapshot.etag)
 
     def check_access(self, call: wire.CheckAccess) -> wire.AccessReply:
-        view = self._workspace.view
-        users = _users(view, call.usernames)
-        return wire.AccessReply(view.running.sections.api.enabled, tuple(user for user, _ in users))
+        snapshot = self._workspace.snapshot
+        users = _users(snapshot, call.usernames)
+        return wire.AccessReply(snapshot.running.sections.api.enabled, tuple(user for user, _ in users))
 
     def get_login(self, call: wire.GetLogin) -> wire.LoginReply:
-        view = self._workspace.view
-        api = view.running.sections.api
+        snapshot = self._workspace.snapshot
+        api = snapshot.running.sections.api
         highest = max((int(user.password_hash[4:6]) for user in api.users), default=None)
-        for user, password_hash in _users(view, [call.username]):
+        for user, password_hash in _users(snapshot, [call.username]):
             return wire.LoginReply(api.token_lifetime, user, password_hash, highest)
         return wire.LoginReply(api.token_lifetime, highest_cost=highest)
 
     def get_denied_networks(self, _: Method[Any]) -> wire.DeniedNetworksReply:
-        webhooks = self._workspace.view.running.sections.api.webhooks
+        webhooks = self._workspace.snapshot.running.sections.api.webhooks
         return wire.DeniedNetworksReply(tuple(map(str, webhooks.denied_networks)))
 
     def get_history_limits(self, _: Method[Any]) -> HistoryLimits:
-        history = self._workspace.view.running.sections.history
+        history = self._workspace.snapshot.running.sections.history
         return HistoryLimits(history.days, history.mebibytes)
 
     def end_tokens(self, call: wire.EndTokens, peer: Peer | None) -> Nothing:
@@ -66,7 +66,7 @@ class ConfigurationService:
         return Nothing()
 
     def get_token_access(self, _: Method[Any]) -> wire.TokenAccess:
-        api = self._workspace.view.running.sections.api
+        api = self._workspace.snapshot.running.sections.api
         return wire.TokenAccess(
             enabled=api.enabled,
             auth_token=api.auth_token,
@@ -75,8 +75,8 @@ class ConfigurationService:
         )
 
     def get_candidate(self, _: Method[Any]) -> wire.ConfigurationReply:
-        view = self._workspace.view
-        return wire.ConfigurationReply(redacted(view.candidate), view.etag)
+        snapshot = self._workspace.snapshot
+        return wire.ConfigurationReply(redacted(snapshot.candidate), snapshot.etag)
 
     def edit_candidate(self, call: wire.EditCandidate, peer: Peer | None) -> wire.EditReply:
         with self._errors():
@@ -116,7 +116,7 @@ class ConfigurationService:
             return self._workspace.restore(call.revision, _request("restore", call, peer))
 
     def list_archive(self, _: Method[Any]) -> wire.ArchiveReply:
-        running, *archived = self._workspace.view.commits
+        running, *archived = self._workspace.snapshot.commits
         commits = enumerate(archived, 1)
         revisions = [wire.ArchivedRevision(n, c.committed_at, c.author, c.comment) for n, c in commits]
         last = wire.RunningCommit(running.committed_at, running.author, running.comment)
@@ -168,12 +168,12 @@ def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
     return ChangeRequest(author, comment, fields.get("if_match"), caller, fields.get("max_sessions_dropped"))
 
 
-def _users(view: View, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:
+def _users(snapshot: Snapshot, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:
     """The users among the names, each with its password hash."""
-    generations = view.state.generations or {}
+    generations = snapshot.state.generations or {}
     return [
         (wire.ApiUser(user.username, wire.Role(user.role), generations[user.username]), user.password_hash)
-        for user in view.running.sections.api.users
+        for user in snapshot.running.sections.api.users
         if user.username in usernames
     ]
 

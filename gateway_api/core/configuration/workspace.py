@@ -19,7 +19,7 @@ from gateway_api.core.configuration.documents import Change, changes, diff_text,
 from gateway_api.core.configuration.edit import EditOperation, edited
 from gateway_api.core.configuration.running import (
     RunningConfiguration,
-    View,
+    Snapshot,
     note_of,
     refuse_too_large,
     renewed,
@@ -80,7 +80,7 @@ class Workspace:
     """
 
     #: The current configurations.
-    view: View
+    snapshot: Snapshot
 
     def __init__(
         self,
@@ -100,18 +100,18 @@ class Workspace:
         self._tell: Callable[[Note], None] = lambda _: None
         self._lock = threading.RLock()
         if store.state is None:
-            self.view = View(State(running=0, key=secrets.token_hex(16)), factory(), ())
-            self._run(self.view.running, ChangeRequest("factory"), self.view.state)
+            self.snapshot = Snapshot(State(running=0, key=secrets.token_hex(16)), factory(), ())
+            self._run(self.snapshot.running, ChangeRequest("factory"), self.snapshot.state)
             return
         state = store.state
         running = RunningConfiguration.stored(store.document(state.running))
         users = running.sections.api.users
         generations = renewed(state.generations or {}, users, users)
         commits = tuple(map(store.commit, (state.running, *state.archive)))
-        self.view = View(replace(state, generations=generations), running, commits)
+        self.snapshot = Snapshot(replace(state, generations=generations), running, commits)
         if generations != state.generations:
             try:
-                self._amend(self.view.state, "store the users' generations", None)
+                self._amend(self.snapshot.state, "store the users' generations", None)
             except StepFailed as error:
                 # The gateway must start anyway. The next change stores them.
                 _log.error("tokens end with the next start unless a change is stored before: %s", error)
@@ -131,8 +131,8 @@ class Workspace:
         """Calls `tell` with the note of each change, once it is on disk. Also calls it now, with the last
         note: the process may have ended before the call."""
         self._tell = tell
-        if self.view.state.change is not None:
-            tell(self.view.state.change)
+        if self.snapshot.state.change is not None:
+            tell(self.snapshot.state.change)
 
     def apply_running(self) -> None:
         """Makes the services run by the running configuration, rendered anew, unless they do: after a start,
@@ -147,38 +147,39 @@ class Workspace:
     def edit(self, operations: Sequence[EditOperation], request: ChangeRequest) -> wire.EditReply:
         """Stages all operations or none. Raises OperationRefused, and Invalid for too large a candidate."""
         with self._staging(request):
-            candidate, values = edited(self.view.candidate, operations)
+            candidate, values = edited(self.snapshot.candidate, operations)
             self._stage(candidate, request)
-            return wire.EditReply(self.view.etag, tuple(values))
+            return wire.EditReply(self.snapshot.etag, tuple(values))
 
     def discard(self, request: ChangeRequest) -> wire.DiscardReply:
         """Drops all staged changes."""
         with self._staging(request):
             before = self._staged()
-            self._stage(self.view.running.document, request)
-            return wire.DiscardReply(self.view.etag, before)
+            self._stage(self.snapshot.running.document, request)
+            return wire.DiscardReply(self.snapshot.etag, before)
 
     def rollback(self, revision: int, request: ChangeRequest) -> wire.RollbackReply:
         """Makes the candidate an archived configuration; 1 is the newest. Raises NotFound and Unreadable."""
         with self._staging(request):
             before = self._staged()
             self._stage(self.archived(revision)[1], request)
-            return wire.RollbackReply(len(self.view.changes()), self.view.etag, before)
+            return wire.RollbackReply(len(self.snapshot.changes()), self.snapshot.etag, before)
 
     def compare(self, revision: int | None, to: int | None = None) -> wire.ComparisonReply:
         """From the running configuration, or from an archived one, to the candidate; or to an archived one,
         or with 0 to the running one. Raises NotFound and Unreadable."""
-        view = self.view
-        before = view.running.document if revision is None else self._archived(view, revision)
+        snapshot = self.snapshot
+        before = snapshot.running.document if revision is None else self._archived(snapshot, revision)
         if to is None:
-            after = view.candidate
+            after = snapshot.candidate
         else:
-            after = view.running.document if to == 0 else self._archived(view, to)
-        impact = self._foreseen(view) if revision is None and to is None else None
-        return wire.ComparisonReply(**asdict(self._difference(view, changes(before, after))), impact=impact)
+            after = snapshot.running.document if to == 0 else self._archived(snapshot, to)
+        impact = self._foreseen(snapshot) if revision is None and to is None else None
+        difference = self._difference(snapshot, changes(before, after))
+        return wire.ComparisonReply(**asdict(difference), impact=impact)
 
-    def _archived(self, view: View, revision: int) -> dict[str, Any]:
-        return self._store.document(view.archived(revision))
+    def _archived(self, snapshot: Snapshot, revision: int) -> dict[str, Any]:
+        return self._store.document(snapshot.archived(revision))
 
     def commit(self, request: ChangeRequest, confirm_seconds: int | None = None) -> wire.CommitReply:
         """Makes the candidate run. With `confirm_seconds`, the former configuration returns after that time
@@ -188,25 +189,25 @@ class Workspace:
         Raises Invalid for an invalid candidate.
         """
         with self._committing(request):
-            view, deadline = self.view, None
-            waiting = view.state.deadline
+            snapshot, deadline = self.snapshot, None
+            waiting = snapshot.state.deadline
             if confirm_seconds is not None:
                 # Of several commits, the baseline of the first: that configuration is known to work.
-                baseline = view.state.running if waiting is None else waiting.baseline
+                baseline = snapshot.state.running if waiting is None else waiting.baseline
                 deadline = Deadline(baseline=baseline, at=0).after(confirm_seconds, self._clock)
-            if view.state.candidate is not None:
-                return self._run_if_other(view.next, request, deadline)
-            before = self._difference(view, [])
+            if snapshot.state.candidate is not None:
+                return self._run_if_other(snapshot.next, request, deadline)
+            before = self._difference(snapshot, [])
             if deadline is not None and waiting is not None:
-                self._amend(replace(view.state, deadline=deadline), "move the deadline", request.caller)
+                self._amend(replace(snapshot.state, deadline=deadline), "move the deadline", request.caller)
             return self._reply(0, before)
 
     def replace_running(self, document: dict[str, Any], request: ChangeRequest) -> wire.CommitReply:
         """Makes a whole document run, as if it had been staged and committed. A mask in it stands for the
         running secret. Raises CandidateStagedError, and Invalid for an invalid document."""
         with self._committing(request):
-            running = self.view.running
-            if self.view.state.candidate is not None:
+            running = self.snapshot.running
+            if self.snapshot.state.candidate is not None:
                 raise CORE.error(wire.CandidateStagedError())
             configuration = RunningConfiguration.of(unmasked(document, running.document), running)
             return self._run_if_other(configuration, request, None)
@@ -216,7 +217,7 @@ class Workspace:
         still waits for its confirmation: its baseline gets the same changes. Raises OperationRefused, and
         Invalid for an invalid result."""
         with self._committing(request):
-            running, deadline = self.view.running, self.view.state.deadline
+            running, deadline = self.snapshot.running, self.snapshot.state.deadline
             document, _ = edited(running.document, operations)
             configuration = RunningConfiguration.of(document, running)
             if deadline is not None and document != running.document:
@@ -231,8 +232,8 @@ class Workspace:
         """Makes an archived configuration run again at once; 1 is the newest. Staged changes stay. If it is
         the baseline of a deadline, that ends. Raises NotFound, Unreadable and Invalid."""
         with self._committing(request):
-            deadline = self.view.state.deadline
-            if deadline is not None and deadline.baseline == self.view.archived(revision):
+            deadline = self.snapshot.state.deadline
+            if deadline is not None and deadline.baseline == self.snapshot.archived(revision):
                 deadline = None
             configuration = RunningConfiguration.stored(self.archived(revision)[1])
             return self._run_if_other(configuration, request, deadline)
@@ -241,16 +242,16 @@ class Workspace:
         """Confirms the last commit. Raises NothingToConfirmError."""
         with self._writing():
             self.return_if_due()
-            if self.view.state.deadline is None:
+            if self.snapshot.state.deadline is None:
                 raise CORE.error(wire.NothingToConfirmError())
-            self._amend(replace(self.view.state, deadline=None), "store the confirmation", request.caller)
+            self._amend(replace(self.snapshot.state, deadline=None), "store the confirmation", request.caller)
 
     def return_if_due(self) -> bool:
         """Makes the configuration before an unconfirmed commit run again, once the deadline has passed. True
         when that was now. Until then, the deadline on disk follows a clock that is set. Raises StepFailed."""
         # A service may take long for a commit, and no client waits for this.
         with self._lock:
-            state, held = self.view.state, self._store.state
+            state, held = self.snapshot.state, self._store.state
             if state.deadline is None:
                 return False
             if not state.deadline.has_come(self._clock):
@@ -274,27 +275,28 @@ class Workspace:
     def end_tokens(self, username: str, request: ChangeRequest) -> None:
         """Gives a user of the API another generation. Raises UserNotFoundError."""
         with self._writing():
-            generations = self.view.state.generations or {}
+            generations = self.snapshot.state.generations or {}
             if username not in generations:
                 raise CORE.error(wire.UserNotFoundError())
             generations = {**generations, username: secrets.token_hex(8)}
-            self._amend(replace(self.view.state, generations=generations), "end the tokens", request.caller)
+            state = replace(self.snapshot.state, generations=generations)
+            self._amend(state, "end the tokens", request.caller)
 
     def archived(self, revision: int) -> tuple[Commit, dict[str, Any]]:
         """One archived configuration; 1 is the newest. Raises NotFound and Unreadable."""
-        view = self.view
-        number = view.archived(revision)
-        return view.commits[revision], self._store.document(number)
+        snapshot = self.snapshot
+        number = snapshot.archived(revision)
+        return snapshot.commits[revision], self._store.document(number)
 
     def _staged(self) -> wire.ConfigurationDifference:
-        return self._difference(self.view, self.view.changes())
+        return self._difference(self.snapshot, self.snapshot.changes())
 
-    def _foreseen(self, view: View) -> Impact | None:
+    def _foreseen(self, snapshot: Snapshot) -> Impact | None:
         """The effect of a commit; None for an invalid candidate."""
-        if view.state.candidate is None:
+        if snapshot.state.candidate is None:
             return Impact()
         try:
-            return self._impact(view.next.sections)
+            return self._impact(snapshot.next.sections)
         except Invalid:
             return None
 
@@ -311,8 +313,8 @@ class Workspace:
     @contextmanager
     def _staging(self, request: ChangeRequest) -> Iterator[None]:
         with self._writing():
-            if request.if_match is not None and self.view.etag not in request.if_match:
-                raise Stale(self.view.etag)
+            if request.if_match is not None and self.snapshot.etag not in request.if_match:
+                raise Stale(self.snapshot.etag)
             yield
 
     @contextmanager
@@ -320,26 +322,26 @@ class Workspace:
         with self._writing():
             if self.return_if_due():
                 # The caller has read another configuration.
-                raise Stale(self.view.etag)
+                raise Stale(self.snapshot.etag)
             with self._staging(request):
                 yield
 
     def _stage(self, document: dict[str, Any], request: ChangeRequest) -> None:
         refuse_too_large(document)
-        self._amend(replace(self.view.state, candidate=document), "store the candidate", request.caller)
+        self._amend(replace(self.snapshot.state, candidate=document), "store the candidate", request.caller)
 
     def _run_if_other(
         self, configuration: RunningConfiguration, request: ChangeRequest, deadline: Deadline | None
     ) -> wire.CommitReply:
         """Makes a configuration run, if it differs from the one that runs. Other staged changes stay."""
-        view = self.view
-        candidate, running = view.state.candidate, view.running.document
+        snapshot = self.snapshot
+        candidate, running = snapshot.state.candidate, snapshot.running.document
         found = changes(running, configuration.document)
-        before = self._difference(view, found)
+        before = self._difference(snapshot, found)
         if found:
             if candidate is not None:
                 candidate = merged(running, candidate, configuration.document)
-            state = replace(view.state, candidate=candidate, deadline=deadline)
+            state = replace(snapshot.state, candidate=candidate, deadline=deadline)
             return self._reply(len(found), before, self._run(configuration, request, state))
         return self._reply(0, before)
 
@@ -353,15 +355,15 @@ class Workspace:
         foreseen = self._impact(configuration.sections)
         _refuse_over(foreseen, request)
         archive = (state.running, *state.archive)[:ARCHIVED] if state.running else ()
-        users = self.view.running.sections.api.users
+        users = self.snapshot.running.sections.api.users
         generations = renewed(state.generations or {}, users, configuration.sections.api.users)
         state = replace(state, running=number, archive=archive, generations=generations)
-        view = View(state, configuration, (commit, *self.view.commits[:ARCHIVED]))
+        snapshot = Snapshot(state, configuration, (commit, *self.snapshot.commits[:ARCHIVED]))
         with self._applying(rendered, configuration.sections), self._ending(configuration.sections) as ids:
             # Again: the services may have taken seconds, in which sessions start.
             impact = Impact.of(ids, foreseen.services)
             _refuse_over(impact, request)
-            self._publish(view, "replace the running configuration", request.caller, impact)
+            self._publish(snapshot, "replace the running configuration", request.caller, impact)
             for follower in self._followers:
                 follower(configuration.sections)
         _log.info("revision %d runs, committed by %s", number, commit.author)
@@ -370,7 +372,7 @@ class Workspace:
     @contextmanager
     def _applying(self, rendered: Rendered, configuration: Configuration) -> Iterator[None]:
         """Makes the services run by these files. If the block fails, they run as before again."""
-        if not self.view.state.running:
+        if not self.snapshot.state.running:
             # The first files are applied after the start: a service that refuses must not stop the core.
             yield
             return
@@ -389,19 +391,19 @@ class Workspace:
 
     def _apply_running(self) -> None:
         """Raises StepFailed."""
-        self._services.resume(self.view.running.sections)
+        self._services.resume(self.snapshot.running.sections)
         self._applied = True
 
     def _amend(self, state: State, step: str, caller: Caller | None) -> None:
-        self._publish(View(state, self.view.running, self.view.commits), step, caller)
+        self._publish(Snapshot(state, self.snapshot.running, self.snapshot.commits), step, caller)
 
-    def _publish(self, view: View, step: str, caller: Caller | None, impact: Impact = _NO_IMPACT) -> None:
-        note = None if caller is None else note_of(caller, self._clock.wall(), self.view, view, impact)
+    def _publish(self, new: Snapshot, step: str, caller: Caller | None, impact: Impact = _NO_IMPACT) -> None:
+        note = None if caller is None else note_of(caller, self._clock.wall(), self.snapshot, new, impact)
         if note is not None:
             # With the change, in one rename: after a crash, both are on disk or neither.
-            view.state = replace(view.state, change=note)
-        self._store.publish(view.state, step)
-        self.view = view
+            new.state = replace(new.state, change=note)
+        self._store.publish(new.state, step)
+        self.snapshot = new
         if note is not None:
             self._tell(note)
 
@@ -409,8 +411,8 @@ class Workspace:
         self, number: int, before: wire.ConfigurationDifference, impact: Impact = _NO_IMPACT
     ) -> wire.CommitReply:
         """`number` is that of the changed values; without any, the commit is an older one."""
-        commit = self.view.commits[0]
-        now = self._difference(self.view, [])
+        commit = self.snapshot.commits[0]
+        now = self._difference(self.snapshot, [])
         return wire.CommitReply(
             committed=number > 0,
             changes=number,
@@ -424,10 +426,10 @@ class Workspace:
             before=before,
         )
 
-    def _difference(self, view: View, found: list[Change]) -> wire.ConfigurationDifference:
-        deadline = view.state.deadline
+    def _difference(self, snapshot: Snapshot, found: list[Change]) -> wire.ConfigurationDifference:
+        deadline = snapshot.state.deadline
         shown = None if deadline is None else deadline.shown(self._clock)
-        return wire.ConfigurationDifference(diff_text(found), view.etag, shown)
+        return wire.ConfigurationDifference(diff_text(found), snapshot.etag, shown)
 
 
 def _refuse_over(impact: Impact, request: ChangeRequest) -> None:

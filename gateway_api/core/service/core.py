@@ -77,7 +77,7 @@ class CoreService:
         self._clock = clock
         self._started = clock.steady()
         self._configuration = ConfigurationService(workspace)
-        self._receivers = ReceiversService(lambda: workspace.view.running.sections.api.webhooks.receivers)
+        self._receivers = ReceiversService(lambda: workspace.snapshot.running.sections.api.webhooks.receivers)
         workspace.follow(self._receivers.committed)
         self._whole = WholeSessions()
         self.rates = Rates(gateway, journal, clock, self._note_return)

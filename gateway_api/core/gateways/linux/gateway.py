@@ -106,10 +106,7 @@ class LinuxGateway:
 
     def configure(self, configuration: Configuration) -> None:
         """As Gateway. Sessions on a removed trunk end within seconds."""
-        ending, address = (
-            sessions_on_removed_trunks(self.sessions.all(), self._configuration, configuration),
-            self._parts.provision.address,
-        )
+        ending, address = self._sessions_to_end(configuration), self._parts.provision.address
         self._configuration = configuration
         self._parts.provision.configure(configuration)
         self._parts.tracker.configure(configuration.cgnat)
@@ -136,15 +133,12 @@ class LinuxGateway:
         except StepFailed as error:
             _log.error("it is not known what a commit would do to the services: %s", error)
             services = ()
-        return Impact.of(
-            list(sessions_on_removed_trunks(self.sessions.all(), self._configuration, configuration)),
-            services,
-        )
+        return Impact.of(list(self._sessions_to_end(configuration)), services)
 
     @contextmanager
     def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
         with self._parts.tracker.standstill():
-            yield list(sessions_on_removed_trunks(self.sessions.all(), self._configuration, configuration))
+            yield list(self._sessions_to_end(configuration))
 
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
@@ -232,6 +226,9 @@ class LinuxGateway:
 
     def dependencies(self) -> Sequence[Dependency]:
         return self._parts.dependencies.now()
+
+    def _sessions_to_end(self, configuration: Configuration) -> dict[int, str]:
+        return sessions_on_removed_trunks(self.sessions.all(), self._configuration, configuration)
 
     def _steer(self) -> None:
         try:
