@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway_api.wire.contract import Record
+from gateway_api.wire.contract import Record, record_of
 from gateway_api.wire.core.sessions import EventName, SessionEvent
-from gateway_api.wire.events import Gap, SessionDown, SessionUp, data_of
+from gateway_api.wire.events import Gap, SessionDown, SessionUp
 
 NAMES = {EventName.UP: "session_up", EventName.DOWN: "session_down"}
 
@@ -37,8 +37,8 @@ def parse_id(text: str) -> EventId:
 
 def block(boot_id: str, event: SessionEvent) -> bytes:
     """One event."""
-    record = SessionUp if event.event == EventName.UP else SessionDown
-    return _block(EventId(boot_id, event.sequence), NAMES[event.event], data_of(event, record))
+    record: type[Record] = SessionUp if event.event == EventName.UP else SessionDown
+    return _block(EventId(boot_id, event.sequence), NAMES[event.event], record_of(record, event))
 
 
 def gap(boot_id: str, oldest: int, newest: int) -> bytes:

@@ -10,6 +10,7 @@ import msgspec
 
 from gateway_api.base.receivers import key_of
 from gateway_api.base.texts import utc_text
+from gateway_api.wire.contract import record_of
 from gateway_api.wire.core.sessions import EventName, SessionEvent
 from gateway_api.wire.events import (
     Empty,
@@ -18,7 +19,6 @@ from gateway_api.wire.events import (
     SessionUpDelivery,
     SessionUpOnInterface,
     TestDelivery,
-    data_of,
 )
 
 
@@ -35,9 +35,9 @@ def message_of(boot_id: str, event: SessionEvent) -> WebhookMessage:
     """The message about an event."""
     made: SessionUpDelivery | SessionDownDelivery
     if event.event == EventName.UP:
-        made = SessionUpDelivery("session.up", utc_text(event.at), data_of(event, SessionUpOnInterface))
+        made = SessionUpDelivery("session.up", utc_text(event.at), record_of(SessionUpOnInterface, event))
     else:
-        made = SessionDownDelivery("session.down", utc_text(event.at), data_of(event, SessionDown))
+        made = SessionDownDelivery("session.down", utc_text(event.at), record_of(SessionDown, event))
     return WebhookMessage(f"{boot_id}-{event.sequence}", made.event, msgspec.json.encode(made))
 
 

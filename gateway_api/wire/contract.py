@@ -8,7 +8,7 @@ OpenAPI document come from these classes.
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
@@ -22,6 +22,7 @@ from gateway_api.wire.varlink.dispatcher import Handler, ServedInterface
 from gateway_api.wire.varlink.protocol import ErrorReply
 
 R = TypeVar("R")
+S = TypeVar("S", bound=msgspec.Struct)
 
 #: The most records of a page.
 MAX_LIMIT = 10_000
@@ -41,6 +42,33 @@ def count(description: str, example: int) -> Meta:
 
 class Record(msgspec.Struct, frozen=True, gc=False):
     """A reply, or a part of one. A reader ignores unknown fields."""
+
+
+def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
+    """A struct with these values. Any other field is that of the same name in the first source that has one,
+    or its default. Nothing is checked again. Raises TypeError for a field without all of these, and for a
+    value without a field."""
+    made: S = _copier(kind, tuple(values), *map(type, sources))(*sources, *values.values())
+    return made
+
+
+@cache
+def _copier(kind: type[msgspec.Struct], values: tuple[str, ...], *sources: type[Any]) -> Callable[..., Any]:
+    """A function of the sources, then of the values."""
+    fields = {field.name: field.default for field in msgspec.structs.fields(kind)}
+    given = {name: name for name in values}
+    for at, source in enumerate(sources):
+        shared = (name for name in fields if inspect.isdatadescriptor(getattr(source, name, None)))
+        given = {name: f"_{at}.{name}" for name in shared} | given
+    defaults = {f"_{name}": default for name, default in fields.items() if default is not msgspec.NODEFAULT}
+    given = {name: f"_{name}" for name in fields if f"_{name}" in defaults} | given
+    if given.keys() != fields.keys():
+        raise TypeError(f"{kind.__name__} has the fields {list(fields)}, and is made of {list(given)}")
+    parameters = ", ".join((*(f"_{at}" for at in range(len(sources))), *values))
+    # Compiled, since a storm of events copies each session: getters by name take three times as long.
+    text = f"lambda {parameters}: _kind({', '.join(given[name] for name in fields)})"
+    copier: Callable[..., Any] = eval(text, {"_kind": kind, **defaults})  # noqa: S307 - names of fields only
+    return copier
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -1,11 +1,9 @@
 """Events as clients get them, in the stream and from webhooks. Fields are sent in this order."""
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from gateway_api.wire.contract import Enumeration, Record, about
 from gateway_api.wire.core import sessions
-
-R = TypeVar("R", bound=Record)
 
 
 class WebhookEvent(Enumeration):
@@ -52,11 +50,6 @@ class SessionDown(Record, frozen=True):
     bytes_in: Annotated[int, sessions.RECEIVED]
     bytes_out: Annotated[int, sessions.SENT]
     duration_seconds: Annotated[int, sessions.DURATION]
-
-
-def data_of(event: sessions.SessionEvent, record: type[R]) -> R:
-    """The fields of an event that a record has. They are not checked again: null stays null."""
-    return record(*(getattr(event, name) for name in record.__struct_fields__))
 
 
 class Gap(Record, frozen=True):

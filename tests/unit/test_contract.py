@@ -19,6 +19,7 @@ from gateway_api.wire.contract import (
     Record,
     about,
     description,
+    record_of,
     served,
 )
 from gateway_api.wire.core.interface import CORE
@@ -211,3 +212,43 @@ def test_each_method_has_the_handler_of_its_name() -> None:
 def test_a_method_without_a_handler_is_noticed_at_the_start() -> None:
     with pytest.raises(NotImplementedError, match="ListAllThings"):
         served(EXAMPLE, object())
+
+
+# Copies
+
+
+class _Shape(Record, frozen=True):
+    name: str
+    kind: str
+    sides: int = 0
+
+
+class _Drawn(Record, frozen=True):
+    kind: str
+    sides: int
+    pen: str
+
+    @property
+    def name(self) -> str:
+        return f"drawn {self.kind}"
+
+
+class _Box(Record, frozen=True):
+    kind: str
+
+
+def test_a_record_has_the_values_then_the_fields_of_its_sources_then_defaults() -> None:
+    drawn = _Drawn("square", 4, "red")
+    assert record_of(_Shape, drawn) == _Shape("drawn square", "square", 4)
+    assert record_of(_Shape, _Box("cube"), drawn) == _Shape("drawn square", "cube", 4)
+    assert record_of(_Shape, drawn, _Box("cube"), kind="circle", sides=0) == _Shape(
+        "drawn square", "circle", 0
+    )
+    assert record_of(_Shape, _Box("cube"), name="box") == _Shape("box", "cube", 0)
+
+
+def test_a_record_without_a_field_or_with_an_unknown_one_is_refused() -> None:
+    with pytest.raises(TypeError, match="_Shape has the fields"):
+        record_of(_Shape, _Box("cube"))
+    with pytest.raises(TypeError, match="colour"):
+        record_of(_Shape, _Drawn("square", 4, "red"), colour="red")

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
-from msgspec.structs import asdict
-
 from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.receivers import ReceiversService
@@ -24,7 +22,7 @@ from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import session_ordering
 from gateway_api.core.sessions.table import SessionTable, WholeSessions
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.wire.contract import Method, SelectingMethod, served
+from gateway_api.wire.contract import Method, SelectingMethod, record_of, served
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepFailedError
 from gateway_api.wire.core.dependencies import DependenciesReply
 from gateway_api.wire.core.faults import FaultKind, RepairCount
@@ -98,12 +96,12 @@ class CoreService:
 
     def get_statistics(self, _: Method[Any]) -> Statistics:
         repairs = self._gateway.repairs()
-        return Statistics(
-            **asdict(self._sessions.statistics()),
+        return record_of(
+            Statistics, self._sessions.statistics(),
             unavailable_sources=tuple(self._gateway.unavailable_sources()),
             faults=len(self._gateway.faults()),
             repairs=tuple(RepairCount(kind, repairs[kind]) for kind in FaultKind),
-        )
+        )  # fmt: skip
 
     def get_sessions_version(self, _: Method[Any]) -> SessionsVersionReply:
         return SessionsVersionReply(f"{self._journal.boot_id}-{self._sessions.version}")

@@ -9,12 +9,14 @@ from msgspec.structs import asdict
 
 from gateway_api.base.ring import Ring
 from gateway_api.core.sessions.session import Counters
-from gateway_api.wire.contract import Record
+from gateway_api.wire.contract import Record, record_of
 from gateway_api.wire.core.sessions import EventName, EventsReply, SessionEvent, SessionSummary
 from gateway_api.wire.core.sign_ons import FailedSignOn, FailedSignOnsReply
 
 R = TypeVar("R")
 
+#: An event has the rates of the session only if they changed.
+_NO_RATES = {"rate_down": None, "rate_up": None}
 #: Records in one reply: they fit into the buffers of any client.
 _AT_ONCE = 1000
 #: Without records, a follower gets an empty reply after so many waits, each of so many seconds.
@@ -32,11 +34,10 @@ class Feed(Generic[R]):
         self._ring: Ring[msgspec.Raw] = Ring(held)
         self._grown = threading.Condition()
 
-    def add(self, record: Callable[..., Record], **fields: Any) -> None:
-        """Adds a record with these fields, and its number as `sequence`."""
+    def add(self, record: Callable[[int], Record]) -> None:
+        """Adds a record, which is made of its number."""
         with self._grown:
-            numbered = record(sequence=self._ring.newest + 1, **fields)
-            self._ring.add(msgspec.Raw(msgspec.json.encode(numbered)))
+            self._ring.add(msgspec.Raw(msgspec.json.encode(record(self._ring.newest + 1))))
             self._grown.notify_all()
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[R | None]:
@@ -117,7 +118,7 @@ class Journal:
     def sign_on_failed(self, reason: str, at: float, **subscriber: Any) -> None:
         """A subscriber got no session. `reason` and `subscriber` have fields of FailedSignOn, `at` is epoch
         seconds."""
-        self._failures.add(FailedSignOn, at=int(at), reason=reason, **subscriber)
+        self._failures.add(lambda number: FailedSignOn(number, int(at), reason=reason, **subscriber))
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
         """The session events, as `Feed.follow`."""
@@ -130,22 +131,5 @@ class Journal:
         return self._failures.follow(boot_id, after)
 
     def _add(self, name: EventName, session: SessionSummary, at: float, **more: Any) -> None:
-        self._events.add(
-            SessionEvent,
-            event=name,
-            at=int(at),
-            id=session.id,
-            type=session.type,
-            username=session.username,
-            ip_address=session.ip_address,
-            interface=session.interface,
-            mac_address=session.mac_address,
-            access_interface=session.access_interface,
-            ipv6_address=session.ipv6_address,
-            ipv6_prefix=session.ipv6_prefix,
-            delegated_prefixes=session.delegated_prefixes,
-            outer_vlan_id=session.outer_vlan_id,
-            inner_vlan_id=session.inner_vlan_id,
-            started_at=session.started_at,
-            **more,
-        )
+        fields = {"event": name, "at": int(at), **_NO_RATES, **more}
+        self._events.add(lambda number: record_of(SessionEvent, session, sequence=number, **fields))

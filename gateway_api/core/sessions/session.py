@@ -4,16 +4,15 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from operator import attrgetter
-from typing import Any
-
-from msgspec.structs import asdict
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.records.orders import Ordering
 from gateway_api.core.sessions import ipv6
-from gateway_api.wire.contract import Record
+from gateway_api.wire.contract import Record, record_of
 from gateway_api.wire.core.faults import Fault
 from gateway_api.wire.core.network import CgnatSession, SessionQos
 from gateway_api.wire.core.sessions import (
@@ -81,34 +80,17 @@ class Session(Record, frozen=True):
 
     def detail(self, counters: Counters, faults: Iterable[Fault] = ()) -> SessionDetail:
         expiry = self.expiry
-        return SessionDetail(
-            id=self.id,
+        return record_of(
+            SessionDetail, self.summary, self, counters,
             session_type=self.summary.type,
-            state=self.summary.state,
-            username=self.summary.username,
-            mac_address=self.summary.mac_address,
-            ip_address=self.summary.ip_address,
-            gateway=self.gateway,
-            access_interface=self.access_interface,
             ppp_interface=self.interface if self.is_pppoe else "",
             rate_down_bps=self.summary.rate_down,
             rate_up_bps=self.summary.rate_up,
-            overhead_profile=self.overhead_profile,
-            vrf_steered=self.vrf_steered,
-            acct_session_id=self.acct_session_id,
-            started_at=self.summary.started_at,
-            **asdict(counters),
-            ipv6_address=self.summary.ipv6_address,
-            ipv6_prefix=self.summary.ipv6_prefix,
-            delegated_prefixes=self.summary.delegated_prefixes,
-            outer_vlan_id=self.summary.outer_vlan_id,
-            inner_vlan_id=self.summary.inner_vlan_id,
-            source=self.summary.source,
             faults=tuple(faults),
             rate_expires_at=expiry.expires_at if expiry else None,
             former_rate_down_bps=expiry.former_down if expiry else None,
             former_rate_up_bps=expiry.former_up if expiry else None,
-        )
+        )  # fmt: skip
 
     def qos(self) -> SessionQos:
         profile = OVERHEAD_PROFILES[self.overhead_profile]
@@ -167,13 +149,18 @@ class Session(Record, frozen=True):
 def sort_key(field: str) -> Callable[[Session], int | str]:
     """The sort key for a field of the summary: null is the least, addresses sort as numbers, and prefixes by
     address, then by length."""
-    read, made = attrgetter(f"summary.{field}"), _KEYS.get(field)
-    return read if made is None else lambda session: made(read(session))
+    read, made, kinds = attrgetter(f"summary.{field}"), _ADDRESS_KEYS.get(field), get_args(_HINTS[field])
+    if made is not None:
+        return lambda session: made(read(session))
+    if NoneType not in kinds:
+        return read
+    least = kinds[0]()
+    return lambda session: read(session) or least
 
 
 def value_key(field: str) -> Callable[[Any], int | str]:
     """The sort key for the values of a field of this name in other records."""
-    return _KEYS.get(field, lambda value: value)
+    return _ADDRESS_KEYS.get(field, lambda value: value)
 
 
 @cache
@@ -197,12 +184,10 @@ def _ipv6_key(text: str | None) -> str:
     return "" if text is None else ipv6.sort_key(text)
 
 
-_KEYS: dict[str, Callable[[Any], int | str]] = {
+_ADDRESS_KEYS: dict[str, Callable[[Any], int | str]] = {
     "ip_address": _ipv4_key,
-    "mac_address": lambda mac: mac or "",
     "ipv6_address": _ipv6_key,
     "ipv6_prefix": _ipv6_key,
     "delegated_prefixes": lambda prefixes: "".join(map(ipv6.sort_key, prefixes)),
-    "outer_vlan_id": lambda id: id or 0,
-    "inner_vlan_id": lambda id: id or 0,
 }
+_HINTS = get_type_hints(SessionSummary)

@@ -18,6 +18,7 @@ from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, PUT, Passed,
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.services import daemon
+from gateway_api.wire.contract import record_of
 from gateway_api.wire.core.sessions import GetHealth, Health, SessionDetail
 
 #: Sessions. A list of 100,000 would block the worker for half a second.
@@ -77,7 +78,7 @@ def status() -> _Status:
     """The state of this gateway; 500 while the core is unavailable."""
     health = daemon().reply(GetHealth())
     since = uptime(0, health.uptime_seconds)
-    return _Status(**msgspec.structs.asdict(health), uptime=since, core_reachable=True)
+    return record_of(_Status, health, uptime=since, core_reachable=True)
 
 
 def _encode(found: Listed) -> bytes:

@@ -16,6 +16,7 @@ from gateway_api.wire.contract import (
     Record,
     about,
     count,
+    record_of,
 )
 from gateway_api.wire.core.faults import Fault, RepairCount
 from gateway_api.wire.core.rates import (
@@ -277,7 +278,7 @@ class Excerpt(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, record: Record) -> Self:
-        return msgspec.convert(record, cls, from_attributes=True)
+        return record_of(cls, record)
 
 
 class SessionSnapshot(Excerpt, frozen=True):

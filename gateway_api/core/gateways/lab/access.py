@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
 from gateway_api.core.gateways.lab.meters import SumTraffic, Traffic
 from gateway_api.core.records.orders import Ordering, Orders, Snapshot
 from gateway_api.core.records.paging import Key
 from gateway_api.core.sessions.session import Session
-from gateway_api.wire.contract import Record
+from gateway_api.wire.contract import Record, record_of
 from gateway_api.wire.core.network import DemuxState, DemuxVlan, Vlan, VlanProtocol
 from gateway_api.wire.core.sessions import SessionDetail
 
@@ -68,7 +68,7 @@ class ManagedVlan(Record, frozen=True):
 
     def demux_record(self, ahead: int) -> DemuxVlan:
         state = DemuxState.ACTIVE if self.session_count else DemuxState.IDLE
-        return DemuxVlan(**asdict(self.record(ahead)), state=state)
+        return record_of(DemuxVlan, self.record(ahead), state=state)
 
 
 _BY_TAGS = Ordering(ManagedVlan.key)

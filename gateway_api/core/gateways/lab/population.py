@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gateway_api.core.configuration.sections import Demux, VlanProfile
 from gateway_api.core.gateways.lab.access import Line
+from gateway_api.wire.contract import Record
 
 # A region with three PPPoE subscribers for each on DHCP, and a third of them with public addresses.
 _PPPOE_SHARE = 0.75
@@ -55,8 +56,7 @@ class Population:
         return self.sessions or int(self.arrivals * _STAY)
 
 
-@dataclass(frozen=True)
-class Subscriber:
+class Subscriber(Record, frozen=True):
     """A subscriber of the lab. `number` counts from 0."""
 
     number: int

@@ -23,6 +23,7 @@ from gateway_api.core.gateways.lab.usage import Demand, FullRate, People
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.table import SessionTable
+from gateway_api.wire.contract import record_of
 from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
 
 MAX_SESSIONS = 200_000
@@ -235,23 +236,20 @@ class World:
         ifindex = next(self._ifindexes)
         next(self._ifindexes)  # the IFB's
         return LabSession(
-            summary=SessionSummary(
+            summary=record_of(
+                SessionSummary,
+                subscriber,
+                subscriber.line,
                 id=id,
                 type=SessionType.PPPOE if kind == "ppp" else SessionType.DHCP,
-                username=subscriber.username,
                 ip_address=address,
                 interface=f"{kind}{self._units[kind].take()}",
                 rate_down=qos.default_down,
                 rate_up=qos.default_up,
                 state=SessionState.ACTIVE,
                 started_at=int(started) + self.ahead,
-                mac_address=subscriber.mac_address,
                 # One text for all sessions of the VLAN.
                 access_interface=sys.intern(subscriber.line.name),
-                ipv6_address=subscriber.ipv6_address,
-                ipv6_prefix=subscriber.ipv6_prefix,
-                delegated_prefixes=subscriber.delegated_prefixes,
-                outer_vlan_id=subscriber.line.outer_vlan_id,
                 inner_vlan_id=subscriber.line.vlan_id,
                 source="lab",
             ),

@@ -10,7 +10,7 @@ from gateway_api.core.gateways.linux.sessions.session_store import SessionKey
 from gateway_api.core.gateways.linux.sources.source import START_JITTER, SourceSession
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.sessions.session import Counters, Session
-from gateway_api.wire.contract import Record
+from gateway_api.wire.contract import Record, record_of
 from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
 
 NO_COUNTERS = Counters(0, 0, 0, 0)
@@ -98,25 +98,8 @@ class LinuxSession(Session, frozen=True, kw_only=True):
         listed, terms = record.listed, record.terms
         vrf_steered, shared_address = steering
         return cls(
-            summary=SessionSummary(
-                id=id,
-                type=listed.type,
-                username=listed.username,
-                ip_address=listed.ip_address,
-                interface=listed.interface,
-                rate_down=terms.rate_down,
-                rate_up=terms.rate_up,
-                state=state,
-                started_at=listed.started_at,
-                mac_address=listed.mac_address,
-                access_interface=listed.access_interface,
-                ipv6_address=listed.ipv6_address,
-                ipv6_prefix=listed.ipv6_prefix,
-                delegated_prefixes=listed.delegated_prefixes,
-                outer_vlan_id=terms.outer_vlan_id,
-                inner_vlan_id=terms.inner_vlan_id,
-                source=key.source,
-            ),
+            # The rates in force are those of the terms.
+            summary=record_of(SessionSummary, terms, listed, id=id, state=state, source=key.source),
             gateway=terms.gateway if listed.ip_address else None,
             overhead_profile=terms.overhead_profile,
             acct_session_id=listed.acct_session_id,

@@ -242,12 +242,8 @@ def _sessions(live: list[tuple[Lease, LeaseRecord]]) -> dict[str, SourceSession]
             interface=record.interface,
             ip_address=lease.address,
             ipv6_address=ipv6.get((record.hardware, record.interface)),
-            ipv6_prefix=None,
-            delegated_prefixes=(),
             acct_session_id=record.key,
             started_at=record.started_at,
-            rate_down=None,
-            rate_up=None,
         )
         for lease, record in live
         if lease.hardware is not None and record.interface is not None

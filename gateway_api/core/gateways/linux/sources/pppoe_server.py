@@ -270,13 +270,9 @@ class PppoeServer:
             interface=first[0].interface,
             ip_address=ipv4[0].ip_address if ipv4 else None,
             ipv6_address=ipv6[0].link_local if ipv6 else None,
-            ipv6_prefix=None,
-            delegated_prefixes=(),
             acct_session_id=key,
             # The second address does not move it.
             started_at=before.started_at if before else min(at for _, at in up.values()),
-            rate_down=None,
-            rate_up=None,
         )
         return before if session == before else session
 

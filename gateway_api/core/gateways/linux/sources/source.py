@@ -35,8 +35,9 @@ class SourceRefused(GatewayApiError):
     above."""
 
 
-class SourceSession(msgspec.Struct, frozen=True, gc=False):
-    """A session that is up, as its source knows it."""
+class SourceSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A session that is up, as its source knows it. A field with a default is one that a source need not
+    tell."""
 
     #: The source's own id. No other session of the source ever has it.
     key: str
@@ -49,19 +50,19 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False):
     access_interface: str
     #: The session's own: `ppp0`. For DHCP, it may be the access interface.
     interface: str
-    ip_address: str | None
-    ipv6_address: str | None
+    ip_address: str | None = None
+    ipv6_address: str | None = None
     #: The network on the session's interface, such as `2001:db8:1::/64`.
-    ipv6_prefix: str | None
+    ipv6_prefix: str | None = None
     #: Those of DHCPv6 (RFC 8415 section 6.3).
-    delegated_prefixes: tuple[str, ...]
+    delegated_prefixes: tuple[str, ...] = ()
     acct_session_id: str
     #: Epoch seconds. It stays the same while the session lasts, unless the wall clock is set; after a restart
     #: of the core, it is the same within START_JITTER.
     started_at: int
     #: Bits per second. None where the source was not told a rate, as by RADIUS.
-    rate_down: int | None
-    rate_up: int | None
+    rate_down: int | None = None
+    rate_up: int | None = None
 
 
 class SourceTraffic(msgspec.Struct, frozen=True):
