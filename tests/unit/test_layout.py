@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[2] / "gateway_api"
 #: gunicorn's configurations: an import reads the environment and prepares folders.
 _CONFIGURATIONS = ("gateway_api.serving.users", "gateway_api.serving.token")
 #: A reader would have to look for what is meant.
-_OPENING = re.compile(r"(?:The same|That of|Those|Of|What)\b")
+_OPENING = re.compile(r"(?:The same|That of|Those|Of|What)\b|As [A-Z]\w*[.:]")
 _ERROR = BaseException, Failure
 _CLASS = r"(?:\w+\.)*_?[A-Z][a-z]\w*"
 

@@ -9,8 +9,8 @@ import pytest
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
-from gateway_api.core.gateways.linux.health.radius import Pppd, radius
-from gateway_api.core.gateways.linux.health.watch import DependencyWatch, clock, frr
+from gateway_api.core.gateways.linux.daemons.pppd import PppdRadius
+from gateway_api.core.gateways.linux.health.watch import DependencyWatch, clock, frr, radius
 from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
 from gateway_api.core.gateways.linux.sources.accel_stat import (
     AccelPppStatistics,
@@ -184,7 +184,7 @@ def test_accel_ppp_without_its_radius_module_has_to_be_restarted(statistics: Sta
 def test_radius_is_unused_without_a_server_and_unknown_behind_pppd(statistics: Statistics) -> None:
     assert radius(configured().radius, statistics.client).state == "unused"
     assert radius(RADIUS, None).state == "unused"
-    assert radius(RADIUS, Pppd()).state == "unknown"
+    assert radius(RADIUS, PppdRadius()).state == "unknown"
 
 
 # FRR
@@ -302,7 +302,7 @@ def test_a_look_asks_each_and_a_commit_counts_at_the_next(
     lives = Lives(tmp_path / "state", ListedSource())
     daemon = vtysh("exit 1")
     well = Dependency("clock", DependencyState.OK, "It is well.")
-    watch = DependencyWatch(configured(bgp=None), lives.tracker, Pppd(), daemon, tuple, lambda: well)
+    watch = DependencyWatch(configured(bgp=None), lives.tracker, PppdRadius(), daemon, tuple, lambda: well)
     assert [one.state for one in watch.now()[1:]] == ["unknown"] * 3
     watch.look()
     assert {one.name: one.state for one in watch.now()[1:]} == {

@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
-from gateway_api.cli.documents.configuration import EFFECTS
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
+from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS
+from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeSettings
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from tests.support.documents import put, valid_document
 from tests.support.rendered import render
 
 _SUBSCRIBER = {"username": "alice", "password": "secret-1", "ip_address": "100.127.0.9"}
-#: Another value of each path; its effect is in the table, or there is none.
+#: Another value of each path; daemons name it, or it is nothing to them.
 VALUES = {
     "system.hostname": "bng9",
     "interfaces.uplinks": ["uplink0", "cgnat0", "uplink9"],
@@ -36,30 +38,33 @@ VALUES = {
 }
 
 
-def touched(document: dict[str, Any]) -> dict[str, str]:
-    """What each service runs with, by its name on the page."""
+def touched(document: dict[str, Any]) -> dict[str, Any]:
+    """What each daemon runs by, by its name."""
     configuration = RunningConfiguration.of(document).sections
     files = render(configuration)
     dnsmasq = DhcpServer(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
+    first = configuration.cgnat.source_range.network_address + BLOCK
     return {
         "accel-ppp": files["accel-ppp.conf"],
-        "FRR": files["frr.conf"],
-        "dnsmasq": str(dnsmasq.render(configuration)),
+        "frr": files["frr.conf"],
+        "dnsmasq": dnsmasq.render(configuration),
+        "pppoe-server": PppoeSettings.of(configuration, first),
     }
 
 
 @pytest.mark.parametrize("path", list(VALUES))
-def test_the_page_names_the_services_that_a_change_touches(path: str) -> None:
+def test_a_daemon_names_the_changes_that_touch_it(path: str) -> None:
     document = valid_document()
     before = touched(document)
     put(document, path, VALUES[path])
     after = touched(document)
-    said = "".join(
-        effect for prefix, effect in EFFECTS if _is_within(path, prefix) or _is_within(prefix, path)
-    )
-    assert {service for service in before if service in said} == {
-        service for service in before if before[service] != after[service]
-    }
+    assert {
+        daemon.name
+        for daemon in DAEMONS
+        # pppd runs by its files at each sign-on, which is nothing to an operator.
+        if daemon.name in before
+        and any(_is_within(path, prefix) or _is_within(prefix, path) for prefix in daemon.effects)
+    } == {name for name in before if before[name] != after[name]}
 
 
 def _is_within(path: str, prefix: str) -> bool:

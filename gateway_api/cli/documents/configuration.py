@@ -1,7 +1,7 @@
 """The page of all paths of the configuration: from the schemas of the OpenAPI document, and the keys of
 lists from those of the core."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from marshmallow.validate import Validator
 from gateway_api.cli.documents.reference import code, paragraph, table
 from gateway_api.core.configuration.fields import key_of, strict_rules
 from gateway_api.core.configuration.sections import ROOT
+from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS
+from gateway_api.wire.core.impact import ServiceAction
 
 _INTRODUCTION = """
 A path names a value: `gatewayctl config set PATH VALUE`. A segment in capitals stands for the key of an
@@ -25,34 +27,13 @@ _EFFECTS_INTRODUCTION = """
 A reload ends no session, and neither does a restart of dnsmasq. What is not in this table affects no
 service: the core or the API uses the new value at once.
 """
-#: What a commit does to the services, by the beginning of the changed path.
-EFFECTS = (
-    ("system.hostname", "accel-ppp, pppoe-server and FRR reload"),
-    ("interfaces.uplinks", "FRR reloads"),
-    ("radius", "accel-ppp reloads; pppoe-server too, when a server is set or removed"),
-    ("cgnat.enabled", "FRR reloads; sessions of the range are steered, or no longer"),
-    ("cgnat.vrf_name", "FRR reloads"),
-    ("cgnat.handoff_interface", "FRR reloads"),
-    ("cgnat.handoff_gateway", "FRR reloads"),
-    (
-        "cgnat.source_range",
-        "accel-ppp, pppoe-server and FRR reload, dnsmasq restarts; sessions keep their addresses",
-    ),
-    ("qos", "sessions that start from then on have these rates; sessions that are up keep theirs"),
-    ("demux.trunks", "accel-ppp reloads, dnsmasq restarts; sessions on a removed trunk end"),
-    (
-        "demux.vlan_profiles",
-        "accel-ppp reloads when the first profile with one tag, or with two, is added, or the last one "
-        "removed",
-    ),
-    ("bgp", "FRR reloads"),
-    (
-        "subscribers.local",
-        "usually none, because each sign-on reads the passwords; dnsmasq restarts for a fixed `ip_address` "
-        "in its half of the range",
-    ),
-    ("subscribers.dns_servers", "accel-ppp and pppoe-server reload, dnsmasq restarts"),
-)
+#: What a commit does to sessions, by the beginning of the changed path.
+_SESSIONS = {
+    "cgnat.enabled": "sessions of the range are steered, or no longer",
+    "cgnat.source_range": "sessions keep their addresses",
+    "qos": "sessions that start from then on have these rates; sessions that are up keep theirs",
+    "demux.trunks": "sessions on a removed trunk end",
+}
 
 
 @dataclass(frozen=True)
@@ -70,16 +51,44 @@ def page(schemas: Mapping[str, Any]) -> str:
 
 
 def _page(schemas: Mapping[str, Any]) -> Iterator[str]:
+    paths: list[str] = []
     yield "# Configuration paths\n\n" + paragraph(_INTRODUCTION)
     for name, schema in schemas["Configuration"]["properties"].items():
         section = _resolved(schemas, schema)
         yield f"## {name}\n\n" + paragraph(_parted(section["description"])[0])
-        leaves = _leaves(schemas, schema, ROOT.schema.fields[name], name)
+        leaves = list(_leaves(schemas, schema, ROOT.schema.fields[name], name))
+        paths += (leaf.path for leaf in leaves)
         yield table(("path", "value", "default", "meaning"), map(_row, leaves)) + "\n"
     yield "## Effect of a commit\n\n" + paragraph(_EFFECTS_INTRODUCTION)
-    yield table(("change of", "effect"), ((code(path), effect) for path, effect in EFFECTS))
+    yield table(("change of", "effect"), _effects(paths))
     yield "\n## See also\n\n- [Configuration](configuration-api.md): edit, compare, commit\n"
     yield "- [Commit a change](../how-to/commit.md)\n"
+
+
+def _effects(leaves: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The beginning of a changed path, and what a commit does then: to the daemons, as their modules say it,
+    and to sessions. In the order of the leaves."""
+
+    def place(path: str) -> int:
+        return next(number for number, leaf in enumerate(leaves) if f"{leaf}.".startswith(f"{path}."))
+
+    paths = {*_SESSIONS, *(path for daemon in DAEMONS for path in daemon.effects)}
+    for path in sorted(paths, key=place):
+        yield code(path), "; ".join(_effect(path))
+
+
+def _effect(path: str) -> Iterator[str]:
+    said = {daemon.name: daemon.effects[path] for daemon in DAEMONS if path in daemon.effects}
+    acts = []
+    for action in ServiceAction:
+        if names := [name for name, effect in said.items() if effect is action]:
+            *others, last = names
+            acts.append(f"{', '.join(others)} and {last} {action}" if others else f"{last} {action}s")
+    if acts:
+        yield ", ".join(acts)
+    yield from (effect for effect in said.values() if not isinstance(effect, ServiceAction))
+    if path in _SESSIONS:
+        yield _SESSIONS[path]
 
 
 def _leaves(schemas: Mapping[str, Any], schema: Mapping[str, Any], field: Any, path: str) -> Iterator[_Leaf]:

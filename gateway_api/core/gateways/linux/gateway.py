@@ -105,7 +105,7 @@ class LinuxGateway:
         crew.wait()
 
     def configure(self, configuration: Configuration) -> None:
-        """As Gateway. Sessions on a removed trunk end within seconds."""
+        """Sessions on a removed trunk end within seconds."""
         ending, address = self._sessions_to_end(configuration), self._parts.provision.address
         self._configuration = configuration
         self._parts.provision.configure(configuration)
@@ -127,7 +127,7 @@ class LinuxGateway:
             threading.Thread(target=self._parts.tracker.end, args=(ending, is_to_end), daemon=True).start()
 
     def impact(self, configuration: Configuration) -> Impact:
-        """As Gateway. A service that cannot say what would happen to it is left out."""
+        """A service that cannot say what would happen to it is left out."""
         try:
             services = self._parts.services.plan(configuration)
         except StepFailed as error:
@@ -170,7 +170,7 @@ class LinuxGateway:
     def set_rate(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[SessionDetail, SessionDetail] | None:
-        """As Gateway. Raises NotDone where the kernel or the disk refuses."""
+        """Raises NotDone where the kernel or the disk refuses."""
         session = self.sessions.get(id)
         if session is None:
             return None
@@ -206,7 +206,7 @@ class LinuxGateway:
         return route_rows(entries, links.names(), self.sessions.all())
 
     def bgp_summary(self) -> dict[str, Any]:
-        """As Gateway. Raises NotDone without a reply of FRR."""
+        """Raises NotDone without a reply of FRR."""
         bgp = self._configuration.bgp
         if bgp is None or not bgp.neighbors:
             return {}

@@ -7,6 +7,7 @@ Until then it refuses new sessions.
 import logging
 import re
 from ipaddress import IPv4Address, summarize_address_range
+from typing import ClassVar, Self
 
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
@@ -14,16 +15,26 @@ from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.daemon import (
     SERVICES,
     DaemonAction,
+    Host,
     PlacedFiles,
     PutBack,
+    SourceDaemon,
     check_lines,
     filled,
     template,
     undo,
 )
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits, TimeLimit
-from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
+from gateway_api.core.gateways.linux.sources.accel_cli import (
+    CommandLine,
+    Endpoint,
+    MetricsPage,
+    kept_password,
+)
+from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
+from gateway_api.core.gateways.linux.sources.accel_stat import AccelPppStatistics
 from gateway_api.core.gateways.linux.sources.source import SourceNotRunning, SourceUnavailable
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.impact import ServiceAction
 
 COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
@@ -42,10 +53,30 @@ _RELOAD = "reload accel-ppp"
 _log = logging.getLogger(__name__)
 
 
-class AccelPppReload:
-    """A ServiceDaemon."""
+class AccelPppReload(SourceDaemon):
+    """accel-ppp, which the gateway leaves alone unless it is a source: the operator has built and started
+    it."""
 
     name = "accel-ppp"
+    programs: ClassVar = {"accel-pppd": None, "accel-cmd": None}
+    remedy = "build accel-ppp from https://github.com/accel-ppp/accel-ppp: Debian has no package of it"
+    modules = ("ppp_generic", "pppoe")
+    types = ("pppoe", "dhcp")
+    effects: ClassVar = {
+        "system.hostname": ServiceAction.RELOAD,
+        "radius": ServiceAction.RELOAD,
+        "cgnat.source_range": ServiceAction.RELOAD,
+        "demux.trunks": ServiceAction.RELOAD,
+        "demux.vlan_profiles": "accel-ppp reloads when the first profile with one tag, or with two, is "
+        "added, or the last one removed",
+        "subscribers.dns_servers": ServiceAction.RELOAD,
+    }
+
+    @classmethod
+    def on(cls, host: Host) -> Self | None:
+        if cls.name not in host.sources:
+            return None
+        return cls(host.files, CommandLine(COMMAND_LINE, password=kept_password(PASSWORD)))
 
     def __init__(self, files: PlacedFiles, command_line: CommandLine) -> None:
         self._files = files
@@ -53,8 +84,13 @@ class AccelPppReload:
         #: What it runs by, if this process has seen to it.
         self._applied: str | None = None
 
+    def source(self, configuration: Configuration, clock: Clock) -> AccelPpp:
+        return AccelPpp(self.name, self._command_line, MetricsPage(METRICS), IPOE_INTERFACES, clock)
+
+    def radius_client(self, clock: Clock) -> AccelPppStatistics:
+        return AccelPppStatistics(lambda: self._command_line.run("show stat"), clock.wall)
+
     def render(self, configuration: Configuration) -> Rendered:
-        """As ServiceDaemon."""
         cgnat = configuration.cgnat
         # Without the broadcast address.
         pool = summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2])
@@ -62,11 +98,10 @@ class AccelPppReload:
         return {_FILE: filled(_TEMPLATE, configuration, pool=pool, quoted=re.escape, **values)}
 
     def verify(self, rendered: Rendered) -> None:
-        """As ServiceDaemon."""
         check_lines(_FILE, rendered[_FILE], _FORM)
 
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
-        """As ServiceDaemon. If it does not run, it reads the file at its next start."""
+        """If it does not run, it reads the file at its next start."""
         text = rendered[_FILE]
         if text == self._applied:
             return lambda: None
@@ -87,7 +122,6 @@ class AccelPppReload:
         return put_back
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        """As ServiceDaemon."""
         return ServiceAction.RELOAD if rendered[_FILE] != self._files.read(_FILE) else None
 
     def _reload(self, limit: TimeLimit) -> None:

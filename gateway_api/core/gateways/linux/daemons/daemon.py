@@ -2,11 +2,13 @@
 
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Self
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, TemplateError
 
@@ -14,7 +16,10 @@ from gateway_api.base import durable
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed, disk_step
+from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
+from gateway_api.core.gateways.linux.sources.source import FailureSource, RadiusClient, Source
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.impact import ServiceAction
 
 #: What the core writes for the daemons. Only root and the core enter it. The units and `packaging/pppoe` name
@@ -41,27 +46,79 @@ _environment = Environment(
 )
 
 
-class ServiceDaemon(Protocol):
-    """A daemon, or several of a kind. One commit at a time calls; a source may call the same object
-    meanwhile."""
+@dataclass(frozen=True)
+class Lack:
+    """A thing that is missing, such as `programs: pppd`, and what the operator does: a command for a shell,
+    where there is one."""
 
-    @property
-    def name(self) -> str:
-        """For operators: `accel-ppp`."""
+    what: str
+    remedy: str
 
+
+class ServiceDaemon(ABC):
+    """A daemon, or several of a kind, with all that the gateway knows of it. One commit at a time calls; a
+    source may call the same object meanwhile."""
+
+    #: For operators: `accel-ppp`.
+    name: ClassVar[str]
+    #: Those that it needs, each with its package in Debian; None for none.
+    programs: ClassVar[Mapping[str, str | None]] = {}
+    #: How the operator gets those that are not in Debian.
+    remedy: ClassVar[str] = ""
+    #: Those of the kernel, beside those that every gateway needs.
+    modules: ClassVar[tuple[str, ...]] = ()
+    #: What a commit does to it, for the reference, by the beginning of the changed path: an action, or a
+    #: sentence if that depends on the value.
+    effects: ClassVar[Mapping[str, ServiceAction | str]] = {}
+
+    @classmethod
+    @abstractmethod
+    def on(cls, host: "Host") -> Self | None:
+        """The daemon of a machine; None if the gateway leaves it alone there. Raises SourceRefused."""
+
+    @classmethod
+    def lacks(cls, root: Path) -> Iterator[Lack]:
+        """Further things that it needs and does not have. `root` is the root of the machine's file system.
+        Raises OSError."""
+        yield from ()
+
+    @abstractmethod
     def render(self, configuration: Configuration) -> Rendered:
         """The files that it runs by. Nothing is escaped: the schema allows no text that a daemon would
         misread. Raises StepFailed."""
 
+    @abstractmethod
     def verify(self, rendered: Rendered) -> None:
         """Raises StepFailed if it would misread or refuse one of its files."""
 
+    @abstractmethod
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
         """Makes it run by the files. If it does, nothing happens to it. Raises StepFailed, also if it does
         not reply in time: then it runs as before."""
 
+    @abstractmethod
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """The effect that `apply` would have on it now. It asks no daemon. Raises StepFailed."""
+
+
+class SourceDaemon(ServiceDaemon):
+    """A daemon that is a source of sessions too, if the operator chooses it."""
+
+    #: Those of the VLAN profiles that it serves.
+    types: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def source(self, configuration: Configuration, clock: Clock) -> Source:
+        """The source, which has the name of the daemon. `configuration` is the running one, which an earlier
+        life of the core has applied. Raises SourceRefused."""
+
+    def radius_client(self, clock: Clock) -> RadiusClient | None:
+        """None if it signs nobody on by RADIUS."""
+        return None
+
+    def failures(self, clock: Clock) -> FailureSource | None:
+        """The sign-ons that fail from now on; None if it does not tell them."""
+        return None
 
 
 def template(name: str) -> Template:
@@ -150,3 +207,13 @@ class PlacedFiles:
             except durable.NotSynced as error:
                 # The file is there. If a power cut takes it, the next start of the core brings it back.
                 _log.warning("cannot sync %s: %s", path, error.strerror)
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine's part that its daemons share: where their files are, its systemd, and the names of the
+    daemons that are its sources of sessions."""
+
+    files: PlacedFiles
+    systemd: Systemd
+    sources: Collection[str]

@@ -7,14 +7,17 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import ClassVar, Self
 
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
+    Host,
     PlacedFiles,
     PutBack,
+    SourceDaemon,
     check_lines,
     filled,
     template,
@@ -23,6 +26,8 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd, UnitFailed
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits, TimeLimit
+from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.impact import ServiceAction
 
 #: The lease file, the process id, and the records of its script, which is beside the programs. The unit names
@@ -46,19 +51,34 @@ _FORM = re.compile(
 _STEP = "restart dnsmasq"
 
 
-class DhcpServer:
-    """A ServiceDaemon, which runs while there is a trunk. Unless it is a source, it is stopped if an earlier
-    life of the core has started it."""
+class DhcpServer(SourceDaemon):
+    """dnsmasq, which runs while there is a trunk. Unless it is a source, it is stopped if an earlier life of
+    the core has started it."""
 
     name = "dnsmasq"
+    programs: ClassVar = {"dnsmasq": "dnsmasq-base", "dhcp_release": "dnsmasq-utils"}
+    types = ("dhcp",)
+    effects: ClassVar = {
+        "cgnat.source_range": ServiceAction.RESTART,
+        "demux.trunks": ServiceAction.RESTART,
+        "subscribers.local": "dnsmasq restarts for a fixed `ip_address` in its half of the range",
+        "subscribers.dns_servers": ServiceAction.RESTART,
+    }
+
+    @classmethod
+    def on(cls, host: Host) -> Self:
+        return cls(host.systemd, host.files, is_source=cls.name in host.sources)
 
     def __init__(self, systemd: Systemd, files: PlacedFiles, *, is_source: bool) -> None:
         self._systemd = systemd
         self._files = files
         self._is_source = is_source
 
+    def source(self, configuration: Configuration, clock: Clock) -> Dnsmasq:
+        return Dnsmasq(self.name, LEASES, PID_FILE, RECORDS, clock)
+
     def render(self, configuration: Configuration) -> Rendered:
-        """As ServiceDaemon: one range for all VLANs. It runs without a DHCP profile, too: a source that does
+        """One range for all VLANs. It runs without a DHCP profile, too: a source that does
         not reply is a fault."""
         if not self._is_source or not configuration.demux.trunks:
             return {}
@@ -80,12 +100,11 @@ class DhcpServer:
         return {_FILE: text}
 
     def verify(self, rendered: Rendered) -> None:
-        """As ServiceDaemon."""
         if _FILE in rendered:
             check_lines(_FILE, rendered[_FILE], _FORM)
 
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
-        """As ServiceDaemon. Starts it with the first trunk, and stops it without any."""
+        """Starts it with the first trunk, and stops it without any."""
         text, before = rendered.get(_FILE), self._files.read(_FILE)
         if text == before:
             if text is not None:
@@ -100,7 +119,7 @@ class DhcpServer:
         return put_back
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        """As ServiceDaemon. A start and a stop count as a restart."""
+        """A start and a stop count as a restart."""
         return ServiceAction.RESTART if rendered.get(_FILE) != self._files.read(_FILE) else None
 
     def _run_by(self, text: str | None, limit: TimeLimit) -> None:

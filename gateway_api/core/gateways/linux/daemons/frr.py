@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -30,8 +30,11 @@ from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
+    Host,
+    Lack,
     PlacedFiles,
     PutBack,
+    ServiceDaemon,
     check_failed,
     check_lines,
     filled,
@@ -91,6 +94,7 @@ _OF_FRR = re.compile(
 _SECRET = re.compile(r"\b(password|secret|md5|authentication-key|key-string|authentication string)\b .+")
 #: Lines in a message.
 _SHOWN = 5
+_BGPD = re.compile(r"^\s*bgpd=[\"']?(\w*)", re.MULTILINE)
 
 _log = logging.getLogger(__name__)
 
@@ -150,11 +154,34 @@ class FrrFolders:
     sockets: Path = Path("/run/frr")
 
 
-class FrrByDifference:
+class FrrByDifference(ServiceDaemon):
     """FRR, which gets only what differs. Without BGP in the configuration, the gateway does without FRR, and
     leaves an FRR alone whose configuration is not the gateway's."""
 
     name = "frr"
+    programs: ClassVar = {"vtysh": "frr", "frr-reload.py": "frr-pythontools"}
+    effects: ClassVar = {
+        "system.hostname": ServiceAction.RELOAD,
+        "interfaces.uplinks": ServiceAction.RELOAD,
+        "cgnat.enabled": ServiceAction.RELOAD,
+        "cgnat.vrf_name": ServiceAction.RELOAD,
+        "cgnat.handoff_interface": ServiceAction.RELOAD,
+        "cgnat.handoff_gateway": ServiceAction.RELOAD,
+        "cgnat.source_range": ServiceAction.RELOAD,
+        "bgp": ServiceAction.RELOAD,
+    }
+
+    @classmethod
+    def on(cls, host: Host) -> Self:
+        return cls(host.files, FrrFolders())
+
+    @classmethod
+    def lacks(cls, root: Path) -> Iterator[Lack]:
+        daemons = root / "etc/frr/daemons"
+        # The file comes with FRR. A shell reads it: the last value counts.
+        if daemons.exists() and _BGPD.findall(daemons.read_text())[-1:] != ["yes"]:
+            edit = r"sed -i '/^\s*bgpd=/d' /etc/frr/daemons && echo bgpd=yes >> /etc/frr/daemons"
+            yield Lack("setting in /etc/frr/daemons: bgpd=yes", f"{edit} && systemctl restart frr")
 
     def __init__(self, files: PlacedFiles, folders: FrrFolders) -> None:
         self._files = files
@@ -164,11 +191,10 @@ class FrrByDifference:
         self.foreign: Sequence[str] = ()
 
     def render(self, configuration: Configuration) -> Rendered:
-        """As ServiceDaemon."""
         return {_FILE: filled(_TEMPLATE, configuration, mark=MARK)}
 
     def verify(self, rendered: Rendered) -> None:
-        """As ServiceDaemon. FRR's own parser checks the file where it is installed."""
+        """FRR's own parser checks the file where it is installed."""
         check_lines(_FILE, rendered[_FILE])
         program = self._folders.programs / "vtysh"
         if not program.exists():
@@ -186,7 +212,6 @@ class FrrByDifference:
             raise check_failed(f"FRR refuses {_FILE}: {found.group() if found else 'no reason given'}")
 
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
-        """As ServiceDaemon."""
         text = rendered[_FILE]
         if text == self._applied:
             return lambda: None
@@ -204,7 +229,6 @@ class FrrByDifference:
         return lambda: None if before is None else self._run_by(before, back, text)
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        """As ServiceDaemon."""
         return ServiceAction.RELOAD if rendered[_FILE] != self._files.read(_FILE) else None
 
     def _run_by(self, text: str, limits: CommitLimits, before: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The daemons beside the core at a commit: all run by the new files, or all as before."""
+"""The daemons beside the core, and a commit: all run by the new files, or all as before."""
 
 import logging
 from collections.abc import Sequence
@@ -7,10 +7,23 @@ from functools import partial
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
 from gateway_api.core.gateways.linux.daemons.daemon import ServiceDaemon, all_or_none
+from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
+from gateway_api.core.gateways.linux.daemons.frr import FrrByDifference
+from gateway_api.core.gateways.linux.daemons.pppd import SignOnFiles
+from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeUnits
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from gateway_api.wire.core.impact import ServiceImpact
 
+#: In the order of a commit. Those that can refuse come last, so that little is put back: FRR is the last one.
+DAEMONS: tuple[type[ServiceDaemon], ...] = (
+    SignOnFiles,
+    PppoeUnits,
+    DhcpServer,
+    AccelPppReload,
+    FrrByDifference,
+)
 #: Seconds for each daemon to run by the running configuration again.
 _RESUME = 30.0
 
@@ -18,8 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class LinuxServices:
-    """Applies to the daemons in their order. Those that can refuse come last, so that little is put back: FRR
-    is the last one. A commit has so many seconds to apply, and then to put back."""
+    """Applies to the daemons in their order. A commit has so many seconds to apply, and then to put back."""
 
     def __init__(self, daemons: Sequence[ServiceDaemon], apply: float, put_back: float) -> None:
         self._daemons = daemons
@@ -27,7 +39,6 @@ class LinuxServices:
         self._put_back = put_back
 
     def render(self, configuration: Configuration) -> Rendered:
-        """As GatewayServices."""
         files: dict[str, str] = {}
         for daemon in self._daemons:
             rendered = daemon.render(configuration)
@@ -36,12 +47,11 @@ class LinuxServices:
         return files
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> None:
-        """As GatewayServices."""
         limits = CommitLimits.of(self._apply, self._put_back)
         all_or_none(partial(daemon.apply, rendered, configuration, limits) for daemon in self._daemons)
 
     def resume(self, configuration: Configuration) -> None:
-        """As GatewayServices. It lasts longer than a commit may: all daemons start while the core does."""
+        """It lasts longer than a commit may: all daemons start while the core does."""
         failures = []
         for daemon in self._daemons:
             try:

@@ -4,19 +4,23 @@ each sign-on: the subscribers' secrets, or where RADIUS is."""
 import re
 from functools import partial
 from pathlib import Path
+from typing import ClassVar, Self
 
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
+    Host,
     PlacedFiles,
     PutBack,
+    ServiceDaemon,
     all_or_none,
     check_lines,
     filled,
     template,
 )
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
+from gateway_api.wire.core.dependencies import DependencyState
 
 #: The records of its hooks. `packaging/pppoe` names the same place.
 RECORDS = Path("/run/gateway-pppoe")
@@ -28,28 +32,36 @@ _TEMPLATES = {name: template(name) for name in _NAMES}
 _FORMS = {_SECRETS: re.compile(r"#.*|\S+ \* \S+ (\*|[0-9.]+)", re.ASCII)}
 
 
-class SignOnFiles:
-    """A ServiceDaemon."""
+class SignOnFiles(ServiceDaemon):
+    """The files, for any pppd and for accel-ppp."""
 
     name = "pppd"
+    effects: ClassVar = {"subscribers.local": "usually none, because each sign-on reads the passwords"}
+
+    @classmethod
+    def on(cls, host: Host) -> Self:
+        return cls(host.files)
 
     def __init__(self, files: PlacedFiles) -> None:
         self._files = files
 
     def render(self, configuration: Configuration) -> Rendered:
-        """As ServiceDaemon."""
         names = _WITH_RADIUS if configuration.radius.server else _WITHOUT_RADIUS
         return {name: filled(_TEMPLATES[name], configuration) for name in names}
 
     def verify(self, rendered: Rendered) -> None:
-        """As ServiceDaemon."""
         for name, text in rendered.items():
             check_lines(name, text, _FORMS.get(name))
 
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
-        """As ServiceDaemon."""
         return all_or_none(partial(self._files.place, name, rendered.get(name)) for name in _NAMES)
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        """As ServiceDaemon."""
         return None
+
+
+class PppdRadius:
+    """A RadiusClient, whose plugin of pppd keeps no count."""
+
+    def look(self) -> tuple[DependencyState, str]:
+        return DependencyState.UNKNOWN, "pppd does not tell whether its RADIUS requests are answered."

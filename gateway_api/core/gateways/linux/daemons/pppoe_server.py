@@ -19,12 +19,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
+from typing import ClassVar, Self
 
 from gateway_api.base import durable
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed, disk_step
-from gateway_api.core.gateways.linux.daemons.daemon import DaemonAction, PutBack, undo
+from gateway_api.core.gateways.linux.daemons.daemon import DaemonAction, Host, PutBack, SourceDaemon, undo
+from gateway_api.core.gateways.linux.daemons.pppd import RECORDS, PppdRadius
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
 from gateway_api.core.gateways.linux.daemons.systemd import (
     Systemd,
@@ -34,7 +36,11 @@ from gateway_api.core.gateways.linux.daemons.systemd import (
 )
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits, TimeLimit
 from gateway_api.core.gateways.linux.sources.devices import is_device
+from gateway_api.core.gateways.linux.sources.pppd_failures import PppdFailures
+from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, SystemdJournal
+from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.impact import ServiceAction
 
 #: A file for each access interface.
@@ -122,12 +128,26 @@ class SettingsFolder:
 _Known = Mapping[str, PppoeSettings | None]
 
 
-class PppoeUnits:
-    """The `PppoeServices` of the source, and a ServiceDaemon. `folder` has the settings, which only this
+class PppoeUnits(SourceDaemon):
+    """The servers, and the `PppoeServices` of the source. `folder` has the settings, which only this
     object writes. Unless it is a source, the servers of an earlier life of the core are stopped. Any thread
     may call."""
 
     name = "pppoe-server"
+    programs: ClassVar = {"pppoe-server": "pppoe", "pppd": "ppp", "ip": "iproute2"}
+    # It runs in user mode, through a terminal.
+    modules = ("ppp_generic", "ppp_async")
+    types = ("pppoe",)
+    effects: ClassVar = {
+        "system.hostname": ServiceAction.RELOAD,
+        "radius": "pppoe-server too, when a server is set or removed",
+        "cgnat.source_range": ServiceAction.RELOAD,
+        "subscribers.dns_servers": ServiceAction.RELOAD,
+    }
+
+    @classmethod
+    def on(cls, host: Host) -> Self:
+        return cls(host.systemd, SETTINGS, is_source=cls.name in host.sources)
 
     def __init__(self, systemd: Systemd, folder: Path, *, is_source: bool) -> None:
         self._systemd = systemd
@@ -138,12 +158,22 @@ class PppoeUnits:
         #: As on disk. None before the first look.
         self._read: _Known | None = None
 
+    def source(self, configuration: Configuration, clock: Clock) -> PppoeServer:
+        self.begin(configuration)
+        return PppoeServer(self.name, self, SystemdJournal(), RECORDS, clock)
+
+    def radius_client(self, clock: Clock) -> PppdRadius:
+        return PppdRadius()
+
+    def failures(self, clock: Clock) -> PppdFailures:
+        return PppdFailures(self.name, JournalTail(clock.wall()))
+
     def begin(self, configuration: Configuration) -> None:
         """Starts servers by a configuration that an earlier life of the core has applied."""
         self._configuration = configuration
 
     def start(self, interfaces: Sequence[str]) -> None:
-        """As PppoeServices. Refused if all blocks are given away."""
+        """Refused if all blocks are given away."""
         with self._lock, _source_errors():
             if self._configuration is None:
                 raise SourceUnavailable("the core has no configuration yet")
@@ -156,19 +186,19 @@ class PppoeUnits:
             self._systemd.start(*map(_unit, interfaces))
 
     def stop(self, interface: str) -> None:
-        """As PppoeServices. Its block is free then."""
+        """Its block is free then."""
         with self._lock, _source_errors():
             self._stop(self._systemd, [interface])
 
     def render(self, configuration: Configuration) -> Rendered:
-        """As ServiceDaemon. The settings depend on the VLANs that there are: `apply` makes them."""
+        """The settings depend on the VLANs that there are: `apply` makes them."""
         return {}
 
     def verify(self, rendered: Rendered) -> None:
-        """As ServiceDaemon."""
+        """There is nothing to verify."""
 
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
-        """As ServiceDaemon. An access interface that is gone, as after a boot, gives its block back."""
+        """An access interface that is gone, as after a boot, gives its block back."""
         former = self._configuration
 
         def put_back() -> None:
@@ -183,7 +213,6 @@ class PppoeUnits:
         return put_back
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        """As ServiceDaemon."""
         with _step_errors(), self._held(_LOOK):
             known = {name: settings for name, settings in self._known().items() if self._is_used(name)}
             return ServiceAction.RELOAD if _wanted(configuration, known) != known else None

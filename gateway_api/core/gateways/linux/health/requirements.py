@@ -1,64 +1,29 @@
-"""The requirements of a gateway on Linux to its machine: interfaces, kernel modules, programs, settings of
-FRR.
+"""The requirements of a gateway on Linux to its machine: interfaces, kernel modules, programs, settings.
 
 Names of packages and places of files are those of Debian 12 and 13.
 """
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.gateways.linux.daemons.daemon import Lack, ServiceDaemon, SourceDaemon
+from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS
 from gateway_api.core.gateways.linux.program import run
 
-#: Of the kernel, for any source.
+#: By the name of the source.
+SOURCES = {each.name: each for each in DAEMONS if issubclass(each, SourceDaemon)}
+
+#: Of the kernel, for any gateway.
 MODULES = ("8021q", "ifb", "sch_htb", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32")
-#: Each with the package that has it.
-_PROGRAMS: dict[str, str | None] = {"vtysh": "frr", "frr-reload.py": "frr-pythontools", "polkitd": "polkitd"}
+_PROGRAMS: dict[str, str | None] = {"polkitd": "polkitd"}
 _FOLDERS = ("usr/sbin", "usr/bin", "usr/local/sbin", "usr/local/bin", "usr/lib/frr", "usr/lib/polkit-1")
-_BGPD = re.compile(r"^\s*bgpd=[\"']?(\w*)", re.MULTILINE)
 _MODPROBE_SECONDS = 10.0
 _MODPROBE_MOST = 1 << 16
 
 
-@dataclass(frozen=True)
-class SourceRequirements:
-    """`types` are those of the VLAN profiles that the source serves. A program without a package is not in
-    Debian."""
-
-    types: tuple[str, ...]
-    modules: tuple[str, ...]
-    programs: Mapping[str, str | None]
-
-
-#: By the name of the source. pppoe-server runs in user mode, through a terminal.
-SOURCES = {
-    "pppoe-server": SourceRequirements(
-        ("pppoe",),
-        ("ppp_generic", "ppp_async"),
-        {"pppoe-server": "pppoe", "pppd": "ppp", "ip": "iproute2"},
-    ),
-    "dnsmasq": SourceRequirements(
-        ("dhcp",), (), {"dnsmasq": "dnsmasq-base", "dhcp_release": "dnsmasq-utils"}
-    ),
-    "accel-ppp": SourceRequirements(
-        ("pppoe", "dhcp"), ("ppp_generic", "pppoe"), {"accel-pppd": None, "accel-cmd": None}
-    ),
-}
-
-
 class TwoSources(GatewayApiError):
     """Two sources serve one session type."""
-
-
-@dataclass(frozen=True)
-class Lack:
-    """A thing that is missing, such as `programs: pppd`, and what the operator does: a command for a shell,
-    where there is one."""
-
-    what: str
-    remedy: str
 
 
 def interfaces(root: Path) -> list[str]:
@@ -89,30 +54,32 @@ def preferred(root: Path) -> list[str]:
     return list(dict.fromkeys(found.values()))
 
 
-def lacks(root: Path, used: Collection[str], sources: Collection[str]) -> Iterator[Lack]:
+def lacks(root: Path, used: Sequence[str], sources: Sequence[str]) -> Iterator[Lack]:
     """The things that a gateway needs and does not have. `used` are its interfaces, `sources` are keys of
     `SOURCES`. Raises ProgramFailed and OSError."""
     found = interfaces(root)
     if absent := [name for name in used if name not in found]:
         yield Lack(f"interfaces: {', '.join(absent)}", f"this machine has {', '.join(found) or 'none'}")
+    always: list[type[ServiceDaemon]] = [each for each in DAEMONS if each.name not in SOURCES]
     chosen = [SOURCES[name] for name in sources]
-    if modules := _missing_modules(root, chosen):
+    daemons = [*always, *chosen]
+    if modules := _missing_modules(root, daemons):
         # The cloud kernel of Debian, for one, has no PPP.
         kernel = "apt-get install linux-image-$(dpkg --print-architecture), then reboot into that kernel"
         yield Lack(f"kernel modules: {', '.join(modules)}", kernel)
-    programs = _PROGRAMS | {name: package for one in chosen for name, package in one.programs.items()}
-    missing = _missing_programs(root, programs)
+    missing = _missing_programs(root, _programs(always) | _PROGRAMS | _programs(chosen))
     if of_debian := {name: package for name, package in missing.items() if package}:
         packages = " ".join(dict.fromkeys(of_debian.values()))
         yield Lack(f"programs: {', '.join(of_debian)}", f"apt-get install {packages}")
-    if others := [name for name, package in missing.items() if not package]:
-        build = "build accel-ppp from https://github.com/accel-ppp/accel-ppp: Debian has no package of it"
-        yield Lack(f"programs: {', '.join(others)}", build)
-    daemons = root / "etc/frr/daemons"
-    # The file comes with FRR. A shell reads it: the last value counts.
-    if daemons.exists() and _BGPD.findall(daemons.read_text())[-1:] != ["yes"]:
-        edit = r"sed -i '/^\s*bgpd=/d' /etc/frr/daemons && echo bgpd=yes >> /etc/frr/daemons"
-        yield Lack("setting in /etc/frr/daemons: bgpd=yes", f"{edit} && systemctl restart frr")
+    for daemon in daemons:
+        if others := [name for name in daemon.programs if name in missing and name not in of_debian]:
+            yield Lack(f"programs: {', '.join(others)}", daemon.remedy)
+    for daemon in daemons:
+        yield from daemon.lacks(root)
+
+
+def _programs(daemons: Iterable[type[ServiceDaemon]]) -> dict[str, str | None]:
+    return {name: package for each in daemons for name, package in each.programs.items()}
 
 
 def _missing_programs(root: Path, programs: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -128,11 +95,11 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and path.stat().st_mode & 0o111 != 0
 
 
-def _missing_modules(root: Path, sources: Collection[SourceRequirements]) -> list[str]:
+def _missing_modules(root: Path, daemons: Sequence[type[ServiceDaemon]]) -> list[str]:
     release = (root / "proc/sys/kernel/osrelease").read_text().strip()
     place = ["--dirname", str(root), "--set-version", release]
     missing = []
-    for name in dict.fromkeys([*MODULES, *(module for source in sources for module in source.modules)]):
+    for name in dict.fromkeys([*MODULES, *(module for daemon in daemons for module in daemon.modules)]):
         if not (root / "sys/module" / name).exists():
             command = ["modprobe", "--dry-run", "--quiet", *place, name]
             if run(command, seconds=_MODPROBE_SECONDS, most=_MODPROBE_MOST).status:

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from gateway_api.base.texts import utc_text
-from gateway_api.core.configuration.sections import Bgp, Configuration
+from gateway_api.core.configuration.sections import Bgp, Configuration, Radius
 from gateway_api.core.gateways.linux.daemons.frr import REMEDY, Frr, RoutingUnavailable, shown
-from gateway_api.core.gateways.linux.health.radius import RadiusClient, radius
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
 from gateway_api.core.gateways.linux.sessions.source_watch import SourceWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
+from gateway_api.core.gateways.linux.sources.source import RadiusClient
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
 
 TIMEDATECTL = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
@@ -39,6 +39,16 @@ def clock(command: Sequence[str] = TIMEDATECTL) -> Dependency:
             return Dependency("clock", DependencyState.DEGRADED, message)
         case _:
             return Dependency("clock", DependencyState.UNKNOWN, f"{_CLOCK_UNKNOWN}: timedatectl failed.")
+
+
+def radius(configured: Radius, client: RadiusClient | None) -> Dependency:
+    """Whether the RADIUS server answers, as a source of sessions tells it. `client` is None without a source
+    that signs subscribers on by RADIUS."""
+    if configured.server is None:
+        return Dependency("radius", DependencyState.UNUSED, "The configuration has no RADIUS server.")
+    if client is None:
+        return Dependency("radius", DependencyState.UNUSED, "No source of sessions uses RADIUS.")
+    return Dependency("radius", *client.look())
 
 
 class _Neighbour(msgspec.Struct, frozen=True):

@@ -61,11 +61,9 @@ class Provision:
         return self._wanted
 
     def terms(self, listed: SourceSession) -> SessionTerms:
-        """As SessionSurroundings."""
         return self._terms(listed)
 
     def baseline(self, listed: SourceSession) -> Counters:
-        """As SessionSurroundings."""
         try:
             return self._counters.now(listed.access_interface)
         except KernelError as error:
@@ -73,7 +71,7 @@ class Provision:
             return NO_COUNTERS
 
     def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
-        """As SessionSurroundings: what the last sweep saw and, where the source tells it, the bytes since."""
+        """The counters that the last sweep saw and, where the source tells it, the bytes since."""
         seen = session.traffic(self._counters.last(session.interface))
         if counted is None:
             return seen
@@ -84,19 +82,16 @@ class Provision:
         )
 
     def appeared(self, sessions: Sequence[LinuxSession]) -> None:
-        """As SessionSurroundings."""
         own = (session.interface for session in sessions if session.interface != session.access_interface)
         self._counters.forget(own)
         self.changed(sessions)
 
     def changed(self, sessions: Sequence[LinuxSession]) -> None:
-        """As SessionSurroundings."""
         with self._lock:
             self._wanted = {**self._wanted, **{session.id: wanted_by(session) for session in sessions}}
         self.changes(*(session.id for session in sessions))
 
     def gone(self, sessions: Sequence[LinuxSession]) -> None:
-        """As SessionSurroundings."""
         ended = {session.id for session in sessions}
         with self._lock:
             self._wanted = {id: wanted for id, wanted in self._wanted.items() if id not in ended}

@@ -2,11 +2,10 @@
 
 import logging
 import time
-from typing import Protocol
 
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
-from gateway_api.core.gateways.linux.sources.source import SourceFailure, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import FailureSource, SourceFailure, SourceUnavailable
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.core.sessions import SessionType
 
@@ -14,17 +13,6 @@ from gateway_api.wire.core.sessions import SessionType
 _PAUSE = 5.0
 
 _log = logging.getLogger(__name__)
-
-
-class FailureSource(Protocol):
-    """A source of failed sign-ons by PPPoE."""
-
-    @property
-    def name(self) -> str:
-        """The name of the source."""
-
-    def read(self) -> list[SourceFailure]:
-        """The failures since the last call. Raises SourceUnavailable."""
 
 
 class SignOnWatch:

@@ -157,7 +157,7 @@ class AccelPpp:
         self._ipoe.close()
 
     def sessions(self) -> Sequence[SourceSession]:
-        """As Source. One reply's sessions are of one moment; rates may be a moment younger."""
+        """One reply's sessions are of one moment; rates may be a moment younger."""
         with self._sweep:
             try:
                 found = self._from_metrics()
@@ -169,7 +169,7 @@ class AccelPpp:
             return list(self._known.values())
 
     def terminate(self, session: SourceSession) -> None:
-        """As Source. The first request lets PPP say goodbye, which takes seconds if the subscriber's side is
+        """The first request lets PPP say goodbye, which takes seconds if the subscriber's side is
         dead; another within a minute does not."""
         if not is_key(session.key):
             raise ValueError(f"not an id of accel-ppp: {session.key!r}")
@@ -178,7 +178,7 @@ class AccelPpp:
             self._act(f"terminate sid {session.key} {how}")
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """As Source. PPPoE starts at once, DHCP within a few seconds: accel-ppp looks for its interfaces at
+        """PPPoE starts at once, DHCP within a few seconds: accel-ppp looks for its interfaces at
         `reload` only, which keeps all sessions. What fails then is logged."""
         for interface in interfaces:
             _check(interface)
@@ -188,7 +188,7 @@ class AccelPpp:
                 self._act(f"pppoe interface add {interface}", b"error: already exists\r\n")
 
     def release(self, interface: str) -> None:
-        """As Source. DHCP ends within a few seconds."""
+        """DHCP ends within a few seconds."""
         _check(interface)
         ending = (session.key for session in self._known.values() if session.access_interface == interface)
         with self._terminations.requesting(*ending):
@@ -196,7 +196,7 @@ class AccelPpp:
             self._act(f"pppoe interface del {interface}")
 
     def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """As Source: `admin_disconnect` for a session whose end was requested here in the last minute, alone
+        """`admin_disconnect` for a session whose end was requested here in the last minute, alone
         or with its interface. Nothing tells the traffic."""
         return {key: SourceEnd(ADMIN_DISCONNECT if key in self._terminations else UNKNOWN) for key in keys}
 

@@ -67,7 +67,7 @@ class Dnsmasq:
         return self._name
 
     def sessions(self) -> Sequence[SourceSession]:
-        """As Source. A lease is listed when the script has told its VLAN: after a reboot, with its next
+        """A lease is listed when the script has told its VLAN: after a reboot, with its next
         renewal."""
         with self._sweep:
             records, live = self._live()
@@ -93,14 +93,14 @@ class Dnsmasq:
                 _release(record.interface, lease.address, lease.hardware, lease.client_id)
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """As Source. dnsmasq serves each interface that its options name, from the moment that it has the
+        """dnsmasq serves each interface that its options name, from the moment that it has the
         `gateway` of a range as its address, with any prefix length: /32 is enough. To answer a renewal, it
         needs the host route of the subscriber. Others add both. Refuses PPPoE."""
         if type is not SessionType.DHCP:
             raise SourceRefused("dnsmasq serves DHCP only")
 
     def release(self, interface: str) -> None:
-        """As Source: ends the sessions. The service ends when the interface loses its address, or is removed.
+        """Ends the sessions. The service ends when the interface loses its address, or is removed.
         Nothing can be sent to dnsmasq through one that is removed already, nor need it be: when it is created
         again, it is served again, and its sessions go on."""
         if not is_device(interface):
@@ -110,7 +110,7 @@ class Dnsmasq:
                 self.terminate(session)
 
     def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """As Source: `admin_disconnect` for a session whose end was requested here in the last minute,
+        """`admin_disconnect` for a session whose end was requested here in the last minute,
         `session_timeout` for a lease that expired. dnsmasq does not tell a DHCPRELEASE from other ends, and
         nothing tells the traffic."""
         return {key: SourceEnd(self._reason(key)) for key in keys}

@@ -68,7 +68,7 @@ class SystemdJournal:
         self._seconds = seconds
 
     def lines(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
-        """As PppdLog. The journal knows the sender of a line from the kernel."""
+        """The journal knows the sender of a line from the kernel."""
         if not since:
             return {}
         found = self._entries(since)

@@ -107,7 +107,7 @@ class PppoeServer:
         return self._name
 
     def sessions(self) -> Sequence[SourceSession]:
-        """As Source. A session is up from its first address to the loss of its last."""
+        """A session is up from its first address to the loss of its last."""
         with self._sweep:
             try:
                 # With `hidepid`, all processes would seem to have ended.
@@ -120,7 +120,7 @@ class PppoeServer:
             return list(self._known.values())
 
     def terminate(self, session: SourceSession) -> None:
-        """As Source. The first request lets PPP say goodbye; another within a minute kills pppd. Raises
+        """The first request lets PPP say goodbye; another within a minute kills pppd. Raises
         SourceRefused without CAP_KILL."""
         process = self._process(session.key)
         if process is None:
@@ -144,19 +144,18 @@ class PppoeServer:
             os.close(pidfd)
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """As Source. Raises SourceRefused for DHCP."""
+        """Raises SourceRefused for DHCP."""
         if type is not SessionType.PPPOE:
             raise SourceRefused(f"pppoe-server does not serve {type}")
         self._services.start(interfaces)
 
     def release(self, interface: str) -> None:
-        """As Source."""
         ending = [each.key for each in self.sessions() if each.access_interface == interface]
         with self._terminations.requesting(*ending):
             self._services.stop(interface)
 
     def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """As Source. The reason is from the log of pppd, `unknown` where it cannot be read. The traffic is
+        """The reason is from the log of pppd, `unknown` where it cannot be read. The traffic is
         from its hook's record, or else from its log; None if pppd was killed."""
         processes = {key: process for key in keys if (process := self._process(key)) is not None}
         lines = self._whole_lines(list(processes.values()))

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.wire.core.dependencies import DependencyState
 from gateway_api.wire.core.sessions import SessionType
 
 #: The reason of an end that nothing is known of.
@@ -119,3 +120,21 @@ class Source(Protocol):
 
     def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """The ends of sessions that are up no longer, by key. Several take little more time than one."""
+
+
+class FailureSource(Protocol):
+    """A source of failed sign-ons by PPPoE."""
+
+    @property
+    def name(self) -> str:
+        """The name of the source."""
+
+    def read(self) -> list[SourceFailure]:
+        """The failures since the last call. Raises SourceUnavailable."""
+
+
+class RadiusClient(Protocol):
+    """A daemon that sends requests to a RADIUS server."""
+
+    def look(self) -> tuple[DependencyState, str]:
+        """The state of the server, and a sentence. Ends by a deadline."""
