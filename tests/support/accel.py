@@ -1,13 +1,12 @@
-"""A stand-in for accel-ppp 1.14: its command line and its metrics module, with the faults of the real ones.
+"""A stand-in for accel-ppp 1.14: its command line, with the faults of the real one.
 
-`python -m tests.support.accel CLI_PORT METRICS_PORT [PASSWORD_FILE]` reads JSON objects from stdin, one a
-line, changes its world, and confirms each with a line on stdout. The port 0 is none. It reads the file, which
+`python -m tests.support.accel PORT [PASSWORD_FILE]` reads JSON objects from stdin, one a
+line, changes its world, and confirms each with a line on stdout. It reads the file, which
 `[cli]` includes, at its start and at each `reload`. `running_accel` starts it for a test. Bytes of user names
 are the characters U+0000 to U+00FF.
 """
 
 import json
-import re
 import socket
 import sys
 import threading
@@ -25,9 +24,6 @@ _COLUMNS = frozenset({
     "calling-sid", "called-sid", "sid", "comp", "rx-bytes", "tx-bytes", "rx-bytes-raw", "tx-bytes-raw",
     "rx-pkts", "tx-pkts", "inbound-if", "service-name",
 })  # fmt: skip
-_HTTP = (
-    "HTTP/1.1 {}\r\nServer: accel-ppp\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n"
-)
 
 
 @dataclass
@@ -64,21 +60,6 @@ class Peer:
         }  # fmt: skip
         return [cells.get(column, "").encode("latin-1")[:_CELL] for column in columns]
 
-    def detail(self, age: int) -> dict[str, Any]:
-        """As in the metrics."""
-        username = self.username.encode("latin-1").decode(errors="surrogateescape")
-        return {
-            "session_id": self.sid, "ifname": self.ifname,
-            "username": re.sub("[\udc80-\udcff]", "\ufffd", username),
-            "ip": self.ip or self.ip6.partition("/")[0], "ipv6": self.ip6,
-            "delegated_ipv6_prefix": self.delegated,
-            "protocol": self.type, "state": self.state, "calling_station_id": self.calling,
-            "called_station_id": self.inbound, "service_name": "", "inbound_if": self.inbound,
-            "compression": "",
-            "vrf": "", "netns": "def", "uptime_seconds": age,
-            "rx_bytes": 0, "tx_bytes": 0, "rx_packets": 0, "tx_packets": 0,
-        }  # fmt: skip
-
 
 @dataclass
 class Faults:
@@ -87,11 +68,8 @@ class Faults:
     password: str | None = None
     #: The module that brings the column `rate-limit`.
     shaper: bool = True
-    #: json, prometheus, or `bare`: JSON without sessions.
-    metrics: str = "json"
-    #: Of each port: None, `hang`, `drip`, or the number of bytes after which it hangs up.
+    #: None, `hang`, `drip`, or the number of bytes after which the command line hangs up.
     cli: str | int | None = None
-    page: str | int | None = None
     #: No uptime grows.
     still: bool = False
     #: `terminate` does nothing, as silently as always.
@@ -187,15 +165,6 @@ class World:
             case ["show", "sessions", *_] | ["terminate", *_] | ["reload", *_]:
                 return b"syntax error\r\n"
         return b"command unknown\r\n"
-
-    def page(self) -> bytes:
-        """The metrics, without sessions unless in JSON."""
-        if self.faults.metrics == "prometheus":
-            return b"# HELP accel_ppp_uptime_seconds Daemon uptime in seconds\naccel_ppp_uptime_seconds 24\n"
-        found: dict[str, Any] = {"build": {"version": VERSION}, "uptime_seconds": 24}
-        if self.faults.metrics == "json":
-            found["session_details"] = [peer.detail(self._age(peer)) for peer in self.peers()]
-        return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
     def _read_password(self) -> None:
         if self._password_file is not None and self._password_file.exists():
@@ -296,27 +265,10 @@ def _lines(peer: socket.socket) -> Iterator[str]:
             return
 
 
-def _metrics(world: World) -> Callable[[socket.socket], None]:
-    def answer(peer: socket.socket) -> None:
-        request = b""
-        while b"\r\n\r\n" not in request:
-            request += peer.recv(2048)
-        if not request.startswith(b"GET /metrics "):
-            _send(peer, _HTTP.format("404 Not Found", "text/plain; charset=utf-8", 0).encode(), None)
-            return
-        body = world.page()
-        kind = "text/plain" if world.faults.metrics == "prometheus" else "application/json"
-        _send(peer, _HTTP.format("200 OK", kind, len(body)).encode() + body, world.faults.page)
-
-    return answer
-
-
 def _main() -> None:
-    cli, metrics, *files = sys.argv[1:]
+    port, *files = sys.argv[1:]
     world = World(Path(files[0]) if files else None)
-    _serve(int(cli), _command_line(world))
-    if metrics != "0":
-        _serve(int(metrics), _metrics(world))
+    _serve(int(port), _command_line(world))
     print("{}", flush=True)
     for line in sys.stdin:
         print(json.dumps(world.change(json.loads(line))), flush=True)

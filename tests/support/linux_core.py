@@ -131,8 +131,8 @@ def running_linux_core(folder: Path) -> Iterator[LinuxCore]:
                 f"link set {far(VLAN)} up",
             ]
         )
-        ports = accel_ppp.COMMAND_LINE.port, accel_ppp.METRICS.port
-        accel = Accel(*ports, root_of(holder) / accel_ppp.PASSWORD.relative_to("/"))
+        password = root_of(holder) / accel_ppp.PASSWORD.relative_to("/")
+        accel = Accel(accel_ppp.COMMAND_LINE.port, password)
         core = None
         try:
             core = LinuxCore(folder, holder, accel)

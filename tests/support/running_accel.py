@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint, MetricsPage
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
 from tests.support.accel import Peer
 from tests.support.stack import free_port, wait_for
 
@@ -18,17 +18,15 @@ LOCALHOST = IPv4Address("127.0.0.1")
 
 
 class Accel:
-    """A running stand-in. Without `metrics`, its module is not loaded. `[cli]` includes `password_file`."""
+    """A running stand-in. `[cli]` includes `password_file`."""
 
-    def __init__(self, cli: int, metrics: int | None, password_file: Path | None = None) -> None:
-        self.cli = Endpoint(LOCALHOST, cli)
-        self.page = Endpoint(LOCALHOST, metrics or free_port())
-        self._metrics = metrics
+    def __init__(self, port: int, password_file: Path | None = None) -> None:
+        self.cli = Endpoint(LOCALHOST, port)
         self._password_file = password_file
         self.start()
 
     def start(self) -> None:
-        arguments = [str(self.cli.port), str(self._metrics or 0)]
+        arguments = [str(self.cli.port)]
         if self._password_file is not None:
             arguments.append(str(self._password_file))
         self._process = subprocess.Popen(
@@ -77,9 +75,6 @@ class Accel:
     def command_line(self, **more: Any) -> CommandLine:
         return CommandLine(self.cli, **more)
 
-    def metrics_page(self, **more: Any) -> MetricsPage:
-        return MetricsPage(self.page, **more)
-
     def _order(self, **order: Any) -> Any:
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
@@ -87,8 +82,8 @@ class Accel:
 
 
 @contextmanager
-def running_accel(*, metrics: bool = True) -> Iterator[Accel]:
-    accel = Accel(free_port(), free_port() if metrics else None)
+def running_accel() -> Iterator[Accel]:
+    accel = Accel(free_port())
     try:
         yield accel
     finally:

@@ -9,12 +9,16 @@ from typing import Protocol
 
 import pytest
 
-from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, MetricsPage
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
+from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine
 from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.accel import VERSION, Peer
 from tests.support.clocks import StillClock
+from tests.support.documents import valid_document
 from tests.support.running_accel import Accel, running_accel
 from tests.support.stack import wait_for
 
@@ -48,7 +52,7 @@ def ipoe(tmp_path: Path) -> Path:
 
 
 class Makes(Protocol):
-    def __call__(self, command_line: CommandLine, metrics: MetricsPage | None = None) -> AccelPpp: ...
+    def __call__(self, command_line: CommandLine) -> AccelPpp: ...
 
 
 @pytest.fixture
@@ -56,8 +60,8 @@ def make(clock: StillClock, ipoe: Path) -> Iterator[Makes]:
     """Makes a source, which ends with the test."""
     with ExitStack() as ends:
 
-        def made(command_line: CommandLine, metrics: MetricsPage | None = None) -> AccelPpp:
-            source = AccelPpp("accel-ppp", command_line, metrics, ipoe, clock)
+        def made(command_line: CommandLine) -> AccelPpp:
+            source = AccelPpp("accel-ppp", command_line, ipoe, clock)
             return ends.enter_context(closing(source))
 
         yield made
@@ -69,39 +73,20 @@ def clock() -> StillClock:
 
 
 @pytest.fixture
-def by_metrics(accel: Accel, make: Makes) -> AccelPpp:
-    return make(accel.command_line(), accel.metrics_page())
-
-
-@pytest.fixture
-def by_table(accel: Accel, make: Makes) -> AccelPpp:
+def source(accel: Accel, make: Makes) -> AccelPpp:
     return make(accel.command_line())
-
-
-@pytest.fixture(params=["metrics", "table"])
-def source(request: pytest.FixtureRequest) -> AccelPpp:
-    """Either way to read sessions."""
-    found: AccelPpp = request.getfixturevalue(f"by_{request.param}")
-    return found
 
 
 def keys(source: AccelPpp) -> set[str]:
     return {session.key for session in source.sessions()}
 
 
-def shows(accel: Accel) -> list[str]:
-    """The tables that were requested, by their first column."""
-    return [command.split()[2] for command in accel.commands() if command.startswith("show sessions")]
-
-
 # Sweeps
 
 
-def test_both_ways_give_the_same_sessions(accel: Accel, by_metrics: AccelPpp, by_table: AccelPpp) -> None:
+def test_user_names_of_any_bytes_are_listed(accel: Accel, source: AccelPpp) -> None:
     accel.up(ALICE, BOB, CAROL)
-    sessions = by_metrics.sessions()
-    assert sessions == by_table.sessions()
-    assert [session.username for session in sessions] == ["alice", "we|ird\r\n\ufffd", "alice"]
+    assert [session.username for session in source.sessions()] == ["alice", "we|ird\r\n\ufffd", "alice"]
 
 
 def test_a_daemon_without_sessions_has_none(source: AccelPpp) -> None:
@@ -155,69 +140,6 @@ def test_without_the_shaper_there_are_no_rates(accel: Accel, source: AccelPpp) -
     assert (session.rate_down, session.rate_up) == (None, None)
 
 
-def test_rates_stay_while_only_the_command_line_fails(
-    accel: Accel, by_metrics: AccelPpp, caplog: pytest.LogCaptureFixture
-) -> None:
-    accel.up(ALICE)
-    (first,) = by_metrics.sessions()
-    accel.faults(cli=0)
-    for _ in range(3):
-        (later,) = by_metrics.sessions()
-        assert later is first
-    assert caplog.text.count("keeping the rates of the last sweep") == 1
-
-
-@pytest.mark.parametrize(
-    "fault", [{"metrics": "prometheus"}, {"metrics": "bare"}, {"page": 0}, {"page": 300}]
-)
-def test_the_table_is_read_where_the_metrics_fail(
-    accel: Accel, by_metrics: AccelPpp, fault: dict[str, str | int]
-) -> None:
-    accel.up(ALICE, BOB)
-    accel.faults(**fault)
-    assert keys(by_metrics) == {ALICE.sid, BOB.sid}
-    assert len(shows(accel)) == 1
-
-
-def test_the_table_is_read_where_there_is_no_metrics_module(make: Makes) -> None:
-    with running_accel(metrics=False) as accel:
-        accel.up(ALICE)
-        assert keys(make(accel.command_line(), accel.metrics_page())) == {ALICE.sid}
-
-
-def test_metrics_that_hang_are_left_alone_for_a_minute(accel: Accel, make: Makes, clock: StillClock) -> None:
-    source = make(accel.command_line(), accel.metrics_page(timeout=SHORT))
-    accel.up(ALICE)
-    accel.faults(page="hang")
-    assert keys(source) == {ALICE.sid}
-    accel.faults(page=None)
-    assert keys(source) == {ALICE.sid}
-    clock.now += 61
-    assert keys(source) == {ALICE.sid}
-    assert [show == "sid,rate-limit" for show in shows(accel)] == [False, False, True]
-
-
-def test_a_command_line_that_hangs_is_not_asked_for_rates_for_a_minute(
-    accel: Accel, make: Makes, clock: StillClock
-) -> None:
-    source = make(accel.command_line(timeout=SHORT), accel.metrics_page())
-    accel.up(ALICE)
-    accel.faults(cli="hang")
-    assert keys(source) == {ALICE.sid}
-    accel.faults(cli=None)
-    assert [session.rate_down for session in source.sessions()] == [None]
-    clock.now += 61
-    assert [session.rate_down for session in source.sessions()] == [20_000_000]
-
-
-def test_a_change_of_the_way_shows_no_change_of_a_session(accel: Accel, by_metrics: AccelPpp) -> None:
-    accel.up(ALICE, BOB, CAROL)
-    first = by_metrics.sessions()
-    accel.faults(metrics="bare")
-    second = by_metrics.sessions()
-    assert [a is b for a, b in zip(first, second, strict=True)] == [True] * 3
-
-
 # A daemon that does not reply
 
 
@@ -250,15 +172,15 @@ def test_an_accel_ppp_that_has_no_password_yet_takes_commands(accel: Accel, make
     assert accel.command_line(password="right").run("show nothing") == b"command unknown\r\n"
 
 
-def test_a_table_cut_anywhere_is_unavailable(accel: Accel, by_table: AccelPpp) -> None:
+def test_a_table_cut_anywhere_is_unavailable(accel: Accel, source: AccelPpp) -> None:
     accel.up(ALICE)
-    by_table.sessions()
+    source.sessions()
     (show,) = (command for command in accel.commands() if command.startswith("show sessions"))
     whole = len(f"{VERSION}\r\n" * 2) + len(accel.command_line().run(show))
     for length in (*range(0, whole, 41), whole - 1):
         accel.faults(cli=length)
         with pytest.raises(SourceUnavailable):
-            by_table.sessions()
+            source.sessions()
 
 
 @pytest.mark.parametrize("fault", ["hang", "drip"])
@@ -376,52 +298,50 @@ def test_only_the_name_of_an_interface_reaches_the_command_line(
     assert accel.commands() == []
 
 
-def test_dhcp_on_many_vlans_takes_few_reloads(accel: Accel, by_table: AccelPpp, ipoe: Path) -> None:
+def test_dhcp_on_many_vlans_takes_few_reloads(accel: Accel, source: AccelPpp, ipoe: Path) -> None:
     accel.faults(ipoe=str(ipoe))
     names = sorted(f"trunk0.{vlan}" for vlan in range(500))
     for name in names:
-        by_table.serve([name], SessionType.DHCP)
+        source.serve([name], SessionType.DHCP)
     wait_for("all to be served", lambda: names in accel.reloads())
     assert len(accel.reloads()) < 50
 
 
 @pytest.mark.parametrize("reply", ["reload is already in progress\r\n", "failed\r\n"])
-def test_a_reload_that_failed_is_repeated(accel: Accel, by_table: AccelPpp, ipoe: Path, reply: str) -> None:
+def test_a_reload_that_failed_is_repeated(accel: Accel, source: AccelPpp, ipoe: Path, reply: str) -> None:
     accel.faults(ipoe=str(ipoe), reload=reply)
-    by_table.serve(["trunk0.300"], SessionType.DHCP)
+    source.serve(["trunk0.300"], SessionType.DHCP)
     wait_for("a reload", accel.reloads)
     accel.faults(reload="")
     failed = len(accel.reloads())
     wait_for("another reload", lambda: len(accel.reloads()) > failed)
 
 
-def test_a_vlan_that_is_made_again_is_first_let_go(accel: Accel, by_table: AccelPpp, ipoe: Path) -> None:
+def test_a_vlan_that_is_made_again_is_first_let_go(accel: Accel, source: AccelPpp, ipoe: Path) -> None:
     accel.faults(ipoe=str(ipoe))
     both = ["trunk0.300", "trunk0.301"]
     for name in both:
-        by_table.serve([name], SessionType.DHCP)
+        source.serve([name], SessionType.DHCP)
     wait_for("both to be served", lambda: both in accel.reloads())
     before = len(accel.reloads())
-    by_table.release("trunk0.300")
-    by_table.serve(["trunk0.300"], SessionType.DHCP)
+    source.release("trunk0.300")
+    source.serve(["trunk0.300"], SessionType.DHCP)
     wait_for("both to be served again", lambda: both in accel.reloads()[before:])
     assert ["trunk0.301"] in accel.reloads()[before:]
 
 
-def test_a_vlan_that_is_released_is_let_go(accel: Accel, by_table: AccelPpp, ipoe: Path) -> None:
+def test_a_vlan_that_is_released_is_let_go(accel: Accel, source: AccelPpp, ipoe: Path) -> None:
     accel.faults(ipoe=str(ipoe))
-    by_table.serve(["trunk0.300"], SessionType.DHCP)
+    source.serve(["trunk0.300"], SessionType.DHCP)
     wait_for("a reload", accel.reloads)
-    by_table.release("trunk0.300")
+    source.release("trunk0.300")
     wait_for("another", lambda: accel.reloads()[1:] == [[]])
 
 
-def test_a_vlan_without_dhcp_is_released_without_a_reload(
-    accel: Accel, by_table: AccelPpp, ipoe: Path
-) -> None:
+def test_a_vlan_without_dhcp_is_released_without_a_reload(accel: Accel, source: AccelPpp, ipoe: Path) -> None:
     accel.faults(ipoe=str(ipoe))
-    by_table.release("trunk0.300")
-    by_table.serve(["trunk0.301"], SessionType.DHCP)
+    source.release("trunk0.300")
+    source.serve(["trunk0.301"], SessionType.DHCP)
     assert wait_for("a reload", accel.reloads) == [["trunk0.301"]]
 
 
@@ -456,3 +376,15 @@ def test_a_sweep_of_10_000_sessions_takes_less_than_a_second_of_cpu(accel: Accel
         before = time.thread_time()
         assert len(source.sessions()) == 10_000
         assert time.thread_time() - before < 1
+
+
+def test_a_daemon_that_runs_by_the_file_of_the_gateway_is_only_commanded(
+    tmp_path: Path, clock: StillClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The file loads no other module that listens.
+    with running_accel() as accel:
+        daemon = AccelPppReload(PlacedFiles(tmp_path), accel.command_line())
+        configuration = RunningConfiguration.of(valid_document()).sections
+        with closing(daemon.source(configuration, clock)) as source:
+            assert source.sessions() == []
+    assert caplog.text == ""

@@ -105,7 +105,7 @@ def test_a_disconnect_ends_the_session_before_its_reply(core: LinuxCore) -> None
 
 
 def test_a_disconnect_replies_while_accel_ppp_hangs(core: LinuxCore) -> None:
-    core.accel.faults(cli="hang", page="hang")
+    core.accel.faults(cli="hang")
     with pytest.raises(ErrorReply, match="SessionsConnected") as raised:
         core.call("DisconnectSession", id=1)
     told = json.loads(bytes(raised.value.parameters))
@@ -128,11 +128,11 @@ def test_a_trunk_that_comes_late_is_set_up_and_one_that_an_operator_set_down_is_
 
 def test_a_silent_accel_ppp_makes_sessions_stale_and_ends_none(core: LinuxCore) -> None:
     # It hangs up without a byte.
-    core.accel.faults(cli=0, page=0)
+    core.accel.faults(cli=0)
     wait_for("stale sessions", lambda: core.states() == {1: "stale", 2: "stale"})
     assert core.call("GetHealth")["unavailable_sources"] == ["accel-ppp"]
     core.accel.down(BOB.sid)
-    core.accel.faults(cli=None, page=None)
+    core.accel.faults(cli=None)
     # What it lists no longer has ended, and nothing else.
     wait_for("its reply", lambda: core.states() == {1: "active"})
     assert core.told() == [("up", 1), ("up", 2), ("down", 2)]
@@ -184,7 +184,7 @@ def test_dependencies_are_told_at_once_while_accel_ppp_hangs(core: LinuxCore) ->
     core.call("CommitCandidate", author="test")
     wait_for("time-outs of RADIUS", lambda: states()["radius"] == "degraded")
     assert (states()["accel-ppp"], states()["frr"]) == ("ok", "unused")
-    core.accel.faults(cli="hang", page="hang")
+    core.accel.faults(cli="hang")
     wait_for(
         "accel-ppp to be missed", lambda: (states()["accel-ppp"], states()["radius"]) == ("failed", "unknown")
     )

@@ -27,13 +27,7 @@ SHARE, EMPTY = 0.15, 0.01
 def test_a_sweep_of_10_000_sessions_takes_less_than_a_second(tmp_path: Path) -> None:
     with running_accel() as accel, closing(SessionStore(tmp_path / "sessions")) as store:
         accel.up(*(subscriber(number, rate="20000/5000") for number in range(SESSIONS)))
-        source = AccelPpp(
-            "accel-ppp",
-            accel.command_line(timeout=60),
-            accel.metrics_page(timeout=60),
-            tmp_path / "ipoe",
-            Clock("boot"),
-        )
+        source = AccelPpp("accel-ppp", accel.command_line(timeout=60), tmp_path / "ipoe", Clock("boot"))
         with closing(source):
             tracker = Tracker([source], store, Journal("boot"), Clock("boot"), CGNAT, Surroundings())
             poll(tracker)

@@ -298,7 +298,7 @@ def test_a_commit_does_not_wait_for_a_start_that_hangs(world: World, document: d
 @pytest.fixture
 def accel(world: World) -> Iterator[Accel]:
     """In the network of the world."""
-    with running_accel(metrics=False) as running:
+    with running_accel() as running:
         yield running
 
 

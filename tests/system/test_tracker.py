@@ -20,7 +20,7 @@ BOB = Peer("78fa5e68dbcd44c9", username="we|ird\r\n", ifname="ppp1", ip="100.64.
 
 @pytest.fixture
 def accel() -> Iterator[Accel]:
-    with running_accel(metrics=False) as started:
+    with running_accel() as started:
         yield started
 
 

@@ -122,7 +122,7 @@ def _print(line: Any) -> None:
 def _main() -> None:
     folder, clock = Path(sys.argv[1]), Clock("boot")
     command_line = CommandLine(Endpoint(LOCALHOST, int(sys.argv[2])), timeout=2)
-    source = AccelPpp("accel-ppp", command_line, None, folder / "ipoe.conf", clock)
+    source = AccelPpp("accel-ppp", command_line, folder / "ipoe.conf", clock)
     store = SessionStore(folder)
     tracker = Tracker([source], store, _Printed("boot"), clock, CGNAT, Surroundings())
     crew, hooks = Crew(), HookSocket(folder / "hooks")

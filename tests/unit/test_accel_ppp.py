@@ -1,6 +1,5 @@
 """What accel-ppp says of its sessions, as bytes. The replies were captured from 1.14.0-152-g89637ee2."""
 
-import json
 import re
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from gateway_api.core.gateways.linux.sources.accel_cli import (
     CommandLine,
     Endpoint,
-    http_body,
     kept_password,
     reply_in,
 )
@@ -22,9 +20,7 @@ from gateway_api.core.gateways.linux.sources.accel_formats import (
     UnknownColumn,
     UnreadableReply,
     is_interface,
-    metrics_sessions,
     rows_of,
-    table_rates,
     table_sessions,
 )
 from gateway_api.core.gateways.linux.sources.accel_ppp import IpoeInterfaces
@@ -54,23 +50,6 @@ WEIRD = b"""\
  ppp10  | \xc3\xa9t\xc3\xa9    | 100.64.4.3 | 22422a0eaab5b38b | active |            \r
 """
 
-METRICS = (
-    b'{"build":{"version":"1.14.0"},"uptime_seconds":24,"sessions":{"starting":0,"active":2,"finishing":0},'
-    b'"protocols":{"pppoe":{"starting":0,"active":1},"ipoe":{"starting":0,"active":1}},"session_details":['
-    b'{"session_id":"78fa5e68dbcd44c8","ifname":"ppp0","username":"alice","ip":"100.64.0.10",'
-    b'"ipv6":"2001:db8:1::2/64","delegated_ipv6_prefix":"","protocol":"pppoe","state":"active",'
-    b'"calling_station_id":"da:1d:5f:0f:d7:aa","called_station_id":"trunk0.100","service_name":"",'
-    b'"inbound_if":"trunk0.100","compression":"","vrf":"","netns":"def","uptime_seconds":22,"rx_bytes":0,'
-    b'"tx_bytes":0,"rx_packets":0,"tx_packets":0},'
-    b'{"session_id":"78fa5e68dbcd44ca","ifname":"trunk0.50.7","username":"trunk0.50.7","ip":"100.64.9.10",'
-    b'"ipv6":"","delegated_ipv6_prefix":"","protocol":"ipoe","state":"active",'
-    b'"calling_station_id":"da:1d:5f:0f:d7:aa","called_station_id":"trunk0.50.7","service_name":"",'
-    b'"inbound_if":"trunk0.50.7","compression":"","vrf":"","netns":"def","uptime_seconds":7,"rx_bytes":0,'
-    b'"tx_bytes":0,"rx_packets":0,"tx_packets":0}]}\n'
-)
-
-RESPONSE = b"HTTP/1.1 200 OK\r\nServer: accel-ppp\r\nContent-Length: 3\r\nConnection: close\r\n\r\n{}\n"
-
 #: What a subscriber can put into a user name.
 USERNAMES = st.binary(max_size=127).map(lambda name: name.replace(b"\0", b"").rstrip(b" "))
 
@@ -80,17 +59,16 @@ def of_table(*peers: Peer) -> list[SourceSession]:
     return table_sessions(table(list(COLUMNS), rows), NOW)
 
 
-def of_metrics(*peers: Peer) -> list[SourceSession]:
-    return metrics_sessions(
-        json.dumps({"session_details": [p.detail(p.uptime) for p in peers]}).encode(), NOW
+def shown_name(name: bytes) -> str:
+    return "".join(
+        character if character < "\udc80" or character > "\udcff" else "\ufffd"
+        for character in name.decode(errors="surrogateescape")
     )
 
 
 def one(**fields: Any) -> SourceSession:
-    """The session that both formats show of a peer."""
-    peer = Peer(KEY, **fields)
-    (shown,) = of_table(peer)
-    assert of_metrics(peer) == [shown]
+    """The session that a table shows of a peer."""
+    (shown,) = of_table(Peer(KEY, **fields))
     return shown
 
 
@@ -119,27 +97,6 @@ def test_a_table_has_pppoe_and_dhcp_sessions() -> None:
     assert (pppoe.username, pppoe.started_at) == ("alice", NOW - 4)
 
 
-def test_metrics_have_pppoe_and_dhcp_sessions() -> None:
-    pppoe, dhcp = metrics_sessions(METRICS, NOW)
-    assert pppoe == SourceSession(
-        key=KEY,
-        type=SessionType.PPPOE,
-        username="alice",
-        mac_address="da:1d:5f:0f:d7:aa",
-        access_interface="trunk0.100",
-        interface="ppp0",
-        ip_address="100.64.0.10",
-        ipv6_address="2001:db8:1::2",
-        ipv6_prefix="2001:db8:1::/64",
-        delegated_prefixes=(),
-        acct_session_id=KEY,
-        started_at=NOW - 22,
-        rate_down=None,
-        rate_up=None,
-    )
-    assert (dhcp.type, dhcp.interface, dhcp.started_at) == ("DHCP", "trunk0.50.7", NOW - 7)
-
-
 def test_the_cells_of_a_table_are_cut_where_its_ruler_is() -> None:
     found = [(row["username"], row["ip"], row["rate-limit"]) for row in rows_of(WEIRD)]
     assert found == [
@@ -148,12 +105,6 @@ def test_the_cells_of_a_table_are_cut_where_its_ruler_is() -> None:
         (b"sp ace", b"100.64.4.2", b""),
         ("été".encode(), b"100.64.4.3", b""),
     ]
-
-
-def test_a_table_of_rates_has_those_that_are_set() -> None:
-    rates = table_rates(WEIRD)
-    assert rates["22422a0eaab5b381"] == (10_000_000, 2_000_000)
-    assert rates["22422a0eaab5b384"] == (None, None)
 
 
 def test_a_table_without_rows_has_no_sessions() -> None:
@@ -166,15 +117,15 @@ def test_the_stand_in_lays_out_a_table_as_accel_ppp_does(reply: bytes) -> None:
     assert table(list(rows[0]), [list(row.values()) for row in rows]) == reply
 
 
-# One session, in both formats
+# One session
 
 
 @given(names=st.lists(USERNAMES, max_size=4))
-def test_a_user_name_of_any_bytes_is_one_session_alike_in_both_formats(names: list[bytes]) -> None:
+def test_a_user_name_of_any_bytes_is_one_session(names: list[bytes]) -> None:
     peers = [Peer(f"{place:016x}", username=name.decode("latin-1")) for place, name in enumerate(names)]
     shown = of_table(*peers)
     assert [session.key for session in shown] == [peer.sid for peer in peers]
-    assert of_metrics(*peers) == shown
+    assert [session.username for session in shown] == [shown_name(name) for name in names]
 
 
 def test_a_user_name_cannot_add_a_row() -> None:
@@ -217,12 +168,12 @@ def test_a_mac_address_is_taken_out_of_the_station_id(calling: str, expected: st
 @pytest.mark.parametrize("state", ["starting", "finishing", "unknown"])
 def test_only_an_active_session_is_up(state: str) -> None:
     peer = Peer(KEY, state=state)
-    assert of_table(peer) == of_metrics(peer) == []
+    assert of_table(peer) == []
 
 
 def test_sessions_of_other_types_are_left_out() -> None:
     peer = Peer(KEY, type="l2tp", inbound="", calling="192.0.2.7")
-    assert of_table(peer) == of_metrics(peer) == []
+    assert of_table(peer) == []
 
 
 @pytest.mark.parametrize(
@@ -267,39 +218,6 @@ def test_a_table_cut_within_a_row_is_unreadable(reply: bytes) -> None:
         if length not in rows_end:
             with pytest.raises(UnreadableReply):
                 list(rows_of(reply[:length]))
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"session_id": "../../etc"}, {"ifname": ""}, {"ip": "100.64.0.256"}, {"ipv6": "2001:db8::1"},
-     {"ipv6": "2001:db8::1/129"}, {"uptime_seconds": -1}, {"username": 7}],
-)  # fmt: skip
-def test_a_session_with_a_broken_field_makes_the_metrics_unreadable(changed: dict[str, Any]) -> None:
-    document = json.loads(METRICS)
-    document["session_details"][0].update(changed)
-    with pytest.raises(UnreadableReply):
-        metrics_sessions(json.dumps(document).encode(), NOW)
-
-
-@pytest.mark.parametrize("body", [b"", b"# HELP x\nx 1\n", b"[]", b'{"uptime_seconds":24}', b"[" * 9999])
-def test_metrics_without_sessions_are_unreadable(body: bytes) -> None:
-    with pytest.raises(UnreadableReply):
-        metrics_sessions(body, NOW)
-
-
-def test_the_body_of_a_response_is_taken_whole() -> None:
-    assert http_body(RESPONSE) == b"{}\n"
-
-
-@pytest.mark.parametrize("length", range(len(RESPONSE)))
-def test_a_response_that_is_cut_is_unreadable(length: int) -> None:
-    with pytest.raises(UnreadableReply):
-        http_body(RESPONSE[:length])
-
-
-def test_a_response_with_another_status_is_unreadable() -> None:
-    with pytest.raises(UnreadableReply, match="404"):
-        http_body(RESPONSE.replace(b"200 OK", b"404 Not Found"))
 
 
 def test_a_reply_is_what_is_between_two_versions() -> None:
@@ -371,24 +289,9 @@ def mutated(reply: bytes) -> st.SearchStrategy[bytes]:
 
 @given(st.one_of(st.binary(), mutated(TABLE), mutated(WEIRD)))
 def test_any_bytes_are_sessions_or_an_unreadable_table(reply: bytes) -> None:
-    for parse in (lambda: table_sessions(reply, NOW), lambda: table_rates(reply)):
+    for parse in (lambda: table_sessions(reply, NOW), lambda: list(rows_of(reply))):
         with suppress(UnreadableReply):
             parse()
-
-
-@given(st.one_of(st.binary(), mutated(METRICS)))
-def test_any_bytes_are_sessions_or_unreadable_metrics(body: bytes) -> None:
-    try:
-        found = metrics_sessions(body, NOW)
-    except UnreadableReply:
-        return
-    assert all(isinstance(session, SourceSession) for session in found)
-
-
-@given(st.one_of(st.binary(), mutated(RESPONSE)))
-def test_any_bytes_are_a_body_or_an_unreadable_response(reply: bytes) -> None:
-    with suppress(UnreadableReply):
-        http_body(reply)
 
 
 @given(st.one_of(st.binary(), mutated(b"1.14.0\r\nx\r\n1.14.0\r\n")))

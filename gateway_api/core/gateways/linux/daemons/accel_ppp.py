@@ -28,7 +28,6 @@ from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits, Tim
 from gateway_api.core.gateways.linux.sources.accel_cli import (
     CommandLine,
     Endpoint,
-    MetricsPage,
     kept_password,
 )
 from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
@@ -38,7 +37,6 @@ from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.impact import ServiceAction
 
 COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
-METRICS = Endpoint(IPv4Address("127.0.0.1"), 9099)
 #: The interfaces of its IPoE, and the password of its command line. Its configuration includes both.
 IPOE_INTERFACES = SERVICES / "ipoe-interfaces"
 PASSWORD = SERVICES / "accel-ppp-password"
@@ -85,7 +83,7 @@ class AccelPppReload(SourceDaemon):
         self._applied: str | None = None
 
     def source(self, configuration: Configuration, clock: Clock) -> AccelPpp:
-        return AccelPpp(self.name, self._command_line, MetricsPage(METRICS), IPOE_INTERFACES, clock)
+        return AccelPpp(self.name, self._command_line, IPOE_INTERFACES, clock)
 
     def radius_client(self, clock: Clock) -> AccelPppStatistics:
         return AccelPppStatistics(lambda: self._command_line.run("show stat"), clock.wall)

@@ -1,6 +1,6 @@
-"""The two ports of accel-ppp 1.14, on TCP: its command line, and its metrics module.
+"""The command line of accel-ppp 1.14, on TCP.
 
-The command line has neither a prompt nor an end marker, and says nothing to a wrong password. So a connection
+It has neither a prompt nor an end marker, and says nothing to a wrong password. So a connection
 carries one command between two `show version`: the version before the reply is the proof of life, and the
 version after it proves that the reply is whole. Before its first `reload` with a password, accel-ppp has
 none, and takes the password for a command that it does not know.
@@ -25,7 +25,7 @@ from gateway_api.core.gateways.linux.sources.source import (
     SourceUnavailable,
 )
 
-#: Seconds for a command or a read of the metrics, with the connection and the wait for its turn.
+#: Seconds for a command, with the connection and the wait for its turn.
 TIMEOUT = 10.0
 #: A session takes up to 500 bytes.
 REPLY_CAP = 128 << 20
@@ -39,10 +39,6 @@ _VERSION = re.compile(rb"[!-~]{1,64}")
 
 #: As an option of the section `[cli]`.
 _PASSWORD = re.compile(r"password=([0-9a-f]{64})\n")
-
-_GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-_STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) ")
-_LENGTH = re.compile(rb"\r\nContent-Length: ([0-9]{1,12})(?:\r\n|$)", re.IGNORECASE)
 
 
 class Endpoint(NamedTuple):
@@ -101,25 +97,6 @@ class CommandLine:
             raise SourceUnavailable(f"{failed}: {error}") from error
 
 
-class MetricsPage:
-    """Reads the metrics module of accel-ppp, newer than 1.14.0: `[metrics] address=`."""
-
-    def __init__(
-        self, endpoint: Endpoint, *, timeout: float = TIMEOUT, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._endpoint = endpoint
-        self._timeout = timeout
-        self._clock = clock
-
-    def read(self) -> bytes:
-        """The body, in whatever format. Raises SourceUnavailable."""
-        try:
-            return http_body(_exchange(self._endpoint, _GET, self._clock() + self._timeout, self._clock))
-        except (OSError, UnreadableReply) as error:
-            text = f"cannot read the metrics of accel-ppp at {self._endpoint}: {error}"
-            raise SourceUnavailable(text) from error
-
-
 def kept_password(file: Path) -> str:
     """The password in a file that `[cli]` includes. It is made once, for the owner of the file and root.
     Raises SourceRefused."""
@@ -145,20 +122,6 @@ def reply_in(received: bytes) -> bytes:
     if not rest.endswith(end):
         raise UnreadableReply("it hung up in the middle of its reply")
     return rest[: -len(end)]
-
-
-def http_body(reply: bytes) -> bytes:
-    """The body of a response with the status 200, whole. Raises UnreadableReply."""
-    head, found, body = reply.partition(b"\r\n\r\n")
-    status = _STATUS.match(head)
-    if not found or status is None:
-        raise UnreadableReply("not a response of HTTP")
-    if status[1] != b"200":
-        raise UnreadableReply(f"HTTP status {status[1].decode()}")
-    length = _LENGTH.search(head)
-    if length is None or int(length[1]) != len(body):
-        raise UnreadableReply("a response that is cut")
-    return body
 
 
 def _exchange(endpoint: Endpoint, request: bytes, deadline: float, clock: Callable[[], float]) -> bytes:

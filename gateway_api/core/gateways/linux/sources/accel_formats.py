@@ -1,5 +1,4 @@
-"""The replies of accel-ppp 1.14 as bytes, without sockets: the table of its command line, the JSON of its
-metrics module, and what both say of a session.
+"""The replies of accel-ppp 1.14 as bytes, without sockets: the table of its command line.
 
 A subscriber chooses the user name, and may put anything but NUL into it: line ends, `|`, bytes that are not
 UTF-8. So a table is cut at byte offsets, before it is decoded.
@@ -8,11 +7,8 @@ UTF-8. So a table is cut at byte offsets, before it is decoded.
 import re
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Annotated
-
-import msgspec
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.texts import MAX_BPS
@@ -29,7 +25,7 @@ _REQUIRED = frozenset(COLUMNS) - {RATE}
 
 #: Other types are not of this gateway: l2tp, pptp, sstp.
 _TYPES = {"pppoe": SessionType.PPPOE, "ipoe": SessionType.DHCP}
-#: The others of the table are start, finish and unk; of the metrics, starting, finishing, restore, unknown.
+#: The others are start, finish and unk.
 _UP = "active"
 
 _END = b"\r\n"
@@ -46,8 +42,6 @@ _RATES = re.compile(r"([0-9]{1,10})/([0-9]{1,10})")
 #: Addresses that are remembered: a sweep sees those of the sweep before, and reading them took half of it.
 _ADDRESSES = 1 << 16
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
-
-Rates = tuple[int | None, int | None]
 
 
 class UnreadableReply(GatewayApiError):
@@ -71,9 +65,6 @@ def is_interface(text: str) -> bool:
     """True for the name of an interface that is one plain word in a command and in the configuration: `,`
     would start options there, `re:` an expression, and `${` a reference."""
     return _INTERFACE.fullmatch(text) is not None
-
-
-# The table
 
 
 def rows_of(reply: bytes) -> Iterator[dict[str, bytes]]:
@@ -118,106 +109,26 @@ def table_sessions(reply: bytes, now: int) -> list[SourceSession]:
         if not cells.keys() >= _REQUIRED:
             raise UnreadableReply("a table without the columns that were asked for")
         texts = {name: _text(cell) for name, cell in cells.items()}
-        if texts["state"] != _UP or texts["type"] not in _TYPES:
-            continue
-        if not _NUMBER.fullmatch(texts["uptime-raw"]):
-            raise UnreadableReply("an uptime that is not a number")
-        found.append(
-            _session(
-                key=texts["sid"],
-                type=texts["type"],
-                interface=texts["ifname"],
-                access_interface=texts["inbound-if"],
-                username=texts["username"],
-                calling=texts["calling-sid"],
-                ip=texts["ip"],
-                ipv6=texts["ip6"],
-                delegated=texts["ip6-dp"],
-                started_at=now - int(texts["uptime-raw"]),
-                rates=_rates(texts.get(RATE, "")),
-            )
-        )
+        if texts["state"] == _UP and texts["type"] in _TYPES:
+            found.append(_session(texts, now))
     return found
 
 
-def table_rates(reply: bytes) -> dict[str, Rates]:
-    """The rates down and up by key, of a table with `sid` and RATE. Raises UnreadableReply."""
-    found = {}
-    for cells in rows_of(reply):
-        if not cells.keys() >= {"sid", RATE}:
-            raise UnreadableReply("a table without the columns that were asked for")
-        found[_text(cells["sid"])] = _rates(_text(cells[RATE]))
-    return found
-
-
-# The metrics
-
-
-class _Detail(msgspec.Struct, gc=False):
-    session_id: str
-    protocol: str
-    state: str
-    ifname: str
-    inbound_if: str
-    username: str
-    calling_station_id: str
-    ip: str
-    ipv6: str
-    delegated_ipv6_prefix: str
-    uptime_seconds: Annotated[int, msgspec.Meta(ge=0)]
-
-
-class _Metrics(msgspec.Struct):
-    session_details: list[_Detail] | None = None
-
-
-_metrics = msgspec.json.Decoder(_Metrics)
-
-
-def metrics_sessions(body: bytes, now: int) -> list[SourceSession]:
-    """The sessions that are up, at the epoch second `now`. The rates are None: the metrics lack them. Raises
-    UnreadableReply, also without the list, which needs `format=json` and `sessions=1` in `[metrics]`."""
-    try:
-        details = _metrics.decode(body).session_details
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableReply(f"metrics that are not in JSON: {type(error).__name__}") from error
-    if details is None:
-        raise UnreadableReply("metrics without sessions")
-    return [
-        _session(
-            key=detail.session_id,
-            type=detail.protocol,
-            interface=detail.ifname,
-            access_interface=detail.inbound_if,
-            username=detail.username,
-            calling=detail.calling_station_id,
-            ip=detail.ip,
-            ipv6=detail.ipv6,
-            delegated=detail.delegated_ipv6_prefix,
-            started_at=now - detail.uptime_seconds,
-            rates=(None, None),
-        )
-        for detail in details
-        if detail.state == _UP and detail.protocol in _TYPES
-    ]
-
-
-# What both have
-
-
-def _session(
-    *, key: str, type: str, interface: str, access_interface: str, username: str, calling: str,
-    ip: str, ipv6: str, delegated: str, started_at: int, rates: Rates,
-) -> SourceSession:  # fmt: skip
+def _session(texts: Mapping[str, str], now: int) -> SourceSession:
+    key, interface, access_interface = texts["sid"], texts["ifname"], texts["inbound-if"]
+    if not _NUMBER.fullmatch(texts["uptime-raw"]):
+        raise UnreadableReply("an uptime that is not a number")
     if not (is_key(key) and _DEVICE.fullmatch(interface) and _DEVICE.fullmatch(access_interface)):
         raise UnreadableReply("a session without an id or an interface")
     # The station id may have the interface in front: `[pppoe] called-sid=` and the like.
-    mac = _MAC.fullmatch(calling.lower())
+    mac = _MAC.fullmatch(texts["calling-sid"].lower())
+    ip, ipv6 = texts["ip"], texts["ip6"]
     address, prefix = _ipv6(ipv6) if ipv6 else (None, None)
+    rate_down, rate_up = _rates(texts.get(RATE, ""))
     return SourceSession(
         key=key,
-        type=_TYPES[type],
-        username=username,
+        type=_TYPES[texts["type"]],
+        username=texts["username"],
         mac_address=mac[1] if mac else None,
         access_interface=access_interface,
         interface=interface,
@@ -225,16 +136,16 @@ def _session(
         ip_address=_ipv4(ip) if ip and ":" not in ip else None,
         ipv6_address=address,
         ipv6_prefix=prefix,
-        delegated_prefixes=_delegated(delegated),
+        delegated_prefixes=_delegated(texts["ip6-dp"]),
         acct_session_id=key,
-        started_at=max(0, started_at),
-        rate_down=rates[0],
-        rate_up=rates[1],
+        started_at=max(0, now - int(texts["uptime-raw"])),
+        rate_down=rate_down,
+        rate_up=rate_up,
     )
 
 
 def _text(cell: bytes) -> str:
-    """As the metrics module decodes it: each byte that is not UTF-8 becomes U+FFFD."""
+    """Each byte that is not UTF-8 becomes U+FFFD."""
     try:
         return cell.decode()
     except UnicodeDecodeError:
@@ -276,7 +187,7 @@ def _delegated(text: str) -> tuple[str, ...]:
         return ()
 
 
-def _rates(text: str) -> Rates:
+def _rates(text: str) -> tuple[int | None, int | None]:
     """`20000/5000`: kbit/s down and up, 0 without a limit."""
     match = _RATES.fullmatch(text)
     if match is None:

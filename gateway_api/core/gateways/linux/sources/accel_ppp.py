@@ -1,10 +1,9 @@
 """accel-ppp 1.14 as a source of sessions: PPPoE, and DHCP by its IPoE without a kernel module of its own.
 
-Sessions are read from the metrics module where it answers, from the command line elsewhere: there, user names
-are cut at 127 bytes. accel-ppp reports nothing by itself, and never why a session ended.
+Sessions are read from the command line, which cuts user names at 127 bytes. accel-ppp reports nothing by
+itself, and never why a session ended.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,17 +12,14 @@ from msgspec.structs import replace
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, MetricsPage
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine
 from gateway_api.core.gateways.linux.sources.accel_formats import (
     COLUMNS,
     RATE,
-    Rates,
     UnknownColumn,
     UnreadableReply,
     is_interface,
     is_key,
-    metrics_sessions,
-    table_rates,
     table_sessions,
 )
 from gateway_api.core.gateways.linux.sources.devices import is_device
@@ -42,23 +38,12 @@ from gateway_api.wire.core.sessions import SessionType
 
 _SHOW = f"show sessions {','.join(COLUMNS)}"
 _SHOW_WITHOUT_RATES = f"show sessions {','.join(name for name in COLUMNS if name != RATE)}"
-_SHOW_RATES = f"show sessions sid,{RATE}"
-
-#: Seconds for which metrics, or rates beside them, that failed are not read again: a port that hangs would
-#: cost each sweep its timeout.
-_PAUSE = 60.0
 
 #: Seconds in which a `reload` waits for further interfaces: accel-ppp reads its whole configuration. A DHCP
 #: client repeats its DISCOVER after about four (RFC 2131 section 4.1).
 _GATHER = 1.0
 
 _OPTION = "interface="
-
-#: What a sweep does instead, for the log.
-_BY_TABLE = "reading sessions from the command line of accel-ppp"
-_OLD_RATES = "keeping the rates of the last sweep"
-
-_log = logging.getLogger(__name__)
 
 
 class IpoeInterfaces:
@@ -133,19 +118,14 @@ class AccelPpp:
         self,
         name: str,
         command_line: CommandLine,
-        metrics: MetricsPage | None,
         ipoe_interfaces: Path,
         clock: Clock,
     ) -> None:
         self._name = name
         self._command_line = command_line
-        self._metrics = metrics
         self._clock = clock
         self._sweep = threading.Lock()
         self._known: dict[str, SourceSession] = {}
-        self._metrics_from = self._rates_from = 0.0
-        #: What was logged and is not over: each sweep would log it again.
-        self._troubles: dict[str, str] = {}
         self._terminations = Terminations(clock)
         self._ipoe = IpoeInterfaces(ipoe_interfaces, self._reload)
 
@@ -157,12 +137,10 @@ class AccelPpp:
         self._ipoe.close()
 
     def sessions(self) -> Sequence[SourceSession]:
-        """One reply's sessions are of one moment; rates may be a moment younger."""
+        """All of one moment."""
         with self._sweep:
             try:
-                found = self._from_metrics()
-                if found is None:
-                    found = self._from_table()
+                found = self._from_table()
             except UnreadableReply as error:
                 raise SourceUnavailable(f"cannot read the sessions of accel-ppp: {error}") from error
             self._known = self._settled(found)
@@ -200,37 +178,6 @@ class AccelPpp:
         or with its interface. Nothing tells the traffic."""
         return {key: SourceEnd(ADMIN_DISCONNECT if key in self._terminations else UNKNOWN) for key in keys}
 
-    def _from_metrics(self) -> list[SourceSession] | None:
-        """None where the metrics do not answer, or lack the sessions."""
-        now = self._clock.steady()
-        if self._metrics is None or now < self._metrics_from:
-            return None
-        try:
-            found = metrics_sessions(self._metrics.read(), int(self._clock.wall()))
-        except (SourceUnavailable, UnreadableReply) as error:
-            self._log_trouble(_BY_TABLE, error)
-            self._metrics_from = now + _PAUSE
-            return None
-        self._troubles.pop(_BY_TABLE, None)
-        return self._with_rates(found) if found else found
-
-    def _with_rates(self, found: list[SourceSession]) -> list[SourceSession]:
-        """The metrics lack rates. Those of the last sweep stay while the command line does not reply."""
-        rates: dict[str, Rates] = {
-            key: (known.rate_down, known.rate_up) for key, known in self._known.items()
-        }
-        now = self._clock.steady()
-        if now >= self._rates_from:
-            try:
-                rates = table_rates(self._command_line.run(_SHOW_RATES))
-                self._troubles.pop(_OLD_RATES, None)
-            except UnknownColumn:
-                return found
-            except (SourceUnavailable, UnreadableReply) as error:
-                self._log_trouble(_OLD_RATES, error)
-                self._rates_from = now + _PAUSE
-        return [_rated(session, *rates.get(session.key, (None, None))) for session in found]
-
     def _from_table(self) -> list[SourceSession]:
         try:
             return table_sessions(self._command_line.run(_SHOW), int(self._clock.wall()))
@@ -256,11 +203,6 @@ class AccelPpp:
             raise UnreadableReply("two sessions with one id")
         return settled
 
-    def _log_trouble(self, remedy: str, error: Exception) -> None:
-        if self._troubles.get(remedy) != str(error):
-            self._troubles[remedy] = str(error)
-            _log.warning("%s: %s", remedy, error)
-
     def _reload(self) -> None:
         # If it is in progress already, that one may have read the configuration before.
         self._act("reload")
@@ -271,10 +213,6 @@ class AccelPpp:
         if reply and reply not in expected:
             text = reply.decode("ascii", "replace").strip()
             raise SourceRefused(f"accel-ppp refused `{command}`: {text!r}")
-
-
-def _rated(session: SourceSession, down: int | None, up: int | None) -> SourceSession:
-    return session if down is up is None else replace(session, rate_down=down, rate_up=up)
 
 
 def _check(interface: str) -> None:
