@@ -8,7 +8,7 @@ OpenAPI document come from these classes.
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
@@ -197,13 +197,20 @@ _PLAIN = {bool: "bool", int: "int", float: "float", str: "string", Any: "object"
 _NAME = re.compile(r"[A-Za-z](_?[A-Za-z0-9])*", re.ASCII)
 
 
-def served(contract: Contract, *services: object) -> ServedInterface:
-    """The interface with a handler for each method: for GetSession, `get_session` of the first service that
-    has it. A handler takes the parameters and, if it has a parameter `peer`, the process that calls."""
-    methods = {}
+def served(
+    contract: Contract,
+    *services: object,
+    handlers: Mapping[type[Method[Any]], Callable[..., Any]] | None = None,
+) -> ServedInterface:
+    """The interface with a handler for each method: one of the `handlers`, or else for GetSession
+    `get_session` of the first service that has it. A handler takes the parameters and, if it has a parameter
+    `peer`, the process that calls."""
+    methods, found = {}, handlers or {}
     for method in contract.methods:
         name = re.sub(r"(?<=.)([A-Z])", r"_\1", method.__name__).lower()
-        handler = next((getattr(service, name) for service in services if hasattr(service, name)), None)
+        handler = found.get(method) or next(
+            (getattr(service, name) for service in services if hasattr(service, name)), None
+        )
         if handler is None:
             raise NotImplementedError(f"no service has a handler for {method.__name__}")
         knows_peer = "peer" in inspect.signature(handler).parameters

@@ -18,9 +18,11 @@ from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import AddressPool, UnitPool
 from gateway_api.core.records.paging import Rows
+from gateway_api.core.service.core import LISTS
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Session
 from gateway_api.wire.contract import Page
+from gateway_api.wire.core.faults import ListFaults
 from gateway_api.wire.core.network import Interface, Route
 from gateway_api.wire.core.sessions import SessionDetail, SessionFilter
 from tests.support.clocks import NOW, StillClock
@@ -72,11 +74,6 @@ def pass_time_until(
 
 def made(rows: Rows) -> list[Any]:
     return [record for _, record in rows.beyond(None, None)]
-
-
-def rows_of(gateway: LabGateway, listed: str) -> Rows:
-    rows: Rows = getattr(gateway if hasattr(gateway, listed) else gateway.sessions, listed)()
-    return rows
 
 
 def everyone(gateway: LabGateway) -> list[Session]:
@@ -170,7 +167,7 @@ def test_another_seed_brings_other_subscribers(lab: Lab) -> None:
 def test_the_lab_starts_with_as_many_sessions_as_asked(lab: Lab, count: int) -> None:
     gateway, _ = lab(count)
     assert len(everyone(gateway)) == count
-    assert len(made(gateway.sessions.qos())) == len(host_routes(gateway)) == count
+    assert len(made(gateway.sessions.rows(Session.qos))) == len(host_routes(gateway)) == count
     statistics = gateway.sessions.statistics()
     assert statistics.active_sessions == statistics.qos_sessions == count
     assert statistics.pppoe_sessions + statistics.dhcp_sessions == count
@@ -421,7 +418,7 @@ def test_a_rate_change_shows_in_every_list(lab: Lab) -> None:
     gateway, _ = lab(5)
     gateway.set_rate(3, 7_000_000, 600_000)
     (summary,) = [session.summary for session in everyone(gateway) if session.id == 3]
-    (qos,) = [record for record in made(gateway.sessions.qos()) if record.session_id == 3]
+    (qos,) = [record for record in made(gateway.sessions.rows(Session.qos)) if record.session_id == 3]
     assert (summary.rate_down, summary.rate_up) == (7_000_000, 600_000)
     assert (qos.rate_down_bps, qos.rate_up_bps) == (7_000_000, 600_000)
 
@@ -525,7 +522,7 @@ def test_a_disconnected_session_is_gone_from_every_list(lab: Lab) -> None:
     assert gone.id not in {session.id for session in everyone(gateway)}
     assert gateway.sessions.find(SessionFilter(username=gone.summary.username)) == []
     assert gateway.sessions.get(gone.id) is None
-    assert gone.id not in {record.session_id for record in made(gateway.sessions.qos())}
+    assert gone.id not in {record.session_id for record in made(gateway.sessions.rows(Session.qos))}
     assert gone.id not in {route.session_id for route in made(gateway.routes())}
     assert f"{gone.summary.ip_address}/32" not in {route.dst for route in made(gateway.routes())}
     assert gone.id not in {session.id for session in made(gateway.sessions.cgnat_sessions())}
@@ -811,8 +808,8 @@ def test_every_route_to_somewhere_is_there_once(busy: LabGateway) -> None:
 
 
 def test_every_session_has_one_qos_record(busy: LabGateway) -> None:
-    records = {record.session_id: record for record in made(busy.sessions.qos())}
-    assert len(made(busy.sessions.qos())) == len(records) == len(everyone(busy))
+    records = {record.session_id: record for record in made(busy.sessions.rows(Session.qos))}
+    assert len(made(busy.sessions.rows(Session.qos))) == len(records) == len(everyone(busy))
     names = interfaces(busy)
     for session in everyone(busy):
         record = records[session.id]
@@ -830,7 +827,9 @@ def test_a_session_is_shaped_for_its_kind_of_line(
 ) -> None:
     ids = {session.id for session in everyone(busy) if session.summary.type == kind}
     shaped = {
-        (r.overhead_profile, r.overhead, r.mpu) for r in made(busy.sessions.qos()) if r.session_id in ids
+        (r.overhead_profile, r.overhead, r.mpu)
+        for r in made(busy.sessions.rows(Session.qos))
+        if r.session_id in ids
     }
     assert shaped == {(profile, overhead, 84)}
 
@@ -1150,16 +1149,22 @@ def unchanged(_: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [unchanged, reordered, extended])
-@pytest.mark.parametrize("listed", ["qos", "cgnat_sessions", "vlans", "interfaces", "routes"])
+@pytest.mark.parametrize(
+    "listed", [each for each in LISTS if each is not ListFaults], ids=lambda listed: listed.__name__
+)
 @pytest.mark.parametrize("limit", [1, 7])
 def test_the_pages_of_a_list_are_the_whole_of_it(
-    lab: Lab, document: dict[str, Any], change: Callable[[dict[str, Any]], None], listed: str, limit: int
+    lab: Lab,
+    document: dict[str, Any],
+    change: Callable[[dict[str, Any]], None],
+    listed: type[Any],
+    limit: int,
 ) -> None:
     gateway, clock = lab(40, 2.0)
     change(document)
     gateway.configure(parsed(document))
     pass_time(gateway, clock, 30)
-    rows = rows_of(gateway, listed)
+    rows = LISTS[listed](gateway)
     in_pages, cursor = b"", None
     for _ in range(len(rows) + 1):
         page = list_of("rows", rows, Page(limit, cursor), "rows")
@@ -1171,15 +1176,17 @@ def test_the_pages_of_a_list_are_the_whole_of_it(
 
 
 @pytest.mark.parametrize("change", [unchanged, reordered, extended])
-@pytest.mark.parametrize("listed", ["qos", "cgnat_sessions", "vlans", "interfaces", "routes"])
+@pytest.mark.parametrize(
+    "listed", [each for each in LISTS if each is not ListFaults], ids=lambda listed: listed.__name__
+)
 def test_the_rows_of_a_list_come_in_the_order_of_their_keys(
-    lab: Lab, document: dict[str, Any], change: Callable[[dict[str, Any]], None], listed: str
+    lab: Lab, document: dict[str, Any], change: Callable[[dict[str, Any]], None], listed: type[Any]
 ) -> None:
     gateway, clock = lab(40, 2.0)
     change(document)
     gateway.configure(parsed(document))
     pass_time(gateway, clock, 30)
-    keys = [key for key, _ in rows_of(gateway, listed).beyond(None, None)]
+    keys = [key for key, _ in LISTS[listed](gateway).beyond(None, None)]
     assert len(keys) == len(set(keys)) > 5
     assert keys == sorted(keys)
 

@@ -13,6 +13,7 @@ from gateway_api.core.gateways.lab.kept_rates import KeptRates
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.service.rates import Changed, Rates, Wanted
 from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Session
 from gateway_api.wire.core.rates import LONGEST_EXPIRY
 from gateway_api.wire.core.sessions import SessionDetail
 from gateway_api.wire.varlink.protocol import ErrorReply
@@ -93,7 +94,7 @@ def test_one_direction_leaves_the_other_as_it_is(core: Core) -> None:
 def test_detail_and_qos_show_the_expiry_and_the_detail_what_returns(core: Core) -> None:
     def shown() -> tuple[int | None, int | None, int | None, list[int | None]]:
         detail = core.detail()
-        qos = [record.rate_expires_at for record in core.gateway.sessions.qos().records()]
+        qos = [record.rate_expires_at for record in core.gateway.sessions.rows(Session.qos).records()]
         return detail.rate_expires_at, detail.former_rate_down_bps, detail.former_rate_up_bps, qos
 
     core.change(down=300 * MEGABIT, expires_in=60)

@@ -15,19 +15,8 @@ import click
 import msgspec
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.wire.contract import Method, Page, PagedMethod, list_field, reply_of
-from gateway_api.wire.core import (
-    configuration,
-    dependencies,
-    faults,
-    history,
-    jobs,
-    network,
-    receivers,
-    sessions,
-    sign_ons,
-    traffic,
-)
+from gateway_api.wire.contract import Command, Method, Page, PagedMethod, list_field, reply_of
+from gateway_api.wire.core import configuration, jobs, sessions, traffic
 from gateway_api.wire.core.interface import CORE, REQUIRED
 from gateway_api.wire.varlink.client import Client, Unreachable, join_group_of
 from gateway_api.wire.varlink.protocol import ErrorReply
@@ -40,6 +29,20 @@ _UNKNOWN = "NoSuchMethod"
 #: Also in an interface file with comments, which begin with #.
 _METHOD = re.compile(r"^\s*method\s+([A-Za-z][A-Za-z0-9]*)", re.MULTILINE)
 _PAGE = Page(10)
+#: Methods about one record: the list that has it, and the field that names it.
+_RECORDS: dict[type[Method[Any]], tuple[type[Method[Any]], str]] = {
+    sessions.GetSession: (sessions.ListSessions, "id"),
+    traffic.WatchTraffic: (sessions.ListSessions, "id"),
+    jobs.GetJob: (jobs.ListJobs, "id"),
+    configuration.GetArchivedRevision: (configuration.ListArchive, "revision"),
+}
+#: Parameters of other methods.
+_ARGUMENTS: dict[type[Method[Any]], tuple[Any, ...]] = {
+    configuration.ListChanges: (None, 0),
+    configuration.CheckAccess: (("nobody",),),
+    # The API replaces a name that nobody can have by an empty one.
+    configuration.GetLogin: ("",),
+}
 
 
 class CannotCheck(GatewayApiError):
@@ -131,46 +134,21 @@ def check(client: Client) -> Findings:
 def reads(replies: Mapping[type[Method[Any]], Any]) -> Iterator[Method[Any]]:
     """A call for each method that only reads. Those about one record follow the list that has it, which the
     caller adds to the replies; without a record there is no call."""
-    yield sessions.GetHealth()
-    yield sessions.GetStatistics()
-    yield sessions.GetSessionsVersion()
-    yield sessions.ListSessions(page=_PAGE)
-    found = replies.get(sessions.ListSessions)
-    if found is not None and found.sessions:
-        yield sessions.GetSession(found.sessions[0].id)
-        yield traffic.WatchTraffic(found.sessions[0].id)
-    yield sessions.SubscribeEvents()
-    yield sign_ons.SubscribeFailedSignOns()
-    yield traffic.ListTalkers()
-    yield jobs.ListJobs(page=_PAGE)
-    found = replies.get(jobs.ListJobs)
-    if found is not None and found.jobs:
-        yield jobs.GetJob(found.jobs[0].id)
-    yield configuration.GetConfiguration()
-    yield configuration.GetCandidate()
-    yield configuration.CompareConfiguration()
-    yield configuration.ListChanges(None, 0)
-    yield configuration.ListArchive()
-    found = replies.get(configuration.ListArchive)
-    if found is not None and found.revisions:
-        yield configuration.GetArchivedRevision(found.revisions[0].revision)
-    yield configuration.CheckAccess(("nobody",))
-    # The API replaces a name that nobody can have by an empty one.
-    yield configuration.GetLogin("")
-    yield configuration.GetDeniedNetworks()
-    yield configuration.GetTokenAccess()
-    yield history.GetHistoryLimits()
-    yield network.ListInterfaces(page=_PAGE)
-    yield network.ListVlans(page=_PAGE)
-    yield network.ListQos(page=_PAGE)
-    yield network.ListOverheadProfiles()
-    yield network.GetBgpSummary()
-    yield network.ListRoutes(page=_PAGE)
-    yield network.ListCgnatSessions(page=_PAGE)
-    yield network.GetDemuxState(page=_PAGE)
-    yield faults.ListFaults(page=_PAGE)
-    yield dependencies.GetDependencies()
-    yield receivers.FollowReceivers()
+    for method in CORE.methods:
+        if issubclass(method, Command):
+            continue
+        if method in _RECORDS:
+            lists, field = _RECORDS[method]
+            found = getattr(replies.get(lists), list_field(lists), ())
+            if found:
+                yield method(getattr(found[0], field))
+        elif method in _ARGUMENTS:
+            yield method(*_ARGUMENTS[method])
+        elif issubclass(method, PagedMethod):
+            yield method(page=_PAGE)
+        # Those that change something without a Command require parameters.
+        elif not any(field.required for field in msgspec.structs.fields(method)):
+            yield method()
 
 
 def report(findings: Findings) -> Iterator[str]:

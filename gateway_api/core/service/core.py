@@ -1,8 +1,9 @@
 """The methods of the core's interface, for a gateway and its configuration."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -19,14 +20,15 @@ from gateway_api.core.records.paging import Ordered, Reply, Rows, Unsorted, enco
 from gateway_api.core.service.rates import Rates, Wanted
 from gateway_api.core.service.selection import selected
 from gateway_api.core.sessions.journal import Journal
-from gateway_api.core.sessions.session import session_ordering
+from gateway_api.core.sessions.session import Session, session_ordering
 from gateway_api.core.sessions.table import SessionTable, WholeSessions
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import Method, SelectingMethod, record_of, served
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepFailedError
 from gateway_api.wire.core.dependencies import DependenciesReply
-from gateway_api.wire.core.faults import FaultKind, RepairCount
+from gateway_api.wire.core.faults import FaultKind, ListFaults, RepairCount
 from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.network import ListCgnatSessions, ListInterfaces, ListQos, ListRoutes, ListVlans
 from gateway_api.wire.core.sessions import (
     DisconnectInterface,
     DisconnectSession,
@@ -59,6 +61,15 @@ IDENTITY = Identity("gateway-api", f"{PRODUCT} core (embedded)", VERSION, "urn:g
 _log = logging.getLogger(__name__)
 
 _summary = attrgetter("summary")
+#: The rows of each list whose fields select its records.
+LISTS: dict[type[Method[Any]], Callable[[Gateway], Rows]] = {
+    ListInterfaces: lambda gateway: gateway.interfaces(),
+    ListVlans: lambda gateway: gateway.vlans(),
+    ListQos: lambda gateway: gateway.sessions.rows(Session.qos),
+    ListRoutes: lambda gateway: gateway.routes(),
+    ListCgnatSessions: lambda gateway: gateway.sessions.cgnat_sessions(),
+    ListFaults: lambda gateway: gateway.faults(),
+}
 
 
 class CoreService:
@@ -82,7 +93,8 @@ class CoreService:
 
     def interface(self, *others: object) -> ServedInterface:
         """The interface with a handler for each of its methods, some of which `others` have."""
-        return served(CORE, self, self._configuration, self._receivers, *others)
+        lists = {method: partial(self._selected, rows) for method, rows in LISTS.items()}
+        return served(CORE, self, self._configuration, self._receivers, *others, handlers=lists)
 
     def get_health(self, _: Method[Any]) -> Health:
         return Health(
@@ -189,17 +201,6 @@ class CoreService:
     def subscribe_failed_sign_ons(self, call: SubscribeFailedSignOns) -> Iterator[FailedSignOnsReply | None]:
         return self._journal.follow_failed_sign_ons(call.boot_id, call.after_sequence)
 
-    def list_interfaces(self, call: SelectingMethod[Any]) -> Reply:
-        with errors():
-            return selected(self._gateway.interfaces(), call)
-
-    def list_vlans(self, call: SelectingMethod[Any]) -> Reply:
-        with errors():
-            return selected(self._gateway.vlans(), call)
-
-    def list_qos(self, call: SelectingMethod[Any]) -> Reply:
-        return selected(self._sessions.qos(), call)
-
     def list_overhead_profiles(self, _: Method[Any]) -> dict[str, Any]:
         return {"profiles": list(OVERHEAD_PROFILES.values()), "count": len(OVERHEAD_PROFILES)}
 
@@ -207,23 +208,17 @@ class CoreService:
         with errors():
             return {"summary": self._gateway.bgp_summary()}
 
-    def list_routes(self, call: SelectingMethod[Any]) -> Reply:
-        with errors():
-            return selected(self._gateway.routes(), call)
-
-    def list_cgnat_sessions(self, call: SelectingMethod[Any]) -> Reply:
-        return selected(self._sessions.cgnat_sessions(), call)
-
     def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
         with errors():
             vlans, rate_limited_total = self._gateway.demux_vlans()
         return selected(vlans, call, rate_limited_total=rate_limited_total)
 
-    def list_faults(self, call: SelectingMethod[Any]) -> Reply:
-        return selected(self._gateway.faults(), call)
-
     def get_dependencies(self, _: Method[Any]) -> DependenciesReply:
         return DependenciesReply(tuple(self._gateway.dependencies()))
+
+    def _selected(self, rows: Callable[[Gateway], Rows], call: SelectingMethod[Any]) -> Reply:
+        with errors():
+            return selected(rows(self._gateway), call)
 
     def _note_return(self, changed: tuple[SessionDetail, SessionDetail]) -> None:
         before, after = changed

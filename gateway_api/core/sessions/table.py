@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 from operator import attrgetter, methodcaller
 from typing import Any, Generic, TypeVar
@@ -16,6 +16,7 @@ from gateway_api.core.records.paging import Listing, Ordered, Rows, Text, fittin
 from gateway_api.core.sessions import ipv6
 from gateway_api.core.sessions.search import Search, ipv6_network
 from gateway_api.core.sessions.session import IFB_PREFIX, LONGEST_NAME, Session
+from gateway_api.wire.contract import Record
 from gateway_api.wire.core.sessions import SessionFilter, SessionState, SessionStatistics, SessionType
 
 
@@ -201,9 +202,9 @@ class SessionTable(Generic[S]):
                 stale_sessions=self._counts[SessionState.STALE],
             )
 
-    def qos(self) -> Rows:
-        """SessionQos by session id."""
-        return Ordered(self.all(), lambda session: (session.id,), Session.qos)
+    def rows(self, record: Callable[[S], Record]) -> Rows:
+        """A record of each session, by its id."""
+        return Ordered(self.all(), lambda session: (session.id,), record)
 
     def cgnat_sessions(self) -> Rows:
         """CgnatSession by session id."""
