@@ -23,8 +23,8 @@ from gateway_api.base.errors import (
 )
 from gateway_api.base.shares import pause
 from gateway_api.base.yielder import Yielder
-from gateway_api.wire.caller import Caller
 from gateway_api.wire.contract import Command, Method, PagedMethod, list_field, reply_of
+from gateway_api.wire.contract_client import ContractClient
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import sessions
 from gateway_api.wire.core.impact import CommitDropsSessionsError
@@ -73,7 +73,7 @@ class Listed:
     others: Fields
 
 
-class Calls(Caller):
+class Calls(ContractClient):
     """Every method raises CoreUnavailable when the core cannot be reached, or when its reply breaks the
     contract, CoreLacksMethod, and the translation of the core's errors.
     Calls of `request_id` are of a request with this id. The first of them takes the call of `along` with it,

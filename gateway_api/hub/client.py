@@ -3,14 +3,14 @@
 from typing import Any
 
 from gateway_api.base.errors import Conflict, GatewayApiError, HubUnavailable, NotFound
-from gateway_api.wire.caller import Caller
 from gateway_api.wire.contract import Method
+from gateway_api.wire.contract_client import ContractClient
 from gateway_api.wire.hub import HUB, WebhookDeclaredError
 from gateway_api.wire.varlink.client import Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
 
 
-class Hub(Caller):
+class Hub(ContractClient):
     """Its methods raise HubUnavailable, NotFound for a webhook that does not exist, and Conflict if there are
     too many, or if a webhook that is to go is declared."""
 

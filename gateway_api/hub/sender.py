@@ -194,7 +194,7 @@ def _reason(failure: BaseException | None) -> str:
     return "the connection failed"
 
 
-class _Connection(HTTPConnection):
+class _OneWriteConnection(HTTPConnection):
     """Sends header and body of a request together. Separately, they would be two system calls on either side,
     and each releases the interpreter's lock."""
 
@@ -234,10 +234,10 @@ class _Adapter(HTTPAdapter):
                 # urllib3 would take a reset for one in the middle of a request, and look for a response.
                 raise NewConnectionError(connection, str(error)) from error
 
-        class PlainConnection(_Connection):
+        class PlainConnection(_OneWriteConnection):
             _new_conn = opened
 
-        class TlsConnection(_Connection, HTTPSConnection):
+        class TlsConnection(_OneWriteConnection, HTTPSConnection):
             _new_conn = opened
 
         class PlainPool(HTTPConnectionPool):

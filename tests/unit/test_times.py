@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import click
 import pytest
 
-from gateway_api.cli.ctl.times import DurationType, Moment, parse_moment
+from gateway_api.cli.ctl.times import DurationType, GivenTime, parse_moment
 
 ZONE = ZoneInfo("Europe/Warsaw")
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=ZONE).timestamp()
@@ -22,11 +22,11 @@ def at(text: str) -> float:
     [("90s", 90), ("30m", 1800), ("2h", 7200), ("2h ago", 7200), ("1d", 86400), ("now", 0)],
 )
 def test_a_duration_is_so_long_ago(text: str, seconds: int) -> None:
-    assert parse_moment(text, NOW, ZONE) == Moment(NOW - seconds)
+    assert parse_moment(text, NOW, ZONE) == GivenTime(NOW - seconds)
 
 
 def test_a_duration_is_so_far_ahead_where_a_time_is_in_the_future() -> None:
-    assert parse_moment("2h", NOW, ZONE, ahead=True) == Moment(NOW + 7200)
+    assert parse_moment("2h", NOW, ZONE, ahead=True) == GivenTime(NOW + 7200)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_duration_is_so_far_ahead_where_a_time_is_in_the_future() -> None:
     ],
 )
 def test_a_time_without_a_zone_is_in_that_of_the_machine(text: str, meant: str) -> None:
-    assert parse_moment(text, NOW, ZONE) == Moment(at(meant), is_local=True)
+    assert parse_moment(text, NOW, ZONE) == GivenTime(at(meant), is_local=True)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_time_without_a_zone_is_in_that_of_the_machine(text: str, meant: str) 
     [("02:13", "2026-03-11 02:13"), ("13:00", "2026-03-10 13:00"), ("tomorrow 06:00", "2026-03-11 06:00")],
 )
 def test_a_time_of_day_is_the_next_one_where_a_time_is_in_the_future(text: str, meant: str) -> None:
-    assert parse_moment(text, NOW, ZONE, ahead=True) == Moment(at(meant), is_local=True)
+    assert parse_moment(text, NOW, ZONE, ahead=True) == GivenTime(at(meant), is_local=True)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_time_of_day_is_the_next_one_where_a_time_is_in_the_future(text: str, 
     ],
 )
 def test_a_time_with_its_offset_and_epoch_seconds_are_what_they_were(text: str, seconds: float) -> None:
-    assert parse_moment(text, NOW, ZONE) == Moment(seconds)
+    assert parse_moment(text, NOW, ZONE) == GivenTime(seconds)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from gateway_api.wire.varlink import client as varlink_client
 from gateway_api.wire.varlink.client import Client, Unreachable
-from gateway_api.wire.varlink.protocol import REQUEST_CAP, Call, ErrorReply, encode
+from gateway_api.wire.varlink.protocol import REQUEST_CAP, CallMessage, ErrorReply, encode
 from tests.support.liar import PAUSE
 from tests.support.stack import wait_for
 
@@ -192,7 +192,7 @@ def test_two_calls_in_one_exchange_get_their_own_replies(path: Path, client: Cli
         under_way = pool.submit(client.exchange, (METHOD, {"id": 1}), (METHOD, {"id": 2}))
         connection = listener.accept()[0]
         # Both are sent before the first reply.
-        both = b"".join(encode(Call(METHOD, msgspec.Raw(b'{"id":%d}' % id))) for id in (1, 2))
+        both = b"".join(encode(CallMessage(METHOD, msgspec.Raw(b'{"id":%d}' % id))) for id in (1, 2))
         assert connection.recv(len(both), socket.MSG_WAITALL) == both
         connection.sendall(b'{"error":"org.example.No"}\0')
         connection.sendall(b'{"parameters":{"id":2}}\0')
@@ -239,7 +239,7 @@ def test_failed_calls_give_their_connections_back(path: Path) -> None:
 
 def text_for(size: int) -> dict[str, str]:
     """Parameters that make a call of so many bytes."""
-    empty = len(encode(Call(METHOD, msgspec.Raw(b'{"text":""}'))))
+    empty = len(encode(CallMessage(METHOD, msgspec.Raw(b'{"text":""}'))))
     return {"text": "x" * (size - empty)}
 
 

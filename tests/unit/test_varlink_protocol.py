@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.wire.varlink.protocol import (
-    Call,
+    CallMessage,
     ErrorReply,
     MessageBuffer,
     MessageTooLarge,
@@ -125,7 +125,7 @@ def test_any_messages_in_any_pieces_come_out_the_same(sent: list[bytes], sizes: 
 
 
 def test_a_call_is_the_same_after_its_way_over_the_wire() -> None:
-    wire = encode(Call("a.b.C", msgspec.Raw(b'{"id":7}'), more=True))
+    wire = encode(CallMessage("a.b.C", msgspec.Raw(b'{"id":7}'), more=True))
     call = decode_call(wire[:-1])
     assert (call.method, bytes(call.parameters), call.oneway, call.more) == (
         "a.b.C",
@@ -245,7 +245,7 @@ def test_a_lone_surrogate_is_refused() -> None:
 def test_any_bytes_are_a_message_or_a_protocol_error(message: bytes) -> None:
     for decode in (decode_call, decode_reply):
         try:
-            assert isinstance(decode(message), Call | Reply)
+            assert isinstance(decode(message), CallMessage | Reply)
         except ProtocolError as error:
             assert str(error)
 

@@ -20,7 +20,7 @@ from gateway_api.wire.varlink.dispatcher import (
     ServedInterface,
     invalid_parameter,
 )
-from gateway_api.wire.varlink.protocol import REQUEST_CAP, Call, ErrorReply, MessageBuffer, encode
+from gateway_api.wire.varlink.protocol import REQUEST_CAP, CallMessage, ErrorReply, MessageBuffer, encode
 from gateway_api.wire.varlink.server import AlreadyServed, Server
 
 INTERFACE = "org.example.test"
@@ -97,7 +97,7 @@ class Caller:
 
     def send(self, method: str, oneway: bool = False, **parameters: Any) -> None:
         raw = msgspec.Raw(msgspec.json.encode(parameters))
-        self.socket.sendall(encode(Call(f"{INTERFACE}.{method}", raw, oneway=oneway)))
+        self.socket.sendall(encode(CallMessage(f"{INTERFACE}.{method}", raw, oneway=oneway)))
 
     def read(self) -> Any:
         """The next reply; None when the server has hung up."""
@@ -157,24 +157,26 @@ def invalid(name: str) -> Any:
 
 
 def test_pipelined_calls_are_answered_in_their_order(caller: Caller) -> None:
-    calls = (Call(f"{INTERFACE}.Echo", msgspec.Raw(b'{"text":"%d"}' % number)) for number in range(500))
+    calls = (
+        CallMessage(f"{INTERFACE}.Echo", msgspec.Raw(b'{"text":"%d"}' % number)) for number in range(500)
+    )
     caller.socket.sendall(b"".join(map(encode, calls)))
     assert [caller.read()["parameters"]["text"] for _ in range(500)] == [str(number) for number in range(500)]
 
 
 def test_short_replies_to_pipelined_calls_come_together(caller: Caller) -> None:
-    caller.socket.sendall(encode(Call(f"{INTERFACE}.Nothing")) * 2)
+    caller.socket.sendall(encode(CallMessage(f"{INTERFACE}.Nothing")) * 2)
     assert caller.socket.recv(1 << 16).count(b"\0") == 2
 
 
 def test_a_call_before_a_oneway_call_is_answered(caller: Caller) -> None:
-    oneway = encode(Call(f"{INTERFACE}.Nothing", oneway=True))
-    caller.socket.sendall(encode(Call(f"{INTERFACE}.Nothing")) + oneway)
+    oneway = encode(CallMessage(f"{INTERFACE}.Nothing", oneway=True))
+    caller.socket.sendall(encode(CallMessage(f"{INTERFACE}.Nothing")) + oneway)
     assert caller.read() == {"parameters": {}}
 
 
 def test_a_call_that_comes_in_pieces_is_answered(caller: Caller) -> None:
-    for byte in encode(Call(f"{INTERFACE}.Nothing")):
+    for byte in encode(CallMessage(f"{INTERFACE}.Nothing")):
         caller.socket.sendall(bytes([byte]))
     assert caller.read() == {"parameters": {}}
 
@@ -246,7 +248,7 @@ def test_a_reply_in_parts_comes_whole_to_a_plain_call(caller: Caller) -> None:
 
 
 def test_a_reply_in_parts_comes_in_parts_to_a_call_for_more(caller: Caller) -> None:
-    caller.socket.sendall(encode(Call(f"{INTERFACE}.List", more=True)))
+    caller.socket.sendall(encode(CallMessage(f"{INTERFACE}.List", more=True)))
     assert [caller.read() for _ in range(3)] == [
         {"parameters": {"numbers": [1]}, "continues": True},
         {"parameters": {"numbers": [2]}, "continues": True},
@@ -256,12 +258,12 @@ def test_a_reply_in_parts_comes_in_parts_to_a_call_for_more(caller: Caller) -> N
 
 
 def test_a_call_for_more_of_a_plain_method_gets_its_only_reply(caller: Caller) -> None:
-    caller.socket.sendall(encode(Call(f"{INTERFACE}.Nothing", more=True)))
+    caller.socket.sendall(encode(CallMessage(f"{INTERFACE}.Nothing", more=True)))
     assert caller.read() == {"parameters": {}}
 
 
 def test_an_answer_that_cannot_be_encoded_is_an_internal_error(handlers: Handlers) -> None:
-    (reply,) = dispatcher(handlers).replies(encode(Call(f"{INTERFACE}.Odd"))[:-1])
+    (reply,) = dispatcher(handlers).replies(encode(CallMessage(f"{INTERFACE}.Odd"))[:-1])
     assert reply is not None
     assert msgspec.json.decode(reply[:-1])["error"] == f"{INTERFACE}.InternalError"
 
@@ -275,7 +277,7 @@ def test_an_unknown_method_is_named(caller: Caller) -> None:
 
 @pytest.mark.parametrize(("method", "interface"), [("org.other.Echo", "org.other"), ("Echo", ""), ("", "")])
 def test_an_unknown_interface_is_named(caller: Caller, method: str, interface: str) -> None:
-    caller.socket.sendall(encode(Call(method)))
+    caller.socket.sendall(encode(CallMessage(method)))
     assert caller.read() == {
         "error": "org.varlink.service.InterfaceNotFound",
         "parameters": {"interface": interface},
@@ -283,7 +285,7 @@ def test_an_unknown_interface_is_named(caller: Caller, method: str, interface: s
 
 
 def test_the_service_tells_who_it_is(caller: Caller) -> None:
-    caller.socket.sendall(encode(Call("org.varlink.service.GetInfo")))
+    caller.socket.sendall(encode(CallMessage("org.varlink.service.GetInfo")))
     assert caller.read()["parameters"] == {
         "vendor": "vendor",
         "product": "product",
@@ -295,7 +297,7 @@ def test_the_service_tells_who_it_is(caller: Caller) -> None:
 
 def test_the_service_gives_the_text_of_an_interface(caller: Caller) -> None:
     raw = msgspec.Raw(b'{"interface":"%s"}' % INTERFACE.encode())
-    caller.socket.sendall(encode(Call("org.varlink.service.GetInterfaceDescription", raw)))
+    caller.socket.sendall(encode(CallMessage("org.varlink.service.GetInterfaceDescription", raw)))
     assert caller.read() == {"parameters": {"description": DESCRIPTION}}
 
 
@@ -317,12 +319,12 @@ def test_calls_before_garbage_are_answered(caller: Caller) -> None:
 
 
 def test_a_call_of_exactly_one_mebibyte_is_answered(caller: Caller) -> None:
-    room = REQUEST_CAP - len(encode(Call(f"{INTERFACE}.Echo", msgspec.Raw(b'{"text":""}')))) + 1
+    room = REQUEST_CAP - len(encode(CallMessage(f"{INTERFACE}.Echo", msgspec.Raw(b'{"text":""}')))) + 1
     assert len(caller.ask("Echo", text="x" * room)["parameters"]["text"]) == room
 
 
 def test_a_call_of_over_one_mebibyte_closes_its_connection(caller: Caller) -> None:
-    room = REQUEST_CAP - len(encode(Call(f"{INTERFACE}.Echo", msgspec.Raw(b'{"text":""}')))) + 2
+    room = REQUEST_CAP - len(encode(CallMessage(f"{INTERFACE}.Echo", msgspec.Raw(b'{"text":""}')))) + 2
     try:
         caller.send("Echo", text="x" * room)
     except (BrokenPipeError, ConnectionResetError):
@@ -332,7 +334,7 @@ def test_a_call_of_over_one_mebibyte_closes_its_connection(caller: Caller) -> No
 
 
 def test_a_caller_that_never_reads_blocks_no_other(caller: Caller, path: Path) -> None:
-    caller.socket.sendall(encode(Call(f"{INTERFACE}.Big")) * 20)
+    caller.socket.sendall(encode(CallMessage(f"{INTERFACE}.Big")) * 20)
     with Caller(path) as other:
         began = time.monotonic()
         assert other.ask("Echo", text="a") == {"parameters": {"text": "a"}}

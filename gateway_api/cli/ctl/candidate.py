@@ -17,7 +17,7 @@ ROOT = "/system/config"
 _MOST = 1000
 
 
-class Candidate:
+class RemoteCandidate:
     """Each request requires the entity tag of the one before it."""
 
     def __init__(self, gateway: RemoteGateway) -> None:

@@ -97,7 +97,7 @@ def label(parameter: click.Parameter) -> str:
     return parameter.human_readable_name.strip("[].")
 
 
-class Command(click.Command):
+class GatewayCommand(click.Command):
     """A command. The parameters have the names of the API's fields."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -134,10 +134,10 @@ class Command(click.Command):
         return f"{label(filters[0])} {path}" if filters else path
 
 
-class Group(program.Group):
+class GatewayGroup(program.Group):
     """A group of such commands."""
 
-    command_class = Command
+    command_class = GatewayCommand
 
 
 def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
@@ -145,11 +145,11 @@ def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and ctx.params.get(name, True) != ()
 
 
-def command(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], Command]:
+def command(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], GatewayCommand]:
     """As `click.command`."""
-    return click.command(name, cls=Command, **more)
+    return click.command(name, cls=GatewayCommand, **more)
 
 
-def group(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], Group]:
+def group(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], GatewayGroup]:
     """As `click.group`."""
-    return click.group(name, cls=Group, **more)
+    return click.group(name, cls=GatewayGroup, **more)

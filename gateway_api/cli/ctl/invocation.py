@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from gateway_api.cli.ctl import terminal
-from gateway_api.cli.ctl.command import SHARED, Command
+from gateway_api.cli.ctl.command import SHARED, GatewayCommand
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
 from gateway_api.cli.ctl.results import (
     TABLE,
@@ -145,7 +145,7 @@ def chosen_gateway(ctx: click.Context) -> RemoteGateway:
 
 def gateway_of(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
     """A gateway, whose errors name the options of the command."""
-    if not isinstance(ctx.command, Command):
+    if not isinstance(ctx.command, GatewayCommand):
         return RemoteGateway(context, renew)
     return RemoteGateway(context, renew, explained=ctx.command.explained)
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from gateway_api.cli.ctl.command import Command, command
+from gateway_api.cli.ctl.command import GatewayCommand, command
 from gateway_api.cli.ctl.completion import conditions, fields_of, orders
 from gateway_api.cli.ctl.invocation import filter_of, reads
 from gateway_api.cli.ctl.results import Result, ResultList, ShownColumn
@@ -21,7 +21,7 @@ class Instead(NamedTuple):
     read: Callable[[RemoteGateway], Result]
 
 
-class Listing(NamedTuple):
+class ListCommand(NamedTuple):
     """A list of the API at `path`. `method` is that of the core which makes it."""
 
     name: str
@@ -31,7 +31,7 @@ class Listing(NamedTuple):
     columns: Sequence[ShownColumn]
     instead: Instead | None = None
 
-    def command(self) -> Command:
+    def command(self) -> GatewayCommand:
         def function(gateway: RemoteGateway, **query: Any) -> Result:
             if self.instead and query.pop("instead"):
                 return self.instead.read(gateway)

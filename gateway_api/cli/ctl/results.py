@@ -208,7 +208,7 @@ _GAP = "  "
 _COMFORT = 32
 
 
-class Line(NamedTuple):
+class TableLine(NamedTuple):
     """A line of a table; its `head` stands out."""
 
     head: str
@@ -218,7 +218,7 @@ class Line(NamedTuple):
 class Table(NamedTuple):
     """The lines, and the columns for which there was no room."""
 
-    lines: Sequence[Line]
+    lines: Sequence[TableLine]
     left_out: Sequence[ShownColumn] = ()
 
 
@@ -243,14 +243,14 @@ def fitted(columns: Sequence[ShownColumn], records: Sequence[Record], width: int
     lines = [line for row in zip(*grid, strict=True) for line in _row(row, widths)]
     head, *rows = lines
     left_out = [column for at, column in enumerate(columns) if at not in kept]
-    return Table([Line(head), *(Line("", row) for row in rows)], left_out)
+    return Table([TableLine(head), *(TableLine("", row) for row in rows)], left_out)
 
 
 def whole(columns: Sequence[ShownColumn], records: Sequence[Record]) -> Table:
     """All records with all columns, each record on one line."""
     grid = [[column.head, *cells] for column, cells in zip(columns, _texts(columns, records), strict=True)]
     head, *rows = aligned(list(zip(*grid, strict=True)))
-    return Table([Line(head), *(Line("", row) for row in rows)])
+    return Table([TableLine(head), *(TableLine("", row) for row in rows)])
 
 
 def listed(columns: Sequence[ShownColumn], records: Sequence[Record], width: int | None) -> Table:
@@ -334,29 +334,29 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def _one_under_the_other(
     columns: Sequence[ShownColumn], texts: Sequence[Sequence[str]], width: int | None
-) -> list[Line]:
+) -> list[TableLine]:
     """A line for each value, behind its label, and an empty line between two records."""
     beside = max((width_of(column.label) for column in columns), default=0) + len(_GAP)
-    found: list[Line] = []
+    found: list[TableLine] = []
     for record in zip(*texts, strict=True):
         if found:
-            found.append(Line(""))
+            found.append(TableLine(""))
         for column, text in zip(columns, record, strict=True):
             found += _labelled(column.label, text, beside, width)
     return found
 
 
-def _labelled(label: str, text: str, beside: int, width: int | None) -> list[Line]:
+def _labelled(label: str, text: str, beside: int, width: int | None) -> list[TableLine]:
     """A value behind its label; or below, if the terminal has no room for a word of it."""
     padded = label + " " * (beside - width_of(label))
     if width is None:
-        return [Line(padded, text)]
+        return [TableLine(padded, text)]
     longest = max(map(width_of, text.split(" ")))
     if longest <= width - beside:
         first, *more = _wrapped(text, width - beside)
-        return [Line(padded, first), *(Line(" " * beside, each) for each in more)]
+        return [TableLine(padded, first), *(TableLine(" " * beside, each) for each in more)]
     indent = _GAP if longest + len(_GAP) <= width else ""
-    return [Line(label), *(Line("", indent + each) for each in _wrapped(text, width - len(indent)))]
+    return [TableLine(label), *(TableLine("", indent + each) for each in _wrapped(text, width - len(indent)))]
 
 
 #: The field with the name of the context.

@@ -25,32 +25,32 @@ _TEXT = re.compile(
 )
 
 
-class Moment(NamedTuple):
+class GivenTime(NamedTuple):
     """A time in epoch seconds. `is_local` tells that its text was in the zone of the machine."""
 
     at: float
     is_local: bool = False
 
 
-def parse_moment(text: str, now: float, zone: tzinfo | None = None, *, ahead: bool = False) -> Moment:
+def parse_moment(text: str, now: float, zone: tzinfo | None = None, *, ahead: bool = False) -> GivenTime:
     """The time of a text. A duration is before `now`, and a time of day is the last one; `ahead`, both are
     after it. `zone` is that of the machine for None. Raises ValueError with the rule."""
     if text == "now":
-        return Moment(now)
+        return GivenTime(now)
     try:
         seconds = parse_duration(text.removesuffix(" ago"))
-        return Moment(now + seconds if ahead and not text.endswith(" ago") else now - seconds)
+        return GivenTime(now + seconds if ahead and not text.endswith(" ago") else now - seconds)
     except ValueError:
         pass
     try:
-        return Moment(epoch_seconds(text))
+        return GivenTime(epoch_seconds(text))
     except ValueError:
         pass
     match = _TEXT.fullmatch(text)
     if match is None or not text:
         raise ValueError(_RULE)
     try:
-        return Moment(
+        return GivenTime(
             _local(match, datetime.fromtimestamp(now, zone).date(), now, zone, ahead), is_local=True
         )
     except (ValueError, OverflowError) as error:

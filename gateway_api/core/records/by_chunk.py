@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from gateway_api.base.idle_timer import IdleTimer
-from gateway_api.core.records.orders import Snapshot
+from gateway_api.core.records.orders import SortedSnapshot
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -22,7 +22,7 @@ class ByChunk(Generic[T, V]):
         self._values: dict[int, tuple[list[T], V]] = {}
         self._idle = IdleTimer(kept, self._forget)
 
-    def of(self, things: Snapshot[T]) -> Iterator[tuple[list[T], V]]:
+    def of(self, things: SortedSnapshot[T]) -> Iterator[tuple[list[T], V]]:
         """The chunks in order, each with its value."""
         known, values = self._values, {}
         for chunk in things.chunks:

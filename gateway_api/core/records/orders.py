@@ -20,7 +20,7 @@ _PART = 16
 _FEW = 64
 
 
-class Snapshot(Collection[T]):
+class SortedSnapshot(Collection[T]):
     """Things of one moment, in order. `key` in its methods gives the keys of that order."""
 
     def __init__(self, chunks: list[list[T]], size: int) -> None:
@@ -68,8 +68,8 @@ class Order(Generic[T]):
         self._chunks = [in_order[start : start + _MOST] for start in range(0, len(in_order), _MOST)]
         self._size = len(in_order)
 
-    def now(self) -> Snapshot[T]:
-        return Snapshot(self._chunks, self._size)
+    def now(self) -> SortedSnapshot[T]:
+        return SortedSnapshot(self._chunks, self._size)
 
     def add(self, thing: T) -> None:
         number, place = self._place(thing)
@@ -146,7 +146,7 @@ class Orders(Generic[I, T]):
         self._orders.clear()
         self._former.clear()
 
-    def now(self, ordering: Ordering[T]) -> Snapshot[T]:
+    def now(self, ordering: Ordering[T]) -> SortedSnapshot[T]:
         order = self._orders.get(ordering)
         if order is None:
             things: Iterable[T] = self._things.values()

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from gateway_api.core.records.orders import Snapshot
+from gateway_api.core.records.orders import SortedSnapshot
 from gateway_api.wire.contract import Page, Record
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import ReplyTooLargeError
@@ -70,7 +70,7 @@ class Sorted(Generic[T]):
 class Ordered(Generic[T]):
     """Rows from a snapshot, of an order in which these keys ascend."""
 
-    things: Snapshot[T]
+    things: SortedSnapshot[T]
     key: Callable[[T], Key]
     record: Callable[[T], Record]
     descending: bool = False

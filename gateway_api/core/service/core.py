@@ -15,7 +15,7 @@ from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.records.changes import Caller, ChangeLog, Note
 from gateway_api.core.records.clock import Clock
-from gateway_api.core.records.orders import Snapshot
+from gateway_api.core.records.orders import SortedSnapshot
 from gateway_api.core.records.paging import Ordered, Reply, Rows, Unsorted, encoded, listing
 from gateway_api.core.service.rates import Rates, Wanted
 from gateway_api.core.service.selection import selected
@@ -134,7 +134,8 @@ class CoreService:
         else:
             key, found = session_ordering(field).key, self._sessions.find(wanted)
             if field == "id":
-                rows = Ordered(Snapshot([found] if found else [], len(found)), key, _summary, descending)
+                things = SortedSnapshot([found] if found else [], len(found))
+                rows = Ordered(things, key, _summary, descending)
             else:
                 rows = Unsorted(found, key, _summary, descending)
         return listing("sessions", rows, call.page, order)

@@ -65,7 +65,7 @@ class _Sample(NamedTuple):
     reply: TrafficReply | None = None
 
 
-class _Watched:
+class _WatchedSession:
     """A session that somebody watches."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Watches:
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[int, _WatchedSession] = {}
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -93,7 +93,7 @@ class Watches:
         """The traffic of a session until its end; what other watchers had last comes at once. Raises
         NotDone."""
         with self._lock:
-            watched = self._watched.setdefault(id, _Watched())
+            watched = self._watched.setdefault(id, _WatchedSession())
             watched.watchers += 1
         try:
             yield from self._replies(id, watched)
@@ -103,7 +103,7 @@ class Watches:
                 if not watched.watchers:
                     del self._watched[id]
 
-    def _replies(self, id: int, watched: _Watched) -> Iterator[TrafficReply]:
+    def _replies(self, id: int, watched: _WatchedSession) -> Iterator[TrafficReply]:
         sample = self._next(id, watched, None)
         while sample is not None:
             if sample.reply is not None:
@@ -111,7 +111,7 @@ class Watches:
             self._sleep(max(0.0, sample.at + _EACH - self._clock.steady()))
             sample = self._next(id, watched, sample)
 
-    def _next(self, id: int, watched: _Watched, last: _Sample | None) -> _Sample | None:
+    def _next(self, id: int, watched: _WatchedSession, last: _Sample | None) -> _Sample | None:
         """The sample after `last`, or the first one. None at the end of the session."""
         with watched.lock:
             if watched.sample is last:

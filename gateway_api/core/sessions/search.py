@@ -12,7 +12,7 @@ from operator import or_
 from typing import Generic, NamedTuple, TypeVar
 
 from gateway_api.core.records.by_chunk import ByChunk
-from gateway_api.core.records.orders import Snapshot
+from gateway_api.core.records.orders import SortedSnapshot
 from gateway_api.core.sessions import ipv6
 from gateway_api.core.sessions.session import Session
 
@@ -72,7 +72,7 @@ class Search(Generic[S]):
         #: 450 bytes for each session.
         self._texts: ByChunk[S, _Texts] = ByChunk(_texts)
 
-    def found(self, sessions: Snapshot[S], text: str) -> list[S]:
+    def found(self, sessions: SortedSnapshot[S], text: str) -> list[S]:
         """The sessions that a text means, in the order of the snapshot, but for IPv6."""
         chosen = _chosen(text)
         return [

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.records.by_chunk import ByChunk
-from gateway_api.core.records.orders import Ordering, Orders, Snapshot
+from gateway_api.core.records.orders import Ordering, Orders, SortedSnapshot
 from gateway_api.core.records.paging import Listing, Ordered, Rows, Text, fitting, text_of
 from gateway_api.core.sessions import ipv6
 from gateway_api.core.sessions.search import Search, ipv6_network
@@ -27,11 +27,11 @@ class WholeSessions:
         #: 400 bytes for each session.
         self._texts: ByChunk[Session, Text] = ByChunk(_text)
 
-    def listing(self, sessions: Snapshot[Session]) -> Listing:
+    def listing(self, sessions: SortedSnapshot[Session]) -> Listing:
         """The reply with these sessions."""
         return Listing("sessions", fitting(self._made(sessions)), len(sessions), {})
 
-    def _made(self, sessions: Snapshot[Session]) -> Iterator[Text]:
+    def _made(self, sessions: SortedSnapshot[Session]) -> Iterator[Text]:
         return (text for _, text in self._texts.of(sessions))
 
 
@@ -146,11 +146,11 @@ class SessionTable(Generic[S]):
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def all(self) -> Snapshot[S]:
+    def all(self) -> SortedSnapshot[S]:
         """All sessions by id."""
         return self.ordered(_ALL)
 
-    def ordered(self, ordering: Ordering[S]) -> Snapshot[S]:
+    def ordered(self, ordering: Ordering[S]) -> SortedSnapshot[S]:
         """The sessions that belong to an order."""
         with self.lock:
             return self._orders.now(ordering)

@@ -20,7 +20,7 @@ from gateway_api.wire.varlink.protocol import (
     NOTHING,
     REPLY_CAP,
     REQUEST_CAP,
-    Call,
+    CallMessage,
     ErrorReply,
     MessageBuffer,
     Reply,
@@ -159,9 +159,9 @@ class Client:
             return replies
 
 
-def _call(method: str, parameters: Any, more: bool) -> Call:
+def _call(method: str, parameters: Any, more: bool) -> CallMessage:
     encoded = NOTHING if parameters is None else msgspec.Raw(msgspec.json.encode(parameters))
-    return Call(method, encoded, more=more)
+    return CallMessage(method, encoded, more=more)
 
 
 class _Connection:

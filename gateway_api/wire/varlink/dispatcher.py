@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from gateway_api.wire.varlink.protocol import (
-    Call,
+    CallMessage,
     ErrorReply,
     Peer,
     Reply,
@@ -136,7 +136,7 @@ class Dispatcher:
             if not call.oneway:
                 yield reply
 
-    def _replies(self, call: Call, peer: Peer | None) -> Iterator[bytes]:
+    def _replies(self, call: CallMessage, peer: Peer | None) -> Iterator[bytes]:
         try:
             method, parameters = self._found(call)
             if method.streams:
@@ -155,7 +155,7 @@ class Dispatcher:
             _log.exception("cannot reply to %s", call.method)
             yield encode(Reply(_encoded({}), f"{call.method.rpartition('.')[0]}.InternalError"))
 
-    def _found(self, call: Call) -> tuple[Handler, msgspec.Struct]:
+    def _found(self, call: CallMessage) -> tuple[Handler, msgspec.Struct]:
         interface_name, _, method_name = call.method.rpartition(".")
         interface = self._interfaces.get(interface_name)
         if interface is None:

@@ -61,7 +61,7 @@ class ErrorReply(GatewayApiError):
         return self.name in _LACKING
 
 
-class Call(msgspec.Struct, omit_defaults=True):
+class CallMessage(msgspec.Struct, omit_defaults=True):
     """A message of a client. `method` is the full name, with the interface."""
 
     method: str
@@ -85,12 +85,12 @@ class Reply(msgspec.Struct, omit_defaults=True):
         return self.parameters
 
 
-_calls = msgspec.json.Decoder(Call)
+_calls = msgspec.json.Decoder(CallMessage)
 _replies = msgspec.json.Decoder(Reply)
 _encoder = msgspec.json.Encoder()
 
 
-def encode(message: Call | Reply) -> bytes:
+def encode(message: CallMessage | Reply) -> bytes:
     """The bytes of the message, with its NUL."""
     wire = bytearray()
     _encoder.encode_into(message, wire)
@@ -98,7 +98,7 @@ def encode(message: Call | Reply) -> bytes:
     return bytes(wire)
 
 
-def decode_call(message: bytes) -> Call:
+def decode_call(message: bytes) -> CallMessage:
     """The call in the bytes of a message. Raises ProtocolError."""
     call = _decode(_calls, message)
     if _starts_with(call.parameters, b"n"):

@@ -16,8 +16,8 @@ from gateway_api.base.texts import parse_path
 from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.candidate import (
     ROOT,
-    Candidate,
     Missing,
+    RemoteCandidate,
     effect,
     filled,
     operations,
@@ -142,7 +142,7 @@ def edit(gateway: RemoteGateway, file: Any) -> Report:
     VISUAL or EDITOR names the editor. It gets the candidate as JSON, with masked secrets, which stay as they
     are. A change of another user meanwhile is an error.
     """
-    candidate = Candidate(gateway)
+    candidate = RemoteCandidate(gateway)
     present = candidate.read("/candidate")
     text = file.read() if file is not None else _edited(json.dumps(present, indent=2, ensure_ascii=False))
     if text is None:
@@ -213,7 +213,7 @@ def _compared(difference: Record) -> Report:
 @yes_option
 def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **wanted: Any) -> Report:
     """Makes the candidate the running configuration, after it has shown the changes and asked."""
-    candidate = Candidate(gateway)
+    candidate = RemoteCandidate(gateway)
     difference = candidate.read("/compare")
     shown = _compared(difference)
     if dry_run or not difference["diff"]:
@@ -355,7 +355,7 @@ def restore(
     """
     document, given = _backup_in(file), _secrets_in(secrets)
     _require_known(given, document)
-    candidate = Candidate(gateway)
+    candidate = RemoteCandidate(gateway)
     # A dry run leaves the changes of others where they are, so it cannot show what would follow.
     remedy = "--discard without --dry-run" if dry_run else "--discard"
     candidate.require_clean(discard=discard and not dry_run, remedy=remedy)

@@ -12,7 +12,7 @@ from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import conditions, listed
 from gateway_api.cli.ctl.failures import ExitStatus
 from gateway_api.cli.ctl.invocation import acts, confirm, filter_of, reads
-from gateway_api.cli.ctl.lists import Listing
+from gateway_api.cli.ctl.lists import ListCommand
 from gateway_api.cli.ctl.results import Importance, Report, Sheet, ShownColumn
 from gateway_api.cli.ctl.sessions import touched
 from gateway_api.cli.ctl.terminal import Progress, complain
@@ -41,7 +41,7 @@ def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRequest:
     """A job that a request starts."""
 
     path: str
@@ -110,7 +110,7 @@ def jobs() -> None:
 
 
 jobs.add_command(
-    Listing("list", "Lists the last hundred jobs, the newest first.", PATH, ListJobs, _COLUMNS).command()
+    ListCommand("list", "Lists the last hundred jobs, the newest first.", PATH, ListJobs, _COLUMNS).command()
 )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.invocation import reads
-from gateway_api.cli.ctl.lists import Instead, Listing
+from gateway_api.cli.ctl.lists import Instead, ListCommand
 from gateway_api.cli.ctl.results import Importance, ResultList, Sheet, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.texts import plain, size
 from gateway_api.client.gateway import Record, RemoteGateway
@@ -148,26 +148,28 @@ _CONFIG_INSTEAD = Instead(
 
 #: In the order of the help.
 COMMANDS = (
-    Listing(
+    ListCommand(
         "interfaces", "Lists the interfaces of the gateway.", "/interfaces", ListInterfaces, _INTERFACES
     ).command(),
-    Listing(
+    ListCommand(
         "vlans", "Lists the VLANs that the demux has made.", "/interfaces/vlans", ListVlans, _VLANS
     ).command(),
-    Listing(
+    ListCommand(
         "qos", "Lists the shapers of the sessions.", "/qos", ListQos, _QOS, _PROFILES_INSTEAD
     ).command(),
-    Listing("routes", "Lists the routes of the kernel.", "/routing/routes", ListRoutes, _ROUTES).command(),
+    ListCommand(
+        "routes", "Lists the routes of the kernel.", "/routing/routes", ListRoutes, _ROUTES
+    ).command(),
     bgp,
-    Listing(
+    ListCommand(
         "cgnat", "Lists the sessions that are steered to the CGNAT appliance.", "/cgnat/sessions",
         ListCgnatSessions, _CGNAT, _STATS_INSTEAD,
     ).command(),
-    Listing(
+    ListCommand(
         "demux", "Lists the VLANs of the demux with their state.", "/demux/state", GetDemuxState, _DEMUX,
         _CONFIG_INSTEAD,
     ).command(),
-    Listing(
+    ListCommand(
         "faults", "Lists what the gateway could not repair in the data plane.", "/system/faults",
         ListFaults, _FAULTS,
     ).command(),

@@ -188,7 +188,7 @@ _COLUMNS = (
 )
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """A line of the file, and a session as the list has it."""
 
     row: RateRow
@@ -221,7 +221,7 @@ class RateChanges:
         self.bad = len(bad)
         self.offline = 0
         self.offline_ok = offline_ok
-        self.changes: list[Change] = []
+        self.changes: list[FileChange] = []
         by_id, by_username = {each["id"]: each for each in online}, _by_username(online)
         for row in rows:
             self._add(row, _sessions_of(row, by_id, by_username))
@@ -230,7 +230,7 @@ class RateChanges:
         if not found:
             self.offline += 1
             complain([f"line {row.number}: {row.who} is not online"])
-        self.changes += [Change(row, each) for each in found]
+        self.changes += [FileChange(row, each) for each in found]
 
     @property
     def is_whole(self) -> bool:
@@ -301,14 +301,14 @@ def change_all(
     return _outcome(rates, changed, failed, status)
 
 
-def _require_allowed(gateway: RemoteGateway, change: Change, terms: Record) -> None:
+def _require_allowed(gateway: RemoteGateway, change: FileChange, terms: Record) -> None:
     """Has the gateway check the user's role, and the terms, which are the same for all lines. Raises
     ClientError."""
     body = {**_body(change.row, terms), "filter": {"search": str(change.session["id"])}, "dry_run": True}
     gateway.send("POST", "/subscribers/rate", body)
 
 
-def _undo_file(changes: Sequence[Change]) -> Path:
+def _undo_file(changes: Sequence[FileChange]) -> Path:
     """Writes the former rates to a file of the user's. Raises ClientError."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     folder = Path(home) / "gatewayctl"
@@ -324,7 +324,7 @@ def _undo_file(changes: Sequence[Change]) -> Path:
     return path
 
 
-def _change(gateway: RemoteGateway, change: Change, terms: Record) -> None:
+def _change(gateway: RemoteGateway, change: FileChange, terms: Record) -> None:
     """Tries again while the gateway does not respond. Raises ClientError."""
     for pause in (*_PAUSES, None):
         try:
@@ -412,7 +412,7 @@ def rate(
         changes = RateChanges(gateway, file, skip_bad=skip_bad, offline_ok=offline_ok)
         return change_all(gateway, changes, terms, dry_run=dry_run, yes=yes)
     if filter:
-        job = jobs.Job("/subscribers/rate", {"filter": filter, **rates, **terms}, per_second)
+        job = jobs.JobRequest("/subscribers/rate", {"filter": filter, **rates, **terms}, per_second)
         return job.run(gateway, "Change their rates?", dry_run=dry_run, yes=yes)
     id = session_id(gateway, str(target))
     if dry_run:

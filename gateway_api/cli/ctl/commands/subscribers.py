@@ -140,7 +140,7 @@ def disconnect(
 ) -> Report:
     """Disconnects sessions, after it has shown them and asked."""
     if filter:
-        job = jobs.Job(f"{_LIST}/disconnect", {"filter": filter}, per_second)
+        job = jobs.JobRequest(f"{_LIST}/disconnect", {"filter": filter}, per_second)
         return job.run(gateway, "Disconnect them?", dry_run=dry_run, yes=yes)
     if interface is not None:
         return _disconnect_interface(gateway, interface, dry_run, yes)

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from gateway_api.base.texts import Segment, path_text
-from gateway_api.cli.ctl.candidate import Candidate
+from gateway_api.cli.ctl.candidate import RemoteCandidate
 from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import Offered
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
@@ -138,7 +138,7 @@ def _hashed(username: str, password_file: str | None) -> str:
 
 
 def _changed(gateway: RemoteGateway, operation: Record, commit: bool) -> Report:
-    candidate = Candidate(gateway)
+    candidate = RemoteCandidate(gateway)
     path = operation["path"]
     if not commit:
         candidate.stage([operation])

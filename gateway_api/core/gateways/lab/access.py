@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
+from gateway_api.core.configuration.sections import Demux, VlanProfile
 from gateway_api.core.gateways.lab.meters import SumTraffic, Traffic
-from gateway_api.core.records.orders import Ordering, Orders, Snapshot
+from gateway_api.core.records.orders import Ordering, Orders, SortedSnapshot
 from gateway_api.core.records.paging import Key
+from gateway_api.core.records.token_bucket import TokenBucket
 from gateway_api.core.sessions.session import Session
 from gateway_api.wire.contract import Record, record_of
 from gateway_api.wire.core.network import DemuxState, DemuxVlan, Vlan, VlanProtocol
@@ -74,24 +75,6 @@ class ManagedVlan(Record, frozen=True):
 _BY_TAGS = Ordering(ManagedVlan.key)
 
 
-class _TokenBucket:
-    """Full at first."""
-
-    def __init__(self, limits: RateLimits) -> None:
-        self._limits = limits
-        self._tokens = float(limits.burst)
-        self._at = 0.0
-
-    def take(self, now: float) -> bool:
-        earned = max(0.0, now - self._at) * self._limits.vlans_per_second
-        self._tokens = min(float(self._limits.burst), self._tokens + earned)
-        self._at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-
 class VlanTable:
     """All managed VLANs, the limits on new ones, and the `traffic` by trunk."""
 
@@ -110,14 +93,15 @@ class VlanTable:
     def __contains__(self, name: str) -> bool:
         return name in self._vlans
 
-    def ordered(self) -> Snapshot[ManagedVlan]:
+    def ordered(self) -> SortedSnapshot[ManagedVlan]:
         """By trunk and tags."""
         return self._orders.now(_BY_TAGS)
 
     def configure(self, demux: Demux) -> None:
         """Applies new limits, with a full bucket as after a start."""
         self._demux = demux
-        self._bucket = _TokenBucket(demux.rate_limits)
+        limits = demux.rate_limits
+        self._bucket = TokenBucket(limits.vlans_per_second, limits.burst)
 
     def admit(self, line: Line, ifindexes: Iterator[int], now: float, *, limited: bool = True) -> bool:
         """True when the line's VLAN exists or was created; else the rejection is counted."""

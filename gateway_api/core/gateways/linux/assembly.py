@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.gateways.linux.daemons.daemon import SERVICES, Host, PlacedFiles, SourceDaemon
+from gateway_api.core.gateways.linux.daemons.daemon import SERVICES, DaemonHost, PlacedFiles, SourceDaemon
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
@@ -42,7 +42,7 @@ class LinuxMachine:
     def __init__(self, names: Sequence[str]) -> None:
         self._names = dict.fromkeys(names)
         self._serving = serving(names)
-        host = Host(PlacedFiles(SERVICES), Systemd(), names)
+        host = DaemonHost(PlacedFiles(SERVICES), Systemd(), names)
         self._daemons = [daemon for each in DAEMONS if (daemon := each.on(host)) is not None]
         self.services = LinuxServices(self._daemons, _APPLY, _PUT_BACK)
 

@@ -15,7 +15,7 @@ from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.daemon import (
     SERVICES,
     DaemonAction,
-    Host,
+    DaemonHost,
     PlacedFiles,
     PutBack,
     SourceDaemon,
@@ -71,7 +71,7 @@ class AccelPppReload(SourceDaemon):
     }
 
     @classmethod
-    def on(cls, host: Host) -> Self | None:
+    def on(cls, host: DaemonHost) -> Self | None:
         if cls.name not in host.sources:
             return None
         return cls(host.files, CommandLine(COMMAND_LINE, password=kept_password(PASSWORD)))

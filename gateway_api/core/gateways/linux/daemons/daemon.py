@@ -73,7 +73,7 @@ class ServiceDaemon(ABC):
 
     @classmethod
     @abstractmethod
-    def on(cls, host: "Host") -> Self | None:
+    def on(cls, host: "DaemonHost") -> Self | None:
         """The daemon of a machine; None if the gateway leaves it alone there. Raises SourceRefused."""
 
     @classmethod
@@ -210,7 +210,7 @@ class PlacedFiles:
 
 
 @dataclass(frozen=True)
-class Host:
+class DaemonHost:
     """The machine's part that its daemons share: where their files are, its systemd, and the names of the
     daemons that are its sources of sessions."""
 

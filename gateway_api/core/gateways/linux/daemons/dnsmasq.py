@@ -14,7 +14,7 @@ from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
-    Host,
+    DaemonHost,
     PlacedFiles,
     PutBack,
     SourceDaemon,
@@ -66,7 +66,7 @@ class DhcpServer(SourceDaemon):
     }
 
     @classmethod
-    def on(cls, host: Host) -> Self:
+    def on(cls, host: DaemonHost) -> Self:
         return cls(host.systemd, host.files, is_source=cls.name in host.sources)
 
     def __init__(self, systemd: Systemd, files: PlacedFiles, *, is_source: bool) -> None:

@@ -30,7 +30,7 @@ from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
-    Host,
+    DaemonHost,
     Lack,
     PlacedFiles,
     PutBack,
@@ -172,7 +172,7 @@ class FrrByDifference(ServiceDaemon):
     }
 
     @classmethod
-    def on(cls, host: Host) -> Self:
+    def on(cls, host: DaemonHost) -> Self:
         return cls(host.files, FrrFolders())
 
     @classmethod

@@ -10,7 +10,7 @@ from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
-    Host,
+    DaemonHost,
     PlacedFiles,
     PutBack,
     ServiceDaemon,
@@ -39,7 +39,7 @@ class SignOnFiles(ServiceDaemon):
     effects: ClassVar = {"subscribers.local": "usually none, because each sign-on reads the passwords"}
 
     @classmethod
-    def on(cls, host: Host) -> Self:
+    def on(cls, host: DaemonHost) -> Self:
         return cls(host.files)
 
     def __init__(self, files: PlacedFiles) -> None:

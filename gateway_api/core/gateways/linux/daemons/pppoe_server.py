@@ -25,7 +25,13 @@ from gateway_api.base import durable
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed, disk_step
-from gateway_api.core.gateways.linux.daemons.daemon import DaemonAction, Host, PutBack, SourceDaemon, undo
+from gateway_api.core.gateways.linux.daemons.daemon import (
+    DaemonAction,
+    DaemonHost,
+    PutBack,
+    SourceDaemon,
+    undo,
+)
 from gateway_api.core.gateways.linux.daemons.pppd import RECORDS, PppdRadius
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
 from gateway_api.core.gateways.linux.daemons.systemd import (
@@ -146,7 +152,7 @@ class PppoeUnits(SourceDaemon):
     }
 
     @classmethod
-    def on(cls, host: Host) -> Self:
+    def on(cls, host: DaemonHost) -> Self:
         return cls(host.systemd, SETTINGS, is_source=cls.name in host.sources)
 
     def __init__(self, systemd: Systemd, folder: Path, *, is_source: bool) -> None:

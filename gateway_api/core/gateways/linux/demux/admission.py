@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Self
 
-from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
+from gateway_api.core.configuration.sections import Demux, VlanProfile
 from gateway_api.core.gateways.linux.demux.frames import Trigger
+from gateway_api.core.records.token_bucket import TokenBucket
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType
 
@@ -116,7 +117,8 @@ class Admission:
         longer expire when they have no session."""
         self._demux = demux
         self._profiles = VlanProfiles(demux)
-        self._bucket = _TokenBucket(demux.rate_limits, self._clock())
+        limits = demux.rate_limits
+        self._bucket = TokenBucket(limits.vlans_per_second, limits.burst, self._clock())
 
     def decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
         """The VLAN to make, for one of its triggers; else why none."""
@@ -255,21 +257,3 @@ def _first(profile: VlanProfile) -> int:
 
 def _kind(profile: VlanProfile) -> SessionType:
     return SessionType.PPPOE if profile.type == "pppoe" else SessionType.DHCP
-
-
-class _TokenBucket:
-    """Full at first."""
-
-    def __init__(self, limits: RateLimits, now: float) -> None:
-        self._limits = limits
-        self._tokens = float(limits.burst)
-        self._at = now
-
-    def take(self, now: float) -> bool:
-        earned = max(0.0, now - self._at) * self._limits.vlans_per_second
-        self._tokens = min(float(self._limits.burst), self._tokens + earned)
-        self._at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True

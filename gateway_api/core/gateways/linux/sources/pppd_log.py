@@ -46,7 +46,7 @@ class LoggedLine(NamedTuple):
 _Text: TypeAlias = str | list[int] | None
 
 
-class _Entry(msgspec.Struct):
+class _JournalEntry(msgspec.Struct):
     """Text that is not UTF-8 is a list of bytes (systemd's Journal Export Formats, JSON). Numbers are text,
     times are in microseconds."""
 
@@ -57,7 +57,7 @@ class _Entry(msgspec.Struct):
     cursor: str = msgspec.field(name="__CURSOR", default="")
 
 
-_DECODER = msgspec.json.Decoder(_Entry)
+_DECODER = msgspec.json.Decoder(_JournalEntry)
 
 
 class SystemdJournal:
@@ -78,7 +78,7 @@ class SystemdJournal:
         alone = [{pid: at} for pid, at in since.items()]
         return _by_process([entry for one in alone for entry in self._entries(one)], since)
 
-    def _entries(self, since: Mapping[int, float]) -> list[_Entry]:
+    def _entries(self, since: Mapping[int, float]) -> list[_JournalEntry]:
         most = _LINES * len(since)
         wanted = [f"--lines={most}", "--output-fields=MESSAGE,_PID"]
         wanted += [f"--since=@{int(min(since.values())) - _APART}", *(f"_PID={pid}" for pid in since)]
@@ -113,7 +113,9 @@ class JournalTail:
         return lines
 
 
-def _entries(journalctl: Sequence[str], wanted: Sequence[str], seconds: float, most: int) -> list[_Entry]:
+def _entries(
+    journalctl: Sequence[str], wanted: Sequence[str], seconds: float, most: int
+) -> list[_JournalEntry]:
     """The entries of pppd, oldest first. Raises SourceUnavailable."""
     command = [*journalctl, "--quiet", "--no-pager", "--output=json", "SYSLOG_IDENTIFIER=pppd", *wanted]
     try:
@@ -128,7 +130,7 @@ def _entries(journalctl: Sequence[str], wanted: Sequence[str], seconds: float, m
         raise SourceUnavailable(f"cannot read what journalctl wrote: {error}") from error
 
 
-def _by_process(entries: Iterable[_Entry], since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
+def _by_process(entries: Iterable[_JournalEntry], since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
     lines: dict[int, list[str]] = {pid: [] for pid in since}
     try:
         for entry in entries:

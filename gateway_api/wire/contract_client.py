@@ -15,7 +15,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Caller:
+class ContractClient:
     """Calls the service with this `contract`. Methods raise `unavailable` without a reply that keeps to the
     contract, and what `translated` makes of an error. `timeout` is in seconds; None is the client's own."""
 
