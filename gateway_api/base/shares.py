@@ -23,6 +23,9 @@ import greenlet
 TURN = 0.001
 #: The same for a request that has waited for the core or a disk. A short one ends before that.
 _TURN_OF_LONG = TURN / 2
+#: What a second of such a request costs: short requests come first. While a long one waits, it takes time of
+#: the core, the disk and threads, which its share does not show.
+_PRICE_OF_LONG = 4
 #: The weight of the latest new connection in what one costs.
 _LATEST = 1 / 8
 
@@ -48,14 +51,15 @@ class Share:
         if not is_first or not self.is_new or self.used:
             self.wait()
 
-    def wait(self) -> None:
-        """Waits for the next turn. To be called in the greenlet of the connection, which has this share."""
-        self._shares.wait(self)
+    def wait(self, price: float = 1) -> None:
+        """Waits for the next turn, and pays `price` for each second of this one. To be called in the greenlet
+        of the connection, which has this share."""
+        self._shares.wait(self, price)
 
-    def pause(self, after: float = TURN) -> None:
-        """Waits for the next turn if this one took so many seconds."""
+    def pause(self, after: float = TURN, price: float = 1) -> None:
+        """Waits for the next turn, as `wait`, if this one took so many seconds."""
         if self._shares.used_by(self) >= after:
-            self.wait()
+            self.wait(price)
 
 
 def pause() -> None:
@@ -63,7 +67,7 @@ def pause() -> None:
     or a disk, before it goes on."""
     share: Share | None = getattr(gevent.getcurrent(), "share", None)
     if share is not None:
-        share.pause(_TURN_OF_LONG)
+        share.pause(_TURN_OF_LONG, _PRICE_OF_LONG)
 
 
 class Shares:
@@ -97,10 +101,10 @@ class Shares:
             if share.is_new:
                 self._first_has_ended(share)
 
-    def wait(self, share: Share) -> None:
+    def wait(self, share: Share, price: float) -> None:
         if share.is_new:
             self._first_has_ended(share)
-        share.began += self.used_by(share)
+        share.began += price * self.used_by(share)
         self._wait(share)
 
     def used_by(self, share: Share) -> float:

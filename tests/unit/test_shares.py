@@ -205,6 +205,27 @@ def test_a_request_that_has_waited_goes_on_after_those_that_used_less(
     assert order == ["long waited", "short", "long goes on"]
 
 
+def test_a_request_that_has_waited_pays_four_times_for_its_time(shares: Shares, clock: SteppedClock) -> None:
+    order: list[str] = []
+
+    def long() -> None:
+        with shares.share():
+            clock.now += TURN
+            gevent.sleep(0)
+            pause()
+            order.append("long goes on")
+
+    def short() -> None:
+        with shares.share() as share:
+            for number in range(6):
+                order.append(f"short {number}")
+                clock.now += TURN
+                share.wait()
+
+    gevent.joinall([gevent.spawn(long), gevent.spawn(short)], raise_error=True)
+    assert order.index("long goes on") == 4, order
+
+
 def test_what_belongs_to_no_connection_does_not_pause(shares: Shares, clock: SteppedClock) -> None:
     clock.now += 1
     pause()
