@@ -288,13 +288,29 @@ def test_a_revision_becomes_the_candidate_after_a_question(shown: Screen) -> Non
     assert shown.api.get("/system/config")["qos"]["default_up"] == "44mbit"
 
 
+def test_a_roll_back_waits_for_the_candidate(shown: Screen) -> None:
+    former = committed(shown.api, "47mbit")
+    held: list[Route] = []
+    shown.page.route("**/system/config/compare", lambda route: held.append(route))
+    shown.page.reload()
+    shown.page.get_by_role("button", name="Roll back to revision 1", exact=True).click()
+    expect(shown.page.get_by_role("dialog")).to_be_hidden()
+    for each in held:
+        each.continue_()
+    shown.page.unroute("**/system/config/compare")
+    shown.page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+    expect(shown.page.locator("#configuration-state")).to_contain_text("Revision 1 is the candidate")
+    expect(shown.page.locator("#diff ins")).to_have_text(f'+ qos.default_up = "{former}"')
+
+
 def test_a_roll_back_is_to_the_revision_that_the_user_saw(shown: Screen) -> None:
     committed(shown.api, "45mbit")
     shown.page.reload()
     shown.page.get_by_role("button", name="Roll back to revision 1", exact=True).click()
+    dialog = shown.page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
     # Revision 1 is another one now.
     committed(shown.api, "46mbit")
-    dialog = shown.page.get_by_role("dialog")
     dialog.get_by_role("button", name="Roll back").click()
     expect(dialog.get_by_role("alert")).to_contain_text("changed")
     assert shown.api.get("/system/config/compare", "admin")["diff"] == ""

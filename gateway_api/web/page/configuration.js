@@ -141,7 +141,10 @@ export class Configuration {
     });
   }
 
-  #askRollBack(revision) {
+  async #askRollBack(revision) {
+    // The archive may be shown before the candidate has been read.
+    if (!this.#etag) await this.#read();
+    if (!this.#etag) return;
     const asSeen = this.#asSeen;
     confirm({
       title: `Roll back to revision ${revision}?`, button: 'Roll back',
