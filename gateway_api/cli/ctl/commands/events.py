@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -66,7 +66,8 @@ def events(
     if after is not None and not _ID.fullmatch(after):
         # In a header, the API takes an invalid id for one that is too old.
         raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
-    signal.signal(signal.SIGTERM, _terminated)
+    end = End()
+    end.install()
     shown = _Shown(StreamPrinter(chosen_format(ctx), _FIELDS), user, trunk)
     query = {"events": events, "type": type}
     asked = chosen_contexts(ctx) if ctx.meta.get(f"{SHARED}all") else []
@@ -74,9 +75,11 @@ def events(
     gateways = gateways or [(None, chosen_gateway(ctx))]
     followers: list[tuple[str | None, EventFollower | SignOnFollower]] = []
     for name, gateway in gateways:
-        followers += [(name, EventFollower(gateway, query, after, _saying(name)))]
+        followers += [(name, EventFollower(gateway, query, after, _saying(end, name)))]
         if failed_sign_ons:
-            followers += [(name, SignOnFollower(gateway, {"type": type, "username": user}, _saying(name)))]
+            followers += [
+                (name, SignOnFollower(gateway, {"type": type, "username": user}, _saying(end, name)))
+            ]
     try:
         if len(followers) == 1:
             _follow_one(followers[0][1], shown)
@@ -91,12 +94,38 @@ def events(
                 complain([f"to continue: --after {each.last}"])
 
 
-def _saying(context: str | None = None) -> Say:
-    return lambda text: complain([text], context)
+class End:
+    """Ends the command by SIGINT or SIGTERM. Python drops what a signal's handler raises while it frees the
+    files of a lost connection, so each loss of a connection has to look whether a signal has come."""
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+
+    def install(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def look(self) -> None:
+        """Raises KeyboardInterrupt or Exit if a signal has come. Only in the main thread, which ends the
+        command."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if self._number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self._number is not None:
+            raise click.exceptions.Exit(128 + self._number)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        self._number = number
+        self.look()
 
 
-def _terminated(number: int, frame: Any) -> NoReturn:
-    raise click.exceptions.Exit(128 + number)
+def _saying(end: End, context: str | None = None) -> Say:
+    def say(text: str) -> None:
+        end.look()
+        complain([text], context)
+
+    return say
 
 
 def _follow_one(follower: EventFollower | SignOnFollower, shown: "_Shown") -> None:
