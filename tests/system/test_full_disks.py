@@ -95,6 +95,8 @@ class Gateway:
         wait_for("the core", lambda: self._goes_on() and listens(socket))
         self._spawn([gunicorn, "--config", "python:gateway_api.serving.users"], environment)
         wait_for("the API", lambda: self._goes_on() and self._answers())
+        # The first one responds before the second one is forked.
+        wait_for("its workers", lambda: len(self.workers()) == WORKERS)
 
     def kill(self) -> None:
         """All processes at once, as a power cut does. Their files stay."""
