@@ -1,6 +1,5 @@
-"""The records of responses. Those about the configuration are in `configuration_records` and
-`configuration_sections`, those of the history in `history_records`, those of the core and the hub in
-`wire/`."""
+"""The records of responses. Those about the configuration are in `configuration_records`, those of the
+history in `history_records`, those of the core and the hub in `wire/`."""
 
 from collections.abc import Mapping
 from functools import cache

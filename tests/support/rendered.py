@@ -9,13 +9,13 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppReload
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles, ServiceDaemon
 from gateway_api.core.gateways.linux.daemons.frr import FrrByDifference, FrrFolders
 from gateway_api.core.gateways.linux.daemons.pppd import SignOnFiles
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine
+from gateway_api.wire.configuration import Configuration
 
 
 def profile(name: str, kind: str, vlan_range: str, outer_vlan_range: str | None = None) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.sessions.session import Session
 from gateway_api.core.sessions.table import SessionTable
+from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.sessions import SessionSummary
 
 FIELDS = SessionSummary.__struct_fields__

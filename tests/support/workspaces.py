@@ -9,11 +9,11 @@ from typing import Any
 
 from gateway_api.core.configuration.edit import EditOperation
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import GatewayServices, Rendered
 from gateway_api.core.configuration.store import ConfigurationStore
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core.gateways.lab.gateway import LabServices
+from gateway_api.wire.configuration import Configuration
 from tests.support.clocks import StillClock
 
 ADMIN = ChangeRequest("admin")

@@ -11,8 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.comparison import Comparison
 from gateway_api.core.gateways.linux.dataplane.fault_register import Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
@@ -23,7 +21,9 @@ from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.clock import Clock
+from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, ip, network_namespace, tc
 from tests.support.stack import wait_for

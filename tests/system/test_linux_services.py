@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
@@ -26,6 +25,7 @@ from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceAction, ServiceImpact
 from tests.support.documents import put
 from tests.support.namespaces import ip, network_namespace

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.gateways.linux.dataplane.shaping import CLASS, Shaper
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from tests.support.namespaces import can, inside, ip, ip_batch, neighbour, network_namespace, tc
 from tests.support.stack import wait_for
 

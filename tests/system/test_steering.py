@@ -8,14 +8,14 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.kernel.messages import messages
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
+from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
 
 pytestmark = pytest.mark.skipif(

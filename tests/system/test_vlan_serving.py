@@ -6,10 +6,10 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanServing
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
 from tests.support.sources import ListedSource

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gateway_api.core.configuration.edit import EditOperation
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.clocks import StillClock

@@ -10,7 +10,7 @@ import pytest
 from gateway_api.base.errors import Invalid
 from gateway_api.base.logs import redacted
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import LocalSubscriber
+from gateway_api.wire.configuration import LocalSubscriber
 from tests.support.documents import problems, put, valid_document
 
 PRINTABLE = [chr(code) for code in range(0x20, 0x7F)]

@@ -10,9 +10,9 @@ import pytest
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli.core.setup import Ask, SetupOptions, set_up
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import VlanRange
 from gateway_api.core.gateways.linux.daemons.frr import MARK
 from gateway_api.core.gateways.linux.health.requirements import MODULES, SOURCES
+from gateway_api.wire.configuration import VlanRange
 from tests.support.documents import SECRET_HASH
 
 KERNEL = "6.1.0-56-amd64"

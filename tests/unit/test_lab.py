@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import AddressPool, UnitPool
@@ -21,6 +20,7 @@ from gateway_api.core.records.paging import Rows
 from gateway_api.core.service.core import LISTS
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Session
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.faults import ListFaults
 from gateway_api.wire.core.network import Interface, Route

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile, VlanRange
 from gateway_api.core.gateways.linux.demux.admission import (
     HOLD_OFF,
     AccessVlan,
@@ -18,6 +17,7 @@ from gateway_api.core.gateways.linux.demux.admission import (
     VlanState,
 )
 from gateway_api.core.gateways.linux.demux.frames import Trigger
+from gateway_api.wire.configuration import Demux, RateLimits, VlanProfile, VlanRange
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import SteppedClock

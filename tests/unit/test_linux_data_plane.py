@@ -5,8 +5,6 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Network
 import pytest
 from msgspec.structs import replace
 
-from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister, Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.routes import surplus
@@ -20,7 +18,9 @@ from gateway_api.core.gateways.linux.kernel.fib import FibEntry
 from gateway_api.core.gateways.linux.kernel.links import LinkEntry
 from gateway_api.core.gateways.linux.kernel.qdiscs import QdiscEntry
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from tests.support.clocks import NOW, SteppedClock
 
 ADDRESS, GATEWAY = IPv4Address("100.64.0.9"), IPv4Address("100.64.0.1")

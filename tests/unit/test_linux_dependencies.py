@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.pppd import PppdRadius
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch, clock, frr, radius
@@ -18,6 +17,7 @@ from gateway_api.core.gateways.linux.sources.accel_stat import (
     radius_servers,
 )
 from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.dependencies import Dependency, DependencyState, worst
 from tests.support.accel import stat
 from tests.support.clocks import StillClock

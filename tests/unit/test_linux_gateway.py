@@ -14,7 +14,6 @@ import pytest
 
 from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import Cgnat, Configuration
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
@@ -37,6 +36,7 @@ from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.sessions.journal import Journal
+from gateway_api.wire.configuration import Cgnat, Configuration
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.network import AddressFamily, InterfaceStats
 from tests.support.clocks import NOW, StillClock

@@ -11,9 +11,10 @@ import pytest
 
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.configuration import receivers
-from gateway_api.core.configuration.receivers import DeclaredReceiver, ReceiversService
+from gateway_api.core.configuration.receivers import ReceiversService
 from gateway_api.core_client.commands import Daemon
 from gateway_api.hub import service
+from gateway_api.wire.configuration import ConfiguredReceiver
 from gateway_api.wire.contract import Contract, served
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.receivers import FollowReceivers, Receiver, ReceiversReply
@@ -22,23 +23,23 @@ from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity
 from gateway_api.wire.varlink.server import Server
 from tests.support.stack import PATIENCE
 
-ONE = DeclaredReceiver("http://127.0.0.1:9/", ("session.up",), None)
-OTHER = DeclaredReceiver("http://127.0.0.1:9/other", ("session.down",), "a secret")
+ONE = ConfiguredReceiver("http://127.0.0.1:9/", ("session.up",), None)
+OTHER = ConfiguredReceiver("http://127.0.0.1:9/other", ("session.down",), "a secret")
 
 
 class Declared:
     """The receivers of a configuration, and the service that tells of them."""
 
-    def __init__(self, *declared: DeclaredReceiver) -> None:
+    def __init__(self, *declared: ConfiguredReceiver) -> None:
         self.declared = declared
         self.service = ReceiversService(lambda: self.declared)
 
-    def commit(self, *declared: DeclaredReceiver) -> None:
+    def commit(self, *declared: ConfiguredReceiver) -> None:
         self.declared = declared
         self.service.committed(None)
 
 
-def reply(*declared: DeclaredReceiver) -> ReceiversReply:
+def reply(*declared: ConfiguredReceiver) -> ReceiversReply:
     return ReceiversReply(tuple(Receiver(one.url, one.events, one.secret) for one in declared))
 
 

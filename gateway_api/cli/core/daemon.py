@@ -20,7 +20,6 @@ from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.process import keep_loaded, notify
 from gateway_api.base.settings import BadSetting, log_format, log_level
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import GatewayServices
 from gateway_api.core.configuration.store import ConfigurationStore, StepFailed, Unreadable
 from gateway_api.core.configuration.workspace import Workspace
@@ -34,6 +33,7 @@ from gateway_api.core.service.job_store import JobStore
 from gateway_api.core.service.jobs import Jobs
 from gateway_api.core.service.traffic import TrafficService
 from gateway_api.core.sessions.journal import Journal
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.varlink.dispatcher import Dispatcher
 from gateway_api.wire.varlink.server import Server
 

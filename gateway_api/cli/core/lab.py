@@ -9,13 +9,13 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from gateway_api.cli.core.daemon import Opened, core_options, serve
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_api.core.gateways.lab.kept_rates import KeptRates
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import MAX_SESSIONS
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.sessions.journal import Journal
+from gateway_api.wire.configuration import Configuration
 
 #: Seconds between two advances.
 _TICK = 0.05

@@ -9,11 +9,11 @@ import click
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli.core.daemon import Opened, core_options, serve
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.assembly import LinuxMachine
 from gateway_api.core.gateways.linux.health.requirements import SOURCES, preferred
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.sessions.journal import Journal
+from gateway_api.wire.configuration import Configuration
 
 
 @click.command()

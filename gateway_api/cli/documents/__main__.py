@@ -27,7 +27,7 @@ def texts() -> dict[str, str]:
     paths."""
     openapi = document(ROUTES[USERS])
     pages = {
-        "configuration": configuration.page(openapi["components"]["schemas"]),
+        "configuration": configuration.page(),
         "operations": operations.page(openapi),
         "commands": reference.commands_page(),
         "environment": reference.environment_page(),

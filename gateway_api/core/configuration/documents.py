@@ -1,4 +1,4 @@
-"""Documents compared, merged and unmasked, by the schema of the configuration.
+"""Documents compared, merged, masked and unmasked, by the definition of the configuration.
 
 A difference has one line a value, by path, secrets masked:
 
@@ -10,19 +10,17 @@ A difference has one line a value, by path, secrets masked:
 The items of keyed lists are compared by their keys. Where their order changed, it has lines of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from marshmallow.fields import List, Nested
 
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.fields import MOST_PROBLEMS
 from gateway_api.base.logs import MASK, is_secret
 from gateway_api.base.texts import Path, Segment, path_text
-from gateway_api.core.configuration.fields import key_of
-from gateway_api.core.configuration.sections import ROOT
+from gateway_api.wire.configuration import ROOT, UNKNOWN, Field
 
 _NOTHING = object()
 
@@ -40,11 +38,34 @@ class Change:
     after: str | None
 
     def lines(self) -> Iterator[str]:
-        secret = is_secret(self.path[-1].text)
+        secret = field_at(self.path).secret or is_secret(self.path[-1].text)
         for sign, value in (("-", self.before), ("+", self.after)):
             if value is not None:
                 shown = MASK if secret and value != "null" else value
                 yield f"{sign} {path_text(self.path)} = {shown}"
+
+
+def field_at(path: Path) -> Field:
+    """The field of the value at a path."""
+    field = ROOT
+    for segment in path:
+        field = field.below(segment.text)
+    return field
+
+
+def masked(value: Any, field: Field = ROOT) -> Any:
+    """A copy of a JSON value with `MASK` for what is declared secret or has a secret name, unless it is
+    null."""
+    if field.secret and value is not None:
+        return MASK
+    if isinstance(value, dict):
+        return {
+            name: MASK if is_secret(name) and held is not None else masked(held, field.below(name))
+            for name, held in value.items()
+        }
+    if isinstance(value, list):
+        return [masked(item, field.item) for item in value]
+    return value
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
@@ -70,9 +91,9 @@ def diff_text(found: list[Change]) -> str:
     return "".join(f"{line}\n" for change in found for line in change.lines())
 
 
-def _collect(value: Any, field: Any, path: Path, values: _Values, orders: _Orders) -> None:
+def _collect(value: Any, field: Field, path: Path, values: _Values, orders: _Orders) -> None:
     """Adds the values that have paths of their own, and the keys of each keyed list in their order."""
-    key = key_of(field)
+    key = field.key
     if key is not None and value:
         orders[path] = [item[key] for item in value]
     below = list(_below(value, field))
@@ -82,15 +103,14 @@ def _collect(value: Any, field: Any, path: Path, values: _Values, orders: _Order
         values[path] = _json(value)
 
 
-def _below(value: Any, field: Any) -> Iterator[tuple[Segment, Any, Any]]:
+def _below(value: Any, field: Field) -> Iterator[tuple[Segment, Any, Field]]:
     """The parts of a value that have paths of their own, with their fields."""
-    key = key_of(field)
-    if isinstance(value, dict) and isinstance(field, Nested):
+    if isinstance(value, dict) and field.members:
         for name, held in value.items():
-            yield Segment(name), held, field.schema.fields.get(name)
-    elif isinstance(value, list) and key is not None:
+            yield Segment(name), held, field.below(name)
+    elif isinstance(value, list) and field.key is not None:
         for item in value:
-            yield Segment(item[key]), item, field.inner
+            yield Segment(item[field.key]), item, field.item
 
 
 def _json(value: Any) -> str:
@@ -100,31 +120,31 @@ def _json(value: Any) -> str:
 def merged(base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     """`theirs` with the changes from `base` to `ours`. Where both changed a value, `ours` counts. The items
     of keyed lists are merged by their keys; any other list is one value."""
-    return _members(base, ours, theirs, ROOT.schema.fields)
+    return _members(base, ours, theirs, ROOT.members)
 
 
-def _merged(base: Any, ours: Any, theirs: Any, field: Any) -> Any:
+def _merged(base: Any, ours: Any, theirs: Any, field: Field) -> Any:
     if ours == base:
         return theirs
     if theirs in (base, ours):
         return ours
     sides = (base, ours, theirs)
-    if isinstance(field, Nested) and all(isinstance(side, dict) for side in sides):
-        return _members(base, ours, theirs, field.schema.fields)
-    key = key_of(field)
+    if field.members and all(isinstance(side, dict) for side in sides):
+        return _members(base, ours, theirs, field.members)
+    key = field.key
     if key is not None and all(isinstance(side, list) for side in sides):
         was, mine, other = ({item[key]: item for item in side} for side in sides)
-        return list(_members(was, mine, other, dict.fromkeys((*mine, *other), field.inner)).values())
+        return list(_members(was, mine, other, dict.fromkeys((*mine, *other), field.item)).values())
     return ours
 
 
 def _members(
-    base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any], fields: dict[str, Any]
+    base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any], fields: Mapping[str, Field]
 ) -> dict[str, Any]:
     made = {}
     for name in dict.fromkeys((*ours, *theirs)):
         was, mine, other = (side.get(name, _NOTHING) for side in (base, ours, theirs))
-        made[name] = _merged(was, mine, other, fields.get(name))
+        made[name] = _merged(was, mine, other, fields.get(name, UNKNOWN))
     return {name: value for name, value in made.items() if value is not _NOTHING}
 
 
@@ -138,25 +158,24 @@ def unmasked(document: dict[str, Any], running: dict[str, Any]) -> dict[str, Any
     return made
 
 
-def _unmasked(value: Any, before: Any, field: Any, path: str, problems: list[Problem]) -> Any:
-    """`before` is the running value, None without one. Values that the schema does not know stay."""
-    if isinstance(field, Nested) and isinstance(value, dict):
+def _unmasked(value: Any, before: Any, field: Field, path: str, problems: list[Problem]) -> Any:
+    """`before` is the running value, None without one. Values that the definition does not know stay."""
+    if field.members and isinstance(value, dict):
         held = before if isinstance(before, dict) else {}
-        fields = field.schema.fields
         return {
-            name: _unmasked(below, held.get(name), fields.get(name), f"{path}.{name}".lstrip("."), problems)
+            name: _unmasked(below, held.get(name), field.below(name), f"{path}.{name}".lstrip("."), problems)
             for name, below in value.items()
         }
-    if isinstance(field, List) and isinstance(value, list):
-        key = key_of(field)
+    if field.item is not UNKNOWN and isinstance(value, list):
+        key = field.key
         items = {item[key]: item for item in before or ()} if key else {}
         return [
-            _unmasked(item, items.get(_text(item, key)), field.inner, f"{path}.{number}", problems)
+            _unmasked(item, items.get(_text(item, key)), field.item, f"{path}.{number}", problems)
             for number, item in enumerate(value)
         ]
-    if field is None or value != MASK:
+    if field is UNKNOWN or value != MASK:
         return value
-    if isinstance(before, str) and is_secret(path.rpartition(".")[2]):
+    if isinstance(before, str) and (field.secret or is_secret(path.rpartition(".")[2])):
         return before
     problems.append(Problem(path, "invalid", "must be a value: the mask hides nothing that runs here"))
     return value

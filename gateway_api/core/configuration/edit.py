@@ -1,27 +1,26 @@
 """Changes to a candidate: values set and deleted at paths.
 
-The schema tells the names that an object may have, and the lists whose items have keys. A command line has
-only text, so text is read as the schema requires at its place. The rules of single values are checked here.
-The commit finds what is missing, and what must match a value elsewhere.
+The definition of the configuration tells the names that an object may have, and the lists whose items have
+keys. A command line has only text, so text is read as its place requires. The rules of single values are
+checked here. The commit finds what is missing, and what must match a value elsewhere.
 """
 
 import copy
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import msgspec
-from marshmallow import ValidationError
-from marshmallow.fields import Boolean, Field, Integer, List, Nested
-from marshmallow.validate import Length
 
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
-from gateway_api.base.fields import MOST_PROBLEMS, Text, decode_json, shown
-from gateway_api.base.logs import MASK, is_secret, redacted
+from gateway_api.base.fields import MOST_PROBLEMS, decode_json, shown
+from gateway_api.base.logs import MASK, is_secret
 from gateway_api.base.texts import Path, Segment, parse_path, path_text
-from gateway_api.core.configuration.fields import broken_rules, item_key, key_of
-from gateway_api.core.configuration.sections import ROOT
+from gateway_api.core.configuration.documents import field_at, masked
+from gateway_api.core.configuration.rules import broken_strict_rules
+from gateway_api.wire.configuration import ROOT, Field, Flag, Leaf, Many, Object, Text, Whole
 from gateway_api.wire.core.configuration import EditAction, EditedValue
 
 _FLAGS = {"true": True, "false": False}
@@ -33,7 +32,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class EditOperation:
-    """`value` is any JSON; text is read as the schema requires at the path. A deletion has none."""
+    """`value` is any JSON; text is read as the path requires. A deletion has none."""
 
     action: EditAction
     path: str
@@ -66,16 +65,16 @@ def edited(
         except (Invalid, NotFound) as error:
             raise OperationRefused(number, operation.path, error) from error
         # As JSON at once: a later operation may change a part of the same value.
-        before, after = (_masked_json(path[-1].text, value) for value in change)
+        before, after = (_masked_json(path, value) for value in change)
         values.append(EditedValue(operation.path, before, after))
     return made, values
 
 
-def _masked_json(name: str, value: Any) -> str | None:
+def _masked_json(path: Path, value: Any) -> str | None:
     if value is _ABSENT:
         return None
-    masked = MASK if isinstance(value, str) and is_secret(name) else redacted(value)
-    return msgspec.json.encode(masked).decode()
+    is_hidden = isinstance(value, str) and is_secret(path[-1].text)
+    return msgspec.json.encode(MASK if is_hidden else masked(value, field_at(path))).decode()
 
 
 def _parsed(text: str) -> Path:
@@ -88,47 +87,47 @@ def _parsed(text: str) -> Path:
 
 def _set(holder: Any, path: Path, value: Any) -> tuple[Any, Any]:
     """The value before and after, in the document `holder`."""
-    field: Any = ROOT
+    field = ROOT
     for depth, segment in enumerate(path[:-1], 1):
         holder, field = _entered(holder, field, segment, path, path_text(path[:depth]))
-        if not isinstance(field, List | Nested):
+        if not isinstance(field.kind, Many | Object):
             raise _unknown(path)
     return _put(holder, field, path[-1], value, path)
 
 
-def _entered(holder: Any, field: Any, segment: Segment, path: Path, here: str) -> tuple[Any, Any]:
+def _entered(holder: Any, field: Field, segment: Segment, path: Path, here: str) -> tuple[Any, Any]:
     """The value at a segment of an object or a list, created if missing; and its field."""
-    if isinstance(field, Nested):
+    if isinstance(field.kind, Object):
         below = _named(field, segment, path)
         if holder.get(segment.text) is None:
-            holder[segment.text] = [] if isinstance(below, List) else {}
+            holder[segment.text] = [] if isinstance(below.kind, Many) else {}
         return holder[segment.text], below
-    key, place = key_of(field), _place(holder, field, segment)
+    key, place = field.key, _place(holder, field, segment)
     if place is None:
         if key is None or segment.index is not None:
             raise _unknown(path)
-        holder.append({key: _coerced(field.inner.schema.fields[key], segment.text, f"{here}.{key}")})
+        holder.append({key: _coerced(field.item.members[key], segment.text, f"{here}.{key}")})
         place = len(holder) - 1
-    return holder[place], field.inner
+    return holder[place], field.item
 
 
-def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> tuple[Any, Any]:
+def _put(holder: Any, field: Field, segment: Segment, value: Any, path: Path) -> tuple[Any, Any]:
     here = path_text(path)
-    if isinstance(field, Nested):
+    if isinstance(field.kind, Object):
         # A copy: a later operation may change a part of it. Only after the check, which limits its depth.
         made = copy.deepcopy(_coerced(_named(field, segment, path), value, here))
-        if segment.text == item_key(field) and holder.get(segment.text) not in (None, made):
+        if segment.text == field.own_key and holder.get(segment.text) not in (None, made):
             # It could be the key of a second item.
             raise Invalid(Problem(here, "invalid", "is the key of its item: delete that, and set another"))
         before = holder.get(segment.text, _ABSENT)
         holder[segment.text] = made
         return before, made
-    key, place = key_of(field), _place(holder, field, segment)
+    key, place = field.key, _place(holder, field, segment)
     if place is None and segment.index is None and key is None:
         raise Invalid(Problem(here, "invalid", "must end in an index"))
     if place is None and segment.index not in (None, len(holder)):
         raise Invalid(Problem(here, "invalid", f"must be an index up to {len(holder)}, which appends"))
-    made = copy.deepcopy(_coerced(field.inner, value, here))
+    made = copy.deepcopy(_coerced(field.item, value, here))
     if key is not None:
         if segment.index is None:
             made = {key: segment.text, **made}
@@ -152,47 +151,47 @@ def _check_item(
 
 
 def _delete(holder: Any, path: Path) -> tuple[Any, Any]:
-    field: Any = ROOT
+    field = ROOT
     for segment in path[:-1]:
         place, field = _found(holder, field, segment, path)
         holder = holder[place]
     place, _ = _found(holder, field, path[-1], path)
-    if item_key(field) == path[-1].text:
+    if field.own_key == path[-1].text:
         raise Invalid(Problem(path_text(path), "invalid", "is the key of its item: delete that"))
     return holder.pop(place), _ABSENT
 
 
-def _found(holder: Any, field: Any, segment: Segment, path: Path) -> tuple[Any, Field[Any]]:
+def _found(holder: Any, field: Field, segment: Segment, path: Path) -> tuple[Any, Field]:
     """The key or index of a segment, and the field of its value. Raises NotFound."""
-    if isinstance(field, Nested) and isinstance(holder, dict) and segment.text in holder:
-        return segment.text, field.schema.fields[segment.text]
-    if isinstance(field, List) and isinstance(holder, list):
+    if field.members and isinstance(holder, dict) and segment.text in holder:
+        return segment.text, field.members[segment.text]
+    if isinstance(field.kind, Many) and isinstance(holder, list):
         place = _place(holder, field, segment)
         if place is not None:
-            return place, field.inner
+            return place, field.item
     raise NotFound(f"There is no {path_text(path)} in the candidate")
 
 
-def _named(field: Nested, segment: Segment, path: Path) -> Field[Any]:
-    if segment.index is not None or segment.text not in field.schema.fields:
+def _named(field: Field, segment: Segment, path: Path) -> Field:
+    if segment.index is not None or segment.text not in field.members:
         raise _unknown(path)
-    return field.schema.fields[segment.text]
+    return field.members[segment.text]
 
 
 def _unknown(path: Path) -> Invalid:
     return Invalid(Problem(path_text(path), "unknown", "is not a known path"))
 
 
-def _place(holder: list[Any], field: Any, segment: Segment) -> int | None:
+def _place(holder: list[Any], field: Field, segment: Segment) -> int | None:
     """The place of the item that an index, a key or, in a list of texts, the text itself names."""
     if segment.index is not None:
         return segment.index if segment.index < len(holder) else None
-    key = key_of(field)
+    key = field.key
     texts = [item if key is None else item.get(key) for item in holder]
     return texts.index(segment.text) if segment.text in texts else None
 
 
-def _coerced(field: Field[Any], value: Any, path: str) -> Any:
+def _coerced(field: Field, value: Any, path: str) -> Any:
     """The JSON value to store in the document. Raises Invalid with the path of each problem."""
     if isinstance(value, str):
         value = _read(field, value)
@@ -201,79 +200,80 @@ def _coerced(field: Field[Any], value: Any, path: str) -> Any:
     return value
 
 
-def _read(field: Field[Any], text: str) -> Any:
+def _read(field: Field, text: str) -> Any:
     """The value of a text for a field; the text itself if it has none, so that its type is rejected."""
-    if field.allow_none and text == "null" and not isinstance(field, Text):
+    kind = field.kind
+    if field.nullable and text == "null" and not isinstance(kind, Text):
         return None
-    if isinstance(field, Boolean):
+    if isinstance(kind, Flag):
         return _FLAGS.get(text.lower(), text)
-    if isinstance(field, Integer):
+    if isinstance(kind, Whole):
         digits = text.removeprefix("-")
         return int(text) if digits.isascii() and digits.isdigit() and len(text) <= _LONGEST_INTEGER else text
-    if isinstance(field, List | Nested):
-        try:
+    if isinstance(kind, Many | Object):
+        with suppress(msgspec.MsgspecError, RecursionError):
             return decode_json(text)
-        except (msgspec.MsgspecError, RecursionError):
-            return text
     return text
 
 
-def _problems(field: Field[Any], value: Any, path: str) -> Iterator[Problem]:
+def _problems(field: Field, value: Any, path: str) -> Iterator[Problem]:
+    kind = field.kind
     if value is None:
-        if not field.allow_none:
+        if not field.nullable:
             yield Problem(path, "invalid", "must not be null")
     elif value == MASK:
         yield Problem(path, "invalid", "must be a value, not the mask that hides one")
-    elif isinstance(field, Nested) and not isinstance(value, dict):
-        yield Problem(path, "invalid", "must be an object, in JSON")
-    elif isinstance(field, Nested):
-        for name, held in value.items():
-            below = f"{path}.{shown(name)}"
-            if name in field.schema.fields:
-                yield from _problems(field.schema.fields[name], held, below)
-            else:
-                known = ", ".join(field.schema.fields)
-                yield Problem(below, "unknown", f"is not a known field; known fields: {known}")
-    elif isinstance(field, List) and not isinstance(value, list):
-        yield Problem(path, "invalid", "must be a list, in JSON")
-    elif isinstance(field, List):
-        yield from _problems_of_list(field, value, path)
+    elif isinstance(kind, Object):
+        yield from _problems_of_object(kind, value, path)
+    elif isinstance(kind, Many):
+        yield from _problems_of_list(kind, value, path)
     else:
-        yield from _broken_rules(field, value, path)
+        try:
+            kind.load(value)
+        except ValueError as error:
+            yield from (Problem(path, "invalid", rule) for rule in error.args)
+        yield from (Problem(path, "invalid", rule) for rule in broken_strict_rules(field, value))
 
 
-def _problems_of_list(field: List[Any], value: list[Any], path: str) -> Iterator[Problem]:
+def _problems_of_object(kind: Object, value: Any, path: str) -> Iterator[Problem]:
+    if not isinstance(value, dict):
+        yield Problem(path, "invalid", "must be an object, in JSON")
+        return
+    for name, held in value.items():
+        below = f"{path}.{shown(name)}"
+        if name in kind.fields:
+            yield from _problems(kind.fields[name], held, below)
+        else:
+            known = ", ".join(kind.fields)
+            yield Problem(below, "unknown", f"is not a known field; known fields: {known}")
+
+
+def _problems_of_list(kind: Many, value: Any, path: str) -> Iterator[Problem]:
+    if not isinstance(value, list):
+        yield Problem(path, "invalid", "must be a list, in JSON")
+        return
     # The length first: the other rules need complete items.
-    for rule in field.validators:
-        if isinstance(rule, Length) and rule.max is not None and len(value) > rule.max:
-            yield Problem(path, "invalid", str(rule.error))
-            return
+    if kind.is_too_long(value):
+        yield Problem(path, "invalid", kind.too_long)
+        return
     problems = [
         problem
         for number, item in enumerate(value)
-        for problem in _problems(field.inner, item, f"{path}.{number}")
+        for problem in _problems(kind.item, item, f"{path}.{number}")
     ]
     yield from problems
-    key = key_of(field)
-    if key is None:
+    if isinstance(kind.kind, Leaf):
         if not problems:
-            yield from _broken_rules(field, value, path)
+            rules = kind.broken([kind.kind.load(item) for item in value])
+            yield from (Problem(path, "invalid", rule) for rule in rules)
         return
     # Without a key, no path could name the item.
     seen: set[str] = set()
     for number, item in enumerate(value):
-        held = item.get(key) if isinstance(item, dict) else None
+        held = item.get(kind.key) if isinstance(item, dict) else None
         if held is None:
-            yield Problem(f"{path}.{number}.{key}", "missing", "is required")
+            yield Problem(f"{path}.{number}.{kind.key}", "missing", "is required")
         elif isinstance(held, str):
             if held in seen:
-                yield Problem(f"{path}.{number}.{key}", "invalid", "must not be that of another item")
+                yield Problem(f"{path}.{number}.{kind.key}", "invalid", "must not be that of another item")
             seen.add(held)
-
-
-def _broken_rules(field: Field[Any], value: Any, path: str) -> Iterator[Problem]:
-    try:
-        field.deserialize(value)
-    except ValidationError as error:
-        yield from (Problem(path, "invalid", str(message)) for message in error.messages)
-    yield from (Problem(path, "invalid", rule) for rule in broken_rules(field, value))

@@ -16,24 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from marshmallow.fields import Field, List, Nested
 from msgspec.structs import replace
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
-from gateway_api.base.fields import MOST_PROBLEMS, load
+from gateway_api.base.fields import MOST_PROBLEMS
 from gateway_api.core.configuration.documents import Change, changes, diff_text
-from gateway_api.core.configuration.fields import broken_rules, key_of, schema_of
-from gateway_api.core.configuration.sections import NAME_OF_AN_INTERFACE, ROOT, Configuration, User
+from gateway_api.core.configuration.rules import NAME_OF_AN_INTERFACE, broken_strict_rules, load
 from gateway_api.core.configuration.store import Commit, State, read_json
 from gateway_api.core.records.changes import Caller, Note
+from gateway_api.wire.configuration import ROOT, Configuration, ConfiguredUser, Field, Many, Object
 from gateway_api.wire.core.impact import Impact
 
 _log = logging.getLogger(__name__)
 
 #: The most bytes of a configuration as JSON.
 LARGEST = 1 << 20
-
-_SCHEMA = schema_of(Configuration)()
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class RunningConfiguration:
         could be changed until that value is corrected. Raises Invalid, with the path of each problem."""
         sections, problems = None, []
         try:
-            sections = load(_SCHEMA, document)
+            sections = load(document)
         except Invalid as error:
             problems = list(error.problems)
         known = {} if before is None else _violations(before.document, before.sections)
@@ -66,7 +63,7 @@ class RunningConfiguration:
     def stored(cls, document: dict[str, Any]) -> "RunningConfiguration":
         """One that ran before, perhaps with an older version: a broken strict rule is only logged. Raises
         Invalid where it does not match the schema."""
-        sections = load(_SCHEMA, document)
+        sections = load(document)
         for problem in _violations(document, sections).values():
             _log.warning("a stored configuration breaks a rule: %s %s", problem.path, problem.message)
         return cls(document, sections)
@@ -109,18 +106,18 @@ def _violations(document: Any, sections: Configuration | None) -> dict[_Violatio
 
 
 def _violations_in(
-    field: Field[Any], value: Any, place: tuple[str, ...], path: str
+    field: Field, value: Any, place: tuple[str, ...], path: str
 ) -> Iterator[tuple[_Violation, Problem]]:
-    if isinstance(field, Nested) and isinstance(value, dict):
-        for name, below in field.schema.fields.items():
+    kind = field.kind
+    if isinstance(kind, Object) and isinstance(value, dict):
+        for name, below in kind.fields.items():
             yield from _violations_in(below, value.get(name), (*place, name), f"{path}.{name}".lstrip("."))
-    elif isinstance(field, List) and isinstance(value, list):
-        key = key_of(field)
+    elif isinstance(kind, Many) and isinstance(value, list):
         for number, item in enumerate(value):
-            known = item.get(key) if key is not None and isinstance(item, dict) else number
-            yield from _violations_in(field.inner, item, (*place, str(known)), f"{path}.{number}")
+            known = item.get(kind.key) if kind.key is not None and isinstance(item, dict) else number
+            yield from _violations_in(kind.item, item, (*place, str(known)), f"{path}.{number}")
     else:
-        for rule in broken_rules(field, value):
+        for rule in broken_strict_rules(field, value):
             yield (place, value, rule), Problem(path, "invalid", rule)
 
 
@@ -180,7 +177,9 @@ def _waits(snapshot: Snapshot) -> dict[str, Any]:
     return {"to_be_confirmed": snapshot.state.deadline is not None}
 
 
-def renewed(held: Mapping[str, str], before: Iterable[User], after: Iterable[User]) -> dict[str, str]:
+def renewed(
+    held: Mapping[str, str], before: Iterable[ConfiguredUser], after: Iterable[ConfiguredUser]
+) -> dict[str, str]:
     """A generation for each user, by name: the former one for an unchanged user, else a new one.
 
     A token is valid while its user has the generation that the token names. Generations are random: no lost

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway_api.base.errors import Invalid, NotFound, Problem, Stale
 from gateway_api.base.fields import is_line
-from gateway_api.base.logs import redacted
+from gateway_api.core.configuration.documents import masked
 from gateway_api.core.configuration.edit import EditOperation, OperationRefused
 from gateway_api.core.configuration.running import Snapshot
 from gateway_api.core.configuration.store import StepFailed, Unreadable
@@ -37,7 +37,7 @@ class ConfigurationService:
 
     def get_configuration(self, _: Method[Any]) -> wire.ConfigurationReply:
         snapshot = self._workspace.snapshot
-        return wire.ConfigurationReply(redacted(snapshot.running.document), snapshot.etag)
+        return wire.ConfigurationReply(masked(snapshot.running.document), snapshot.etag)
 
     def check_access(self, call: wire.CheckAccess) -> wire.AccessReply:
         snapshot = self._workspace.snapshot
@@ -76,7 +76,7 @@ class ConfigurationService:
 
     def get_candidate(self, _: Method[Any]) -> wire.ConfigurationReply:
         snapshot = self._workspace.snapshot
-        return wire.ConfigurationReply(redacted(snapshot.candidate), snapshot.etag)
+        return wire.ConfigurationReply(masked(snapshot.candidate), snapshot.etag)
 
     def edit_candidate(self, call: wire.EditCandidate, peer: Peer | None) -> wire.EditReply:
         with self._errors():
@@ -126,7 +126,7 @@ class ConfigurationService:
         with self._errors(call.revision):
             commit, document = self._workspace.archived(call.revision)
         return wire.ArchivedRevisionReply(
-            call.revision, commit.committed_at, commit.author, commit.comment, redacted(document)
+            call.revision, commit.committed_at, commit.author, commit.comment, masked(document)
         )
 
     @contextmanager

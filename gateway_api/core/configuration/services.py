@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from gateway_api.core.configuration.sections import Configuration
+from gateway_api.wire.configuration import Configuration
 
 #: The text of each rendered file, by its name.
 Rendered = Mapping[str, str]

@@ -24,7 +24,6 @@ from gateway_api.core.configuration.running import (
     refuse_too_large,
     renewed,
 )
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import GatewayServices, Rendered
 from gateway_api.core.configuration.store import (
     Commit,
@@ -36,6 +35,7 @@ from gateway_api.core.configuration.store import (
 )
 from gateway_api.core.records.changes import Caller, Note
 from gateway_api.core.records.clock import Clock
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core.impact import CommitDropsSessionsError, Impact
 from gateway_api.wire.core.interface import CORE

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.records.paging import Key, Rows, Unsorted
 from gateway_api.core.sessions.session import Counters, Session
 from gateway_api.core.sessions.table import SessionTable
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.faults import Fault, FaultKind
 from gateway_api.wire.core.impact import Impact

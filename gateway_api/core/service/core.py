@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import Any
 
 from gateway_api.base.errors import NotDone, StillConnected
-from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.receivers import ReceiversService
 from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
@@ -28,7 +27,14 @@ from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepF
 from gateway_api.wire.core.dependencies import DependenciesReply
 from gateway_api.wire.core.faults import FaultKind, ListFaults, RepairCount
 from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.core.network import ListCgnatSessions, ListInterfaces, ListQos, ListRoutes, ListVlans
+from gateway_api.wire.core.network import (
+    OVERHEAD_PROFILES,
+    ListCgnatSessions,
+    ListInterfaces,
+    ListQos,
+    ListRoutes,
+    ListVlans,
+)
 from gateway_api.wire.core.sessions import (
     DisconnectInterface,
     DisconnectSession,

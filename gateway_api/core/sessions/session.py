@@ -7,14 +7,13 @@ from operator import attrgetter
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.records.orders import Ordering
 from gateway_api.core.sessions import ipv6
+from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.contract import Record, record_of
 from gateway_api.wire.core.faults import Fault
-from gateway_api.wire.core.network import CgnatSession, SessionQos
+from gateway_api.wire.core.network import OVERHEAD_PROFILES, CgnatSession, SessionQos
 from gateway_api.wire.core.sessions import (
     SessionDetail,
     SessionFilter,

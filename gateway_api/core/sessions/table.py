@@ -9,13 +9,13 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.records.by_chunk import ByChunk
 from gateway_api.core.records.orders import Ordering, Orders, SortedSnapshot
 from gateway_api.core.records.paging import Listing, Ordered, Rows, Text, fitting, text_of
 from gateway_api.core.sessions import ipv6
 from gateway_api.core.sessions.search import Search, ipv6_network
 from gateway_api.core.sessions.session import IFB_PREFIX, LONGEST_NAME, Session
+from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.sessions import SessionFilter, SessionState, SessionStatistics, SessionType
 

@@ -13,10 +13,10 @@ from gateway_api.web.configuration_records import (
     ArchivedConfiguration,
     Candidate,
     Committed,
+    Configuration,
     Difference,
     RolledBack,
 )
-from gateway_api.web.configuration_sections import Configuration
 from gateway_api.web.lists import selected
 from gateway_api.web.operation import ADMIN, ANY_ROLE, GET, POST, Passed, Routes, Tagged
 from gateway_api.web.records import Message, listing
@@ -26,12 +26,12 @@ from gateway_api.web.services import daemon
 from gateway_api.wire.core import configuration as wire
 
 
-def running(sections: tuple[Sections, str]) -> Tagged[Passed[Configuration]]:
+def running(sections: tuple[Sections, str]) -> Tagged[Passed[Sections]]:
     """All sections of the running configuration, secrets masked."""
     return Tagged(Passed(sections[0]), sections[1])
 
 
-def candidate(sections: tuple[Sections, str]) -> Tagged[Passed[Candidate]]:
+def candidate(sections: tuple[Sections, str]) -> Tagged[Passed[Sections]]:
     """All sections of the candidate, secrets masked."""
     return Tagged(Passed(sections[0]), sections[1])
 
@@ -93,7 +93,7 @@ def archive(reply: wire.ArchiveReply, query: dict[str, Any]) -> wire.ArchiveRepl
     return selected(wire.ListArchive, reply, **query)
 
 
-def archived(reply: Fields, revision: int) -> Passed[ArchivedConfiguration]:
+def archived(reply: Fields, revision: int) -> Passed[Fields]:
     """One archived revision, secrets masked."""
     return Passed(reply)
 
@@ -128,13 +128,26 @@ def _message(committed: wire.CommitReply) -> str:
     return f"{text}; the former configuration returns at {deadline:%Y-%m-%d %H:%M:%SZ} unless confirmed"
 
 
-RUNNING = GET("", running, ANY_ROLE, read=lambda core: core.sections(wire.GetConfiguration()))
+RUNNING = GET(
+    "",
+    running,
+    ANY_ROLE,
+    read=lambda core: core.sections(wire.GetConfiguration()),
+    data=(Configuration,),
+)
 
 routes = Routes(
     "configuration",
     "/api/v1/system/config",
     RUNNING,
-    GET("/candidate", candidate, ADMIN, read=lambda core: core.sections(wire.GetCandidate()), errors=(501,)),
+    GET(
+        "/candidate",
+        candidate,
+        ADMIN,
+        read=lambda core: core.sections(wire.GetCandidate()),
+        data=(Candidate,),
+        errors=(501,),
+    ),
     GET(
         "/compare",
         compare,
@@ -165,6 +178,7 @@ routes = Routes(
         archived,
         ANY_ROLE,
         read=lambda core, revision: core.archived(revision),
+        data=(ArchivedConfiguration,),
         errors=(501,),
     ),
 )

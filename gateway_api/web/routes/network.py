@@ -7,13 +7,14 @@ import msgspec
 from gateway_api.core_client.calls import Fields
 from gateway_api.core_client.commands import Sections
 from gateway_api.history.traffic import TrafficSpan
-from gateway_api.web.configuration_sections import DemuxConfiguration
+from gateway_api.web.configuration_records import DemuxConfiguration
 from gateway_api.web.history_records import TrafficSampleList
 from gateway_api.web.lists import listed
 from gateway_api.web.operation import ANY_ROLE, GET, Passed, Routes
 from gateway_api.web.records import CgnatStats, FrrSummary, listing
 from gateway_api.web.schemas.history import NetworkTrafficQuery
 from gateway_api.web.services import history
+from gateway_api.wire.configuration import Demux
 from gateway_api.wire.core import network as wire
 from gateway_api.wire.core.configuration import GetConfiguration
 from gateway_api.wire.core.sessions import GetStatistics, Statistics
@@ -41,7 +42,7 @@ def stats(counts: Statistics) -> CgnatStats:
     return CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
 
 
-def demux_configuration(running: tuple[Sections, str]) -> Passed[DemuxConfiguration]:
+def demux_configuration(running: tuple[Sections, str]) -> Passed[Demux]:
     """The demux section of the running configuration."""
     return Passed(running[0].get("demux", msgspec.Raw(b"{}")))
 
@@ -93,7 +94,13 @@ cgnat = Routes(
 demux = Routes(
     "demux",
     "/api/v1/demux",
-    GET("/config", demux_configuration, ANY_ROLE, read=lambda core: core.sections(GetConfiguration())),
+    GET(
+        "/config",
+        demux_configuration,
+        ANY_ROLE,
+        read=lambda core: core.sections(GetConfiguration()),
+        data=(DemuxConfiguration,),
+    ),
     listed(
         "/state",
         wire.GetDemuxState,

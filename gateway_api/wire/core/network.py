@@ -176,6 +176,23 @@ class OverheadProfile(Record, frozen=True):
     description: Annotated[str, about("What it is for.", "PPPoE over Ethernet with one VLAN tag")]
 
 
+# What an access line adds to each IP packet, as the `overhead` and `mpu` of tc(8): preamble 8, Ethernet
+# header 14, checksum 4 and inter-frame gap 12 make 38; a VLAN tag is 4, PPPoE with PPP is 8 (RFC 2516). The
+# least frame, with preamble and gap, takes 84 bytes of the line.
+_ETHERNET, _VLAN, _PPPOE, _LEAST = 38, 4, 8, 84
+
+OVERHEAD_PROFILES = {
+    name: OverheadProfile(name, overhead, mpu, description)
+    for name, overhead, mpu, description in (
+        ("none", 0, 0, "IP packets as they are"),
+        ("pppoe_ethernet", _ETHERNET + _VLAN + _PPPOE, _LEAST, "PPPoE over Ethernet with one VLAN tag"),
+        ("pppoe_qinq", _ETHERNET + 2 * _VLAN + _PPPOE, _LEAST, "PPPoE over Ethernet with two VLAN tags"),
+        ("ipoe_ethernet", _ETHERNET + _VLAN, _LEAST, "IP over Ethernet with one VLAN tag"),
+        ("ipoe_qinq", _ETHERNET + 2 * _VLAN, _LEAST, "IP over Ethernet with two VLAN tags"),
+    )
+}
+
+
 class OverheadProfilesReply(Record, frozen=True):
     """A list of overhead profiles."""
 

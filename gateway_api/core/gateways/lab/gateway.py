@@ -7,7 +7,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.gateways.lab import network
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
@@ -21,6 +20,7 @@ from gateway_api.core.records.orders import Ordering
 from gateway_api.core.records.paging import Chained, Ordered, Rows, Sorted
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact

@@ -5,8 +5,8 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gateway_api.core.configuration.sections import Demux, VlanProfile
 from gateway_api.core.gateways.lab.access import Line
+from gateway_api.wire.configuration import Demux, VlanProfile
 from gateway_api.wire.contract import Record
 
 # A region with three PPPoE subscribers for each on DHCP, and a third of them with public addresses.

@@ -4,9 +4,9 @@ import heapq
 import random
 from typing import NamedTuple
 
-from gateway_api.core.configuration.sections import Demux
 from gateway_api.core.gateways.lab.access import LabSession
 from gateway_api.core.sessions.journal import Journal
+from gateway_api.wire.configuration import Demux
 from gateway_api.wire.core.sessions import SessionSummary
 
 #: Of the subscribers who leave.

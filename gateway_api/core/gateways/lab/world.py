@@ -12,7 +12,6 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan, VlanTable
 from gateway_api.core.gateways.lab.kept_rates import KeptRate, KeptRates
 from gateway_api.core.gateways.lab.meters import Meter, Traffic
@@ -23,6 +22,7 @@ from gateway_api.core.gateways.lab.usage import Demand, FullRate, People
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.table import SessionTable
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.contract import record_of
 from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.daemons.daemon import SERVICES, DaemonHost, PlacedFiles, SourceDaemon
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
@@ -25,6 +24,7 @@ from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.sessions.journal import Journal
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.sessions import SessionType
 
 #: Seconds for FRR's reply to a question.

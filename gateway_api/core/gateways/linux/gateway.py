@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from gateway_api.base.errors import NotDone
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.frr import Frr, RoutingUnavailable
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
@@ -39,6 +38,7 @@ from gateway_api.core.records.clock import Clock
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.records.paging import Rows
 from gateway_api.core.sessions.session import Counters
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact

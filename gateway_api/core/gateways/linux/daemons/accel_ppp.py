@@ -9,7 +9,6 @@ import re
 from ipaddress import IPv4Address, summarize_address_range
 from typing import ClassVar, Self
 
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.daemon import (
@@ -34,6 +33,7 @@ from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
 from gateway_api.core.gateways.linux.sources.accel_stat import AccelPppStatistics
 from gateway_api.core.gateways.linux.sources.source import SourceNotRunning, SourceUnavailable
 from gateway_api.core.records.clock import Clock
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceAction
 
 COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)

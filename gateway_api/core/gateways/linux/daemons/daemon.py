@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Self
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, TemplateError
 
 from gateway_api.base import durable
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed, disk_step
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from gateway_api.core.gateways.linux.sources.source import FailureSource, RadiusClient, Source
 from gateway_api.core.records.clock import Clock
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceAction
 
 #: What the core writes for the daemons. Only root and the core enter it. The units and `packaging/pppoe` name

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.daemon import (
@@ -28,6 +27,7 @@ from gateway_api.core.gateways.linux.daemons.systemd import Systemd, UnitFailed
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits, TimeLimit
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.records.clock import Clock
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceAction
 
 #: The lease file, the process id, and the records of its script, which is beside the programs. The unit names

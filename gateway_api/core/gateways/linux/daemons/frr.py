@@ -25,7 +25,6 @@ import msgspec
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.daemon import (
@@ -43,6 +42,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
 )
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from gateway_api.core.gateways.linux.program import EndedProgram, ProgramFailed, ProgramMissing, run
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceAction
 
 #: A line without effect, by which a configuration of FRR is the gateway's. FRR keeps it, and drops comments.

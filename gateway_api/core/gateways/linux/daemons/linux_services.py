@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
@@ -14,6 +13,7 @@ from gateway_api.core.gateways.linux.daemons.frr import FrrByDifference
 from gateway_api.core.gateways.linux.daemons.pppd import SignOnFiles
 from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeUnits
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceImpact
 
 #: In the order of a commit. Those that can refuse come last, so that little is put back: FRR is the last one.

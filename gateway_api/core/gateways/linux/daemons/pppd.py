@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
@@ -20,6 +19,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     template,
 )
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.dependencies import DependencyState
 
 #: The records of its hooks. `packaging/pppoe` names the same place.

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from gateway_api.base import durable
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed, disk_step
 from gateway_api.core.gateways.linux.daemons.daemon import (
@@ -47,6 +46,7 @@ from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, System
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
 from gateway_api.core.records.clock import Clock
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceAction
 
 #: A file for each access interface.

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
-from gateway_api.core.configuration.sections import Configuration
+from gateway_api.wire.configuration import Configuration
 
 #: Addresses of a block: so many sessions a VLAN can have at once.
 BLOCK = 16

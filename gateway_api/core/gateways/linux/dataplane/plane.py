@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import PoolRoute, SessionRoutes, destination, surplus
 from gateway_api.core.gateways.linux.dataplane.shaping import Shaper
@@ -14,6 +13,7 @@ from gateway_api.core.gateways.linux.kernel.fib import FibEntry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed
+from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.faults import FaultKind
 
 _LIMITS = (FaultKind.SHAPER, FaultKind.IFB)

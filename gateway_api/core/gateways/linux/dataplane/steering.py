@@ -17,13 +17,13 @@ import errno
 from collections.abc import Iterable, Set
 from ipaddress import IPv4Address, IPv4Network
 
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import destination, unreachable
 from gateway_api.core.gateways.linux.kernel import exchange, fib
 from gateway_api.core.gateways.linux.kernel.fib import OWN_PROTOCOL, FibEntry, Rule
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.faults import FaultKind
 
 #: Of the rule: before the main table (32766), behind local addresses (0) and VRFs (1000).

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from gateway_api.base.texts import utc_text
-from gateway_api.core.configuration.sections import Bgp, Configuration, Radius
 from gateway_api.core.gateways.linux.daemons.frr import REMEDY, Frr, RoutingUnavailable, shown
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
 from gateway_api.core.gateways.linux.sessions.source_watch import SourceWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.source import RadiusClient
+from gateway_api.wire.configuration import Bgp, Configuration, Radius
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
 
 TIMEDATECTL = ("timedatectl", "show", "--property=NTPSynchronized", "--value")

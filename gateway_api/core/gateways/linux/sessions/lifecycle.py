@@ -25,7 +25,6 @@ from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
 
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession, SessionRecord
 from gateway_api.core.gateways.linux.sessions.session_store import (
     GIVE_IDS,
@@ -40,6 +39,7 @@ from gateway_api.core.records.clock import Clock
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.table import SessionTable
+from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.sessions import SessionState
 
 #: Ends for which a source is called once. The first ones of many must not wait for the last.

@@ -7,8 +7,6 @@ from ipaddress import IPv4Address, IPv6Network
 
 from msgspec.structs import replace
 
-from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
@@ -24,6 +22,8 @@ from gateway_api.core.gateways.linux.sessions.session import (
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.source import SourceSession, SourceTraffic
 from gateway_api.core.sessions.session import Counters
+from gateway_api.wire.configuration import Configuration
+from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from gateway_api.wire.core.sessions import SessionType
 
 #: Of a source's counters.

@@ -3,10 +3,10 @@
 import logging
 import time
 
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.sources.source import FailureSource, SourceFailure, SourceUnavailable
 from gateway_api.core.sessions.journal import Journal
+from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.sessions import SessionType
 
 #: Seconds between two readings.

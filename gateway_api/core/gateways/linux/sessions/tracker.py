@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from gateway_api.base.errors import StillConnected
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
 from gateway_api.core.gateways.linux.sessions.lifecycle import Lifecycle
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession
@@ -23,6 +22,7 @@ from gateway_api.core.records.clock import Clock
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.table import SessionTable
+from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.sessions import EndedSession
 
 #: Seconds from a request to end a session to another one.

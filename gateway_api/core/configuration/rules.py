@@ -1,0 +1,229 @@
+"""A document checked: its typed values, by the definition of the configuration, and the rules of the core.
+
+A strict rule is for new values alone: a rule that comes with a new version must be strict, as values that an
+older version stored must load. A rule between values is checked at the commit, and a candidate may break it
+until then.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import singledispatch
+from ipaddress import IPv4Address, IPv4Network
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from gateway_api.base.errors import Invalid, Problem
+from gateway_api.base.fields import MOST_PROBLEMS, shown
+from gateway_api.wire.configuration import (
+    LONGEST_INTERFACE_NAME,
+    NETWORK_OF_SUBSCRIBERS,
+    ROOT,
+    Api,
+    BgpNeighbor,
+    Cgnat,
+    Choice,
+    Configuration,
+    Demux,
+    Field,
+    Many,
+    Object,
+    Radius,
+    Section,
+    Subscribers,
+)
+
+NAME_OF_AN_INTERFACE = "must not be the name of an interface"
+_MOST_OUTER_VLANS = 65_536
+
+
+def load(document: dict[str, Any]) -> Configuration:
+    """The typed values of a document. Raises Invalid, with the path of each problem."""
+    problems: list[Problem] = []
+    made: Configuration = _load(ROOT, document, "", problems)
+    if problems:
+        raise Invalid(*problems[:MOST_PROBLEMS])
+    return made
+
+
+def _load(field: Field, value: Any, path: str, problems: list[Problem]) -> Any:
+    """The typed value, or any after a problem."""
+    made: Any = None
+    before = len(problems)
+    if value is None:
+        if not field.nullable:
+            problems.append(Problem(path, "invalid", "must not be null"))
+        return None
+    match field.kind:
+        case Object() as kind:
+            if not isinstance(value, dict):
+                problems.append(Problem(path, "invalid", "must be an object"))
+                return None
+            held = _load_members(kind, value, path, problems)
+            if len(problems) > before:
+                return None
+            made = kind.section(**held)
+            broken = [(_below(path, where), rule) for where, rule in broken_rules(made)]
+        case Many() as kind:
+            if not isinstance(value, list):
+                problems.append(Problem(path, "invalid", "Not a valid list."))
+                return None
+            made = tuple(_load(kind.item, each, f"{path}.{n}", problems) for n, each in enumerate(value))
+            broken = [(path, rule) for rule in kind.broken(made)] if len(problems) == before else []
+        case kind:
+            try:
+                return kind.load(value)
+            except ValueError as error:
+                broken = [(path, rule) for rule in error.args]
+    problems += [Problem(where, "invalid", rule) for where, rule in broken]
+    return made
+
+
+def _load_members(kind: Object, value: dict[str, Any], path: str, problems: list[Problem]) -> dict[str, Any]:
+    made = {}
+    for name, held in value.items():
+        below = _below(path, shown(name))
+        if name in kind.fields:
+            made[name] = _load(kind.fields[name], held, below, problems)
+        else:
+            problems.append(Problem(below, "unknown", "is not a known field"))
+    missing = (name for name, field in kind.fields.items() if field.required and name not in value)
+    problems += [Problem(_below(path, name), "missing", "is required") for name in missing]
+    return made
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}".lstrip(".")
+
+
+# Strict rules
+
+
+class _Strict(NamedTuple):
+    error: str
+    keeps: Callable[[Any], object]
+
+
+def _pattern(pattern: str, error: str) -> _Strict:
+    return _Strict(error, re.compile(pattern).match)
+
+
+#: RFC 6890 section 2.2.2: this network, loopback, link-local; and what is multicast or reserved.
+_NOT_OF_SUBSCRIBERS = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
+
+
+def _is_of_subscribers(network: IPv4Network) -> bool:
+    return not any(network.overlaps(other) for other in _NOT_OF_SUBSCRIBERS)
+
+
+_STRICT: Mapping[tuple[type[Section], str], tuple[_Strict, ...]] = {
+    # MAX_SECRET_LENGTH in pppd's RADIUS plugin, which silently drops the rest of a longer secret.
+    (Radius, "secret"): (
+        _Strict("must be at most 48 characters: pppd keeps no more", lambda secret: len(secret) <= 48),
+    ),
+    # To FRR, default is what isn't in a VRF, and all is every one of them; so they are to Linux in
+    # net.ipv4.conf. Other systems keep mgmt for their own management.
+    (Cgnat, "vrf_name"): (
+        _pattern(
+            r"(?!(?i:default|all|mgmt|lo)\Z|(ppp|ipoe|ifb-?)[0-9]+\Z|ifb-)",
+            "must not be default, all, mgmt or lo, nor be named like the devices of sessions, as ppp0",
+        ),
+    ),
+    # What follows a gateway in FRR's `ip route`: FRR reads any beginning of Null0 as that, in any case.
+    (Cgnat, "handoff_interface"): (
+        _pattern(
+            r"(?!(?i:n|nu|nul|null|null0.*|blackhole|reject|[0-9]+)\Z)",
+            "must not be a number, Null0, blackhole or reject: FRR takes it for something else in a route",
+        ),
+    ),
+    (Cgnat, "source_range"): (_Strict(NETWORK_OF_SUBSCRIBERS, _is_of_subscribers),),
+    (BgpNeighbor, "description"): (
+        _pattern(r"(?!.*\| )", "must not hold a | before a space: FRR takes it for a pipe"),
+        _pattern(r"(?!.*  )", "must not hold two spaces in a row: FRR keeps one"),
+    ),
+}
+_STRICT_OF_FIELDS = {Object(section).fields[name]: rules for (section, name), rules in _STRICT.items()}
+
+
+def strict_rules(field: Field) -> tuple[_Strict, ...]:
+    if isinstance(field.kind, Choice) and field.kind.older:
+        return (_Strict(field.kind.rule, field.kind.choices.__contains__),)
+    return _STRICT_OF_FIELDS.get(field, ())
+
+
+def broken_strict_rules(field: Field, value: Any) -> Iterator[str]:
+    """The strict rules that a value in JSON breaks; none where it has no typed value."""
+    rules = strict_rules(field)
+    if not rules or value is None or isinstance(field.kind, Object | Many):
+        return
+    try:
+        loaded = field.kind.load(value)
+    except ValueError:
+        return
+    yield from (rule.error for rule in rules if not rule.keeps(loaded))
+
+
+# Rules between values
+
+
+@singledispatch
+def broken_rules(section: Section) -> Iterator[tuple[str, str]]:
+    """For each broken rule that needs several values of a section: its path, which no other has, and the
+    rule."""
+    return iter(())
+
+
+@broken_rules.register
+def _(radius: Radius) -> Iterator[tuple[str, str]]:
+    if radius.server is not None and radius.secret is None:
+        yield "secret", "is required with a server"
+
+
+@broken_rules.register
+def _(demux: Demux) -> Iterator[tuple[str, str]]:
+    # Each one with a subscriber is a device.
+    outer = sum(len(profile.outer_vlan_range or ()) for profile in demux.vlan_profiles)
+    if outer * len(demux.trunks) > _MOST_OUTER_VLANS:
+        yield "vlan_profiles", f"must have at most {_MOST_OUTER_VLANS} outer VLANs on all trunks together"
+    # Else their order would decide which of two profiles a subscriber gets.
+    for (_, one), (number, other) in combinations(enumerate(demux.vlan_profiles), 2):
+        if one.overlaps(other):
+            yield f"vlan_profiles.{number}.vlan_range", f"must not overlap with the VLANs of {one.name}"
+            return
+
+
+@broken_rules.register
+def _(api: Api) -> Iterator[tuple[str, str]]:
+    if api.enabled and not any(user.role == "admin" for user in api.users):
+        yield "users", "must hold an admin while the API is enabled"
+
+
+@broken_rules.register
+def _(subscribers: Subscribers) -> Iterator[tuple[str, str]]:
+    seen: set[IPv4Address | None] = set()
+    for number, one in enumerate(subscribers.local):
+        if one.ip_address is not None and one.ip_address in seen:
+            yield f"local.{number}.ip_address", "must not be that of another subscriber"
+            return
+        seen.add(one.ip_address)
+
+
+@broken_rules.register
+def _(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    interfaces, cgnat, demux = configuration.interfaces, configuration.cgnat, configuration.demux
+    trunks, uplinks = set(interfaces.trunks), set(interfaces.uplinks)
+    if "lo" in trunks:
+        yield "interfaces.trunks", "must not hold the loopback"
+    if (trunks | {"lo"}) & uplinks:
+        yield "interfaces.uplinks", "must not hold trunks or the loopback"
+    if set(demux.trunks) - trunks:
+        yield "demux.trunks", "must be among interfaces.trunks"
+    if cgnat.vrf_name in trunks | uplinks:
+        yield "cgnat.vrf_name", NAME_OF_AN_INTERFACE
+    if cgnat.enabled and cgnat.handoff_interface not in trunks | uplinks:
+        yield "cgnat.handoff_interface", "must be among the interfaces"
+    for number, profile in enumerate(demux.vlan_profiles):
+        tags = [tag for tag in (profile.outer_vlan_range, profile.vlan_range) if tag is not None]
+        names = [".".join([trunk, *(str(tag.last) for tag in tags)]) for trunk in demux.trunks]
+        if too_long := [name for name in names if len(name) > LONGEST_INTERFACE_NAME]:
+            rule = f"must leave interface names short enough for Linux, {too_long[-1]} is not"
+            yield f"demux.vlan_profiles.{number}.vlan_range", rule

@@ -1,0 +1,99 @@
+"""The definition of the configuration: what a new leaf must have."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from gateway_api.base.logs import MASK, is_secret
+from gateway_api.core.configuration import documents
+from gateway_api.core.configuration.documents import changes, diff_text, masked, unmasked
+from gateway_api.core.configuration.edit import EditOperation, edited
+from gateway_api.core.configuration.rules import load
+from gateway_api.wire.configuration import ROOT, Field, Leaf, Many, Object, Section, walk
+from gateway_api.wire.contract import about
+from gateway_api.wire.core.configuration import EditAction
+from tests.support.documents import valid_document
+
+FIELDS = {path: field for path, field in walk(ROOT) if path}
+LEAVES = {path: field for path, field in FIELDS.items() if isinstance(field.kind, Leaf)}
+
+
+@pytest.mark.parametrize("path", [path for path in FIELDS if is_secret(path)])
+def test_what_has_the_name_of_a_secret_is_declared_secret(path: str) -> None:
+    assert FIELDS[path].secret
+
+
+def test_some_leaves_have_the_name_of_a_secret() -> None:
+    assert {"radius.secret", "api.users.USERNAME.password_hash"} <= {
+        path for path in LEAVES if is_secret(path)
+    }
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_a_field_has_a_sentence(path: str) -> None:
+    assert FIELDS[path].meaning
+
+
+@pytest.mark.parametrize("path", [path for path, field in FIELDS.items() if not field.required])
+def test_a_default_is_valid(path: str) -> None:
+    field = FIELDS[path]
+    if isinstance(field.kind, Leaf) and field.default is not None:
+        assert field.kind.load(msgspec.json.decode(field.default_json)) == field.default
+    elif isinstance(field.kind, Many):
+        assert field.default == ()
+    elif field.default is None:
+        assert field.nullable
+    else:
+        assert all(not below.required for below in field.members.values())
+
+
+@pytest.mark.parametrize("path", ["", *FIELDS])
+def test_the_key_of_a_list_is_the_one_field_of_its_items_with_the_name_of_a_key(path: str) -> None:
+    # Clients find the key of an item by the names of all keys.
+    keys = {field.key for field in FIELDS.values() if field.key}
+    field = FIELDS.get(path, ROOT)
+    assert keys & set(field.item.members) == ({field.key} if field.key else set())
+
+
+@dataclass(frozen=True)
+class Snmp(Section):
+    """A section with a secret whose name does not tell it."""
+
+    community: Annotated[str, Leaf(), about("Community.", MASK, **{"x-secret": True})]
+
+
+@dataclass(frozen=True)
+class Whole(Section):
+    """A document."""
+
+    snmp: Snmp
+
+
+@pytest.fixture
+def _with_snmp(monkeypatch: pytest.MonkeyPatch) -> Field:
+    root = Field(Object(Whole))
+    monkeypatch.setattr(documents, "ROOT", root)
+    monkeypatch.setattr("gateway_api.core.configuration.edit.ROOT", root)
+    return root
+
+
+def test_what_is_declared_secret_is_masked_whatever_its_name(_with_snmp: Field) -> None:
+    before, after = ({"snmp": {"community": text}} for text in ("old-one", "new-one"))
+    hidden: Any = {"snmp": {"community": MASK}}
+    assert masked(after, _with_snmp) == hidden
+    assert diff_text(changes(before, after)) == f"- snmp.community = {MASK}\n+ snmp.community = {MASK}\n"
+    assert unmasked(hidden, before) == before
+    for path, value in (("snmp.community", "new-one"), ("snmp", after["snmp"])):
+        made, (edit,) = edited(before, [EditOperation(EditAction.SET, path, value)])
+        assert made == after
+        assert "one" not in f"{edit.before_json} {edit.after_json}"
+
+
+def test_a_document_without_the_leaves_that_have_defaults_is_valid() -> None:
+    document = valid_document()
+    for name in ("bgp", "subscribers", "history"):
+        document.pop(name, None)
+    made = load(document)
+    assert (made.bgp, made.subscribers.dns_servers, made.history.days) == (None, (), 90)
