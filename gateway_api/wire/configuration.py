@@ -148,6 +148,10 @@ class Whole(Leaf):
         return value
 
 
+class Seconds(Whole):
+    """A number of seconds."""
+
+
 class Flag(Leaf):
     """`true` or `false`."""
 
@@ -606,7 +610,7 @@ class Demux(Section):
     ]
     rate_limits: RateLimits
     idle_timeout: Annotated[
-        int, Whole(1, 7 * 86400), about("Seconds that a VLAN without sessions stays.", 300)
+        int, Seconds(1, 7 * 86400), about("Seconds that a VLAN without sessions stays.", 300)
     ]
 
     def profiles_of(self, session_type: str) -> Iterator[VlanProfile]:
@@ -679,7 +683,7 @@ class Api(Section):
     """This API. The last three fields are of the alternative profile."""
 
     enabled: Annotated[bool, Flag(), about("Whether the API serves requests.", True)]
-    token_lifetime: Annotated[int, Whole(60, 86400), about("Lifetime of tokens, in seconds.", 3600)] = 3600
+    token_lifetime: Annotated[int, Seconds(60, 86400), about("Lifetime of tokens, in seconds.", 3600)] = 3600
     users: Annotated[
         tuple[ConfiguredUser, ...], Many(most=1000), about("Users of the API; one at least is an admin.", [])
     ] = ()
@@ -792,3 +796,6 @@ class Configuration(Section):
 
 #: The whole document.
 ROOT = Field(Object(Configuration))
+
+#: The fields that identify the items of lists. An item has no other field with one of these names.
+KEYS = frozenset(field.key for _, field in walk(ROOT) if field.key is not None)

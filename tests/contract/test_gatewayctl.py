@@ -650,6 +650,12 @@ def test_configuration_paths_are_completed(operator: Desk) -> None:
     assert completed(operator, "gatewayctl config set qos.default_d") == ["qos.default_down"]
 
 
+def test_a_path_that_the_running_configuration_leaves_out_is_completed_to_set_it(operator: Desk) -> None:
+    assert "history" not in operator.api.get("/system/config")
+    assert completed(operator, "gatewayctl config set history.d") == ["history.days"]
+    assert completed(operator, "gatewayctl config show history.d") == []
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -215,6 +215,21 @@ def test_the_running_configuration_is_a_tree_that_leads_to_an_edit(shown: Screen
     expect(tree.get_by_role("link", name="burst")).to_be_visible()
 
 
+def test_an_item_of_a_list_has_its_key_in_the_path(shown: Screen) -> None:
+    receiver = 'api.webhooks.receivers."http://127.0.0.1:9/hook"'
+    elsewhere(shown.api, f"{receiver}.events", '["session.up"]')
+    assert shown.api.send("POST", "/system/config/commit").ok
+    shown.page.reload()
+    tree = shown.page.locator("#tree")
+    for name in ("api", "webhooks", "receivers", "http://127.0.0.1:9/hook"):
+        tree.get_by_text(name, exact=True).click()
+    tree.get_by_role("link", name="events").click()
+    expect(shown.page.get_by_label("Path")).to_have_value(f"{receiver}.events")
+    expect(shown.page.locator("#stage-help")).to_contain_text("Names of the events to deliver.")
+    assert shown.api.send("POST", "/system/config/delete", json={"path": receiver}).ok
+    assert shown.api.send("POST", "/system/config/commit").ok
+
+
 def test_each_field_has_the_help_of_the_schema(shown: Screen) -> None:
     helps = {
         "qos": ("Rates of sessions without rates of their own, as text with a unit.", "Section."),

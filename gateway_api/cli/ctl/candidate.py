@@ -11,6 +11,7 @@ from gateway_api.cli.ctl.terminal import complain
 from gateway_api.cli.ctl.texts import lines, sessions
 from gateway_api.client.errors import ClientError
 from gateway_api.client.gateway import Record, RemoteGateway
+from gateway_api.wire.configuration import KEYS
 
 ROOT = "/system/config"
 #: The most operations of a request.
@@ -83,8 +84,6 @@ def effect(difference: Record) -> list[str]:
 
 #: The API shows this instead of a secret.
 MASK = "********"
-#: The fields that name the items of a list; an item of a list has one of them.
-_KEYS = ("username", "name", "address", "url")
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ def values(document: Any, at: Path = ()) -> Iterator[tuple[str, Any]]:
 
 def _key(item: Any, index: int) -> Segment:
     if isinstance(item, dict):
-        for name in _KEYS:
+        for name in KEYS:
             if isinstance(item.get(name), str):
                 return Segment(item[name])
     return Segment(str(index), index)

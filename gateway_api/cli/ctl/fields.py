@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gateway_api.cli.ctl.texts import duration, moment, plain, rate, size, speed
+from gateway_api.wire.configuration import ROOT, Seconds, walk
 
 
 class ShownField(NamedTuple):
@@ -35,7 +36,6 @@ _FIELDS = {
     "started_at": ShownField("Started", moment),
     # Durations
     "duration_seconds": ShownField("Duration", duration),
-    "idle_timeout": ShownField("Idle timeout", duration),
     "step_seconds": ShownField("Step", duration),
     "uptime_seconds": ShownField("Uptime", duration),
     # Rates that are set, and traffic that is measured
@@ -88,6 +88,11 @@ _FIELDS = {
 }
 
 
+_SECONDS = {path.rpartition(".")[2] for path, field in walk(ROOT) if isinstance(field.kind, Seconds)}
+
+
 def shown(name: str) -> ShownField:
-    """The label and the text of any field: one without an entry has its name in words, and is plain."""
-    return _FIELDS.get(name) or ShownField((name[:1].upper() + name[1:]).replace("_", " "))
+    """The label and the text of any field: one without an entry has its name in words, and is plain unless
+    the configuration has it in seconds."""
+    words = (name[:1].upper() + name[1:]).replace("_", " ")
+    return _FIELDS.get(name) or ShownField(words, duration if name in _SECONDS else plain)

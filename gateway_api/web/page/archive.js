@@ -5,6 +5,7 @@ import {moment} from './format.js';
 import {leaves} from './leaves.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
+import {listKeys} from './schema.js';
 import {difference, field, offer, panel} from './section.js';
 import {Table} from './table.js';
 import * as views from './views.js';
@@ -85,9 +86,14 @@ export class Archive extends EventTarget {
   }
 
   async #values(name) {
-    if (name === RUNNING) return valuesOf(await this.api.get('/system/config'));
-    if (name === CANDIDATE) return valuesOf(await this.api.get('/system/config/candidate'));
-    return valuesOf((await this.api.get(`/system/config/archive/${encodeURIComponent(name)}`)).configuration);
+    const keys = await listKeys(this.api);
+    return new Map([...leaves(await this.#configuration(name), keys)].map(([path, value]) => [path, JSON.stringify(value)]));
+  }
+
+  async #configuration(name) {
+    if (name === RUNNING) return this.api.get('/system/config');
+    if (name === CANDIDATE) return this.api.get('/system/config/candidate');
+    return (await this.api.get(`/system/config/archive/${encodeURIComponent(name)}`)).configuration;
   }
 
   #actions(revision) {
@@ -99,7 +105,6 @@ export class Archive extends EventTarget {
 }
 
 const title = name => (/^\d/.test(name) ? `Revision ${name}` : name);
-const valuesOf = configuration => new Map([...leaves(configuration)].map(([path, value]) => [path, JSON.stringify(value)]));
 
 /** Lines as those of the API's own comparison. */
 function changes(before, after) {

@@ -4,7 +4,7 @@ import {byId, element, write} from './elements.js';
 import {leaves} from './leaves.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
-import {NONE, allPaths, documentOf, help} from './schema.js';
+import {NONE, allPaths, documentOf, help, listKeys} from './schema.js';
 import {ADMIN, button, field, form, panel, textInput} from './section.js';
 import {drawTree, reveal} from './tree.js';
 
@@ -41,10 +41,14 @@ export class Paths {
   }
 
   /** Puts a path of the URL into the form, which offers all paths. */
-  choose(path) {
+  async choose(path) {
     this.#chosen = path;
-    if (path) this.#fill();
-    this.#offer();
+    if (!this.#isOffered) {
+      this.#isOffered = true;
+      await this.#draw();
+    }
+    if (this.#chosen) this.#fill();
+    await this.#offer();
   }
 
   async #read() {
@@ -52,13 +56,19 @@ export class Paths {
     await shown([], async () => {
       const running = await this.api.get('/system/config');
       this.#running = running;
-      this.#values = new Map(leaves(running));
       if (running.system.hostname) write('hostname', running.system.hostname);
-      drawTree(byId('tree'), running);
+      await this.#draw();
     });
     if (this.#isOffered) this.#offer();
     if (this.#chosen && byId('stage-path').value !== this.#chosen) this.#fill();
     else await this.#hint();
+  }
+
+  async #draw() {
+    if (!this.#isOffered || !this.#running) return;
+    const keys = await listKeys(this.api);
+    this.#values = new Map(leaves(this.#running, keys));
+    drawTree(byId('tree'), this.#running, keys);
   }
 
   #fill() {
@@ -73,7 +83,6 @@ export class Paths {
   }
 
   async #offer() {
-    this.#isOffered = true;
     let paths = [...this.#values.keys()];
     // Optional: those of the running configuration are known.
     await shown([], async () => {

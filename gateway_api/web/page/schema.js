@@ -1,7 +1,7 @@
 // The OpenAPI document of the gateway: the values that a parameter or field takes, and help for the paths of the configuration.
 
 import {ROOT} from './api.js';
-import {isLeaf, keyOf, parts, pathText} from './leaves.js';
+import {isLeaf, parts, pathText} from './leaves.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
 
@@ -43,6 +43,11 @@ export function help({components: {schemas}}, path) {
   return schema ? {meaning: meaning(schema), kind: kind(schema)} : NONE;
 }
 
+/** The fields by which lists of the configuration name their items. None if the document cannot be read: paths have indexes. */
+export const listKeys = api => documentOf(api).then(({components: {schemas}}) => [...new Set(
+  Object.values(schemas).flatMap(({properties = {}}) => Object.values(properties).flatMap(({'x-key': key}) => key ?? [])),
+)], () => []);
+
 /** All paths of a configuration: those that it leaves out, too. */
 export function allPaths({components: {schemas}}, configuration) {
   return [...known(schemas, schemas.Configuration, configuration, [])].map(pathText);
@@ -57,12 +62,12 @@ function resolved(schemas, schema) {
 
 /** The paths that a schema allows, as segments; of a list, those of the items that it has. */
 function* known(schemas, schema, value, path) {
-  const {properties, items} = resolved(schemas, schema);
+  const {properties, items, 'x-key': key} = resolved(schemas, schema);
   if (properties) {
     for (const [name, field] of Object.entries(properties)) yield* known(schemas, field, value?.[name], [...path, name]);
-  } else if (Array.isArray(value) && !isLeaf(value)) {
-    const {[keyOf(value)]: _, ...fields} = resolved(schemas, items).properties;
-    for (const [name, item] of parts(value)) yield* known(schemas, {properties: fields}, item, [...path, name]);
+  } else if (key && Array.isArray(value) && !isLeaf(value)) {
+    const {[key]: _, ...fields} = resolved(schemas, items).properties;
+    for (const [name, item] of parts(value, [key])) yield* known(schemas, {properties: fields}, item, [...path, name]);
   } else {
     yield path;
   }

@@ -33,6 +33,8 @@ from gateway_api.cli.ctl.terminal import STANDARD_INPUT, complain, first_line
 from gateway_api.cli.ctl.texts import compact, line, moment
 from gateway_api.cli.ctl.times import DurationType
 from gateway_api.client.gateway import Record, RemoteGateway
+from gateway_api.wire.configuration import ROOT as CONFIGURATION
+from gateway_api.wire.configuration import Object, walk
 
 #: The running configuration, where a revision is meant.
 _RUNNING = "0"
@@ -46,6 +48,16 @@ _ARCHIVE = (
 
 def _paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
     return [(path, compact(value)) for path, value in values(gateway.get(ROOT))]
+
+
+def _settable(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
+    """The values of the running configuration; what it leaves out, with its meaning."""
+    found = dict(_paths(gateway, incomplete))
+    for path, field in walk(CONFIGURATION):
+        # In capitals there is no path yet: it would have the key of an item.
+        if not isinstance(field.kind, Object) and path == path.lower():
+            found.setdefault(path, field.meaning)
+    return found.items()
 
 
 path_type = Offered(_paths)
@@ -109,7 +121,7 @@ def _part(held: Sequence[tuple[str, Any]], path: str) -> Any:
 
 @config.command("set")
 @acts
-@click.argument("path", type=path_type)
+@click.argument("path", type=Offered(_settable))
 @click.argument("value")
 def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
     """Sets a value of the candidate.
