@@ -14,7 +14,7 @@ import pytest
 
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.protocol import Call, ErrorReply, MessageBuffer, encode
+from gateway_api.wire.varlink.protocol import CallMessage, ErrorReply, MessageBuffer, encode
 from tests.support.stack import running_core, wait_for
 
 METHOD = f"{CORE.name}.SubscribeEvents"
@@ -133,7 +133,7 @@ def test_who_does_not_read_is_cut_off_and_delays_nobody(tmp_path: Path, document
         socket.socket(socket.AF_UNIX) as idle,
     ):
         idle.connect(str(path))
-        idle.sendall(encode(Call(method=METHOD, parameters=msgspec.Raw(b"{}"), more=True)))
+        idle.sendall(encode(CallMessage(method=METHOD, parameters=msgspec.Raw(b"{}"), more=True)))
         end = select.poll()
         end.register(idle, select.POLLHUP)
         next(replies)

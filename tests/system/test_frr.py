@@ -26,7 +26,7 @@ from gateway_api.core.gateways.linux.daemons.frr import (
     RoutingUnavailable,
     take_over,
 )
-from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
+from gateway_api.core.gateways.linux.program import CommitLimits
 from tests.support import frr as packages
 from tests.support.rendered import rendered
 from tests.support.stack import PATIENCE, wait_for

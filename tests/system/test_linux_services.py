@@ -22,7 +22,7 @@ from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.daemons.pppd import SignOnFiles
 from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeUnits
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
-from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
+from gateway_api.core.gateways.linux.program import CommitLimits
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
 from gateway_api.wire.configuration import Configuration

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway_api.core.gateways.linux.kernel.links import raise_thresholds, thresholds
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
-from gateway_api.core.gateways.linux.kernel.neighbours import raise_thresholds, thresholds
 from tests.support.kernel import run_in_machine
 from tests.support.namespaces import can, network_namespace
 
@@ -18,8 +18,8 @@ _SCRIPT = f"""
 cd {Path(__file__).parents[2]}
 echo 12000 > /proc/sys/net/ipv4/neigh/default/gc_thresh2
 for number in 5000 5000 2000; do
-    {sys.executable} -c "from gateway_api.core.gateways.linux.kernel import neighbours
-print(neighbours.raise_thresholds($number))"
+    {sys.executable} -c "from gateway_api.core.gateways.linux.kernel import links
+print(links.raise_thresholds($number))"
     for threshold in 1 2 3; do cat /proc/sys/net/ipv4/neigh/default/gc_thresh$threshold; done
 done
 """

@@ -13,7 +13,7 @@ from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.core.gateways.linux.views.routes import route_rows
+from gateway_api.core.gateways.linux.views import route_rows
 from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import StillClock

@@ -15,8 +15,7 @@ from gateway_api.core.gateways.linux.daemons.frr import (
     RoutingRefused,
     RoutingUnavailable,
 )
-from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
-from gateway_api.core.gateways.linux.program import EndedProgram
+from gateway_api.core.gateways.linux.program import CommitLimits, EndedProgram
 
 TEXT = "frr defaults traditional\nrouter bgp 65001\n neighbor 10.0.0.2 colour red\n"
 

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister, Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.dataplane.routes import surplus
-from gateway_api.core.gateways.linux.dataplane.steering import Steering
+from gateway_api.core.gateways.linux.dataplane.routes import Steering, surplus
 from gateway_api.core.gateways.linux.dataplane.wanted import (
     KernelState,
     RouteState,

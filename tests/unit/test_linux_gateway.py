@@ -31,7 +31,7 @@ from gateway_api.core.gateways.linux.kernel.watcher import Changed
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
-from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
+from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.moment import Expiry

@@ -8,8 +8,7 @@ from gateway_api.core.gateways.linux.demux.admission import AccessVlan, ServedVl
 from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_api.core.gateways.linux.kernel.links import Address
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession
-from gateway_api.core.gateways.linux.views.interfaces import Links, ManagedVlans
-from gateway_api.core.gateways.linux.views.routes import route_rows
+from gateway_api.core.gateways.linux.views import Links, ManagedVlans, route_rows
 from gateway_api.core.records.paging import Rows
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.core.network import AddressFamily, Interface, InterfaceStats, Route

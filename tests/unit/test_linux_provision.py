@@ -19,7 +19,7 @@ from gateway_api.core.gateways.linux.kernel.messages import KernelChange, Kernel
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision, wanted_by
 from gateway_api.core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceTraffic, SourceUnavailable
-from gateway_api.core.gateways.linux.views.interfaces import Reading
+from gateway_api.core.gateways.linux.views import Reading
 from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.network import InterfaceStats
 from gateway_api.wire.core.sessions import SessionState, SessionType

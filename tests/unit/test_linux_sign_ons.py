@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
+from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sources.pppd import PppdRefusal, refusal_of
-from gateway_api.core.gateways.linux.sources.pppd_failures import PppdFailures
-from gateway_api.core.gateways.linux.sources.pppd_log import LoggedLine
+from gateway_api.core.gateways.linux.sources.pppd_log import LoggedLine, PppdFailures
 from gateway_api.core.gateways.linux.sources.source import SourceFailure, SourceUnavailable
 from gateway_api.core.sessions.journal import Journal
 from tests.support.documents import valid_document

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
-from gateway_api.core.gateways.linux.sources.terminations import Terminations
+from gateway_api.core.gateways.linux.sources.source import SourceUnavailable, Terminations
 from tests.support.clocks import StillClock
 
 

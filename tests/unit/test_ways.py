@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway_api.cli.ctl.__main__ import gatewayctl
-from gateway_api.cli.ctl.command import APART, WAYS, Command, broken_rules, label
+from gateway_api.cli.ctl.command import APART, WAYS, GatewayCommand, broken_rules, label
 
 USAGE = 2
 SHARED = {"--context", "--all", "--output", "--columns"}
@@ -38,7 +38,7 @@ def refused() -> Iterator[tuple[str, str, str]]:
 
 
 def test_every_command_refuses_by_the_table() -> None:
-    assert all(isinstance(each, Command) for each in COMMANDS.values())
+    assert all(isinstance(each, GatewayCommand) for each in COMMANDS.values())
 
 
 @pytest.mark.parametrize("path", WAYS)
@@ -122,5 +122,5 @@ def test_the_help_of_a_group_has_sections_and_cuts_nothing() -> None:
 )
 def test_an_error_of_the_api_names_the_option_that_set_the_field(path: str, field: str, option: str) -> None:
     command = COMMANDS[path]
-    assert isinstance(command, Command)
+    assert isinstance(command, GatewayCommand)
     assert command.spelled(field) == option

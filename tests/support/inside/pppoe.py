@@ -20,8 +20,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from gateway_api.core.gateways.linux.sources.pppd_failures import PppdFailures
-from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, SystemdJournal
+from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, PppdFailures, SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession
 from gateway_api.core.records.clock import Clock, boot_id

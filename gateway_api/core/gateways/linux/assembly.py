@@ -15,12 +15,12 @@ from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices, Vlan
 from gateway_api.core.gateways.linux.gateway import GatewayParts, LinuxGateway
 from gateway_api.core.gateways.linux.health.requirements import serving
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
-from gateway_api.core.gateways.linux.kernel.neighbours import raise_thresholds
+from gateway_api.core.gateways.linux.kernel.links import raise_thresholds
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sessions.hooks import TRIGGER, HookSocket
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
-from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
+from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.sessions.journal import Journal

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -27,17 +28,16 @@ from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
 from gateway_api.core.gateways.linux.sessions.provision import Provision, wanted_by
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession, sessions_on_removed_trunks
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStoreUnavailable
-from gateway_api.core.gateways.linux.sessions.session_traffic import SessionTraffic, not_done
-from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
+from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.threads import Crew, Debounced
-from gateway_api.core.gateways.linux.views.interfaces import Links, ManagedVlans, Reading
-from gateway_api.core.gateways.linux.views.routes import route_rows
+from gateway_api.core.gateways.linux.views import Links, ManagedVlans, Reading, route_rows
 from gateway_api.core.gateways.ports import fault_rows
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.records.paging import Rows
 from gateway_api.core.sessions.session import Counters
+from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.faults import FaultKind
@@ -50,6 +50,8 @@ _NEIGHBOURS = 65_536
 #: Seconds for which links that come and go are gathered. Each trunk reads all links then: of 10,000 sessions,
 #: half a second.
 _ADOPTION = 5.0
+#: Seconds between two readings of all counters.
+_EACH = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -286,3 +288,43 @@ class LinuxGateway:
             return True
         with not_done("read the interfaces"):
             return name in self._links.now()
+
+
+@contextmanager
+def not_done(step: str) -> Iterator[None]:
+    """Raises NotDone with the `step`. The texts have no secret, and nothing that a subscriber sent."""
+    try:
+        yield
+    except (KernelError, SessionStoreUnavailable) as error:
+        raise NotDone(step, str(error)) from error
+
+
+class SessionTraffic:
+    """The traffic of the sessions in a table. Any thread may call."""
+
+    def __init__(self, sessions: SessionTable[LinuxSession], counters: DeviceCounters) -> None:
+        self._sessions = sessions
+        self._counters = counters
+
+    def of(self, session: LinuxSession) -> Counters:
+        """Raises NotDone."""
+        with not_done("read the counters of the session"):
+            return session.traffic(self._counters.now(session.interface))
+
+    def all(self) -> Mapping[int, Counters]:
+        """By session id, from one reading. Raises NotDone."""
+        with not_done("read the counters of all sessions"):
+            self._sweep()
+        return {each.id: each.traffic(self._counters.last(each.interface)) for each in self._sessions.all()}
+
+    def run(self) -> NoReturn:
+        """Reads all counters from time to time, for sessions that end."""
+        while True:
+            try:
+                self._sweep()
+            except KernelError as error:
+                _log.warning("the traffic of sessions that end now may be too low: %s", error)
+            time.sleep(_EACH)
+
+    def _sweep(self) -> None:
+        self._counters.sweep({each.interface for each in self._sessions.all()})

@@ -23,7 +23,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     template,
     undo,
 )
-from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits, TimeLimit
+from gateway_api.core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_api.core.gateways.linux.sources.accel_cli import (
     CommandLine,
     Endpoint,

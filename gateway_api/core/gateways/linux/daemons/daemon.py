@@ -16,7 +16,7 @@ from gateway_api.base import durable
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed, disk_step
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
-from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
+from gateway_api.core.gateways.linux.program import CommitLimits
 from gateway_api.core.gateways.linux.sources.source import FailureSource, RadiusClient, Source
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration

@@ -24,7 +24,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
 )
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd, UnitFailed
-from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits, TimeLimit
+from gateway_api.core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration

@@ -40,8 +40,13 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     template,
     undo,
 )
-from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
-from gateway_api.core.gateways.linux.program import EndedProgram, ProgramFailed, ProgramMissing, run
+from gateway_api.core.gateways.linux.program import (
+    CommitLimits,
+    EndedProgram,
+    ProgramFailed,
+    ProgramMissing,
+    run,
+)
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceAction
 

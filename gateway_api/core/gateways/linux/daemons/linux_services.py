@@ -12,7 +12,7 @@ from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
 from gateway_api.core.gateways.linux.daemons.frr import FrrByDifference
 from gateway_api.core.gateways.linux.daemons.pppd import SignOnFiles
 from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeUnits
-from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
+from gateway_api.core.gateways.linux.program import CommitLimits
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceImpact
 

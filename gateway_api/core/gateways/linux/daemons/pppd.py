@@ -18,7 +18,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     filled,
     template,
 )
-from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
+from gateway_api.core.gateways.linux.program import CommitLimits
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.dependencies import DependencyState
 

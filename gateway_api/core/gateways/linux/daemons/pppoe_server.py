@@ -39,10 +39,9 @@ from gateway_api.core.gateways.linux.daemons.systemd import (
     UnitFailed,
     instance,
 )
-from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits, TimeLimit
-from gateway_api.core.gateways.linux.sources.devices import is_device
-from gateway_api.core.gateways.linux.sources.pppd_failures import PppdFailures
-from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, SystemdJournal
+from gateway_api.core.gateways.linux.kernel.links import is_device
+from gateway_api.core.gateways.linux.program import CommitLimits, TimeLimit
+from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, PppdFailures, SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
 from gateway_api.core.records.clock import Clock

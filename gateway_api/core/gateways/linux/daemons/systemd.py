@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.daemons.time_limit import NO_LIMIT, TimeLimit
-from gateway_api.core.gateways.linux.program import EndedProgram, ProgramFailed, run
+from gateway_api.core.gateways.linux.program import NO_LIMIT, EndedProgram, ProgramFailed, TimeLimit, run
 
 #: What an instance name holds as it is (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
 _PLAIN = re.compile(r"[A-Za-z0-9:_.]")

@@ -4,9 +4,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
-from gateway_api.core.gateways.linux.dataplane.routes import PoolRoute, SessionRoutes, destination, surplus
+from gateway_api.core.gateways.linux.dataplane.routes import (
+    PoolRoute,
+    SessionRoutes,
+    Steering,
+    destination,
+    surplus,
+)
 from gateway_api.core.gateways.linux.dataplane.shaping import Shaper
-from gateway_api.core.gateways.linux.dataplane.steering import Steering
 from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
 from gateway_api.core.gateways.linux.kernel.exchange import refusal
 from gateway_api.core.gateways.linux.kernel.fib import FibEntry

@@ -1,4 +1,4 @@
-"""Links, their addresses and counters: read from messages of the kernel, and changed."""
+"""Links, their addresses, counters and neighbours: read from messages of the kernel, and changed."""
 
 import errno
 import fcntl
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
+from gateway_api.core.gateways.linux.kernel.exchange import ask, dump
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, MalformedMessage
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.network import AddressFamily, AdminState, InterfaceStats, VlanProtocol
@@ -27,6 +28,8 @@ _FAMILIES: dict[int, AddressFamily] = {
     socket.AF_INET: AddressFamily.INET,
     socket.AF_INET6: AddressFamily.INET6,
 }
+#: Of neighbours (linux/neighbour.h). The kernel has one for each family, for all network namespaces.
+_TABLES: dict[int, str] = {socket.AF_INET: "arp_cache", socket.AF_INET6: "ndisc_cache"}
 #: netdevice(7): the name of an index.
 _SIOCGIFNAME = 0x8910
 _IFREQ = struct.Struct("16si20x")
@@ -243,3 +246,52 @@ def _stats(data: bytes | None) -> InterfaceStats:
     return InterfaceStats(
         rx_bytes, rx_packets, rx_errors, rx_dropped, tx_bytes, tx_packets, tx_errors, tx_dropped
     )
+
+
+class Thresholds(NamedTuple):
+    """Numbers of neighbours (`gc_thresh` of ip-sysctl): up to the first, all stay; above the second, those
+    not in use go within seconds; above the third, no new one is reached."""
+
+    first: int
+    second: int
+    third: int
+
+
+def thresholds(family: int) -> Thresholds | None:
+    """The thresholds of a table; None where the kernel does without IPv6. Raises KernelError."""
+    found = dump("read the neighbour tables", rt.RTM_GETNEIGHTBL, rt.NDTMSG.pack(family, 0), _thresholds)
+    return next(filter(None, found), None)
+
+
+def raise_thresholds(neighbours: int) -> bool:
+    """Has each table keep so many neighbours, and reach four times as many. A higher threshold stays. False
+    if all were as high. Raises KernelError: ENOENT, where the network namespace is not the first."""
+    is_changed = False
+    wanted = Thresholds(neighbours, 2 * neighbours, 4 * neighbours)
+    for family, name in _TABLES.items():
+        now = thresholds(family)
+        higher = now and Thresholds(*map(max, now, wanted))
+        if higher and higher != now:
+            body = rt.NDTMSG.pack(family, 0) + nl.text_attribute(rt.NDTA_NAME, name)
+            for number, value in enumerate(higher, rt.NDTA_THRESH1):
+                body += nl.u32_attribute(number, value)
+            ask("raise the thresholds of the neighbour tables", rt.RTM_SETNEIGHTBL, 0, body)
+            is_changed = True
+    return is_changed
+
+
+def _thresholds(body: bytes) -> Thresholds | None:
+    """None for the settings of a device."""
+    found = nl.attributes(body, rt.NDTMSG.size)
+    values = [nl.u32(found.get(number)) for number in range(rt.NDTA_THRESH1, rt.NDTA_THRESH1 + 3)]
+    known = [value for value in values if value is not None]
+    return Thresholds(*known) if len(known) == len(values) else None
+
+
+def is_device(name: str) -> bool:
+    """Whether the network namespace of the calling thread has a link of this name."""
+    try:
+        socket.if_nametoindex(name)
+    except OSError:
+        return False
+    return True

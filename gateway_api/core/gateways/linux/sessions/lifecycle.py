@@ -22,10 +22,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 import msgspec
 
-from gateway_api.core.gateways.linux.sessions.session import LinuxSession, SessionRecord
+from gateway_api.core.gateways.linux.sessions.session import LinuxSession, SessionRecord, SessionTerms
 from gateway_api.core.gateways.linux.sessions.session_store import (
     GIVE_IDS,
     STORE,
@@ -33,13 +34,14 @@ from gateway_api.core.gateways.linux.sessions.session_store import (
     SessionStore,
     SessionStoreUnavailable,
 )
-from gateway_api.core.gateways.linux.sessions.surroundings import SessionEnd, SessionSurroundings
-from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession
+from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession, SourceTraffic
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Counters
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Cgnat
+from gateway_api.wire.contract import Record
 from gateway_api.wire.core.sessions import SessionState
 
 #: Ends for which a source is called once. The first ones of many must not wait for the last.
@@ -50,6 +52,39 @@ Ends = Callable[[Sequence[str]], Mapping[str, SourceEnd]]
 
 _log = logging.getLogger(__name__)
 _record = msgspec.json.Decoder(SessionRecord)
+
+
+class SessionEnd(Record, frozen=True):
+    """A session that has ended, as it was at its end."""
+
+    session: LinuxSession
+    reason: str
+    traffic: Counters
+
+
+class SessionSurroundings(Protocol):
+    """The surroundings of the sessions: the configuration and the data plane. No method raises; none may call
+    the tracker. Those that return None return at once; their calls are in the order of the changes."""
+
+    def terms(self, listed: SourceSession) -> SessionTerms:
+        """The terms that the configuration gives to a session that starts."""
+
+    def baseline(self, listed: SourceSession) -> Counters:
+        """The counters of the device of a session that starts. Only for a device that others may have used
+        before: the access interface."""
+
+    def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
+        """The traffic of a session that has ended, as far as it is known, with what its source counted: see
+        `LinuxSession.traffic`."""
+
+    def appeared(self, sessions: Sequence[LinuxSession]) -> None:
+        """They are in the table now; those of an earlier life of the core come first, all at once."""
+
+    def changed(self, sessions: Sequence[LinuxSession]) -> None:
+        """They have other addresses, rates or steering now."""
+
+    def gone(self, sessions: Sequence[LinuxSession]) -> None:
+        """They are no longer in the table."""
 
 
 class Lifecycle:

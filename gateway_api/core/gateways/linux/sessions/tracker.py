@@ -11,11 +11,10 @@ from functools import partial
 
 from gateway_api.base.errors import StillConnected
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
-from gateway_api.core.gateways.linux.sessions.lifecycle import Lifecycle
+from gateway_api.core.gateways.linux.sessions.lifecycle import Lifecycle, SessionEnd, SessionSurroundings
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession
 from gateway_api.core.gateways.linux.sessions.session_store import SessionKey, SessionStore
 from gateway_api.core.gateways.linux.sessions.source_watch import SourceWatch
-from gateway_api.core.gateways.linux.sessions.surroundings import SessionEnd, SessionSurroundings
 from gateway_api.core.gateways.linux.sources.source import Source, SourceEnd, SourceRefused, SourceUnavailable
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.clock import Clock

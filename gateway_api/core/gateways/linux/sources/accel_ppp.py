@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.gateways.linux.kernel.links import is_device
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine
 from gateway_api.core.gateways.linux.sources.accel_formats import (
     COLUMNS,
@@ -22,16 +23,16 @@ from gateway_api.core.gateways.linux.sources.accel_formats import (
     is_key,
     table_sessions,
 )
-from gateway_api.core.gateways.linux.sources.devices import is_device
 from gateway_api.core.gateways.linux.sources.source import (
+    ADMIN_DISCONNECT,
     START_JITTER,
     UNKNOWN,
     SourceEnd,
     SourceRefused,
     SourceSession,
     SourceUnavailable,
+    Terminations,
 )
-from gateway_api.core.gateways.linux.sources.terminations import ADMIN_DISCONNECT, Terminations
 from gateway_api.core.gateways.linux.threads import Debounced
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.sessions import SessionType

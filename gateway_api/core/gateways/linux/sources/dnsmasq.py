@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gateway_api.core.gateways.linux.kernel.links import is_device
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
-from gateway_api.core.gateways.linux.sources.devices import is_device
 from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     Lease,
     LeaseRecord,
@@ -23,13 +23,14 @@ from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     record_of,
 )
 from gateway_api.core.gateways.linux.sources.source import (
+    ADMIN_DISCONNECT,
     UNKNOWN,
     SourceEnd,
     SourceRefused,
     SourceSession,
     SourceUnavailable,
+    Terminations,
 )
-from gateway_api.core.gateways.linux.sources.terminations import ADMIN_DISCONNECT, Terminations
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.sessions import SessionType
 

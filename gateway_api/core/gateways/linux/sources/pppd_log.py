@@ -1,4 +1,4 @@
-"""The log of a pppd, which alone says why a session ended.
+"""The log of a pppd, which alone says why a session ended, and that a sign-on failed.
 
 Its exit status does not: after the goodbye of a subscriber, it is that of a hangup, or of a signal. Nor is a
 log file for each session the place: pppd logs each frame of an unknown protocol, so that a subscriber could
@@ -6,13 +6,21 @@ fill the disk. systemd's journal has limits.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
-from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
+from gateway_api.core.gateways.linux.sources.pppd import (
+    UnreadableRecord,
+    is_silence_of_radius,
+    is_start,
+    refusal_of,
+    served_by,
+)
+from gateway_api.core.gateways.linux.sources.source import SourceFailure, SourceUnavailable
 
 #: Of a process. The cause of an end is among the last lines.
 _LINES = 200
@@ -22,6 +30,8 @@ _FLOOD = 4000
 _MOST = 8 << 10
 #: Seconds. The journal's times and those of processes are from two clocks.
 _APART = 2
+#: Processes that are remembered for a RADIUS server that did not reply.
+_MOST_WAITING = 1000
 
 _log = logging.getLogger(__name__)
 
@@ -146,3 +156,41 @@ def _text(value: _Text) -> str:
     if isinstance(value, list):
         return bytes(value).decode(errors="replace")
     return value or ""
+
+
+class PppdFailures:
+    """The sign-ons that failed, in a `tail` of the log. `name` is that of the source. One thread at a time
+    may call."""
+
+    def __init__(self, name: str, tail: JournalTail) -> None:
+        self.name = name
+        self._tail = tail
+        self._waited: set[int] = set()
+
+    def read(self) -> list[SourceFailure]:
+        """The failures since the last call. Raises SourceUnavailable."""
+        return [failure for line in self._tail.read() for failure in self._failure(line)]
+
+    def _failure(self, line: LoggedLine) -> Iterator[SourceFailure]:
+        if is_start(line.text):
+            # An earlier process with this id may have waited.
+            self._waited.discard(line.pid)
+        elif is_silence_of_radius(line.text):
+            if len(self._waited) >= _MOST_WAITING:
+                self._waited.clear()
+            self._waited.add(line.pid)
+        refusal = refusal_of(line.text)
+        if refusal is None:
+            return
+        has_waited = line.pid in self._waited
+        self._waited.discard(line.pid)
+        # Another pppd of this machine, which no pppoe-server started, has no subscriber.
+        with suppress(UnreadableRecord):
+            access = served_by(line.command.encode())
+            yield SourceFailure(
+                at=line.at,
+                reason="radius_timeout" if has_waited else refusal.reason,
+                username=refusal.username,
+                mac_address=access.mac_address,
+                access_interface=access.interface,
+            )

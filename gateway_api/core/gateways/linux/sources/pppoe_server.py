@@ -28,14 +28,15 @@ from gateway_api.core.gateways.linux.sources.pppd import (
 )
 from gateway_api.core.gateways.linux.sources.pppd_log import PppdLog
 from gateway_api.core.gateways.linux.sources.source import (
+    ADMIN_DISCONNECT,
     UNKNOWN,
     SourceEnd,
     SourceRefused,
     SourceSession,
     SourceTraffic,
     SourceUnavailable,
+    Terminations,
 )
-from gateway_api.core.gateways.linux.sources.terminations import ADMIN_DISCONNECT, Terminations
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.sessions import SessionType
 

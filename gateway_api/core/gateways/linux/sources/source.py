@@ -4,19 +4,24 @@ The source's table is the truth: a session that it does not list has ended. A so
 nothing: its sessions are stale, and not gone.
 """
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.dependencies import DependencyState
 from gateway_api.wire.core.sessions import SessionType
 
 #: The reason of an end that nothing is known of.
 UNKNOWN = "unknown"
-
-
+#: The reason of an end by request.
+ADMIN_DISCONNECT = "admin_disconnect"
+#: Seconds after a request in which the end of the session is its work.
+_WORKS = 60.0
 #: Seconds by which the start of a session may differ after a restart of the core: uptimes are whole seconds,
 #: and a reply takes up to ten. A start that moves further shows a clock that was set.
 START_JITTER = 30
@@ -138,3 +143,37 @@ class RadiusClient(Protocol):
 
     def look(self) -> tuple[DependencyState, str]:
         """The state of the server, and a sentence. Ends by a deadline."""
+
+
+class Terminations:
+    """The keys of sessions whose end was requested at a source within the last minute, which is the reason of
+    their ends. Any thread may call."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        #: Steady seconds of the last request.
+        self._requested: dict[str, float] = {}
+
+    def __contains__(self, key: str) -> bool:
+        with self._lock:
+            at = self._requested.get(key)
+        return at is not None and self._clock.steady() - at < _WORKS
+
+    @contextmanager
+    def requesting(self, *keys: str) -> Iterator[None]:
+        """Notes a request before the block makes it: another thread may see the end first. If the block
+        fails, only earlier requests count."""
+        now = self._clock.steady()
+        with self._lock:
+            earlier = {key: at for key, at in self._requested.items() if now - at < _WORKS}
+            self._requested = earlier | dict.fromkeys(keys, now)
+        try:
+            yield
+        except GatewayApiError:
+            with self._lock:
+                for key in keys:
+                    self._requested.pop(key, None)
+                    if key in earlier:
+                        self._requested[key] = earlier[key]
+            raise

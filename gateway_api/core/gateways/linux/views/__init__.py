@@ -1,1 +1,0 @@
-"""The lists of interfaces, VLANs and routes."""
