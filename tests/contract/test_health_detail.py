@@ -177,12 +177,12 @@ def lone(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
 
 
 @contextmanager
-def lying_core(socket: Path, mode: str, *arguments: str) -> Iterator[None]:
+def faulty_core(socket: Path, mode: str, *arguments: str) -> Iterator[None]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.liar", str(socket), "--mode", mode, *arguments]
+        [sys.executable, "-m", "tests.support.faulty_peer", str(socket), "--mode", mode, *arguments]
     )
     try:
-        wait_for("the liar", socket.exists)
+        wait_for("the faulty peer", socket.exists)
         yield
     finally:
         process.kill()
@@ -190,14 +190,14 @@ def lying_core(socket: Path, mode: str, *arguments: str) -> Iterator[None]:
         socket.unlink()
 
 
-@pytest.mark.parametrize("lie", ["hang", "half", "trickle", "garbage", "endless", "hangup", "full"])
-@pytest.mark.parametrize("is_honest_of_access", [True, False])
-def test_a_core_that_lies_is_reported_within_a_second(
-    stack: Stack, lone: tuple[Api, Path], lie: str, is_honest_of_access: bool
+@pytest.mark.parametrize("fault", ["hang", "half", "trickle", "garbage", "endless", "hangup", "full"])
+@pytest.mark.parametrize("decides_access", [True, False])
+def test_a_faulty_core_is_reported_within_a_second(
+    stack: Stack, lone: tuple[Api, Path], fault: str, decides_access: bool
 ) -> None:
     (api, _), (alone, socket) = stack, lone
-    honest = ("--honest", api.environment["CORE_SOCKET"]) if is_honest_of_access else ()
-    with lying_core(socket, lie, *honest):
+    access = ("--access", api.environment["CORE_SOCKET"]) if decides_access else ()
+    with faulty_core(socket, fault, *access):
         with within_a_second(alone):
             health = found(alone, token=api.token("operator"))
         assert health["core"]["state"] == "failed"

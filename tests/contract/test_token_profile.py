@@ -43,7 +43,7 @@ from tests.support.records import OF_A_PAGE, assert_is
 from tests.support.requests import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid
 from tests.support.routes import ANY_ROLE, Route
 from tests.support.stack import free_port, running_core, wait_for
-from tests.torture.test_core_faults import UNREACHABLE, assert_unreachable, lying_core
+from tests.torture.test_core_faults import UNREACHABLE, assert_unreachable, faulty_core
 
 ROOT = Path(__file__).parents[2]
 #: EX_CONFIG of sysexits.h.
@@ -689,7 +689,7 @@ def test_the_token_is_nowhere_in_the_log(profile: Profile) -> None:
     assert "Traceback" not in profile.log.read_text()
 
 
-# A core that is away, or lies
+# A core that is away, or faulty
 
 
 def test_what_was_put_outlives_a_killed_core(tmp_path: Path) -> None:
@@ -718,18 +718,18 @@ def test_without_a_core_it_is_500(lone: Profile) -> None:
     assert lone.send("GET", "/nope", None).status_code == 404
 
 
-@pytest.mark.parametrize("lie", ["refuse", "hangup", "hang", "garbage", "wrongshape", "endless"])
-def test_a_core_that_lies_lets_nobody_in(lone: Profile, lie: str) -> None:
-    with lying_core(lone, lie):
+@pytest.mark.parametrize("fault", ["refuse", "hangup", "hang", "garbage", "wrongshape", "endless"])
+def test_a_faulty_core_lets_nobody_in(lone: Profile, fault: str) -> None:
+    with faulty_core(lone, fault):
         began = time.monotonic()
         assert_unreachable(lone.send("GET", "/subscribers"), began)
 
 
-@pytest.mark.parametrize("lie", ["hangup", "half", "wrongshape", "badutf8"])
-def test_a_core_that_lies_after_the_access_check_is_500(lone: Profile, profile: Profile, lie: str) -> None:
-    with lying_core(lone, lie, "--honest", str(profile.socket)):
+@pytest.mark.parametrize("fault", ["hangup", "half", "wrongshape", "badutf8"])
+def test_a_faulty_core_after_the_access_check_is_500(lone: Profile, profile: Profile, fault: str) -> None:
+    with faulty_core(lone, fault, "--access", str(profile.socket)):
         for route in ROUTES:
-            if route.method == "DELETE" and lie == "wrongshape":
+            if route.method == "DELETE" and fault == "wrongshape":
                 continue  # Its answer is empty: nothing to be wrong.
             began = time.monotonic()
             answer = lone.send(route.method, route.path.replace("{id}", "1"), json={})
@@ -740,8 +740,8 @@ def test_a_replacement_is_sent_once_even_when_its_answer_never_comes(
     lone: Profile, profile: Profile, tmp_path: Path
 ) -> None:
     count = tmp_path / "count"
-    honest = ("--honest", str(profile.socket), "--count", str(count))
-    with lying_core(lone, "hangup", *honest):
+    access = ("--access", str(profile.socket), "--count", str(count))
+    with faulty_core(lone, "hangup", *access):
         assert lone.put({}).json() == UNREACHABLE
     assert count.read_bytes().count(b"ReplaceConfiguration") == 1
 
@@ -783,9 +783,9 @@ def test_a_token_that_is_not_there_keeps_it_off(
         address(settings)
 
 
-@pytest.mark.parametrize("lie", ["hangup", "garbage", "wrongshape"])
-def test_a_core_that_lies_says_no_address(lone: Profile, lie: str) -> None:
-    with lying_core(lone, lie), pytest.raises(CoreUnavailable):
+@pytest.mark.parametrize("fault", ["hangup", "garbage", "wrongshape"])
+def test_a_faulty_core_says_no_address(lone: Profile, fault: str) -> None:
+    with faulty_core(lone, fault), pytest.raises(CoreUnavailable):
         address(settings_of(lone.socket, beyond_loopback=True))
 
 

@@ -1,4 +1,4 @@
-"""What a client of the API gets while the core is stopped, hangs, lies or comes back."""
+"""What a client of the API gets while the core is stopped, hangs, is faulty or comes back."""
 
 import json
 import resource
@@ -21,12 +21,12 @@ from tests.support.stack import issued, running_api, running_core, wait_for
 
 UNREACHABLE = {"status": "error", "message": "Core daemon unreachable"}
 
-LIES = [
+FAULTS = [
     *("refuse", "cut", "hangup", "hang", "half", "garbage", "text", "array", "list_of_parameters"),
     *("badutf8", "wrongshape", "invalid", "twice", "endless", "trickle", "full"),
 ]
 #: Lies that begin before a call is read, or that are right of another call, are of the access check alone.
-LIES_AFTER_THE_ACCESS_CHECK = [lie for lie in LIES if lie not in ("refuse", "cut", "full", "invalid")]
+AFTER_THE_ACCESS_CHECK = [fault for fault in FAULTS if fault not in ("refuse", "cut", "full", "invalid")]
 
 
 @dataclass
@@ -68,12 +68,12 @@ def lone(api: Any, state: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @contextmanager
-def lying_core(lone: Lone, mode: str, *arguments: str) -> Iterator[None]:
+def faulty_core(lone: Lone, mode: str, *arguments: str) -> Iterator[None]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.liar", str(lone.socket), "--mode", mode, *arguments]
+        [sys.executable, "-m", "tests.support.faulty_peer", str(lone.socket), "--mode", mode, *arguments]
     )
     try:
-        wait_for("the liar", lone.socket.exists)
+        wait_for("the faulty peer", lone.socket.exists)
         yield
     finally:
         process.kill()
@@ -120,24 +120,24 @@ def test_without_a_core_nobody_is_still_told_401(lone: Lone) -> None:
     assert lone.ask(path="/nope").status_code == 404
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_a_core_that_lies_is_500_within_5_s_and_forgotten_when_a_real_one_comes(lone: Lone, lie: str) -> None:
-    with lying_core(lone, lie):
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_core_is_500_within_5_s_and_forgotten_when_a_real_one_comes(lone: Lone, fault: str) -> None:
+    with faulty_core(lone, fault):
         began = time.monotonic()
         assert_unreachable(lone.ask(), began)
     with real_core(lone):
         assert_well_within_a_second(lone)
 
 
-@pytest.mark.parametrize("lie", LIES_AFTER_THE_ACCESS_CHECK)
-def test_a_core_that_lies_after_the_access_check_is_500_within_5_s(lone: Lone, lie: str, api: Any) -> None:
-    with lying_core(lone, lie, "--honest", api.environment["CORE_SOCKET"]):
+@pytest.mark.parametrize("fault", AFTER_THE_ACCESS_CHECK)
+def test_a_faulty_core_after_the_access_check_is_500_within_5_s(lone: Lone, fault: str, api: Any) -> None:
+    with faulty_core(lone, fault, "--access", api.environment["CORE_SOCKET"]):
         for method, path, body in (
             ("GET", "/subscribers", None),
             ("DELETE", "/subscribers/1", None),
             ("PUT", "/subscribers/1/rate", {"rate_down": "1m", "rate_up": "1m"}),
         ):
-            if lie in ("wrongshape", "trickle") and method != "GET":
+            if fault in ("wrongshape", "trickle") and method != "GET":
                 continue  # A change has an empty reply: nothing to be wrong, little to be slow.
             began = time.monotonic()
             assert_unreachable(lone.ask(method, path, json=body), began)
@@ -145,7 +145,7 @@ def test_a_core_that_lies_after_the_access_check_is_500_within_5_s(lone: Lone, l
 
 def test_a_client_that_has_the_list_of_now_makes_no_core_list_anything(lone: Lone, api: Any) -> None:
     tag = api.send("GET", "/subscribers").headers["ETag"]
-    with lying_core(lone, "hangup", "--honest", api.environment["CORE_SOCKET"]):
+    with faulty_core(lone, "hangup", "--access", api.environment["CORE_SOCKET"]):
         answer = lone.ask(headers={"If-None-Match": tag})
         assert (answer.status_code, answer.content) == (304, b"")
         assert lone.ask().status_code == 500
@@ -153,8 +153,8 @@ def test_a_client_that_has_the_list_of_now_makes_no_core_list_anything(lone: Lon
 
 def test_a_change_is_sent_once_even_when_its_answer_never_comes(lone: Lone, api: Any, tmp_path: Path) -> None:
     count = tmp_path / "count"
-    honest = ("--honest", api.environment["CORE_SOCKET"], "--count", str(count))
-    with lying_core(lone, "hangup", *honest):
+    access = ("--access", api.environment["CORE_SOCKET"], "--count", str(count))
+    with faulty_core(lone, "hangup", *access):
         assert_unreachable(lone.ask("DELETE", "/subscribers/1"), time.monotonic())
     assert count.read_bytes().count(b"DisconnectSession") == 1
 

@@ -1,4 +1,4 @@
-"""The varlink client against peers that lie, hang and die."""
+"""The varlink client against faulty peers: they hang, cut, or reply with nonsense."""
 
 import socket
 import subprocess
@@ -16,7 +16,7 @@ import pytest
 from gateway_api.wire.varlink import client as varlink_client
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.protocol import REQUEST_CAP, CallMessage, ErrorReply, encode
-from tests.support.liar import PAUSE
+from tests.support.faulty_peer import PAUSE
 from tests.support.stack import wait_for
 
 METHOD = "org.example.Echo"
@@ -24,7 +24,7 @@ DEADLINE = 1.0
 #: A machine under load; far less than any of the waits that a client could fall into.
 MARGIN = 1.0
 
-LIES = (
+FAULTS = (
     "refuse", "cut", "hangup", "hang", "half", "garbage", "text", "array", "list_of_parameters", "badutf8",
     "twice", "endless", "trickle", "full",
 )  # fmt: skip
@@ -34,7 +34,7 @@ LIES = (
 def peer(path: Path, mode: str, count: Path | None = None) -> Iterator["subprocess.Popen[bytes]"]:
     """A peer in a process of its own, until the end of the block."""
     path.unlink(missing_ok=True)
-    script = str(Path(__file__).parents[1] / "support" / "liar.py")
+    script = str(Path(__file__).parents[1] / "support" / "faulty_peer.py")
     counting = ["--count", str(count)] if count else []
     process = subprocess.Popen([sys.executable, script, str(path), "--mode", mode, *counting])
 
@@ -76,8 +76,8 @@ def test_a_call_without_parameters_is_answered(path: Path, client: Client) -> No
         assert bytes(client.call(METHOD)) == b"{}"
 
 
-@pytest.mark.parametrize("mode", LIES)
-def test_a_call_to_a_lying_peer_ends_as_unreachable_by_its_deadline(
+@pytest.mark.parametrize("mode", FAULTS)
+def test_a_call_to_a_faulty_peer_ends_as_unreachable_by_its_deadline(
     path: Path, client: Client, mode: str
 ) -> None:
     # More than a socket holds, so that a peer can hang up while it is being sent.
@@ -89,8 +89,8 @@ def test_a_call_to_a_lying_peer_ends_as_unreachable_by_its_deadline(
         assert time.monotonic() - began < DEADLINE + MARGIN
 
 
-@pytest.mark.parametrize("mode", LIES)
-def test_after_a_lying_peer_the_next_call_to_a_healthy_one_is_answered(
+@pytest.mark.parametrize("mode", FAULTS)
+def test_after_a_faulty_peer_the_next_call_to_a_healthy_one_is_answered(
     path: Path, client: Client, mode: str
 ) -> None:
     with peer(path, mode), pytest.raises(Unreachable):

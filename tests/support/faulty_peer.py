@@ -1,8 +1,8 @@
-"""A varlink peer that misbehaves in one way: `python -m tests.support.liar SOCKET --mode NAME`.
+"""A varlink peer that misbehaves in one way: `python -m tests.support.faulty_peer SOCKET --mode NAME`.
 
 The socket appears once it listens. With `--count FILE`, a line is added to the file for each call that was
-read whole: the call. With `--honest SOCKET`, questions about access are passed on to the core there, and
-only the others are answered badly. It serves until it is ended by a signal.
+read whole: the call. With `--access SOCKET`, calls about access are passed on to the core there, and
+only the others get a bad reply. It serves until it is ended by a signal.
 """
 
 import argparse
@@ -162,21 +162,21 @@ def _calls(connection: socket.socket, count: Path | None) -> Iterator[bytes]:
             yield call
 
 
-def _serve(connection: socket.socket, mode: Mode, count: Path | None, honest: Path | None) -> None:
+def _serve(connection: socket.socket, mode: Mode, count: Path | None, access: Path | None) -> None:
     with connection:
         try:
             calls = _calls(connection, count)
-            if honest is not None:
-                calls = chain([_first_other(connection, calls, honest)], calls)
+            if access is not None:
+                calls = chain([_first_other(connection, calls, access)], calls)
             mode(connection, calls)
         except (OSError, StopIteration):
             pass
 
 
-def _first_other(connection: socket.socket, calls: Iterator[bytes], honest: Path) -> bytes:
+def _first_other(connection: socket.socket, calls: Iterator[bytes], access: Path) -> bytes:
     while _ACCESS.search(call := next(calls)):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as core:
-            core.connect(str(honest))
+            core.connect(str(access))
             core.sendall(call + b"\0")
             while not (data := core.recv(1 << 16)).endswith(b"\0"):
                 connection.sendall(data)
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("socket", type=Path)
     parser.add_argument("--mode", choices=MODES, required=True)
     parser.add_argument("--count", type=Path, help="gets a line for each call read")
-    parser.add_argument("--honest", type=Path, help="a core that is asked about access")
+    parser.add_argument("--access", type=Path, help="a core that is asked about access")
     arguments = parser.parse_args()
     arguments.socket.unlink(missing_ok=True)
     unready = arguments.socket.with_suffix(".new")
@@ -205,7 +205,7 @@ def main() -> None:
         unready.rename(arguments.socket)
         while True:
             connection, _ = listener.accept()
-            served = (connection, MODES[arguments.mode], arguments.count, arguments.honest)
+            served = (connection, MODES[arguments.mode], arguments.count, arguments.access)
             threading.Thread(target=_serve, args=served, daemon=True).start()
 
 
