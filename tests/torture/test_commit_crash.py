@@ -31,7 +31,7 @@ from gateway_api.base.logs import redacted
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.stack import descendants, running_core, wait_for
-from tests.torture.zygote import Core, Zygote
+from tests.torture.fork_server import Core, ForkServer
 
 pytestmark = pytest.mark.slow
 
@@ -220,8 +220,8 @@ def _observed(core: Core) -> Seen:
 class Bench:
     """Where cores start, each in a home of its own."""
 
-    def __init__(self, zygote: Zygote, folder: Path, document: dict[str, Any]) -> None:
-        self._zygote = zygote
+    def __init__(self, fork_server: ForkServer, folder: Path, document: dict[str, Any]) -> None:
+        self._fork_server = fork_server
         self._folder = folder
         self._homes = 0
         self.factory = folder / "factory.json"
@@ -249,10 +249,10 @@ class Bench:
         shutil.rmtree(copy)
 
     def paused(self, home: Path) -> Core:
-        return Core(self._zygote, home, self.factory, paused=True)
+        return Core(self._fork_server, home, self.factory, paused=True)
 
     def starting(self, home: Path) -> Core:
-        return Core(self._zygote, home, self.factory)
+        return Core(self._fork_server, home, self.factory)
 
     @contextmanager
     def core(self, home: Path) -> Iterator[Core]:
@@ -267,17 +267,17 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as made:
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as made:
         yield made
 
 
 @pytest.fixture
-def bench(zygote: Zygote, tmp_path: Path, document: dict[str, Any]) -> Iterator[Bench]:
+def bench(fork_server: ForkServer, tmp_path: Path, document: dict[str, Any]) -> Iterator[Bench]:
     # In memory, if that is to be had: this writes a lot, and to the kernel's calls it makes no difference.
     memory = Path("/dev/shm")
     with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as folder:
-        yield Bench(zygote, Path(folder), document)
+        yield Bench(fork_server, Path(folder), document)
 
 
 @contextmanager

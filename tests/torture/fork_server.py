@@ -1,6 +1,6 @@
-"""Thousands of cores: forks of a process that has imported the core, a few milliseconds each.
+"""A fork server: a core is a fork of a process that has imported it, and starts in a few milliseconds.
 
-`python -m tests.torture.zygote` is that process. It reads commands on stdin, one JSON object a line, and
+`python -m tests.torture.fork_server` is that process. It reads commands on stdin, one JSON object a line, and
 answers each with one. What it forks runs the command `gateway-core lab` with options of its own: to the
 kernel, and to a test that kills it, it is a core.
 """
@@ -29,12 +29,12 @@ _PATIENCE = 30.0
 _PR_SET_PTRACER, _PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
 
 
-class Zygote:
+class ForkServer:
     """The process and its forks; all end with the block."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.zygote"],
+            [sys.executable, "-m", "tests.torture.fork_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[2],
@@ -42,7 +42,7 @@ class Zygote:
             text=True,
         )
 
-    def __enter__(self) -> "Zygote":
+    def __enter__(self) -> "ForkServer":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,18 +72,18 @@ class Core:
     """A core with its configuration in the folder `configuration` of its home. The end of the block kills it,
     if it still runs."""
 
-    def __init__(self, zygote: Zygote, home: Path, factory: Path, *, paused: bool = False) -> None:
+    def __init__(self, fork_server: ForkServer, home: Path, factory: Path, *, paused: bool = False) -> None:
         self.home = home
         self.folder = home / "configuration"
         self._log = home / "log"
         self._log.unlink(missing_ok=True)
-        self._zygote = zygote
+        self._fork_server = fork_server
         self._status: int | None = None
         arguments = [
             *("--socket", str(home / "s"), "--configuration", str(self.folder)),
             *("--factory", str(factory), "--sessions", "0"),
         ]
-        self.pid = zygote.fork(arguments, self._log, paused=paused)
+        self.pid = fork_server.fork(arguments, self._log, paused=paused)
         # It refers to this process even after its id is reused, and a select can wait for it.
         self._handle = os.pidfd_open(self.pid)
         self._client = Client(home / "s", timeout=_PATIENCE)
@@ -136,7 +136,7 @@ class Core:
         """Waits for its end: the exit code, or the signal as a negative number."""
         if self._status is None:
             assert self.ended(), f"the core lives on: {self.log}"
-            self._status = self._zygote.status(self.pid)
+            self._status = self._fork_server.status(self.pid)
         return self._status
 
     def kill(self) -> None:
