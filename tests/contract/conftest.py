@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.desk import Desk
-from tests.support.pretender import Gateway
+from tests.support.running_gateway import Gateway
 from tests.support.stack import running_stack
 
 #: More than one page of the commands.

@@ -11,8 +11,8 @@ import pytest
 from gateway_api.version import VERSION
 from tests.support.desk import CHECK, Desk
 from tests.support.faulty_core import SOURCES, STALE, faulty_gateway
-from tests.support.pretender import Gateway
 from tests.support.receivers import Receiver, answer
+from tests.support.running_gateway import Gateway
 from tests.support.stack import Api
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,8 @@ import pytest
 from gateway_api.version import VERSION
 from tests.support.by_api import sessions, with_a_name
 from tests.support.desk import Desk
-from tests.support.pretender import Gateway, Reply
 from tests.support.receivers import Receiver, answer
+from tests.support.running_gateway import Gateway, Reply
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.slow

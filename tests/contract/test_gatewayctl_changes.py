@@ -13,8 +13,8 @@ from standardwebhooks import Webhook
 from gateway_api.base.texts import rate_text
 from tests.support.by_api import a_vlan, commit, rates, sessions, set_value, staged, with_a_name
 from tests.support.desk import Desk
-from tests.support.pretender import Gateway, Reply
 from tests.support.receivers import Receiver, answer
+from tests.support.running_gateway import Gateway, Reply
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.slow

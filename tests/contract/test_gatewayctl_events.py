@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.by_api import disconnect, sessions
 from tests.support.desk import Desk, Running
-from tests.support.pretender import Gateway
+from tests.support.running_gateway import Gateway
 from tests.support.sse import wait_for_workers, workers_of
 from tests.support.stack import Api, core_of, wait_for
 

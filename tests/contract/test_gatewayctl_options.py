@@ -15,7 +15,7 @@ from gateway_api.cli.certificates import ensure
 from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.command import WAYS, label
 from gateway_api.client.errors import ClientError
-from tests.support.pretender import Gateway, Reply
+from tests.support.running_gateway import Gateway, Reply
 
 DOCUMENT = json.loads((Path(__file__).parents[2] / "etc" / "openapi.json").read_text())
 #: Fields of the examples that would let a command wait for more.

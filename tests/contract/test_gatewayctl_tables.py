@@ -13,8 +13,8 @@ from gateway_api.cli.ctl.__main__ import gatewayctl
 from tests.support.by_api import commit, disconnect, set_value, with_a_name
 from tests.support.desk import Desk
 from tests.support.histories import down, failed, remember, remember_failures
-from tests.support.pretender import Gateway
 from tests.support.receivers import Receiver
+from tests.support.running_gateway import Gateway
 
 pytestmark = pytest.mark.slow
 

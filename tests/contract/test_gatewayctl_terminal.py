@@ -13,7 +13,7 @@ import pytest
 import gateway_api.cli.ctl
 from gateway_api.cli.ctl.texts import line
 from tests.support.desk import Desk, Terminal
-from tests.support.pretender import Gateway, Reply
+from tests.support.running_gateway import Gateway, Reply
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.by_api import with_a_name
 from tests.support.desk import Desk
-from tests.support.pretender import Gateway
+from tests.support.running_gateway import Gateway
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.slow

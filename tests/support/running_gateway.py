@@ -1,4 +1,4 @@
-"""A running gateway whose core can be stopped, and something else that answers in a gateway's place."""
+"""A running gateway whose core can be stopped, and a stub that responds in the gateway's place."""
 
 import json
 import os
@@ -44,7 +44,7 @@ class Gateway(NamedTuple):
     def replaced(
         self, reply: Callable[[str, str], Reply], seen: list[tuple[Any, ...]] | None = None
     ) -> Iterator[str]:
-        """Something else that answers with the gateway's certificate; gives its address. `reply` makes the
+        """A stub with the gateway's certificate; gives its address. `reply` makes the
         status and the document for a method and a path. `seen` gets method, path, body and some headers of
         each request."""
 
