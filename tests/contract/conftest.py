@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.desk import Desk
 from tests.support.running_gateway import Gateway
+from tests.support.shell import Shell
 from tests.support.stack import running_stack
 
 #: More than one page of the commands.
@@ -22,25 +22,25 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 @pytest.fixture
-def desk(gateway: Gateway, tmp_path: Path) -> Desk:
+def shell(gateway: Gateway, tmp_path: Path) -> Shell:
     """Nobody is logged in."""
-    return Desk(gateway.api, tmp_path)
+    return Shell(gateway.api, tmp_path)
 
 
 @pytest.fixture
-def admin(desk: Desk) -> Desk:
-    desk.has(desk.api.token("admin"), username="admin")
-    return desk
+def admin(shell: Shell) -> Shell:
+    shell.has(shell.api.token("admin"), username="admin")
+    return shell
 
 
 @pytest.fixture
-def operator(desk: Desk) -> Desk:
-    desk.has(desk.api.token("operator"), username="operator")
-    return desk
+def operator(shell: Shell) -> Shell:
+    shell.has(shell.api.token("operator"), username="operator")
+    return shell
 
 
 @pytest.fixture
-def leaver(desk: Desk) -> Desk:
+def leaver(shell: Shell) -> Shell:
     """An operator with a token of their own, which the test may revoke."""
-    desk.has(desk.api.new_token("operator"), username="operator")
-    return desk
+    shell.has(shell.api.new_token("operator"), username="operator")
+    return shell

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from tests.contract.small_core import OPTIONAL, small_gateway
-from tests.support.desk import Desk
 from tests.support.prometheus import samples
 from tests.support.receivers import Receiver
 from tests.support.routes import ALWAYS, OPEN, ROUTES, Route
+from tests.support.shell import Shell
 from tests.support.stack import Api, running_core, wait_for
 
 GUIDE = (Path(__file__).parents[2] / "docs/how-to/another-core.md").read_text()
@@ -141,9 +141,9 @@ def test_what_the_core_lacks_is_logged_once_for_each_worker(small: Api, state: P
 
 
 def test_gatewayctl_names_the_method_and_does_not_try_again(small: Api, tmp_path: Path) -> None:
-    desk = Desk(small, tmp_path)
-    desk.has(small.token("operator"), username="operator")
-    ended = desk.run("faults")
+    shell = Shell(small, tmp_path)
+    shell.has(small.token("operator"), username="operator")
+    ended = shell.run("faults")
     assert (ended.status, ended.err) == (1, f"gatewayctl: {LACKS}ListFaults\n")
 
 

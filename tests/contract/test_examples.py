@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gateway_api.version import VERSION
-from tests.support.desk import CHECK, Desk
 from tests.support.faulty_core import SOURCES, STALE, faulty_gateway
 from tests.support.receivers import Receiver, answer
 from tests.support.running_gateway import Gateway
+from tests.support.shell import CHECK, Shell
 from tests.support.stack import Api
 
 pytestmark = pytest.mark.slow
@@ -25,32 +25,32 @@ def test_shellcheck_has_nothing_to_say() -> None:
     assert said.returncode == 0, said.stdout + said.stderr
 
 
-def test_a_script_says_how_it_is_used(desk: Desk) -> None:
-    ended = desk.check("--help")
+def test_a_script_says_how_it_is_used(shell: Shell) -> None:
+    ended = shell.check("--help")
     # To a monitor, help is no good state of the gateway.
     assert ended.status == UNKNOWN
     assert ended.out.startswith("Usage: check_gateway ")
     assert max(map(len, ended.out.splitlines())) <= 80
 
 
-def test_an_option_that_is_none_is_refused(desk: Desk) -> None:
-    ended = desk.check("--nonsense")
+def test_an_option_that_is_none_is_refused(shell: Shell) -> None:
+    ended = shell.check("--nonsense")
     assert ended.status == UNKNOWN
     assert "See --help" in ended.out + ended.err
 
 
-def test_an_option_without_its_value_is_refused(desk: Desk) -> None:
-    ended = desk.check("-t")
+def test_an_option_without_its_value_is_refused(shell: Shell) -> None:
+    ended = shell.check("-t")
     assert ended.status == UNKNOWN
     assert "requires a value" in ended.out + ended.err
 
 
-def test_the_version_of_the_script_is_that_of_the_package(desk: Desk) -> None:
-    assert desk.check("--version").out == f"check_gateway {VERSION}\n"
+def test_the_version_of_the_script_is_that_of_the_package(shell: Shell) -> None:
+    assert shell.check("--version").out == f"check_gateway {VERSION}\n"
 
 
-def test_a_gateway_that_fares_well_is_ok(desk: Desk) -> None:
-    ended = desk.check("-w", "4", "-c", "5", "-W", "1:", "-K", "@0:0")
+def test_a_gateway_that_fares_well_is_ok(shell: Shell) -> None:
+    ended = shell.check("-w", "4", "-c", "5", "-W", "1:", "-K", "@0:0")
     assert ended.status == OK
     number = r"\d+(\.\d+)?"
     assert re.fullmatch(
@@ -73,9 +73,9 @@ def test_a_gateway_that_fares_well_is_ok(desk: Desk) -> None:
     ],
 )
 def test_a_value_out_of_range_has_a_state(
-    desk: Desk, arguments: tuple[str, ...], status: int, state: str
+    shell: Shell, arguments: tuple[str, ...], status: int, state: str
 ) -> None:
-    ended = desk.check(*arguments)
+    ended = shell.check(*arguments)
     assert ended.status == status
     assert ended.out.startswith(f"GATEWAY {state} - ")
 
@@ -92,57 +92,57 @@ def faulty(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def test_a_source_that_does_not_reply_is_at_least_a_warning_with_its_name(
     faulty: Api, tmp_path: Path, arguments: tuple[str, ...], status: int, state: str
 ) -> None:
-    ended = Desk(faulty, tmp_path).check(*arguments)
+    ended = Shell(faulty, tmp_path).check(*arguments)
     assert ended.status == status
     said = f"no reply from {', '.join(SOURCES)}, {len(STALE)} stale of 20 sessions"
     assert ended.out.startswith(f"GATEWAY {state} - {said}, ")
 
 
 def test_dependencies_that_are_ill_are_named_and_the_worst_counts(faulty: Api, tmp_path: Path) -> None:
-    desk = Desk(faulty, tmp_path)
-    ended = desk.check("-d")
+    shell = Shell(faulty, tmp_path)
+    ended = shell.check("-d")
     assert ended.status == CRITICAL
     assert ended.out.startswith("GATEWAY CRITICAL - accel-ppp failed, radius degraded: no reply from ")
     # But not without the option.
-    assert desk.check().status == WARNING
+    assert shell.check().status == WARNING
 
 
-def test_the_check_is_as_bad_as_the_whole(gateway: Gateway, desk: Desk) -> None:
+def test_the_check_is_as_bad_as_the_whole(gateway: Gateway, shell: Shell) -> None:
     # The disk of this machine is as it is.
-    ended, whole = desk.check("-d"), gateway.api.get("/system/health/detail")["state"]
+    ended, whole = shell.check("-d"), gateway.api.get("/system/health/detail")["state"]
     assert ended.status == {"ok": OK, "degraded": WARNING, "failed": CRITICAL}[whole]
 
 
-def test_metrics_without_dependencies_are_critical(gateway: Gateway, desk: Desk) -> None:
+def test_metrics_without_dependencies_are_critical(gateway: Gateway, shell: Shell) -> None:
     health = {"status": "ok", "data": gateway.api.get("/health", None)}
     reply = answer(200, "Connection: close", body=json.dumps(health).encode())
     with Receiver(reply, tls=gateway.tls()) as receiver:
         url = f"https://localhost:{receiver.port}"
-        assert desk.check("-u", url).status == OK
-        ended = desk.check("-d", "-u", url)
+        assert shell.check("-u", url).status == OK
+        ended = shell.check("-d", "-u", url)
     assert ended == (CRITICAL, "GATEWAY CRITICAL - the metrics have no dependencies\n", "")
 
 
-def test_a_core_that_is_away_is_critical(gateway: Gateway, desk: Desk) -> None:
+def test_a_core_that_is_away_is_critical(gateway: Gateway, shell: Shell) -> None:
     with gateway.without_core():
-        assert desk.check() == (CRITICAL, "GATEWAY CRITICAL - Core daemon unreachable\n", "")
+        assert shell.check() == (CRITICAL, "GATEWAY CRITICAL - Core daemon unreachable\n", "")
 
 
-def test_a_gateway_that_takes_too_long_is_critical(gateway: Gateway, desk: Desk) -> None:
+def test_a_gateway_that_takes_too_long_is_critical(gateway: Gateway, shell: Shell) -> None:
     with gateway.without_core():
-        ended = desk.check("-t", "1")
+        ended = shell.check("-t", "1")
     assert ended == (CRITICAL, "GATEWAY CRITICAL - no response within 1 s\n", "")
 
 
-def test_a_gateway_that_cannot_be_reached_is_critical(desk: Desk) -> None:
-    ended = desk.check("-u", "https://localhost:1")
+def test_a_gateway_that_cannot_be_reached_is_critical(shell: Shell) -> None:
+    ended = shell.check("-u", "https://localhost:1")
     assert ended.status == CRITICAL
     assert len(ended.out.splitlines()) == 1
 
 
-def test_something_else_at_its_address_is_critical(gateway: Gateway, desk: Desk) -> None:
+def test_something_else_at_its_address_is_critical(gateway: Gateway, shell: Shell) -> None:
     with Receiver(answer(200, body=b"Welcome"), tls=gateway.tls()) as receiver:
-        ended = desk.check("-u", f"https://localhost:{receiver.port}")
+        ended = shell.check("-u", f"https://localhost:{receiver.port}")
     assert ended.status == CRITICAL
     assert "is not from the gateway" in ended.out
 
@@ -151,7 +151,7 @@ def test_something_else_at_its_address_is_critical(gateway: Gateway, desk: Desk)
     "arguments",
     [("-w", "soon"), ("-w", ""), ("-t", "0"), ("-C", "/no/such/file"), ("-u", "http://localhost"), ("x",)],
 )
-def test_a_check_that_cannot_be_made_is_unknown(desk: Desk, arguments: tuple[str, ...]) -> None:
-    ended = desk.check(*arguments)
+def test_a_check_that_cannot_be_made_is_unknown(shell: Shell, arguments: tuple[str, ...]) -> None:
+    ended = shell.check(*arguments)
     assert ended.status == UNKNOWN
     assert ended.out.startswith("GATEWAY UNKNOWN - ")

@@ -12,9 +12,9 @@ from standardwebhooks import Webhook
 
 from gateway_api.base.texts import rate_text
 from tests.support.by_api import a_vlan, commit, rates, sessions, set_value, staged, with_a_name
-from tests.support.desk import Desk
 from tests.support.receivers import Receiver, answer
 from tests.support.running_gateway import Gateway, Reply
+from tests.support.shell import Shell
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ HASH = "$2b$04$l6cHqOx.6njlYvAogLLyBucPkVMnGY95sbhMuf9sMa4d1mAUkSSVW"
 # subscribers disconnect
 
 
-def test_a_dry_run_disconnects_nobody(admin: Desk) -> None:
+def test_a_dry_run_disconnects_nobody(admin: Shell) -> None:
     vlan = a_vlan(admin.api)
     there = sessions(admin.api, interface=vlan)
     shown = admin.done("subscribers", "disconnect", "--interface", vlan, "--dry-run")
@@ -37,7 +37,7 @@ def test_a_dry_run_disconnects_nobody(admin: Desk) -> None:
     assert sessions(admin.api, interface=vlan) == there
 
 
-def test_who_says_no_disconnects_nobody(admin: Desk) -> None:
+def test_who_says_no_disconnects_nobody(admin: Shell) -> None:
     vlan = a_vlan(admin.api)
     there = sessions(admin.api, interface=vlan)
     terminal = admin.at_terminal("subscribers", "disconnect", "--interface", vlan)
@@ -48,7 +48,7 @@ def test_who_says_no_disconnects_nobody(admin: Desk) -> None:
     assert sessions(admin.api, interface=vlan) == there
 
 
-def test_who_says_yes_disconnects_everybody(admin: Desk) -> None:
+def test_who_says_yes_disconnects_everybody(admin: Shell) -> None:
     vlan = a_vlan(admin.api)
     terminal = admin.at_terminal("subscribers", "disconnect", "--interface", vlan)
     terminal.expect("Disconnect them? [y/N] ")
@@ -57,7 +57,7 @@ def test_who_says_yes_disconnects_everybody(admin: Desk) -> None:
     assert sessions(admin.api, interface=vlan) == []
 
 
-def test_yes_may_be_said_beforehand(admin: Desk) -> None:
+def test_yes_may_be_said_beforehand(admin: Shell) -> None:
     vlan = a_vlan(admin.api)
     number = len(sessions(admin.api, interface=vlan))
     shown = admin.done("subscribers", "disconnect", "--yes", "--interface", vlan)
@@ -65,26 +65,26 @@ def test_yes_may_be_said_beforehand(admin: Desk) -> None:
     assert sessions(admin.api, interface=vlan) == []
 
 
-def test_without_anybody_to_ask_nobody_is_disconnected(admin: Desk) -> None:
+def test_without_anybody_to_ask_nobody_is_disconnected(admin: Shell) -> None:
     vlan = a_vlan(admin.api)
     there = sessions(admin.api, interface=vlan)
     assert admin.run("subscribers", "disconnect", "--interface", vlan, feed="y\n").status == USAGE
     assert sessions(admin.api, interface=vlan) == there
 
 
-def test_an_interface_that_nobody_is_on_needs_no_question(admin: Desk) -> None:
+def test_an_interface_that_nobody_is_on_needs_no_question(admin: Shell) -> None:
     assert (
         admin.done("subscribers", "disconnect", "--interface", "lo")
         == "0 sessions would be disconnected on lo\n"
     )
 
 
-def test_an_interface_that_does_not_exist_is_said_not_to(admin: Desk) -> None:
+def test_an_interface_that_does_not_exist_is_said_not_to(admin: Shell) -> None:
     ended = admin.run("subscribers", "disconnect", "--interface", 'no "such" one')
     assert ended == (FAILED, "", "gatewayctl: No such interface\n")
 
 
-def test_an_operator_disconnects_nobody(operator: Desk) -> None:
+def test_an_operator_disconnects_nobody(operator: Shell) -> None:
     ended = operator.run("subscribers", "disconnect", "--yes", "--interface", a_vlan(operator.api))
     assert ended == (DENIED, "", "gatewayctl: Admin role required\n")
 
@@ -105,7 +105,7 @@ def rows(names: list[str], down: str = "7mbit", up: str = "3mbit") -> str:
     return "".join(f"{name},{down},{up}\n" for name in names)
 
 
-def test_rates_are_those_of_the_file(admin: Desk) -> None:
+def test_rates_are_those_of_the_file(admin: Shell) -> None:
     chosen = with_a_name(admin.api, 3)
     names = [one["username"] for one in chosen]
     file = admin.write("night.csv", "username,down,up\n" + rows(names))
@@ -118,7 +118,7 @@ def test_rates_are_those_of_the_file(admin: Desk) -> None:
     assert admin.done("subscribers", "rate", "--yes", "--file", file).startswith("3 changed")
 
 
-def test_a_session_may_go_by_its_number(admin: Desk) -> None:
+def test_a_session_may_go_by_its_number(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     admin.done(
         "subscribers", "rate", "--yes", "--file", "-", feed=f"id,down,up\n{chosen['id']},9mbit,2mbit\n"
@@ -126,7 +126,7 @@ def test_a_session_may_go_by_its_number(admin: Desk) -> None:
     assert rates(admin.api, chosen) == (9_000_000, 2_000_000)
 
 
-def test_a_file_as_spreadsheets_write_it_is_read(admin: Desk) -> None:
+def test_a_file_as_spreadsheets_write_it_is_read(admin: Shell) -> None:
     chosen = with_a_name(admin.api, 2)
     first, second = (one["username"] for one in chosen)
     head = '\ufeffusername,down,up\r\n\r\n# comment, "really\r\n'
@@ -135,7 +135,7 @@ def test_a_file_as_spreadsheets_write_it_is_read(admin: Desk) -> None:
     assert {rates(admin.api, one) for one in chosen} == {(6_000_000, 1_000_000)}
 
 
-def test_quotes_and_commas_in_a_name_are_part_of_it(admin: Desk) -> None:
+def test_quotes_and_commas_in_a_name_are_part_of_it(admin: Shell) -> None:
     name = 'bob "the second", of somewhere'
     path = admin.folder / "quoted.csv"
     with path.open("w", newline="") as file:
@@ -144,7 +144,7 @@ def test_quotes_and_commas_in_a_name_are_part_of_it(admin: Desk) -> None:
     assert f"line 2: {name} is not online" in ended.err
 
 
-def test_a_rate_of_one_session_is_told_with_its_end(admin: Desk) -> None:
+def test_a_rate_of_one_session_is_told_with_its_end(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     wanted = ("--down", "9mbit", "--up", "4mbit", "--for", "1h")
     said = admin.done("subscribers", "rate", chosen["username"], *wanted)
@@ -157,14 +157,14 @@ def test_a_rate_of_one_session_is_told_with_its_end(admin: Desk) -> None:
 
 
 @pytest.mark.parametrize("given", [("--down", "250"), ("--up", "1.5"), ("--down", "9mbit", "--for", "1")])
-def test_a_number_without_a_unit_changes_no_rate(admin: Desk, given: tuple[str, ...]) -> None:
+def test_a_number_without_a_unit_changes_no_rate(admin: Shell, given: tuple[str, ...]) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     assert admin.run("subscribers", "rate", chosen["username"], *given).status == USAGE
     assert rates(admin.api, chosen) == before
 
 
-def test_a_dry_run_changes_no_rate(admin: Desk) -> None:
+def test_a_dry_run_changes_no_rate(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     feed = "username,down,up\n" + rows([chosen["username"]], "5mbit")
@@ -176,7 +176,7 @@ def test_a_dry_run_changes_no_rate(admin: Desk) -> None:
     assert rates(admin.api, chosen) == before
 
 
-def test_a_dry_run_of_a_file_checks_what_the_real_run_checks(admin: Desk) -> None:
+def test_a_dry_run_of_a_file_checks_what_the_real_run_checks(admin: Shell) -> None:
     one, other = with_a_name(admin.api, 2)
     feed = "username,down,up\n" + rows([one["username"]], "9mbit") + rows([other["username"]], "xx")
     dry = admin.run("subscribers", "rate", "--dry-run", "--file", "-", feed=feed)
@@ -189,7 +189,7 @@ def test_a_dry_run_of_a_file_checks_what_the_real_run_checks(admin: Desk) -> Non
 
 
 @pytest.mark.parametrize("way", ["target", "file"])
-def test_a_dry_run_is_for_those_who_may_change(operator: Desk, way: str) -> None:
+def test_a_dry_run_is_for_those_who_may_change(operator: Shell, way: str) -> None:
     (chosen,) = with_a_name(operator.api, 1)
     feed = "username,down,up\n" + rows([chosen["username"]])
     given = ("--file", "-") if way == "file" else (chosen["username"], "--down", "9mbit")
@@ -197,7 +197,7 @@ def test_a_dry_run_is_for_those_who_may_change(operator: Desk, way: str) -> None
     assert ended == (DENIED, "", "gatewayctl: Admin role required\n")
 
 
-def test_a_dry_run_of_one_session_shows_the_former_and_the_new_rate(admin: Desk) -> None:
+def test_a_dry_run_of_one_session_shows_the_former_and_the_new_rate(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     said = admin.done("subscribers", "rate", chosen["username"], "--down", "77mbit", "--dry-run")
@@ -207,14 +207,14 @@ def test_a_dry_run_of_one_session_shows_the_former_and_the_new_rate(admin: Desk)
     assert rates(admin.api, chosen) == before
 
 
-def test_a_rate_that_is_none_fails_in_a_dry_run_too(admin: Desk) -> None:
+def test_a_rate_that_is_none_fails_in_a_dry_run_too(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     ended = admin.run("subscribers", "rate", chosen["username"], "--down", "xx", "--dry-run")
     assert ended.status == USAGE
     assert "'--down': must be a number and a unit" in ended.err
 
 
-def test_who_says_no_changes_no_rate_of_a_file(admin: Desk) -> None:
+def test_who_says_no_changes_no_rate_of_a_file(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     file = admin.write("rates.csv", "username,down,up\n" + rows([chosen["username"]], "5mbit"))
@@ -228,7 +228,7 @@ def test_who_says_no_changes_no_rate_of_a_file(admin: Desk) -> None:
     assert rates(admin.api, chosen) == before
 
 
-def test_without_anybody_to_ask_no_rate_of_a_file_is_changed(admin: Desk) -> None:
+def test_without_anybody_to_ask_no_rate_of_a_file_is_changed(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     feed = "username,down,up\n" + rows([chosen["username"]], "5mbit")
@@ -236,7 +236,7 @@ def test_without_anybody_to_ask_no_rate_of_a_file_is_changed(admin: Desk) -> Non
     assert rates(admin.api, chosen) == before
 
 
-def test_an_undo_file_brings_the_former_rates_back(admin: Desk) -> None:
+def test_an_undo_file_brings_the_former_rates_back(admin: Shell) -> None:
     chosen = with_a_name(admin.api, 3)
     before = [rates(admin.api, one) for one in chosen]
     feed = "username,down,up\n" + rows([one["username"] for one in chosen], "43mbit", "17mbit")
@@ -247,7 +247,7 @@ def test_an_undo_file_brings_the_former_rates_back(admin: Desk) -> None:
     assert [rates(admin.api, one) for one in chosen] == before
 
 
-def test_without_an_undo_file_nothing_is_changed(admin: Desk) -> None:
+def test_without_an_undo_file_nothing_is_changed(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     admin.environment["XDG_STATE_HOME"] = "/proc/nowhere"
@@ -258,7 +258,7 @@ def test_without_an_undo_file_nothing_is_changed(admin: Desk) -> None:
     assert rates(admin.api, chosen) == before
 
 
-def test_the_csv_of_a_list_is_a_file_of_rates(admin: Desk) -> None:
+def test_the_csv_of_a_list_is_a_file_of_rates(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     listed = admin.done("subscribers", "list", "--username", chosen["username"], "-o", "csv")
@@ -267,7 +267,7 @@ def test_the_csv_of_a_list_is_a_file_of_rates(admin: Desk) -> None:
     assert rates(admin.api, chosen) == (61_000_000, before[1])
 
 
-def test_a_session_that_is_of_another_subscriber_now_is_left_alone(admin: Desk) -> None:
+def test_a_session_that_is_of_another_subscriber_now_is_left_alone(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     feed = f"id,username,down,up\n{chosen['id']},somebody else,5mbit,5mbit\n"
@@ -289,7 +289,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD.values(), ids=BAD)
-def test_a_bad_line_is_named_by_its_number_and_nothing_is_changed(admin: Desk, line: str) -> None:
+def test_a_bad_line_is_named_by_its_number_and_nothing_is_changed(admin: Shell, line: str) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     feed = f"username,down,up\nfirst,1mbit,1mbit\n{line}\n" + rows([chosen["username"]], "4mbit")
@@ -300,7 +300,7 @@ def test_a_bad_line_is_named_by_its_number_and_nothing_is_changed(admin: Desk, l
     assert rates(admin.api, chosen) == before
 
 
-def test_bad_lines_may_be_passed_over_but_not_silently(admin: Desk) -> None:
+def test_bad_lines_may_be_passed_over_but_not_silently(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     feed = "username,down,up\nnonsense\n" + rows([chosen["username"]], "4mbit")
     ended = admin.run("subscribers", "rate", "--yes", "--skip-bad", "--file", "-", feed=feed)
@@ -309,7 +309,7 @@ def test_bad_lines_may_be_passed_over_but_not_silently(admin: Desk) -> None:
     assert rates(admin.api, chosen)[0] == 4_000_000
 
 
-def test_without_its_first_line_a_file_is_not_guessed_at(admin: Desk) -> None:
+def test_without_its_first_line_a_file_is_not_guessed_at(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     ended = admin.run(
@@ -327,11 +327,11 @@ def test_without_its_first_line_a_file_is_not_guessed_at(admin: Desk) -> None:
 
 
 @pytest.mark.parametrize("cut", ["", "username,down,up\nalice,100mbit,5"])
-def test_a_file_that_is_not_whole_changes_nothing(admin: Desk, cut: str) -> None:
+def test_a_file_that_is_not_whole_changes_nothing(admin: Shell, cut: str) -> None:
     assert admin.run("subscribers", "rate", "--yes", "--skip-bad", "--file", "-", feed=cut).status == USAGE
 
 
-def test_a_change_that_fails_does_not_keep_the_rest_from_being_made(gateway: Gateway, desk: Desk) -> None:
+def test_a_change_that_fails_does_not_keep_the_rest_from_being_made(gateway: Gateway, shell: Shell) -> None:
     def reply(method: str, path: str) -> Reply:
         if method == "GET":
             return online("a", "b")
@@ -340,22 +340,22 @@ def test_a_change_that_fails_does_not_keep_the_rest_from_being_made(gateway: Gat
         return 200, {"status": "ok", "data": {}}
 
     with gateway.replaced(reply) as url:
-        desk.environment["GATEWAY_URL"] = url
+        shell.environment["GATEWAY_URL"] = url
         feed = "username,down,up\n" + rows(["nobody", "a", "b"])
-        ended = desk.run("subscribers", "rate", "--yes", "--file", "-", feed=feed)
+        ended = shell.run("subscribers", "rate", "--yes", "--file", "-", feed=feed)
     assert ended.status == FAILED
     assert "line 2: nobody is not online" in ended.err
     assert "line 3: a: The shaper refuses" in ended.err
     assert ended.out == "1 changed, 1 failed, 1 not online, 0 bad, 0 not tried\n"
 
 
-def test_somebody_who_is_not_online_may_be_no_failure(admin: Desk) -> None:
+def test_somebody_who_is_not_online_may_be_no_failure(admin: Shell) -> None:
     feed = "username,down,up\nnobody,1mbit,1mbit\n"
     assert admin.run("subscribers", "rate", "--yes", "--file", "-", feed=feed).status == FAILED
     admin.done("subscribers", "rate", "--yes", "--offline-ok", "--file", "-", feed=feed)
 
 
-def test_progress_is_a_bar_at_a_terminal_and_lines_elsewhere(admin: Desk) -> None:
+def test_progress_is_a_bar_at_a_terminal_and_lines_elsewhere(admin: Shell) -> None:
     names = [one["username"] for one in with_a_name(admin.api, 4)]
     file = admin.write("night.csv", "username,down,up\n" + rows(names))
     terminal = admin.at_terminal("subscribers", "rate", "--yes", "--file", file)
@@ -367,7 +367,7 @@ def test_progress_is_a_bar_at_a_terminal_and_lines_elsewhere(admin: Desk) -> Non
     assert "\r" not in ended.err
 
 
-def test_an_operator_is_refused_before_the_first_line(operator: Desk) -> None:
+def test_an_operator_is_refused_before_the_first_line(operator: Shell) -> None:
     names = [one["username"] for one in with_a_name(operator.api, 3)]
     feed = "username,down,up\n" + rows(names)
     ended = operator.run("subscribers", "rate", "--yes", "--file", "-", feed=feed)
@@ -375,7 +375,7 @@ def test_an_operator_is_refused_before_the_first_line(operator: Desk) -> None:
 
 
 def test_a_gateway_that_goes_away_meanwhile_is_waited_for_and_then_given_up(
-    gateway: Gateway, desk: Desk
+    gateway: Gateway, shell: Shell
 ) -> None:
     tried = []
 
@@ -392,8 +392,8 @@ def test_a_gateway_that_goes_away_meanwhile_is_waited_for_and_then_given_up(
         return 500, {"status": "error", "message": "Core daemon unreachable"}
 
     with gateway.replaced(reply) as url:
-        desk.environment["GATEWAY_URL"] = url
-        ended = desk.run(
+        shell.environment["GATEWAY_URL"] = url
+        ended = shell.run(
             "subscribers", "rate", "--yes", "--file", "-", feed="username,down,up\n" + rows(["a", "b", "c"])
         )
     assert ended.status == AWAY
@@ -410,7 +410,7 @@ def test_a_gateway_that_goes_away_meanwhile_is_waited_for_and_then_given_up(
 
 
 @pytest.fixture
-def backup(admin: Desk) -> str:
+def backup(admin: Shell) -> str:
     """A file; whatever a test stages or commits is gone after it."""
     path = str(admin.folder / "back up.json")
     admin.done("backup", path)
@@ -424,7 +424,7 @@ def _configuration_as_it_was(gateway: Gateway) -> Iterator[None]:
     assert gateway.api.get("/system/config") == before
 
 
-def test_a_backup_has_all_but_the_secrets_and_says_so(admin: Desk) -> None:
+def test_a_backup_has_all_but_the_secrets_and_says_so(admin: Shell) -> None:
     ended = admin.run("backup", "-")
     assert json.loads(ended.out) == admin.api.get("/system/config")
     assert "not in the backup" in ended.err
@@ -435,17 +435,17 @@ def test_a_backup_has_all_but_the_secrets_and_says_so(admin: Desk) -> None:
     ]
 
 
-def test_a_backup_is_for_the_eyes_of_its_owner(admin: Desk, backup: str) -> None:
+def test_a_backup_is_for_the_eyes_of_its_owner(admin: Shell, backup: str) -> None:
     assert Path(backup).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_backup_without_a_name_is_named_after_the_gateway(admin: Desk) -> None:
+def test_a_backup_without_a_name_is_named_after_the_gateway(admin: Shell) -> None:
     admin.done("backup")
     (found,) = admin.folder.glob("*.json")
     assert re.fullmatch(r"bng1-\d{8}T\d{6}Z\.json", found.name)
 
 
-def test_a_backup_that_fails_leaves_the_one_before(gateway: Gateway, admin: Desk, backup: str) -> None:
+def test_a_backup_that_fails_leaves_the_one_before(gateway: Gateway, admin: Shell, backup: str) -> None:
     before = Path(backup).read_text()
     with gateway.without_core():
         assert admin.run("backup", backup).status == AWAY
@@ -453,7 +453,7 @@ def test_a_backup_that_fails_leaves_the_one_before(gateway: Gateway, admin: Desk
     assert not list(admin.folder.glob("*.json.*"))
 
 
-def test_what_was_backed_up_comes_back(admin: Desk, backup: str) -> None:
+def test_what_was_backed_up_comes_back(admin: Shell, backup: str) -> None:
     api = admin.api
     before = api.get("/system/config")
     set_value(api, "qos.default_down", "200mbit")
@@ -473,13 +473,13 @@ def test_what_was_backed_up_comes_back(admin: Desk, backup: str) -> None:
     assert api.log_in("operator", api.environment["OPERATOR_PASSWORD"]).status_code == 200
 
 
-def test_what_runs_already_is_not_restored(admin: Desk, backup: str) -> None:
+def test_what_runs_already_is_not_restored(admin: Shell, backup: str) -> None:
     revisions = admin.api.get("/system/config/archive")
     assert admin.done("restore", "--yes", backup) == "the backup runs already; nothing to restore\n"
     assert admin.api.get("/system/config/archive") == revisions
 
 
-def test_a_dry_run_shows_the_difference_and_leaves_nothing_staged(admin: Desk, backup: str) -> None:
+def test_a_dry_run_shows_the_difference_and_leaves_nothing_staged(admin: Shell, backup: str) -> None:
     document = json.loads(Path(backup).read_text())
     document["system"]["hostname"] = "other"
     file = admin.write("other.json", json.dumps(document))
@@ -489,7 +489,7 @@ def test_a_dry_run_shows_the_difference_and_leaves_nothing_staged(admin: Desk, b
     assert admin.api.get("/system/config")["system"]["hostname"] == "bng1"
 
 
-def test_a_restore_ends_no_more_sessions_than_it_may(admin: Desk, backup: str) -> None:
+def test_a_restore_ends_no_more_sessions_than_it_may(admin: Shell, backup: str) -> None:
     document = json.loads(Path(backup).read_text())
     document["demux"]["trunks"] = ["trunk0"]
     file = admin.write("other.json", json.dumps(document))
@@ -503,7 +503,7 @@ def test_a_restore_ends_no_more_sessions_than_it_may(admin: Desk, backup: str) -
     assert staged(admin.api) == ""
 
 
-def test_who_does_not_keep_a_restored_configuration_gets_back_what_ran(admin: Desk, backup: str) -> None:
+def test_who_does_not_keep_a_restored_configuration_gets_back_what_ran(admin: Shell, backup: str) -> None:
     document = json.loads(Path(backup).read_text())
     document["system"]["hostname"] = "other"
     file = admin.write("other.json", json.dumps(document))
@@ -519,7 +519,7 @@ def test_who_does_not_keep_a_restored_configuration_gets_back_what_ran(admin: De
     wait_for(back, lambda: admin.api.get("/system/config")["system"]["hostname"] == "bng1", 10)
 
 
-def test_who_does_not_commit_leaves_nothing_staged(admin: Desk, backup: str) -> None:
+def test_who_does_not_commit_leaves_nothing_staged(admin: Shell, backup: str) -> None:
     document = json.loads(Path(backup).read_text())
     document["system"]["hostname"] = "other"
     file = admin.write("other.json", json.dumps(document))
@@ -531,7 +531,7 @@ def test_who_does_not_commit_leaves_nothing_staged(admin: Desk, backup: str) -> 
     assert staged(admin.api) == ""
 
 
-def test_an_interrupted_restore_leaves_nothing_staged(admin: Desk, backup: str) -> None:
+def test_an_interrupted_restore_leaves_nothing_staged(admin: Shell, backup: str) -> None:
     document = json.loads(Path(backup).read_text())
     document["system"]["hostname"] = "other"
     file = admin.write("other.json", json.dumps(document))
@@ -542,7 +542,7 @@ def test_an_interrupted_restore_leaves_nothing_staged(admin: Desk, backup: str) 
     assert staged(admin.api) == ""
 
 
-def test_what_somebody_else_has_staged_stops_a_restore(admin: Desk, backup: str) -> None:
+def test_what_somebody_else_has_staged_stops_a_restore(admin: Shell, backup: str) -> None:
     set_value(admin.api, "qos.default_up", "33mbit")
     commit(admin.api)
     set_value(admin.api, "qos.default_down", "44mbit")
@@ -556,7 +556,7 @@ def test_what_somebody_else_has_staged_stops_a_restore(admin: Desk, backup: str)
 
 
 @pytest.fixture
-def operator_deleted(admin: Desk, backup: str) -> None:
+def operator_deleted(admin: Shell, backup: str) -> None:
     sent = admin.api.send("POST", "/system/config/delete", json={"path": "api.users.operator"})
     assert sent.status_code == 200
     commit(admin.api)
@@ -564,7 +564,7 @@ def operator_deleted(admin: Desk, backup: str) -> None:
 
 @pytest.mark.usefixtures("operator_deleted")
 def test_a_secret_that_nobody_has_is_told_left_out_or_given(
-    gateway: Gateway, admin: Desk, backup: str
+    gateway: Gateway, admin: Shell, backup: str
 ) -> None:
     api = admin.api
     users = json.loads((gateway.state / "factory.json").read_text())["api"]["users"]
@@ -582,7 +582,7 @@ def test_a_secret_that_nobody_has_is_told_left_out_or_given(
     assert api.log_in("operator", api.environment["OPERATOR_PASSWORD"]).status_code == 200
 
 
-def test_a_secret_that_the_backup_does_not_know_is_refused(admin: Desk, backup: str) -> None:
+def test_a_secret_that_the_backup_does_not_know_is_refused(admin: Shell, backup: str) -> None:
     kept = admin.write("kept.json", json.dumps({"api.users.opratr.password_hash": HASH}))
     ended = admin.run("restore", "--yes", "--secrets", kept, backup)
     assert ended.status == USAGE
@@ -590,13 +590,13 @@ def test_a_secret_that_the_backup_does_not_know_is_refused(admin: Desk, backup: 
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", "{}", '{"system":{}}'])
-def test_a_file_that_is_no_backup_is_refused(admin: Desk, text: str) -> None:
+def test_a_file_that_is_no_backup_is_refused(admin: Shell, text: str) -> None:
     ended = admin.run("restore", "--yes", admin.write("file.json", text))
     assert ended.status == USAGE
     assert "is not a backup of a configuration" in ended.err
 
 
-def test_a_configuration_that_does_not_hold_is_refused_with_its_rules(admin: Desk, backup: str) -> None:
+def test_a_configuration_that_does_not_hold_is_refused_with_its_rules(admin: Shell, backup: str) -> None:
     document = json.loads(Path(backup).read_text())
     document["demux"]["trunks"] = ["nowhere"]
     ended = admin.run("restore", "--yes", admin.write("file.json", json.dumps(document)))
@@ -609,15 +609,15 @@ def test_a_configuration_that_does_not_hold_is_refused_with_its_rules(admin: Des
 
 
 @contextmanager
-def registered(desk: Desk, *arguments: str) -> Iterator[str]:
-    id = desk.done("webhooks", "add", *arguments).strip()
+def registered(shell: Shell, *arguments: str) -> Iterator[str]:
+    id = shell.done("webhooks", "add", *arguments).strip()
     try:
         yield id
     finally:
-        assert desk.done("webhooks", "remove", "--yes", id) == f"Webhook {id} deleted\n"
+        assert shell.done("webhooks", "remove", "--yes", id) == f"Webhook {id} deleted\n"
 
 
-def test_a_webhook_is_registered_tested_and_signed(admin: Desk) -> None:
+def test_a_webhook_is_registered_tested_and_signed(admin: Shell) -> None:
     secret = admin.write("secret file", f"{SIGNING_SECRET}\n")
     with Receiver() as receiver, registered(admin, "--secret-file", secret, receiver.url) as id:
         assert admin.done("webhooks", "test", id) == "delivered\n"
@@ -626,7 +626,7 @@ def test_a_webhook_is_registered_tested_and_signed(admin: Desk) -> None:
         assert "delivered" in admin.done("webhooks", "deliveries", id)
 
 
-def test_a_webhook_that_fails_in_a_row_is_listed_with_the_end_of_its_pause(admin: Desk) -> None:
+def test_a_webhook_that_fails_in_a_row_is_listed_with_the_end_of_its_pause(admin: Shell) -> None:
     with registered(admin, "http://127.0.0.1:9/") as id:
         for _ in range(3):
             admin.run("webhooks", "test", id)
@@ -635,14 +635,14 @@ def test_a_webhook_that_fails_in_a_row_is_listed_with_the_end_of_its_pause(admin
         assert row[-25:] in admin.done("webhooks", "deliveries", id)
 
 
-def test_a_test_that_fails_says_why(admin: Desk) -> None:
+def test_a_test_that_fails_says_why(admin: Shell) -> None:
     with Receiver(answer(503)) as receiver, registered(admin, receiver.url) as id:
         ended = admin.run("webhooks", "test", id)
         assert ended.status == FAILED
         assert "503" in ended.err
 
 
-def test_webhooks_are_listed_with_the_events_they_get(admin: Desk) -> None:
+def test_webhooks_are_listed_with_the_events_they_get(admin: Shell) -> None:
     with registered(admin, "--event", "session.up", "http://127.0.0.1:9/up") as id:
         rows = admin.done("webhooks", "list").splitlines()
         assert [row.split() for row in rows if row.startswith(id)] == [
@@ -651,7 +651,7 @@ def test_webhooks_are_listed_with_the_events_they_get(admin: Desk) -> None:
     assert id not in admin.done("webhooks", "list")
 
 
-def test_what_is_wrong_with_a_webhook_is_named_field_by_field(admin: Desk) -> None:
+def test_what_is_wrong_with_a_webhook_is_named_field_by_field(admin: Shell) -> None:
     ended = admin.run("webhooks", "add", "--event", "session.sideways", "gopher://x")
     assert ended.status == FAILED
     assert "gatewayctl: URL: must begin with http" in ended.err
@@ -659,7 +659,7 @@ def test_what_is_wrong_with_a_webhook_is_named_field_by_field(admin: Desk) -> No
 
 
 @pytest.mark.parametrize("command", ["test", "deliveries", "remove"])
-def test_a_webhook_that_is_not_there_is_no_webhook(admin: Desk, command: str) -> None:
+def test_a_webhook_that_is_not_there_is_no_webhook(admin: Shell, command: str) -> None:
     ended = admin.run("webhooks", command, "wh/../no such")
     assert ended.status == FAILED
     assert ended.err
@@ -673,14 +673,14 @@ def test_a_webhook_that_is_not_there_is_no_webhook(admin: Desk, command: str) ->
 
 
 @pytest.fixture
-def clean(admin: Desk) -> Iterator[Desk]:
+def clean(admin: Shell) -> Iterator[Shell]:
     """Nothing is staged, before and after."""
     assert staged(admin.api) == ""
     yield admin
     admin.api.send("POST", "/system/config/discard")
 
 
-def test_a_value_is_set_compared_committed_and_confirmed(clean: Desk) -> None:
+def test_a_value_is_set_compared_committed_and_confirmed(clean: Shell) -> None:
     before = clean.api.get("/system/config")["qos"]["default_down"]
     clean.done("config", "set", "qos.default_down", "77mbit")
     shown = clean.done("config", "compare")
@@ -696,7 +696,7 @@ def test_a_value_is_set_compared_committed_and_confirmed(clean: Desk) -> None:
     assert clean.api.get("/system/config")["qos"]["default_down"] == before
 
 
-def test_a_commit_that_waits_is_shown_and_another_one_says_that_it_confirms_it(clean: Desk) -> None:
+def test_a_commit_that_waits_is_shown_and_another_one_says_that_it_confirms_it(clean: Shell) -> None:
     clean.done("config", "set", "qos.default_down", "78mbit")
     clean.done("config", "commit", "--yes", "--confirm-within", "60")
     shown = clean.done("config", "compare")
@@ -707,7 +707,7 @@ def test_a_commit_that_waits_is_shown_and_another_one_says_that_it_confirms_it(c
     assert clean.done("config", "compare") == "no changes\n"
 
 
-def test_a_commit_shows_the_changes_and_asks(clean: Desk) -> None:
+def test_a_commit_shows_the_changes_and_asks(clean: Shell) -> None:
     clean.done("config", "set", "qos.default_up", "7mbit")
     terminal = clean.at_terminal("config", "commit")
     terminal.expect('+ qos.default_up = "7mbit"')
@@ -718,7 +718,7 @@ def test_a_commit_shows_the_changes_and_asks(clean: Desk) -> None:
     assert staged(clean.api)
 
 
-def test_a_change_after_the_changes_were_shown_is_not_committed_with_them(clean: Desk) -> None:
+def test_a_change_after_the_changes_were_shown_is_not_committed_with_them(clean: Shell) -> None:
     clean.done("config", "set", "qos.default_up", "7mbit")
     terminal = clean.at_terminal("config", "commit")
     terminal.expect("Commit this? [y/N] ")
@@ -729,43 +729,43 @@ def test_a_change_after_the_changes_were_shown_is_not_committed_with_them(clean:
     assert "8mbit" in staged(clean.api)
 
 
-def test_a_dry_run_commits_nothing(clean: Desk) -> None:
+def test_a_dry_run_commits_nothing(clean: Shell) -> None:
     clean.done("config", "set", "qos.default_up", "7mbit")
     assert "0 sessions would end" in clean.done("config", "commit", "--dry-run")
     assert staged(clean.api)
 
 
-def test_a_commit_ends_no_more_sessions_than_it_may(clean: Desk) -> None:
+def test_a_commit_ends_no_more_sessions_than_it_may(clean: Shell) -> None:
     clean.done("config", "set", "demux.trunks", '["trunk0"]')
     ended = clean.run("config", "commit", "--yes", "--max-dropped", "0")
     assert ended.status == FAILED
     assert "would end" in ended.err
 
 
-def test_the_rule_that_a_value_breaks_is_named_with_its_field(clean: Desk) -> None:
+def test_the_rule_that_a_value_breaks_is_named_with_its_field(clean: Shell) -> None:
     ended = clean.run("config", "set", "qos.default_down", "fast")
     assert (ended.status, ended.out) == (FAILED, "")
     assert ended.err == "gatewayctl: qos.default_down: must be a number and a unit, such as 50mbit\n"
 
 
-def test_a_secret_may_come_by_standard_input(clean: Desk) -> None:
+def test_a_secret_may_come_by_standard_input(clean: Shell) -> None:
     clean.done("config", "set", "radius.secret", "-", feed="verysecret\n")
     assert "radius.secret" in staged(clean.api)
 
 
-def test_a_value_is_deleted(clean: Desk) -> None:
+def test_a_value_is_deleted(clean: Shell) -> None:
     clean.done("config", "delete", 'bgp.neighbors."10.255.0.6"')
     assert "10.255.0.6" in staged(clean.api)
 
 
-def test_changes_are_discarded(clean: Desk) -> None:
+def test_changes_are_discarded(clean: Shell) -> None:
     clean.done("config", "set", "qos.default_up", "7mbit")
     assert clean.run("config", "discard").status == USAGE
     clean.done("config", "discard", "--yes")
     assert staged(clean.api) == ""
 
 
-def test_the_candidate_is_edited_as_a_whole(clean: Desk) -> None:
+def test_the_candidate_is_edited_as_a_whole(clean: Shell) -> None:
     document = clean.json("config", "show", "--candidate")
     document["qos"]["default_up"] = "8mbit"
     document["api"]["token_lifetime"] = 1800
@@ -776,14 +776,14 @@ def test_the_candidate_is_edited_as_a_whole(clean: Desk) -> None:
     assert "password_hash" not in shown
 
 
-def test_the_candidate_is_edited_in_an_editor(clean: Desk) -> None:
+def test_the_candidate_is_edited_in_an_editor(clean: Shell) -> None:
     clean.environment["EDITOR"] = "sed -i s/20mbit/9mbit/"
     terminal = clean.at_terminal("config", "edit")
     assert terminal.end() == 0
     assert '+ qos.default_up = "9mbit"' in terminal.shown
 
 
-def test_a_revision_is_shown_and_compared(clean: Desk) -> None:
+def test_a_revision_is_shown_and_compared(clean: Shell) -> None:
     set_value(clean.api, "qos.default_up", "11mbit")
     commit(clean.api)
     assert "qos.default_up" in clean.done("config", "compare", "--revision", "1")
@@ -793,7 +793,7 @@ def test_a_revision_is_shown_and_compared(clean: Desk) -> None:
 
 
 @pytest.fixture
-def former_rate(clean: Desk) -> Iterator[None]:
+def former_rate(clean: Shell) -> Iterator[None]:
     """Puts back the default rate upstream, which a test commits."""
     before = clean.api.get("/system/config")["qos"]["default_up"]
     yield
@@ -802,7 +802,7 @@ def former_rate(clean: Desk) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("former_rate")
-def test_the_archive_begins_with_the_running_configuration(clean: Desk) -> None:
+def test_the_archive_begins_with_the_running_configuration(clean: Shell) -> None:
     set_value(clean.api, "qos.default_up", "12mbit")
     clean.done("config", "commit", "--yes", "--comment", "faster")
     first, second, *_ = clean.json("config", "archive")
@@ -813,7 +813,7 @@ def test_the_archive_begins_with_the_running_configuration(clean: Desk) -> None:
 
 
 @pytest.mark.usefixtures("former_rate")
-def test_two_revisions_are_compared(clean: Desk) -> None:
+def test_two_revisions_are_compared(clean: Shell) -> None:
     for rate in ("12mbit", "13mbit"):
         set_value(clean.api, "qos.default_up", rate)
         commit(clean.api)
@@ -833,7 +833,7 @@ def test_two_revisions_are_compared(clean: Desk) -> None:
 
 
 @pytest.mark.usefixtures("former_rate")
-def test_the_audit_log_shows_the_difference_of_a_commit(clean: Desk) -> None:
+def test_the_audit_log_shows_the_difference_of_a_commit(clean: Shell) -> None:
     before = clean.api.get("/system/config")["qos"]["default_up"]
     set_value(clean.api, "qos.default_up", "15mbit")
     clean.done("config", "commit", "--yes")
@@ -841,7 +841,7 @@ def test_the_audit_log_shows_the_difference_of_a_commit(clean: Desk) -> None:
     assert f'Committed 1 change: - qos.default_up = "{before}", + qos.default_up = "15mbit"\n' in shown
 
 
-def test_a_path_with_nothing_is_refused(clean: Desk) -> None:
+def test_a_path_with_nothing_is_refused(clean: Shell) -> None:
     assert clean.run("config", "show", "qos.nothing").status == FAILED
     assert clean.run("config", "show", "qos..x").status == USAGE
 
@@ -849,7 +849,7 @@ def test_a_path_with_nothing_is_refused(clean: Desk) -> None:
 # users
 
 
-def test_a_user_is_added_changed_and_removed(clean: Desk) -> None:
+def test_a_user_is_added_changed_and_removed(clean: Shell) -> None:
     file = clean.write("word", "watchword\n")
     clean.done("users", "add", "carol", "--role", "operator", "--password-file", file, "--commit")
     assert {"username": "carol", "role": "operator"}.items() <= clean.json("users", "list")[-1].items()
@@ -862,7 +862,7 @@ def test_a_user_is_added_changed_and_removed(clean: Desk) -> None:
     assert "carol" not in clean.done("users", "list")
 
 
-def test_all_tokens_of_a_user_end(clean: Desk) -> None:
+def test_all_tokens_of_a_user_end(clean: Shell) -> None:
     # Not a user whose token other tests have.
     clean.done(
         "users", "add", "dave", "--role", "operator", "--password-file", "-", "--commit", feed="watchword\n"
@@ -873,7 +873,7 @@ def test_all_tokens_of_a_user_end(clean: Desk) -> None:
     clean.done("users", "remove", "dave", "--yes", "--commit")
 
 
-def test_a_user_is_staged_beside_the_changes_of_others_but_not_committed_with_them(clean: Desk) -> None:
+def test_a_user_is_staged_beside_the_changes_of_others_but_not_committed_with_them(clean: Shell) -> None:
     clean.done("config", "set", "qos.default_up", "7mbit")
     ended = clean.run("users", "role", "operator", "--role", "admin", "--commit")
     assert ended.status == FAILED
@@ -882,7 +882,7 @@ def test_a_user_is_staged_beside_the_changes_of_others_but_not_committed_with_th
     assert "api.users.operator.role" in staged(clean.api)
 
 
-def test_a_user_that_is_there_or_is_not_is_told(clean: Desk) -> None:
+def test_a_user_that_is_there_or_is_not_is_told(clean: Shell) -> None:
     there = clean.run("users", "add", "admin", "--role", "admin", "--password-file", "-", feed="x\n")
     assert (there.status, there.err) == (FAILED, "gatewayctl: there is a user admin already\n")
     absent = clean.run("users", "role", "nobody", "--role", "admin")

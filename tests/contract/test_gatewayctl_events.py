@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.by_api import disconnect, sessions
-from tests.support.desk import Desk, Running
 from tests.support.running_gateway import Gateway
+from tests.support.shell import Running, Shell
 from tests.support.sse import wait_for_workers, workers_of
 from tests.support.stack import Api, core_of, wait_for
 
@@ -34,7 +34,7 @@ def first_event(running: Running, api: Api) -> str:
     return found
 
 
-def test_an_event_is_a_line(operator: Desk) -> None:
+def test_an_event_is_a_line(operator: Shell) -> None:
     with operator.started("events") as running:
         name = first_event(running, operator.api)
     line = next(line for line in running.out.splitlines() if name in line)
@@ -45,7 +45,7 @@ def test_an_event_is_a_line(operator: Desk) -> None:
     )
 
 
-def test_the_time_of_a_line_is_that_of_the_event(operator: Desk) -> None:
+def test_the_time_of_a_line_is_that_of_the_event(operator: Shell) -> None:
     with operator.started("events") as running:
         first_event(running, operator.api)
         assert running.end() == 143
@@ -60,7 +60,7 @@ def test_the_time_of_a_line_is_that_of_the_event(operator: Desk) -> None:
     assert abs(shown.timestamp() - at) < 2
 
 
-def test_nothing_is_missed_when_workers_are_killed(gateway: Gateway, operator: Desk) -> None:
+def test_nothing_is_missed_when_workers_are_killed(gateway: Gateway, operator: Shell) -> None:
     names = []
     with operator.started("events") as running:
         names.append(first_event(running, operator.api))
@@ -77,7 +77,7 @@ def test_nothing_is_missed_when_workers_are_killed(gateway: Gateway, operator: D
     assert len(set(shown)) == len(shown)
 
 
-def test_whoever_ends_it_is_told_how_to_go_on(operator: Desk) -> None:
+def test_whoever_ends_it_is_told_how_to_go_on(operator: Shell) -> None:
     with operator.started("events") as running:
         first_event(running, operator.api)
         assert running.end() == 143
@@ -88,12 +88,12 @@ def test_whoever_ends_it_is_told_how_to_go_on(operator: Desk) -> None:
     assert len(again.out.splitlines()) == 1
 
 
-def test_events_that_are_lost_are_told_as_a_gap(operator: Desk) -> None:
+def test_events_that_are_lost_are_told_as_a_gap(operator: Shell) -> None:
     with operator.started("events", "--after", "another-7") as running:
         running.wait_for("GAP   events are lost")
 
 
-def test_a_restart_of_the_core_is_told_as_a_gap(gateway: Gateway, operator: Desk) -> None:
+def test_a_restart_of_the_core_is_told_as_a_gap(gateway: Gateway, operator: Shell) -> None:
     with operator.started("events") as running:
         first_event(running, operator.api)
         os.kill(core_of(gateway.process), signal.SIGKILL)
@@ -105,7 +105,7 @@ def test_a_restart_of_the_core_is_told_as_a_gap(gateway: Gateway, operator: Desk
     wait_for("the core", healthy)
 
 
-def test_only_events_of_a_type_are_followed(operator: Desk) -> None:
+def test_only_events_of_a_type_are_followed(operator: Shell) -> None:
     with operator.started("events", "--type", "dhcp", "--after", "another-7") as running:
         running.wait_for("GAP")
         disconnect(operator.api)
@@ -115,7 +115,7 @@ def test_only_events_of_a_type_are_followed(operator: Desk) -> None:
     assert len(running.out.splitlines()) == 2
 
 
-def test_a_token_revoked_meanwhile_ends_the_following(leaver: Desk) -> None:
+def test_a_token_revoked_meanwhile_ends_the_following(leaver: Shell) -> None:
     with leaver.started("events") as running:
         first_event(running, leaver.api)
         assert leaver.api.send("POST", "/auth/logout", token=leaver.token).status_code == 200
@@ -123,12 +123,12 @@ def test_a_token_revoked_meanwhile_ends_the_following(leaver: Desk) -> None:
     assert "log in with: gatewayctl login" in running.err
 
 
-def test_a_type_that_is_none_ends_the_following_with_the_rule(operator: Desk) -> None:
+def test_a_type_that_is_none_ends_the_following_with_the_rule(operator: Shell) -> None:
     ended = operator.run("events", "--type", "isdn")
     assert (ended.status, ended.err) == (FAILED, "gatewayctl: --type: must be pppoe or dhcp\n")
 
 
-def test_nothing_is_left_running_after_it(operator: Desk) -> None:
+def test_nothing_is_left_running_after_it(operator: Shell) -> None:
     with operator.started("events") as running:
         first_event(running, operator.api)
     mine = f"HOME={operator.folder}".encode()
@@ -147,7 +147,7 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def test_events_of_all_gateways_have_their_context(operator: Desk) -> None:
+def test_events_of_all_gateways_have_their_context(operator: Shell) -> None:
     operator.has(operator.token, "second")
     with operator.started("--all", "-o", "json", "events") as running:
         name = first_event(running, operator.api)
@@ -172,7 +172,7 @@ UP = (
     [(("--user", "bob"), ["bob"]), (("--trunk", "trunk1"), ["bob"]), ((), ["alice", "bob", "carol"])],
 )
 def test_events_are_of_a_user_or_a_trunk(
-    gateway: Gateway, desk: Desk, options: tuple[str, ...], names: list[str]
+    gateway: Gateway, shell: Shell, options: tuple[str, ...], names: list[str]
 ) -> None:
     def reply(method: str, path: str) -> tuple[int, Any]:
         if "/events" not in path:
@@ -183,14 +183,14 @@ def test_events_are_of_a_user_or_a_trunk(
         return 200, b"".join(blocks)
 
     with gateway.replaced(reply) as url:
-        desk.environment["GATEWAY_URL"] = url
-        with desk.started("events", "-o", "json", *options) as running:
+        shell.environment["GATEWAY_URL"] = url
+        with shell.started("events", "-o", "json", *options) as running:
             running.wait_for("the stream has ended")
     shown = [json.loads(line)["username"] for line in running.out.splitlines()]
     assert shown[: len(names)] == names
 
 
-def test_failed_sign_ons_are_among_the_events(gateway: Gateway, desk: Desk) -> None:
+def test_failed_sign_ons_are_among_the_events(gateway: Gateway, shell: Shell) -> None:
     failure = {
         **NAMED,
         "username": "dave",
@@ -210,8 +210,8 @@ def test_failed_sign_ons_are_among_the_events(gateway: Gateway, desk: Desk) -> N
         return 200, {"status": "ok", "data": {}}
 
     with gateway.replaced(reply) as url:
-        desk.environment["GATEWAY_URL"] = url
-        with desk.started("events", "--failed-sign-ons", "--user", "dave") as running:
+        shell.environment["GATEWAY_URL"] = url
+        with shell.started("events", "--failed-sign-ons", "--user", "dave") as running:
             running.wait_for("attempts: 3")
     lines = running.out.splitlines()
     # Those from before it began are not events.

@@ -3,14 +3,14 @@
 import pytest
 
 from tests.support.by_api import rates, sessions, with_a_name
-from tests.support.desk import Desk
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.slow
 
 FAILED, USAGE = 1, 2
 
 
-def test_a_rate_is_for_a_time_and_of_one_direction(admin: Desk) -> None:
+def test_a_rate_is_for_a_time_and_of_one_direction(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     up = rates(admin.api, chosen)[1]
     admin.done("subscribers", "rate", chosen["username"], "--down", "9mbit", "--for", "1h")
@@ -20,7 +20,7 @@ def test_a_rate_is_for_a_time_and_of_one_direction(admin: Desk) -> None:
     assert "must be a number with s, m, h or d" in ended.err
 
 
-def test_all_that_match_get_a_rate_as_a_job(admin: Desk) -> None:
+def test_all_that_match_get_a_rate_as_a_job(admin: Shell) -> None:
     vlan = with_a_name(admin.api, 1)[0]["access_interface"]
     there = sessions(admin.api, interface=vlan)
     where = ("subscribers", "rate", "--where", f"interface={vlan}", "--up", "4mbit")
@@ -36,13 +36,13 @@ def test_all_that_match_get_a_rate_as_a_job(admin: Desk) -> None:
     assert admin.run("jobs", "cancel", str(job["id"])).status == FAILED
 
 
-def test_all_that_match_are_disconnected(admin: Desk) -> None:
+def test_all_that_match_are_disconnected(admin: Shell) -> None:
     vlan = with_a_name(admin.api, 1)[0]["access_interface"]
     admin.done("subscribers", "disconnect", "--where", f"interface={vlan}", "--yes")
     assert sessions(admin.api, interface=vlan) == []
 
 
-def test_a_filter_that_is_none_changes_nothing(admin: Desk) -> None:
+def test_a_filter_that_is_none_changes_nothing(admin: Shell) -> None:
     ended = admin.run("subscribers", "disconnect", "--where", "color=red", "--yes")
     assert (ended.status, ended.err) == (
         FAILED,

@@ -11,10 +11,10 @@ import pytest
 
 from gateway_api.cli.ctl.__main__ import gatewayctl
 from tests.support.by_api import commit, disconnect, set_value, with_a_name
-from tests.support.desk import Desk
 from tests.support.histories import down, failed, remember, remember_failures
 from tests.support.receivers import Receiver
 from tests.support.running_gateway import Gateway
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.slow
 
@@ -105,21 +105,21 @@ def busy(gateway: Gateway) -> Gateway:
 
 
 @pytest.fixture
-def admin(busy: Gateway, admin: Desk) -> Desk:
+def admin(busy: Gateway, admin: Shell) -> Shell:
     return admin
 
 
-def made(desk: Desk, words: str) -> list[str]:
+def made(shell: Shell, words: str) -> list[str]:
     """The words, with the id of a webhook or a job."""
     if "WEBHOOK" in words:
         with Receiver() as receiver:
             url = f"{receiver.url}/a-long-path-of-a-receiver/of-events/of-subscribers"
-            id = desk.json("webhooks", "add", url)["id"]
-            desk.run("webhooks", "test", id)
+            id = shell.json("webhooks", "add", url)["id"]
+            shell.run("webhooks", "test", id)
         words = words.replace("WEBHOOK", id)
     if "JOB" in words:
-        chosen = with_a_name(desk.api, 2)[1]["username"]
-        desk.done("subscribers", "rate", "--where", f"username={chosen}", "--down", "5mbit", "--yes")
+        chosen = with_a_name(shell.api, 2)[1]["username"]
+        shell.done("subscribers", "rate", "--where", f"username={chosen}", "--down", "5mbit", "--yes")
         words = words.replace("JOB", "1")
     return words.split()
 
@@ -156,7 +156,7 @@ def cut(shown: list[str], known: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_what_a_table_shows_of_an_id_or_address_is_whole(admin: Desk, name: str) -> None:
+def test_what_a_table_shows_of_an_id_or_address_is_whole(admin: Shell, name: str) -> None:
     words, identity = TABLES[name]
     command = [*name.split(), *made(admin, words)]
     heads = admin.done(*command).partition("\n")[0]
@@ -175,7 +175,7 @@ def test_what_a_table_shows_of_an_id_or_address_is_whole(admin: Desk, name: str)
 
 
 @pytest.mark.parametrize("name", SHEETS)
-def test_what_a_record_shows_of_an_id_or_address_is_whole(admin: Desk, name: str) -> None:
+def test_what_a_record_shows_of_an_id_or_address_is_whole(admin: Shell, name: str) -> None:
     command = [*name.split(), *made(admin, SHEETS[name])]
     record = admin.json(*command)
     for columns in WIDTHS:
@@ -186,7 +186,7 @@ def test_what_a_record_shows_of_an_id_or_address_is_whole(admin: Desk, name: str
         assert [line for line in shown if len(line) > columns and " " in line.strip()] == [], columns
 
 
-def test_what_would_be_disconnected_is_whole(admin: Desk) -> None:
+def test_what_would_be_disconnected_is_whole(admin: Shell) -> None:
     record = admin.json("subscribers", "disconnect", "812", "--dry-run")
     for columns in WIDTHS:
         shown = admin.shown("subscribers", "disconnect", "812", "--dry-run", columns=columns)
@@ -194,7 +194,7 @@ def test_what_would_be_disconnected_is_whole(admin: Desk) -> None:
         assert "812" in " ".join(shown).split()
 
 
-def test_a_table_that_is_shown_again_and_again_is_whole(admin: Desk) -> None:
+def test_a_table_that_is_shown_again_and_again_is_whole(admin: Shell) -> None:
     known = {*tokens(admin.json("subscribers", "list")), *tokens(admin.json("subscribers", "top"))}
     for columns in WIDTHS:
         terminal = admin.at_terminal("subscribers", "top", columns=columns, lines=60)
@@ -207,7 +207,7 @@ def test_a_table_that_is_shown_again_and_again_is_whole(admin: Desk) -> None:
         assert cut([line for line in lines if "have no room" not in line], known) == set(), columns
 
 
-def test_columns_that_are_left_out_are_named_on_standard_error(admin: Desk) -> None:
+def test_columns_that_are_left_out_are_named_on_standard_error(admin: Shell) -> None:
     command = ("subscribers", "find", "812")
     heads, _, note = admin.shown(*command, columns=60)
     assert heads.split() == ["ID", "USERNAME", "ADDRESS"]
@@ -216,14 +216,14 @@ def test_columns_that_are_left_out_are_named_on_standard_error(admin: Desk) -> N
     assert admin.run(*command).err == ""
 
 
-def test_a_wide_table_has_all_columns_at_any_width(admin: Desk) -> None:
+def test_a_wide_table_has_all_columns_at_any_width(admin: Shell) -> None:
     command = ("subscribers", "list", "--sort", "-id", "--limit", "3", "-o", "wide")
     shown = admin.shown(*command, columns=40)
     assert shown == admin.done(*command).splitlines()
     assert {"ACCESS", "VLAN", "MAC", "STARTED"} <= set(shown[0].split())
 
 
-def test_columns_are_chosen_by_heads_or_fields(admin: Desk) -> None:
+def test_columns_are_chosen_by_heads_or_fields(admin: Shell) -> None:
     command = ("subscribers", "list", "--sort", "-id", "--limit", "3")
     for chosen in ("mac_address,id", "MAC-address, ID"):
         shown = admin.done(*command, "--columns", chosen).splitlines()
@@ -233,7 +233,7 @@ def test_columns_are_chosen_by_heads_or_fields(admin: Desk) -> None:
     assert only.split()[0] == "DHCP"
 
 
-def test_an_unknown_column_is_refused_with_those_there_are(admin: Desk) -> None:
+def test_an_unknown_column_is_refused_with_those_there_are(admin: Shell) -> None:
     ended = admin.run("vlans", "--columns", "name,colour")
     assert (ended.status, ended.out) == (USAGE, "")
     assert "there is no column 'colour'; the columns are name, trunk, outer_vlan, vlan, " in ended.err
@@ -251,13 +251,13 @@ def test_an_unknown_column_is_refused_with_those_there_are(admin: Desk) -> None:
     ],
     ids=" ".join,
 )
-def test_columns_without_a_table_are_refused(admin: Desk, arguments: tuple[str, ...]) -> None:
+def test_columns_without_a_table_are_refused(admin: Shell, arguments: tuple[str, ...]) -> None:
     ended = admin.run(*arguments)
     assert (ended.status, ended.out) == (USAGE, "")
     assert "--columns" in ended.err
 
 
-def test_all_gateways_side_by_side_have_their_context_with_any_columns(admin: Desk) -> None:
+def test_all_gateways_side_by_side_have_their_context_with_any_columns(admin: Shell) -> None:
     admin.has(admin.token, "second")
     shown = admin.done("--all", "vlans", "--limit", "1", "--columns", "name").splitlines()
     assert shown[0].split() == ["CONTEXT", "NAME"]

@@ -12,8 +12,8 @@ import pytest
 
 import gateway_api.cli.ctl
 from gateway_api.cli.ctl.texts import line
-from tests.support.desk import Desk, Terminal
 from tests.support.running_gateway import Gateway, Reply
+from tests.support.shell import Shell, Terminal
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def spoiled(value: Any, name: str = "") -> Any:
 
 
 @contextmanager
-def evil(gateway: Gateway, desk: Desk) -> Iterator[None]:
+def evil(gateway: Gateway, shell: Shell) -> Iterator[None]:
     """The records of the gateway, with evil texts, are those of another one."""
 
     def reply(method: str, path: str) -> Reply:
@@ -42,7 +42,7 @@ def evil(gateway: Gateway, desk: Desk) -> Iterator[None]:
         return found.status_code, spoiled(found.json())
 
     with gateway.replaced(reply) as url:
-        desk.environment["GATEWAY_URL"] = url
+        shell.environment["GATEWAY_URL"] = url
         yield
 
 
@@ -52,9 +52,9 @@ def is_safe(terminal: Terminal) -> bool:
 
 
 @pytest.fixture
-def plain(desk: Desk) -> Desk:
-    desk.environment["NO_COLOR"] = "1"
-    return desk
+def plain(shell: Shell) -> Shell:
+    shell.environment["NO_COLOR"] = "1"
+    return shell
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def plain(desk: Desk) -> Desk:
         "config show", "config archive", "users list", "webhooks list", "jobs list", "backup -",
     ],
 )  # fmt: skip
-def test_no_table_lets_a_name_move_the_cursor(gateway: Gateway, plain: Desk, command: str) -> None:
+def test_no_table_lets_a_name_move_the_cursor(gateway: Gateway, plain: Shell, command: str) -> None:
     with evil(gateway, plain):
         terminal = plain.at_terminal(*command.split(), columns=400, lines=500)
         if command.endswith("top"):
@@ -81,7 +81,7 @@ def test_no_table_lets_a_name_move_the_cursor(gateway: Gateway, plain: Desk, com
 
 
 @pytest.mark.parametrize("format", ["csv", "jsonpath=$..username", "jsonpath=$[0]", "json", "wide"])
-def test_no_format_lets_a_name_move_the_cursor(gateway: Gateway, plain: Desk, format: str) -> None:
+def test_no_format_lets_a_name_move_the_cursor(gateway: Gateway, plain: Shell, format: str) -> None:
     command = ("subscribers", "list", "--limit", "3", "-o", format)
     with evil(gateway, plain):
         terminal = plain.at_terminal(*command)
@@ -98,7 +98,7 @@ def test_no_format_lets_a_name_move_the_cursor(gateway: Gateway, plain: Desk, fo
 
 
 @pytest.mark.parametrize("format", ["table", "csv", "json", "jsonpath=$.username"])
-def test_no_event_moves_the_cursor(gateway: Gateway, plain: Desk, format: str) -> None:
+def test_no_event_moves_the_cursor(gateway: Gateway, plain: Shell, format: str) -> None:
     data = {"id": 1, "username": EVIL, "reason": EVIL, "at": 1}
     stream = f"id: a-1\nevent: session_down\ndata: {json.dumps(data)}\n\n".encode()
 
@@ -120,7 +120,7 @@ def test_no_event_moves_the_cursor(gateway: Gateway, plain: Desk, format: str) -
         assert EVIL in running.out
 
 
-def test_no_message_moves_the_cursor(gateway: Gateway, plain: Desk) -> None:
+def test_no_message_moves_the_cursor(gateway: Gateway, plain: Shell) -> None:
     with gateway.replaced(lambda *_: (400, {"status": "error", "message": EVIL, "hint": EVIL})) as url:
         plain.environment["GATEWAY_URL"] = url
         terminal = plain.at_terminal("subscribers", "list")
@@ -129,7 +129,7 @@ def test_no_message_moves_the_cursor(gateway: Gateway, plain: Desk) -> None:
     assert terminal.shown.count(ESCAPED) == 2
 
 
-def test_an_event_has_a_dash_where_there_is_nothing(gateway: Gateway, plain: Desk) -> None:
+def test_an_event_has_a_dash_where_there_is_nothing(gateway: Gateway, plain: Shell) -> None:
     data = {"id": 7, "username": "", "reason": None, "at": 1, "mac_address": None, "access_interface": ""}
     stream = f"id: a-1\nevent: session_down\ndata: {json.dumps(data)}\n\n".encode()
 
@@ -145,7 +145,7 @@ def test_an_event_has_a_dash_where_there_is_nothing(gateway: Gateway, plain: Des
 
 
 @pytest.mark.parametrize("beginning", ["", "s"])
-def test_no_completion_moves_the_cursor(gateway: Gateway, plain: Desk, beginning: str) -> None:
+def test_no_completion_moves_the_cursor(gateway: Gateway, plain: Shell, beginning: str) -> None:
     words = f"gatewayctl subscribers show {beginning}"
     with evil(gateway, plain):
         plain.environment |= {
@@ -156,7 +156,7 @@ def test_no_completion_moves_the_cursor(gateway: Gateway, plain: Desk, beginning
     assert all(each.isprintable() and each != "forged" for each in offered)
 
 
-def test_no_argument_moves_the_cursor(plain: Desk) -> None:
+def test_no_argument_moves_the_cursor(plain: Shell) -> None:
     name = EVIL.replace("\n", "")
     for command in (("subscribers", name), ("-o", name, "vlans"), ("subscribers", "history", "--type", name)):
         terminal = plain.at_terminal(*command)
@@ -164,7 +164,7 @@ def test_no_argument_moves_the_cursor(plain: Desk) -> None:
         assert is_safe(terminal)
 
 
-def test_half_a_character_is_no_traceback(gateway: Gateway, plain: Desk) -> None:
+def test_half_a_character_is_no_traceback(gateway: Gateway, plain: Shell) -> None:
     data = b'{"status": "ok", "data": {"product": "a\\ud800b"}}'
     with gateway.replaced(lambda *_: (200, data)) as url:
         plain.environment["GATEWAY_URL"] = url

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from tests.support.by_api import with_a_name
-from tests.support.desk import Desk
 from tests.support.running_gateway import Gateway
+from tests.support.shell import Shell
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.slow
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 FAILED = 1
 
 
-def test_the_sessions_with_the_most_traffic_are_listed(operator: Desk) -> None:
+def test_the_sessions_with_the_most_traffic_are_listed(operator: Shell) -> None:
     found = operator.json("subscribers", "top", "--sort", "-up", "--limit", "5")
     assert len(found) == 5
     ups = [session["up_bps"] for session in found]
@@ -30,7 +30,7 @@ def pictures(shown: str) -> list[list[str]]:
     return [each.removeprefix("\x1b[H").splitlines() for each in text.split("\x1b[J")[:-1]]
 
 
-def test_on_a_terminal_the_most_traffic_is_shown_anew_until_ctrl_c(operator: Desk) -> None:
+def test_on_a_terminal_the_most_traffic_is_shown_anew_until_ctrl_c(operator: Shell) -> None:
     terminal = operator.at_terminal("subscribers", "top", columns=80, lines=24)
     while len(pictures(terminal.shown)) < 3:
         terminal.expect("\x1b[J")
@@ -45,7 +45,7 @@ def test_on_a_terminal_the_most_traffic_is_shown_anew_until_ctrl_c(operator: Des
     assert len(set(times)) > 1
 
 
-def test_what_has_no_room_on_a_terminal_is_counted(operator: Desk) -> None:
+def test_what_has_no_room_on_a_terminal_is_counted(operator: Shell) -> None:
     terminal = operator.at_terminal("subscribers", "top", "--limit", "50", columns=150, lines=12)
     terminal.expect("\x1b[J")
     terminal.type("\x03")
@@ -55,7 +55,7 @@ def test_what_has_no_room_on_a_terminal_is_counted(operator: Desk) -> None:
     assert picture[-1] == "42 more lines have no room"
 
 
-def test_a_gateway_that_goes_away_is_asked_again(gateway: Gateway, operator: Desk) -> None:
+def test_a_gateway_that_goes_away_is_asked_again(gateway: Gateway, operator: Shell) -> None:
     terminal = operator.at_terminal("subscribers", "top", "--limit", "2", columns=80, lines=24)
     terminal.expect("\x1b[J")
     with gateway.without_core():
@@ -67,19 +67,19 @@ def test_a_gateway_that_goes_away_is_asked_again(gateway: Gateway, operator: Des
     assert terminal.end() == 0
 
 
-def test_a_gateway_that_never_replies_ends_it(desk: Desk) -> None:
-    desk.environment["GATEWAY_URL"] = "https://localhost:1"
-    assert desk.at_terminal("subscribers", "top", columns=80, lines=24).end() == 3
+def test_a_gateway_that_never_replies_ends_it(shell: Shell) -> None:
+    shell.environment["GATEWAY_URL"] = "https://localhost:1"
+    assert shell.at_terminal("subscribers", "top", columns=80, lines=24).end() == 3
 
 
-def test_a_terminal_without_a_cursor_shows_the_most_traffic_once(operator: Desk) -> None:
+def test_a_terminal_without_a_cursor_shows_the_most_traffic_once(operator: Shell) -> None:
     operator.environment["TERM"] = "dumb"
     terminal = operator.at_terminal("subscribers", "top", "--limit", "2", columns=150, lines=24)
     assert terminal.end() == 0
     assert len(terminal.shown.splitlines()) == 3
 
 
-def test_the_traffic_of_a_session_is_watched_until_its_end(admin: Desk) -> None:
+def test_the_traffic_of_a_session_is_watched_until_its_end(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     with admin.started("-o", "json", "subscribers", "watch", chosen["username"]) as running:
         running.wait_for("down_bps", 2)
@@ -90,11 +90,11 @@ def test_the_traffic_of_a_session_is_watched_until_its_end(admin: Desk) -> None:
     assert all(after["at"] >= before["at"] for before, after in pairwise(samples))
 
 
-def test_a_session_that_does_not_exist_cannot_be_watched(operator: Desk) -> None:
+def test_a_session_that_does_not_exist_cannot_be_watched(operator: Shell) -> None:
     assert operator.run("subscribers", "watch", "999999999") == (FAILED, "", "gatewayctl: No such session\n")
 
 
-def test_the_traffic_of_all_trunks_over_time_is_listed(operator: Desk) -> None:
+def test_the_traffic_of_all_trunks_over_time_is_listed(operator: Shell) -> None:
     wait_for("a sample", lambda: operator.api.get("/interfaces/traffic")["samples"])
     first, *_ = operator.json("traffic", "--since", "1771000000", "--step", "86400")
     assert set(first) == {"at", "down_bps", "up_bps"}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.by_api import commit, disconnect, rates, set_value, with_a_name
-from tests.support.desk import Desk
 from tests.support.faulty_core import DEPENDENCIES, faulty_gateway
 from tests.support.histories import down, failed, remember, remember_failures
+from tests.support.shell import Shell
 from tests.support.stack import Api, wait_for
 
 pytestmark = pytest.mark.slow
@@ -23,9 +23,9 @@ DAY = 86400
 
 
 @pytest.fixture
-def desk(api: Api, tmp_path: Path) -> Desk:
+def shell(api: Api, tmp_path: Path) -> Shell:
     """At the gateway that most tests share."""
-    return Desk(api, tmp_path)
+    return Shell(api, tmp_path)
 
 
 @pytest.fixture
@@ -48,17 +48,17 @@ def iso(at: int) -> str:
 # Who
 
 
-def test_whose_username_has_this_part(operator: Desk, somebody: dict[str, Any]) -> None:
+def test_whose_username_has_this_part(operator: Shell, somebody: dict[str, Any]) -> None:
     part = somebody["username"].partition("@")[0].upper()
     assert [one["id"] for one in operator.json("subscribers", "find", part)] == [somebody["id"]]
 
 
-def test_whose_mac_address_stands_on_this_label(operator: Desk, somebody: dict[str, Any]) -> None:
+def test_whose_mac_address_stands_on_this_label(operator: Shell, somebody: dict[str, Any]) -> None:
     label = somebody["mac_address"].upper().replace(":", "-")
     assert [one["id"] for one in operator.json("subscribers", "find", label)] == [somebody["id"]]
 
 
-def test_who_had_this_address_then(operator: Desk, state: Path) -> None:
+def test_who_had_this_address_then(operator: Shell, state: Path) -> None:
     yesterday = int(time.time()) - DAY
     ended = down(800_001, yesterday - 600, yesterday, username="yves", ip_address="203.0.113.7")
     remember(state / "history.sqlite", ended)
@@ -71,7 +71,7 @@ def test_who_had_this_address_then(operator: Desk, state: Path) -> None:
 # Why
 
 
-def test_why_a_subscriber_dropped_yesterday(operator: Desk, state: Path) -> None:
+def test_why_a_subscriber_dropped_yesterday(operator: Shell, state: Path) -> None:
     yesterday = int(time.time()) - DAY
     name = "zoe@lab.example"
     remember(
@@ -83,7 +83,7 @@ def test_why_a_subscriber_dropped_yesterday(operator: Desk, state: Path) -> None
     assert "lost_carrier" in operator.done("subscribers", "timeline", name)
 
 
-def test_who_disconnected_a_subscriber(admin: Desk) -> None:
+def test_who_disconnected_a_subscriber(admin: Shell) -> None:
     name = disconnect(admin.api)
 
     def ended() -> bool:
@@ -100,7 +100,7 @@ def test_who_disconnected_a_subscriber(admin: Desk) -> None:
     assert name in {(record["before"] or {}).get("username") for record in records}
 
 
-def test_why_a_subscriber_cannot_sign_on(operator: Desk, state: Path, somebody: dict[str, Any]) -> None:
+def test_why_a_subscriber_cannot_sign_on(operator: Shell, state: Path, somebody: dict[str, Any]) -> None:
     name, at = somebody["username"], somebody["started_at"] + 60
     wait_for(
         "the session", lambda: operator.api.get("/subscribers/history", params={"username": name})["count"]
@@ -118,7 +118,7 @@ def test_why_a_subscriber_cannot_sign_on(operator: Desk, state: Path, somebody: 
 # How fast
 
 
-def test_how_much_traffic_a_subscriber_has_now(operator: Desk, somebody: dict[str, Any]) -> None:
+def test_how_much_traffic_a_subscriber_has_now(operator: Shell, somebody: dict[str, Any]) -> None:
     before = int(time.time())
     with operator.started("-o", "json", "subscribers", "watch", somebody["username"]) as running:
         running.wait_for("down_bps")
@@ -127,14 +127,14 @@ def test_how_much_traffic_a_subscriber_has_now(operator: Desk, somebody: dict[st
     assert {"down_bps", "up_bps"} < set(first)
 
 
-def test_who_has_the_most_traffic(operator: Desk) -> None:
+def test_who_has_the_most_traffic(operator: Shell) -> None:
     downs = [one["down_bps"] for one in operator.json("subscribers", "top", "--limit", "5")]
     assert len(downs) == 5
     assert downs[0] > 0
     assert downs == sorted(downs, reverse=True)
 
 
-def test_faster_for_one_hour(admin: Desk, somebody: dict[str, Any]) -> None:
+def test_faster_for_one_hour(admin: Shell, somebody: dict[str, Any]) -> None:
     _, up = rates(admin.api, somebody)
     before = int(time.time())
     admin.done("subscribers", "rate", somebody["username"], "--down", "900mbit", "--for", "1h")
@@ -146,7 +146,7 @@ def test_faster_for_one_hour(admin: Desk, somebody: dict[str, Any]) -> None:
 # Is it well
 
 
-def test_whether_radius_is_well(faulty: Api, operator: Desk) -> None:
+def test_whether_radius_is_well(faulty: Api, operator: Shell) -> None:
     operator.has(faulty.new_token("operator"), url=faulty.url)
     operator.environment["GATEWAY_URL"] = faulty.url
     ended = operator.run("-o", "json", "health", "--detail")
@@ -156,38 +156,38 @@ def test_whether_radius_is_well(faulty: Api, operator: Desk) -> None:
     assert (radius["state"], radius["message"]) == (told.state, told.message)
 
 
-def test_all_that_is_not_well_is_on_one_screen(faulty: Api, desk: Desk) -> None:
-    desk.has(faulty.new_token("admin"), url=faulty.url)
-    desk.environment["GATEWAY_URL"] = faulty.url
-    desk.environment["NO_COLOR"] = "1"
-    terminal = desk.at_terminal("status", columns=80, lines=24)
+def test_all_that_is_not_well_is_on_one_screen(faulty: Api, shell: Shell) -> None:
+    shell.has(faulty.new_token("admin"), url=faulty.url)
+    shell.environment["GATEWAY_URL"] = faulty.url
+    shell.environment["NO_COLOR"] = "1"
+    terminal = shell.at_terminal("status", columns=80, lines=24)
     assert terminal.end() == FAILED
     assert len(terminal.shown.splitlines()) < 24
     text = " ".join(terminal.shown.split())
     assert "accel-ppp failed: accel-ppp has not replied since 2026-03-01T12:00:00Z." in text
-    found = json.loads(desk.run("-o", "json", "status").out)
+    found = json.loads(shell.run("-o", "json", "status").out)
     assert found["faults"] == faulty.get("/system/faults")["count"] > 0
     assert (found["total"], found["unavailable"]) == (20, [])
 
 
-def test_what_an_operator_may_not_see_is_named_in_the_status(operator: Desk) -> None:
+def test_what_an_operator_may_not_see_is_named_in_the_status(operator: Shell) -> None:
     shown = operator.done("status")
     assert "/system/config/compare: Admin role required" in shown
     assert operator.json("status")["is_staged"] is None
 
 
-def test_a_commit_that_waits_is_in_the_status(desk: Desk, api: Api) -> None:
-    desk.has(api.token("admin"))
-    assert "no changes" in desk.done("status")
+def test_a_commit_that_waits_is_in_the_status(shell: Shell, api: Api) -> None:
+    shell.has(api.token("admin"))
+    assert "no changes" in shell.done("status")
     set_value(api, "qos.default_up", "21mbit")
-    assert re.search(r"(?m)^Candidate +has changes that are not committed$", desk.done("status"))
+    assert re.search(r"(?m)^Candidate +has changes that are not committed$", shell.done("status"))
     assert api.send("POST", "/system/config/discard").status_code == 200
 
 
 # What now
 
 
-def test_the_last_commit_is_undone(admin: Desk) -> None:
+def test_the_last_commit_is_undone(admin: Shell) -> None:
     before = admin.done("config", "show", "system.hostname")
     set_value(admin.api, "system.hostname", "night")
     commit(admin.api)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.desk import Terminal
 from tests.support.machine import booted
 from tests.support.manual import blocks, script, wrong
 from tests.support.package import install
+from tests.support.shell import Terminal
 
 pytestmark = pytest.mark.slow
 

@@ -44,9 +44,8 @@ class Gateway(NamedTuple):
     def replaced(
         self, reply: Callable[[str, str], Reply], seen: list[tuple[Any, ...]] | None = None
     ) -> Iterator[str]:
-        """A stub with the gateway's certificate; gives its address. `reply` makes the
-        status and the document for a method and a path. `seen` gets method, path, body and some headers of
-        each request."""
+        """A stub with the gateway's certificate; gives its address. `reply` makes the status and the document
+        for a method and a path. `seen` gets method, path, body and some headers of each request."""
 
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> None:

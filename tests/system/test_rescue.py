@@ -17,8 +17,8 @@ from gateway_api.auth.passwords import verify
 from gateway_api.core_client.commands import Daemon, Edit
 from gateway_api.wire.core.configuration import GetConfiguration, LoginReply
 from gateway_api.wire.varlink.client import Client
-from tests.support.desk import GATEWAYCTL
 from tests.support.documents import SECRET_HASH
+from tests.support.shell import GATEWAYCTL
 from tests.support.stack import running_core, wait_for
 from tests.system.test_cli import COMMAND, typed
 

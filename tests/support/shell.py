@@ -24,8 +24,8 @@ class Ended(NamedTuple):
     err: str
 
 
-class Desk:
-    """Runs commands with their own environment and their own contexts."""
+class Shell:
+    """Runs commands with an environment and contexts of its own."""
 
     def __init__(self, api: Api, folder: Path) -> None:
         self.api = api
