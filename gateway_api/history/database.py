@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 from gateway_api.base import databases
 from gateway_api.base.databases import DatabaseFile
+from gateway_api.history.record import PastSession
+from gateway_api.wire.core.sessions import SessionEvent, SessionSummary
 
 # Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `ended` is the last
 # moment that a session can have been up, and null while it is. `seen` is null unless the history has a hole
@@ -121,6 +124,24 @@ EXISTS (SELECT 1 FROM clock_step AS step WHERE failed.number <= step.failure AND
 #: The kinds of a session's networks.
 ADDRESS, PREFIX, DELEGATED = range(3)
 
+_NETWORKS = {"ipv6_address", "ipv6_prefix", "delegated_prefixes"}
+#: Fields whose columns have other names. A new field of PastSession gets a column of its own name.
+_RENAMED = {
+    "mac_address": "mac",
+    "ip_address": "ip",
+    "access_interface": "access",
+    "outer_vlan_id": "outer_vlan",
+    "inner_vlan_id": "inner_vlan",
+}
+_OF_SUMMARY = {*SessionSummary.__struct_fields__} - _NETWORKS - {"started_at"}
+_OF_END = {*SessionEvent.__struct_fields__} - {*SessionSummary.__struct_fields__} - {"duration_seconds"}
+#: Fields of PastSession that are known at the start of a session, and at its end: text or integers. The
+#: others come from the times of its row, or are networks.
+AT_START = [field for field in PastSession.__struct_fields__ if field in _OF_SUMMARY]
+AT_END = [field for field in PastSession.__struct_fields__ if field in _OF_END]
+#: The columns of the session table by field.
+COLUMNS = {field: _RENAMED.get(field, field) for field in (*AT_START, *AT_END)}
+
 _MODE = 0o640
 #: Bytes.
 _ROOM = 16 << 20
@@ -164,6 +185,11 @@ def _connect(path: Path) -> DatabaseFile:
 def _update(connection: sqlite3.Connection) -> None:
     """Takes over what an older version has recorded."""
     connection.execute("BEGIN IMMEDIATE")
+    known = {name for _, name, *_ in connection.execute("PRAGMA table_info(session)")}
+    for field, column in COLUMNS.items():
+        if column not in known:
+            kind = "INTEGER" if int in get_args(get_type_hints(PastSession)[field]) else "TEXT"
+            connection.execute(f"ALTER TABLE session ADD COLUMN {column} {kind}")
     if connection.execute(_OLDER).fetchone():
         connection.execute(_FROM_OLDER)
         connection.execute("DROP TABLE rate")

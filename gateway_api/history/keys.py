@@ -1,10 +1,20 @@
-"""Addresses as the database has them: short, and equal in every spelling."""
+"""Addresses as the database has them: short, and equal in every spelling; and the texts of searches, as
+conditions in SQL."""
 
+# ruff: noqa: S608 - values of requests are never in a text of SQL.
+
+import re
 import socket
-from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv6Network
+import sqlite3
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from typing import Any
 
 _BITS = 128
+#: A text that means more names than these is compared with each row, instead of looked up.
+_MOST_NAMES = 500
+#: Digits of the least part of a MAC address.
+_LEAST_DIGITS = 4
 
 
 def of_ipv4(address: str) -> int:
@@ -45,3 +55,30 @@ def around(address: str) -> Iterator[bytes]:
 def _key(number: int, length: int) -> bytes:
     masked = number >> _BITS - length << _BITS - length
     return bytes([length]) + masked.to_bytes(_BITS // 8)[: -(-length // 8)]
+
+
+def ipv4_network(text: str) -> IPv4Network | None:
+    """The network of an IPv4 address or a prefix; None for any other text."""
+    try:
+        return IPv4Network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def among_names(connection: sqlite3.Connection, text: str, columns: Sequence[str]) -> list[Any]:
+    """The condition that one of the columns, which have numbers of names, has a name with this part; and its
+    values."""
+    digits = re.sub("[:.-]", "", text)
+    parts = [text]
+    if digits != text and len(digits) >= _LEAST_DIGITS and re.fullmatch("[0-9A-Fa-f]{,12}", digits):
+        parts.append(digits)
+    like = " OR ".join(len(parts) * ["text LIKE ? ESCAPE '|'"])
+    names = f"SELECT number FROM text WHERE {like}"
+    patterns = ["%" + re.sub("([%_|])", r"|\1", part) + "%" for part in parts]
+    found = [number for (number,) in connection.execute(f"{names} LIMIT {_MOST_NAMES + 1}", patterns)]
+    if len(found) <= _MOST_NAMES:
+        among = f"IN ({', '.join(map(str, found))})"
+        return [" OR ".join(f"{column} {among}" for column in columns).join("()")]
+    # The plus keeps SQLite from collecting most rows by an index before it sorts them.
+    condition = " OR ".join(f"+{column} IN ({names})" for column in columns)
+    return [f"({condition})", *len(columns) * patterns]

@@ -1,29 +1,29 @@
-"""Searches in the history. Any process may read, while another one writes."""
+"""The history for requests, and which search in it runs next: a quick one never waits for a long one, nor a
+user for another. Any process may read, while another one writes.
 
-# ruff: noqa: S608 - values of requests are never in a text of SQL.
+Each search begins in the queue of quick ones. One that takes longer begins again in the queue of long ones,
+and pauses there while a quick one runs. Both queues are fair to users. The long searches of all workers share
+one processor core, a slice of time each. Its deadline ends a search wherever it is, so that no reader holds
+an old state of the file for longer.
+"""
 
+import fcntl
+import os
+import signal
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
 from copy import copy
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from msgspec import json
-
-from gateway_api.base import cursors
-from gateway_api.base.errors import HistoryUnavailable, ListTooLarge, NotFound
-from gateway_api.base.process import ThreadPool
-from gateway_api.history import keys
-from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, WRONG_START
-from gateway_api.history.record import (
-    ClockState,
-    FlappingSubscriber,
-    HistoryFilter,
-    PastSession,
-    WantedFailures,
-)
-from gateway_api.history.search import among_names, ipv4_network
-from gateway_api.history.searches import Searches
+from gateway_api.base.errors import HistoryUnavailable, NotFound, SearchTooLong
+from gateway_api.base.fair_queue import FairQueue
+from gateway_api.base.process import ThreadPool, on_thread
+from gateway_api.history.database import open_to_read
+from gateway_api.history.record import FlappingSubscriber, HistoryFilter, WantedFailures
+from gateway_api.history.sessions import FoundSessions, find, flapping
 from gateway_api.history.sign_ons import FoundFailures, failed_sign_ons
 from gateway_api.history.timeline import Entries, timeline
 from gateway_api.history.traffic import FoundTraffic, TrafficSpan, traffic
@@ -31,45 +31,19 @@ from gateway_api.wire.contract import Page
 
 T = TypeVar("T")
 
-#: Sessions in one response.
-MOST = 10_000
-
-_COLUMNS = f"""
-session.number, session.id, type, name.text, mac.text, ip, own.text, access.text, outer_vlan, inner_vlan,
-started, ended, seen, reason, bytes_in, bytes_out, packets_in, packets_out, author,
-{WRONG_START}
-"""
-_TABLES = """
-session
-JOIN text AS name ON name.number = session.username
-LEFT JOIN text AS mac ON mac.number = session.mac
-JOIN text AS own ON own.number = session.interface
-JOIN text AS access ON access.number = session.access
-"""
-_NAMES = ("session.username", "session.mac", "session.interface", "session.access")
-_NEWEST_FIRST = "ORDER BY started DESC, session.number DESC LIMIT ?"
-_NUMBER = "(SELECT number FROM text WHERE text = ?)"
-#: With max(), SQLite takes the other columns from the row that has it (section 2.5 of its SELECT document).
-_FLAPPING = f"""
-SELECT name.text, sessions, mac.text, access.text, started, reason FROM (
-    SELECT username, count(*) AS sessions, mac, access, max(started) AS started, reason, interface
-    FROM session WHERE started >= ? AND started < ? AND NOT {WRONG_START}
-    GROUP BY username HAVING count(*) > 1
-    ORDER BY sessions DESC, started DESC LIMIT ?
-) AS {_TABLES} ORDER BY sessions DESC, started DESC
-"""
-_OF_SESSIONS = """
-SELECT session, network, kind FROM network WHERE session IN (SELECT value FROM json_each(?))
-ORDER BY session, network
-"""
-_Networks: TypeAlias = Mapping[int, list[tuple[bytes, int]]]
-
-
-class Found(NamedTuple):
-    """The newest sessions first; `next_cursor` is None at the end."""
-
-    sessions: list[PastSession]
-    next_cursor: str | None
+#: Seconds from the request of a search to its end.
+DEADLINE = 5.0
+#: Seconds after which a client should try again.
+_RETRY_AFTER = 5
+#: Seconds that a quick search takes at most, and that it has even if others wait.
+_QUICK, _LEAST = 0.1, 0.02
+#: Seconds of a slice of a long search, and of a pause.
+_SLICE, _PAUSE = 0.01, 0.002
+#: Searches in each queue, and of one user. Long searches at a time, of different users: the pool has few
+#: threads.
+_MOST, _MOST_FROM_ONE, _LONG_AT_ONCE = 256, 64, 2
+#: SQLite's steps between two looks at the clock: about half a millisecond.
+_STEPS = 10_000
 
 
 class Reader:
@@ -86,10 +60,10 @@ class Reader:
         reader._user = user
         return reader
 
-    def sessions(self, wanted: HistoryFilter, page: Page | None) -> Found:
+    def sessions(self, wanted: HistoryFilter, page: Page | None) -> FoundSessions:
         """The matching sessions, newest first: a page of them, or all. Raises Invalid for a wrong cursor, and
         ListTooLarge."""
-        return self._result(_sessions, wanted, page)
+        return self._result(find, wanted, page)
 
     def failed_sign_ons(self, wanted: WantedFailures, page: Page) -> FoundFailures:
         """The matching attempts, the newest first. Raises Invalid for a wrong cursor."""
@@ -101,7 +75,7 @@ class Reader:
 
     def flapping(self, since: float, until: float, limit: int) -> list[FlappingSubscriber]:
         """The subscribers with the most sessions that started in the window, and more than one."""
-        return self._result(_flapping, since, until, limit)
+        return self._result(flapping, since, until, limit)
 
     def timeline(self, id: int, page: Page) -> Entries:
         """The timeline of the subscriber that has or had a session. Raises NotFound if no session had this
@@ -118,125 +92,95 @@ class Reader:
             raise HistoryUnavailable(error) from error
 
 
-def _sessions(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | None) -> Found:
-    conditions, values = _conditions(connection, wanted)
-    if page is not None and page.cursor is not None:
-        conditions.append("(started, session.number) < (?, ?)")
-        values += cursors.decoded(page.cursor, 2)
-    most = MOST if page is None else page.limit
-    where = " AND ".join(conditions) or "TRUE"
-    query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
-    rows = connection.execute(query, (*values, most + 1)).fetchall()
-    networks = _networks(connection, [row[0] for row in rows[:most]])
-    sessions = [_record(row, networks.get(row[0], ())) for row in rows[:most]]
-    if len(rows) == len(sessions):
-        return Found(sessions, None)
-    if page is None:
-        raise ListTooLarge("The whole list is too large for one answer; use limit")
-    number, started = rows[most - 1][0], sessions[-1].started_at
-    return Found(sessions, cursors.encoded((started, number)))
+class Searches:
+    """The searches of one process in the database at `path`. Any greenlet may call."""
+
+    def __init__(self, path: Path, pool: ThreadPool) -> None:
+        self._path = path
+        self._pool = pool
+        self._quick = FairQueue(_MOST, _MOST_FROM_ONE, self._too_long)
+        self._long = FairQueue(_MOST, _MOST_FROM_ONE, self._too_long, at_once=_LONG_AT_ONCE)
+
+    def result(self, user: str, search: Callable[..., T], *arguments: Any) -> T:
+        """The result of `search` for a connection and the arguments; all its reads are of one moment. Raises
+        SearchTooLong, sqlite3.Error, and what the search raises."""
+        deadline = time.monotonic() + DEADLINE
+        try:
+            with self._quick.turn(user, DEADLINE):
+                began = time.monotonic()
+                least, most = began + _LEAST, min(began + _QUICK, deadline)
+                return self._run(lambda: self._is_too_long(least, most), search, *arguments)
+        except sqlite3.OperationalError as error:
+            if not _is_interrupted(error) or time.monotonic() >= deadline:
+                raise self._known(error) from error
+        with self._long.turn(user, max(0.0, deadline - time.monotonic())):
+            try:
+                with closing(_Slices(self._path.parent)) as slices:
+                    return self._run(lambda: self._is_late(slices, deadline), search, *arguments)
+            except sqlite3.OperationalError as error:
+                raise self._known(error) from error
+
+    def _is_too_long(self, least: float, most: float) -> bool:
+        now = time.monotonic()
+        return now >= most or (now >= least and self._quick.has_waiting)
+
+    def _is_late(self, slices: "_Slices", deadline: float) -> bool:
+        """Whether a long search must end. It returns in a slice."""
+        if slices.is_over or self._quick.is_serving:
+            slices.end()
+        while (now := time.monotonic()) < deadline and (self._quick.is_serving or not slices.begin()):
+            # `time.sleep` is gevent's in a worker, and this is a native thread.
+            signal.sigtimedwait((), _PAUSE)
+        return now >= deadline
+
+    def _run(self, stop: Callable[[], bool], search: Callable[..., T], *arguments: Any) -> T:
+        found: T = on_thread(self._pool, _with_connection, self._path, stop, search, *arguments)
+        return found
+
+    def _known(self, error: sqlite3.OperationalError) -> Exception:
+        return self._too_long() if _is_interrupted(error) else error
+
+    def _too_long(self) -> SearchTooLong:
+        return SearchTooLong(DEADLINE, _RETRY_AFTER)
 
 
-def _flapping(
-    connection: sqlite3.Connection, since: float, until: float, limit: int
-) -> list[FlappingSubscriber]:
-    rows = connection.execute(_FLAPPING, (since, until, limit))
-    return [
-        FlappingSubscriber(
-            username, sessions, None if mac is None else keys.mac_text(mac), access, started, reason
-        )
-        for username, sessions, mac, access, started, reason in rows
-    ]
+class _Slices:
+    """The slices of one long search: of all workers with a history in the folder, one has one at a time. The
+    folder is the lock, so that a full disk is no reason to have none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        #: The end of the slice, monotonic seconds. None between slices.
+        self._end: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
+
+    def begin(self) -> bool:
+        """True in a slice."""
+        if self._end is None:
+            with suppress(BlockingIOError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._end = time.monotonic() + _SLICE
+        return self._end is not None
+
+    def end(self) -> None:
+        if self._end is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            self._end = None
+
+    def close(self) -> None:
+        """Ends the slice, too."""
+        os.close(self._lock)
 
 
-def _conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[list[str], list[Any]]:
-    """Conditions in SQL, and their values."""
-    conditions: list[str] = []
-    values: list[Any] = []
-
-    def require(condition: str, *given: Any) -> None:
-        conditions.append(condition)
-        values.extend(given)
-
-    if wanted.type is not None:
-        require("lower(type) = ?", wanted.type)
-    if wanted.username is not None:
-        require(f"session.username = {_NUMBER}", wanted.username)
-    if wanted.mac_address is not None:
-        require(f"session.mac = {_NUMBER}", keys.of_mac(wanted.mac_address))
-    if wanted.ip_address is not None:
-        require(*_with_address(wanted.ip_address))
-    if wanted.interface is not None:
-        require(f"(session.interface = {_NUMBER} OR session.access = {_NUMBER})", *2 * [wanted.interface])
-    if wanted.at is not None:
-        require("started <= ? AND (ended IS NULL OR ended > ?)", *2 * [wanted.at])
-    if wanted.since is not None:
-        require("(ended IS NULL OR ended >= ?)", wanted.since)
-    if wanted.until is not None:
-        require("started < ?", wanted.until)
-    if wanted.reason is not None:
-        require("reason = ?", wanted.reason)
-    if not wanted.names_a_subscriber:
-        require(f"NOT {WRONG_START}")
-    if wanted.search is not None:
-        network = ipv4_network(wanted.search)
-        if network is None:
-            require(*among_names(connection, wanted.search, _NAMES))
-        else:
-            require("ip BETWEEN ? AND ?", int(network[0]), int(network[-1]))
-    return conditions, values
+def _is_interrupted(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
 
 
-def _with_address(address: str) -> list[Any]:
-    if ":" not in address:
-        return ["ip = ?", keys.of_ipv4(address)]
-    around = list(keys.around(address))
-    marks = ", ".join("?" * len(around))
-    return [f"session.number IN (SELECT session FROM network WHERE network IN ({marks}))", *around]
-
-
-def _networks(
-    connection: sqlite3.Connection, numbers: Sequence[int]
-) -> Mapping[int, list[tuple[bytes, int]]]:
-    """The networks of sessions, with their kinds, by the number of the session. In one query: a query for
-    each of many sessions would keep other threads from the interpreter."""
-    query = "SELECT session, network, kind FROM network WHERE session IN (SELECT value FROM json_each(?))"
-    found: dict[int, list[tuple[bytes, int]]] = {}
-    for number, key, kind in connection.execute(query, (json.encode(numbers).decode(),)):
-        found.setdefault(number, []).append((key, kind))
-    return found
-
-
-def _record(row: Sequence[Any], found: Sequence[tuple[bytes, int]]) -> PastSession:
-    (_, id, type, username, mac, ip, interface, access, outer, inner, started, ended, seen, reason,
-     *counters) = row  # fmt: skip
-    networks: dict[int, list[str]] = {ADDRESS: [], PREFIX: [], DELEGATED: []}
-    for key, kind in found:
-        networks[kind].append(keys.network_text(key))
-    is_whole = ended is not None and seen is None
-    return PastSession(
-        id=id,
-        type=type,
-        username=username,
-        mac_address=None if mac is None else keys.mac_text(mac),
-        ip_address=None if ip is None else keys.ipv4_text(ip),
-        ipv6_address=next(iter(networks[ADDRESS]), None),
-        ipv6_prefix=next(iter(networks[PREFIX]), None),
-        delegated_prefixes=tuple(networks[DELEGATED]),
-        interface=interface,
-        access_interface=access,
-        outer_vlan_id=outer,
-        inner_vlan_id=inner,
-        started_at=started,
-        ended_at=ended if is_whole else None,
-        ended_after=seen,
-        ended_before=None if is_whole else ended,
-        duration_seconds=max(0, ended - started) if is_whole else None,
-        reason=reason,
-        bytes_in=counters[0],
-        bytes_out=counters[1],
-        packets_in=counters[2],
-        packets_out=counters[3],
-        author=counters[4],
-        clock=ClockState.UNSET if counters[5] else ClockState.SET,
-    )
+def _with_connection(path: Path, stop: Callable[[], bool], search: Callable[..., T], *arguments: Any) -> T:
+    with closing(open_to_read(path)) as connection:
+        connection.set_progress_handler(stop, _STEPS)
+        connection.execute("BEGIN")
+        return search(connection, *arguments)

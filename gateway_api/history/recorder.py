@@ -21,8 +21,8 @@ from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import for_ever
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
+from gateway_api.history.sessions import FeedPlace, HistoryStore
 from gateway_api.history.sign_ons import SignOnRecorder
-from gateway_api.history.store import FeedPlace, HistoryStore
 from gateway_api.history.traffic import TrafficRecorder
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sessions import EventsReply, ListSessions

@@ -23,7 +23,6 @@ from gateway_api.core_client.calls import Calls
 from gateway_api.history import keys
 from gateway_api.history.database import WRONG_FAILURE, Writer, require_room
 from gateway_api.history.record import ClockState, FailedSignOns, WantedFailures
-from gateway_api.history.search import among_names
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
 
@@ -198,7 +197,7 @@ def numbered(connection: sqlite3.Connection, number: int) -> FailedSignOns:
 
 def _conditions(connection: sqlite3.Connection, wanted: WantedFailures) -> tuple[list[str], list[Any]]:
     """Conditions in SQL, and their values."""
-    among = None if wanted.search is None else among_names(connection, wanted.search, _NAMES)
+    among = None if wanted.search is None else keys.among_names(connection, wanted.search, _NAMES)
     mac = None if wanted.mac_address is None else keys.of_mac(wanted.mac_address)
     required = [
         ("lower(type) = ?", wanted.type),

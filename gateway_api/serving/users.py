@@ -19,7 +19,7 @@ from gateway_api.base.errors import CoreAbsent, GatewayApiError
 from gateway_api.base.process import keep_loaded
 from gateway_api.base.settings import USERS, BadSetting, Settings, certificate, has_secret
 from gateway_api.base.variables import value
-from gateway_api.history import store as history
+from gateway_api.history import sessions as history
 from gateway_api.hub import service as hub
 from gateway_api.serving import signals, slots
 from gateway_api.serving.configuration import common, forget_configuration, raise_descriptor_limit

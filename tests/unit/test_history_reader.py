@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge, SearchTooLong
-from gateway_api.history import reader, search, searches
+from gateway_api.history import keys, reader, sessions
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import HistoryFilter
 from gateway_api.wire.contract import Page
@@ -94,7 +94,7 @@ def test_a_session_has_its_networks_as_text(past: History) -> None:
 def test_a_text_that_means_many_names_finds_the_newest(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "_MOST_NAMES", 0)
+    monkeypatch.setattr(keys, "_MOST_NAMES", 0)
     assert past.ids(search="ann@") == [4, 1]
     assert past.ids(search="ab:01") == [4, 1]
 
@@ -127,7 +127,7 @@ def test_a_cursor_that_no_page_gave_is_refused(past: History, cursor: str) -> No
 
 
 def test_a_whole_list_that_is_too_large_is_refused(past: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "MOST", 3)
+    monkeypatch.setattr(sessions, "MOST", 3)
     with pytest.raises(ListTooLarge):
         past.found()
 
@@ -135,8 +135,8 @@ def test_a_whole_list_that_is_too_large_is_refused(past: History, monkeypatch: p
 def test_a_search_over_its_time_is_refused_with_what_to_do(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searches, "_STEPS", 1)
-    monkeypatch.setattr(searches, "DEADLINE", 0.0)
+    monkeypatch.setattr(reader, "_STEPS", 1)
+    monkeypatch.setattr(reader, "DEADLINE", 0.0)
     with pytest.raises(SearchTooLong, match="narrow it to a subscriber"):
         Reader(past.path, Here()).sessions(HistoryFilter(), None)
 

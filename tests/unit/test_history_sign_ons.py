@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Invalid
-from gateway_api.history import store
+from gateway_api.history import sessions
 from gateway_api.history.record import WantedFailures
 from gateway_api.history.sign_ons import SignOnPlace, SignOnStore
 from gateway_api.wire.contract import Page
@@ -157,7 +157,7 @@ def test_failed_sign_ons_go_days_after_their_last_attempt(past: History) -> None
 def test_failed_sign_ons_take_no_more_than_their_share_and_leave_the_sessions(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_FAILURE_BYTES", 1 << 16)
+    monkeypatch.setattr(sessions, "_FAILURE_BYTES", 1 << 16)
     past.add(up(7, AT), down(7, AT, AT + 1))
     past.fail(*(failed(AT + 10 + number, username=str(number)) for number in range(20)))
     assert trimmed(past, 90, 1, AT + 100) == ["19", "18", "17", "16"]

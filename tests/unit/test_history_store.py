@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.history.database import open_to_read
-from gateway_api.history.store import FeedPlace, prepare
+from gateway_api.history.sessions import FeedPlace, prepare
 from gateway_api.wire.core.history import HistoryLimits
 from tests.support.histories import BOOT, History, down, history, listed, up
 from tests.support.stack import wait_for
@@ -44,6 +44,20 @@ def test_a_session_that_ended_has_its_end_and_its_counters(past: History) -> Non
     assert (found.started_at, found.ended_at, found.duration_seconds) == (100, 160, 60)
     assert (found.reason, found.bytes_in, found.bytes_out) == ("lost_carrier", 10, 20)
     assert (found.packets_in, found.packets_out) == (1, 2)
+
+
+def test_a_column_that_an_older_version_lacks_is_added(past: History) -> None:
+    past.add(up(7, 100), down(7, 100, 160))
+    past.store.close()
+    with closing(sqlite3.connect(past.path)) as older, older:
+        older.executescript(
+            "ALTER TABLE session DROP COLUMN packets_in; ALTER TABLE session DROP COLUMN outer_vlan"
+        )
+    with history(past.path) as upgraded:
+        upgraded.add(up(8, 170, outer_vlan_id=100), down(8, 170, 180))
+        new, old = upgraded.found()
+    assert (old.id, old.packets_in, old.packets_out, old.outer_vlan_id) == (7, None, 2, None)
+    assert (new.id, new.packets_in, new.packets_out, new.outer_vlan_id) == (8, 1, 2, 100)
 
 
 def test_an_end_whose_start_is_unknown_is_a_whole_session(past: History) -> None:

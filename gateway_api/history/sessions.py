@@ -1,34 +1,50 @@
-"""The writer of sessions in the history.
+"""Sessions in the history: their writer, and searches for them.
 
 A batch of events and the place of the last one are one commit. After a kill or a power cut the writer
 continues behind that place, and the core gives the later events again: so a commit need not wait for the
 disk.
 """
 
-# ruff: noqa: S608 - the texts of SQL have no values.
+# ruff: noqa: S608 - values of requests are never in a text of SQL.
 
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from msgspec import json
+
+from gateway_api.base import cursors
 from gateway_api.base.databases import pragma
+from gateway_api.base.errors import ListTooLarge
 from gateway_api.base.logs import LOG
 from gateway_api.history import database, keys, sign_ons, traffic
-from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, Writer
+from gateway_api.history.database import (
+    ADDRESS,
+    AT_END,
+    AT_START,
+    COLUMNS,
+    DELEGATED,
+    PREFIX,
+    WRONG_START,
+    Writer,
+)
+from gateway_api.history.record import ClockState, FlappingSubscriber, HistoryFilter, PastSession
+from gateway_api.wire.contract import Page
 from gateway_api.wire.core.history import HistoryLimits
 from gateway_api.wire.core.sessions import EventName, SessionEvent, SessionSummary
 
-_INSERT = """
-INSERT INTO session (id, type, username, mac, ip, interface, access, outer_vlan, inner_vlan, started)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number
+_INSERT = f"""
+INSERT INTO session ({", ".join(COLUMNS[field] for field in AT_START)}, started)
+VALUES ({", ".join("?" * len(AT_START))}, ?) RETURNING number
 """
-_END = """
-UPDATE session SET started = ?, ended = ?, seen = NULL, reason = ?,
-    bytes_in = ?, bytes_out = ?, packets_in = ?, packets_out = ?, author = ?
+_END = f"""
+UPDATE session SET started = ?, ended = ?, seen = NULL,
+    {", ".join(f"{COLUMNS[field]} = ?" for field in AT_END)}
 WHERE number = ?
 """
 _RATE = "INSERT OR IGNORE INTO rate_change VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -83,6 +99,53 @@ _LEAST, _MOST, _EXCESS = 250, 5000, 1024
 _MADE = Path(__file__).stat().st_mtime
 _DAY = 86_400
 _EVER = 1 << 62
+#: Sessions in one response.
+MOST = 10_000
+
+#: Fields with the number of a name, and where the name is.
+_NAMES = {
+    "username": "name.text",
+    "mac_address": "mac.text",
+    "interface": "own.text",
+    "access_interface": "access.text",
+}
+_COLUMNS = f"""
+session.number, started, ended, seen, {WRONG_START},
+{", ".join(_NAMES.get(field, f"session.{COLUMNS[field]}") for field in COLUMNS)}
+"""
+_TABLES = """
+session
+JOIN text AS name ON name.number = session.username
+LEFT JOIN text AS mac ON mac.number = session.mac
+JOIN text AS own ON own.number = session.interface
+JOIN text AS access ON access.number = session.access
+"""
+_NAMED = [f"session.{COLUMNS[field]}" for field in _NAMES]
+_NEWEST_FIRST = "ORDER BY started DESC, session.number DESC LIMIT ?"
+_NUMBER = "(SELECT number FROM text WHERE text = ?)"
+#: With max(), SQLite takes the other columns from the row that has it (section 2.5 of its SELECT document).
+_FLAPPING = f"""
+SELECT name.text, sessions, mac.text, access.text, started, reason FROM (
+    SELECT username, count(*) AS sessions, mac, access, max(started) AS started, reason, interface
+    FROM session WHERE started >= ? AND started < ? AND NOT {WRONG_START}
+    GROUP BY username HAVING count(*) > 1
+    ORDER BY sessions DESC, started DESC LIMIT ?
+) AS {_TABLES} ORDER BY sessions DESC, started DESC
+"""
+#: Fields that have another form in the file: how they are made, and read.
+_STORED: dict[str, Callable[[Any], Any]] = {
+    "mac_address": keys.of_mac,
+    "ip_address": keys.of_ipv4,
+    "type": str,
+}
+_FORMS = [
+    (place, _STORED.get(field, str), field in _NAMES)
+    for place, field in enumerate(AT_START)
+    if field != "username" and (field in _STORED or field in _NAMES)
+]
+_USERNAME = AT_START.index("username")
+_at_start, _at_end = attrgetter(*AT_START), attrgetter(*AT_END)
+_READ: dict[str, Callable[[Any], Any]] = {"mac_address": keys.mac_text, "ip_address": keys.ipv4_text}
 
 
 def prepare(path: Path) -> None:
@@ -219,18 +282,11 @@ class HistoryStore(Writer):
             return int(known[0])
         # Another session of a former run of the core.
         self._lose(_FORMER, started if now is None else now, session.id)
-        row = (
-            session.id,
-            str(session.type),
-            username,
-            None if session.mac_address is None else self._text(keys.of_mac(session.mac_address)),
-            None if session.ip_address is None else keys.of_ipv4(session.ip_address),
-            self._text(session.interface),
-            self._text(session.access_interface),
-            session.outer_vlan_id,
-            session.inner_vlan_id,
-            started,
-        )
+        row = [*_at_start(session), started]
+        for place, stored, is_name in _FORMS:
+            if (value := row[place]) is not None:
+                row[place] = self._text(stored(value)) if is_name else stored(value)
+        row[_USERNAME] = username
         (number,) = self._connection.execute(_INSERT, row).fetchone()
         self._add_networks(number, session)
         return int(number)
@@ -244,8 +300,7 @@ class HistoryStore(Writer):
         ).fetchone()
         if is_known:
             return
-        counters = event.bytes_in, event.bytes_out, event.packets_in, event.packets_out
-        self._connection.execute(_END, (started, event.at, event.reason, *counters, event.author, number))
+        self._connection.execute(_END, (started, event.at, *_at_end(event), number))
         # DHCPv6 may have delegated a prefix since the start.
         self._add_networks(number, event)
 
@@ -288,3 +343,123 @@ class HistoryStore(Writer):
             self._connection.execute(_BACK, (place.at,))
             self._connection.execute(_FORGET_STEPS, (_STEPS,))
         self._ahead = ahead
+
+
+class FoundSessions(NamedTuple):
+    """The newest sessions first; `next_cursor` is None at the end."""
+
+    sessions: list[PastSession]
+    next_cursor: str | None
+
+
+def find(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | None) -> FoundSessions:
+    conditions, values = _conditions(connection, wanted)
+    if page is not None and page.cursor is not None:
+        conditions.append("(started, session.number) < (?, ?)")
+        values += cursors.decoded(page.cursor, 2)
+    most = MOST if page is None else page.limit
+    where = " AND ".join(conditions) or "TRUE"
+    query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
+    rows = connection.execute(query, (*values, most + 1)).fetchall()
+    networks = _networks(connection, [row[0] for row in rows[:most]])
+    sessions = [_record(row, networks.get(row[0], ())) for row in rows[:most]]
+    if len(rows) == len(sessions):
+        return FoundSessions(sessions, None)
+    if page is None:
+        raise ListTooLarge("The whole list is too large for one answer; use limit")
+    number, started = rows[most - 1][0], sessions[-1].started_at
+    return FoundSessions(sessions, cursors.encoded((started, number)))
+
+
+def flapping(
+    connection: sqlite3.Connection, since: float, until: float, limit: int
+) -> list[FlappingSubscriber]:
+    rows = connection.execute(_FLAPPING, (since, until, limit))
+    return [
+        FlappingSubscriber(
+            username, sessions, None if mac is None else keys.mac_text(mac), access, started, reason
+        )
+        for username, sessions, mac, access, started, reason in rows
+    ]
+
+
+def _conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[list[str], list[Any]]:
+    """Conditions in SQL, and their values."""
+    conditions: list[str] = []
+    values: list[Any] = []
+
+    def require(condition: str, *given: Any) -> None:
+        conditions.append(condition)
+        values.extend(given)
+
+    if wanted.type is not None:
+        require("lower(type) = ?", wanted.type)
+    if wanted.username is not None:
+        require(f"session.username = {_NUMBER}", wanted.username)
+    if wanted.mac_address is not None:
+        require(f"session.mac = {_NUMBER}", keys.of_mac(wanted.mac_address))
+    if wanted.ip_address is not None:
+        require(*_with_address(wanted.ip_address))
+    if wanted.interface is not None:
+        require(f"(session.interface = {_NUMBER} OR session.access = {_NUMBER})", *2 * [wanted.interface])
+    if wanted.at is not None:
+        require("started <= ? AND (ended IS NULL OR ended > ?)", *2 * [wanted.at])
+    if wanted.since is not None:
+        require("(ended IS NULL OR ended >= ?)", wanted.since)
+    if wanted.until is not None:
+        require("started < ?", wanted.until)
+    if wanted.reason is not None:
+        require("reason = ?", wanted.reason)
+    if not wanted.names_a_subscriber:
+        require(f"NOT {WRONG_START}")
+    if wanted.search is not None:
+        network = keys.ipv4_network(wanted.search)
+        if network is None:
+            require(*keys.among_names(connection, wanted.search, _NAMED))
+        else:
+            require("ip BETWEEN ? AND ?", int(network[0]), int(network[-1]))
+    return conditions, values
+
+
+def _with_address(address: str) -> list[Any]:
+    if ":" not in address:
+        return ["ip = ?", keys.of_ipv4(address)]
+    around = list(keys.around(address))
+    marks = ", ".join("?" * len(around))
+    return [f"session.number IN (SELECT session FROM network WHERE network IN ({marks}))", *around]
+
+
+def _networks(
+    connection: sqlite3.Connection, numbers: Sequence[int]
+) -> Mapping[int, list[tuple[bytes, int]]]:
+    """The networks of sessions, with their kinds, by the number of the session. In one query: a query for
+    each of many sessions would keep other threads from the interpreter."""
+    query = "SELECT session, network, kind FROM network WHERE session IN (SELECT value FROM json_each(?))"
+    found: dict[int, list[tuple[bytes, int]]] = {}
+    for number, key, kind in connection.execute(query, (json.encode(numbers).decode(),)):
+        found.setdefault(number, []).append((key, kind))
+    return found
+
+
+def _record(row: Sequence[Any], found: Sequence[tuple[bytes, int]]) -> PastSession:
+    _, started, ended, seen, is_wrong, *stored = row
+    fields = dict(zip(COLUMNS, stored, strict=True))
+    for field, read in _READ.items():
+        if fields[field] is not None:
+            fields[field] = read(fields[field])
+    networks: dict[int, list[str]] = {ADDRESS: [], PREFIX: [], DELEGATED: []}
+    for key, kind in found:
+        networks[kind].append(keys.network_text(key))
+    is_whole = ended is not None and seen is None
+    return PastSession(
+        **fields,
+        ipv6_address=next(iter(networks[ADDRESS]), None),
+        ipv6_prefix=next(iter(networks[PREFIX]), None),
+        delegated_prefixes=tuple(networks[DELEGATED]),
+        started_at=started,
+        ended_at=ended if is_whole else None,
+        ended_after=seen,
+        ended_before=None if is_whole else ended,
+        duration_seconds=max(0, ended - started) if is_whole else None,
+        clock=ClockState.UNSET if is_wrong else ClockState.SET,
+    )
