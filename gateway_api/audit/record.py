@@ -8,6 +8,8 @@ import msgspec
 
 from gateway_api.base.logs import MASK, is_secret, masked_text
 from gateway_api.base.texts import cut, parse_path, path_text, rate_text, utc_text
+from gateway_api.wire import configuration
+from gateway_api.wire.configuration import field_at
 from gateway_api.wire.contract import about
 
 #: Characters of JSON that a body, or the values before or after, may have.
@@ -184,7 +186,8 @@ def masked_path(path: str) -> str:
         parts = parse_path(path)
     except ValueError:
         return MASK
-    secret = next((number for number, part in enumerate(parts, 1) if is_secret(part.text)), len(parts))
+    secrets = (n for n in range(1, len(parts)) if field_at(parts[:n]).secret or is_secret(parts[n - 1].text))
+    secret = next(secrets, len(parts))
     return masked_text(path if secret == len(parts) else f"{path_text(parts[:secret])}.{MASK}")
 
 
@@ -206,7 +209,11 @@ def _edited(path: Any, held: Any, refused: bool) -> Any:
     if isinstance(held, str) and held.lstrip()[:1] in ("{", "["):
         # The core parses JSON in a text.
         try:
-            return msgspec.json.encode(masked(msgspec.json.decode(held))).decode()
+            return msgspec.json.encode(_masked_at(path, msgspec.json.decode(held))).decode()
         except (msgspec.MsgspecError, RecursionError):
             return MASK
-    return masked(held)
+    return _masked_at(path, held)
+
+
+def _masked_at(path: str, value: Any) -> Any:
+    return masked(configuration.masked(value, field_at(parse_path(path))))

@@ -30,10 +30,10 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_
 import msgspec
 from msgspec import Meta
 
-from gateway_api.base.logs import MASK
+from gateway_api.base.logs import MASK, is_secret
 from gateway_api.base.receivers import check_url
 from gateway_api.base.receivers import key_of as signing_key
-from gateway_api.base.texts import parse_rate
+from gateway_api.base.texts import Path, parse_rate
 from gateway_api.wire.contract import about
 from gateway_api.wire.core.configuration import Role
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
@@ -799,3 +799,26 @@ ROOT = Field(Object(Configuration))
 
 #: The fields that identify the items of lists. An item has no other field with one of these names.
 KEYS = frozenset(field.key for _, field in walk(ROOT) if field.key is not None)
+
+
+def field_at(path: Path) -> Field:
+    """The field of the value at a path."""
+    field = ROOT
+    for segment in path:
+        field = field.below(segment.text)
+    return field
+
+
+def masked(value: Any, field: Field = ROOT) -> Any:
+    """A copy of a JSON value with `MASK` for what is declared secret or has a secret name, unless it is
+    null."""
+    if field.secret and value is not None:
+        return MASK
+    if isinstance(value, dict):
+        return {
+            name: MASK if is_secret(name) and held is not None else masked(held, field.below(name))
+            for name, held in value.items()
+        }
+    if isinstance(value, list):
+        return [masked(item, field.item) for item in value]
+    return value

@@ -6,12 +6,14 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from gateway_api.audit import record
 from gateway_api.base.logs import MASK, is_secret
-from gateway_api.core.configuration import documents
-from gateway_api.core.configuration.documents import changes, diff_text, masked, unmasked
+from gateway_api.core.configuration import documents, edit
+from gateway_api.core.configuration.documents import changes, diff_text, unmasked
 from gateway_api.core.configuration.edit import EditOperation, edited
 from gateway_api.core.configuration.rules import load
-from gateway_api.wire.configuration import KEYS, ROOT, Field, Leaf, Many, Object, Section, walk
+from gateway_api.wire import configuration
+from gateway_api.wire.configuration import KEYS, ROOT, Field, Leaf, Many, Object, Section, masked, walk
 from gateway_api.wire.contract import about
 from gateway_api.wire.core.configuration import EditAction
 from tests.support.documents import valid_document
@@ -73,8 +75,8 @@ class Whole(Section):
 @pytest.fixture
 def _with_snmp(monkeypatch: pytest.MonkeyPatch) -> Field:
     root = Field(Object(Whole))
-    monkeypatch.setattr(documents, "ROOT", root)
-    monkeypatch.setattr("gateway_api.core.configuration.edit.ROOT", root)
+    for module in (configuration, documents, edit):
+        monkeypatch.setattr(module, "ROOT", root)
     return root
 
 
@@ -85,9 +87,13 @@ def test_what_is_declared_secret_is_masked_whatever_its_name(_with_snmp: Field) 
     assert diff_text(changes(before, after)) == f"- snmp.community = {MASK}\n+ snmp.community = {MASK}\n"
     assert unmasked(hidden, before) == before
     for path, value in (("snmp.community", "new-one"), ("snmp", after["snmp"])):
-        made, (edit,) = edited(before, [EditOperation(EditAction.SET, path, value)])
+        made, (change,) = edited(before, [EditOperation(EditAction.SET, path, value)])
         assert made == after
-        assert "one" not in f"{edit.before_json} {edit.after_json}"
+        assert "one" not in f"{change.before_json} {change.after_json}"
+        assert "one" not in str(record.masked({"path": path, "value": value}))
+    text = '{"community": "new-one"}'
+    assert "one" not in str(record.masked({"path": "snmp", "value": text}))
+    assert record.masked_path("snmp.community.new-one") == f"snmp.community.{MASK}"
 
 
 def test_a_document_without_the_leaves_that_have_defaults_is_valid() -> None:

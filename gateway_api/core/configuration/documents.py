@@ -1,4 +1,4 @@
-"""Documents compared, merged, masked and unmasked, by the definition of the configuration.
+"""Documents compared, merged and unmasked, by the definition of the configuration.
 
 A difference has one line a value, by path, secrets masked:
 
@@ -20,7 +20,7 @@ from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.fields import MOST_PROBLEMS
 from gateway_api.base.logs import MASK, is_secret
 from gateway_api.base.texts import Path, Segment, path_text
-from gateway_api.wire.configuration import ROOT, UNKNOWN, Field
+from gateway_api.wire.configuration import ROOT, UNKNOWN, Field, field_at
 
 _NOTHING = object()
 
@@ -43,29 +43,6 @@ class Change:
             if value is not None:
                 shown = MASK if secret and value != "null" else value
                 yield f"{sign} {path_text(self.path)} = {shown}"
-
-
-def field_at(path: Path) -> Field:
-    """The field of the value at a path."""
-    field = ROOT
-    for segment in path:
-        field = field.below(segment.text)
-    return field
-
-
-def masked(value: Any, field: Field = ROOT) -> Any:
-    """A copy of a JSON value with `MASK` for what is declared secret or has a secret name, unless it is
-    null."""
-    if field.secret and value is not None:
-        return MASK
-    if isinstance(value, dict):
-        return {
-            name: MASK if is_secret(name) and held is not None else masked(held, field.below(name))
-            for name, held in value.items()
-        }
-    if isinstance(value, list):
-        return [masked(item, field.item) for item in value]
-    return value
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:

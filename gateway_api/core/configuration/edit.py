@@ -18,9 +18,19 @@ from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, decode_json, shown
 from gateway_api.base.logs import MASK, is_secret
 from gateway_api.base.texts import Path, Segment, parse_path, path_text
-from gateway_api.core.configuration.documents import field_at, masked
 from gateway_api.core.configuration.rules import broken_strict_rules
-from gateway_api.wire.configuration import ROOT, Field, Flag, Leaf, Many, Object, Text, Whole
+from gateway_api.wire.configuration import (
+    ROOT,
+    Field,
+    Flag,
+    Leaf,
+    Many,
+    Object,
+    Text,
+    Whole,
+    field_at,
+    masked,
+)
 from gateway_api.wire.core.configuration import EditAction, EditedValue
 
 _FLAGS = {"true": True, "false": False}

@@ -10,12 +10,12 @@ import msgspec
 
 from gateway_api.base.errors import Invalid, NotFound, Problem, Stale
 from gateway_api.base.fields import is_line
-from gateway_api.core.configuration.documents import masked
 from gateway_api.core.configuration.edit import EditOperation, OperationRefused
 from gateway_api.core.configuration.running import Snapshot
 from gateway_api.core.configuration.store import StepFailed, Unreadable
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core.records.changes import Caller
+from gateway_api.wire.configuration import masked
 from gateway_api.wire.contract import Method, Nothing
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core.history import HistoryLimits
