@@ -18,6 +18,7 @@ from gateway_api.history import recorder
 from gateway_api.web import audit, endpoint, errors, headers, metrics
 from gateway_api.web.openapi.document import document
 from gateway_api.web.operation import Routes
+from gateway_api.web.request import ApiRequest
 from gateway_api.web.routes import (
     configuration,
     documentation,
@@ -63,6 +64,8 @@ ROUTES: dict[Profile, tuple[Routes, ...]] = {
 
 class Application(Flask):
     """Leaves the path of a request as it is."""
+
+    request_class = ApiRequest
 
     def stop(self) -> None:
         """Ends the event streams. When the worker stops."""

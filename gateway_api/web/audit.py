@@ -10,15 +10,15 @@ import time
 from typing import Any
 
 import msgspec
-from flask import Flask, Response, request
+from flask import Flask, Response
 
 from gateway_api.audit.record import AuditEntry, masked, of_session, result_of
 from gateway_api.base import http, logs
 from gateway_api.base.errors import AuditUnavailable, GatewayApiError
 from gateway_api.base.logs import MASK, masked_text
 from gateway_api.base.shares import pause
-from gateway_api.web.call import current
 from gateway_api.web.operation import template
+from gateway_api.web.request import ApiRequest, current
 from gateway_api.web.services import parts
 
 _log = logging.getLogger(__name__)
@@ -30,8 +30,8 @@ _REJECTIONS = {401, 403, 429}
 def note(*, before: Any = None, after: Any = None) -> None:
     """Adds the values before and after the change to the record of the current request: structs, or any JSON.
     Secrets in them are masked."""
-    call = current()
-    call.before, call.after = msgspec.to_builtins((before, after))
+    request = current()
+    request.before, request.after = msgspec.to_builtins((before, after))
 
 
 def names_user(*, exists: bool) -> None:
@@ -44,32 +44,33 @@ def install(app: Flask) -> None:
 
     @app.after_request
     def _responded(response: Response) -> Response:
-        if _is_change() or response.status_code in _REJECTIONS:
-            _record(response.status_code, _message(response))
+        request = current()
+        if _is_change(request) or response.status_code in _REJECTIONS:
+            _record(request, response.status_code, _message(response))
         return response
 
     @app.teardown_request
     def _broken_off(error: BaseException | None) -> None:
-        if _is_change() and not current().is_recorded:
-            _record(None, None)
+        request = current()
+        if _is_change(request) and not request.is_recorded:
+            _record(request, None, None)
 
 
-def _is_change() -> bool:
+def _is_change(request: ApiRequest) -> bool:
     return request.method not in _SAFE and request.url_rule is not None
 
 
-def _record(status: int | None, message: str | None) -> None:
-    call = current()
-    call.is_recorded = True
+def _record(request: ApiRequest, status: int | None, message: str | None) -> None:
+    request.is_recorded = True
     role = request.environ.get(http.ROLE)
     result = result_of(status)
-    noted = masked({"before": call.before, "after": call.after})
+    noted = masked({"before": request.before, "after": request.after})
     record = AuditEntry(
         at=round(time.time(), 3),
-        user=request.environ.get(http.USER) or _claimed(),
+        user=request.environ.get(http.USER) or _claimed(request),
         role=role,
         address=request.remote_addr,
-        request_id=call.id,
+        request_id=request.id,
         method=request.method,
         action=request.endpoint or "",
         route=template(request.url_rule.rule) if request.url_rule else None,
@@ -77,39 +78,38 @@ def _record(status: int | None, message: str | None) -> None:
         status=status,
         result=result,
         message=None if message is None else message + of_session(**noted),
-        body=_body(refused=result != "done"),
+        body=_body(request, refused=result != "done"),
         **noted,
     )
     try:
         parts().audit.add(record)
     except AuditUnavailable as error:
-        more = logs.extra(request_id=call.id, **{logs.RECORD: record.text()})
+        more = logs.extra(request_id=request.id, **{logs.RECORD: record.text()})
         _log.critical("not in the audit log: %s", error, extra=more)
     pause()
 
 
-def _claimed() -> str | None:
+def _claimed(request: ApiRequest) -> str | None:
     """The username in the body, if there is such a user: any other text may be a password."""
-    call = current()
-    name = (call.body or {}).get("username")
+    name = (request.body or {}).get("username")
     if not isinstance(name, str):
         return None
-    if call.names_user is None:
+    if request.names_user is None:
         try:
-            names_user(exists=parts().daemon.check_access([name]).user(name) is not None)
+            request.names_user = parts().daemon.check_access([name]).user(name) is not None
         except GatewayApiError:
-            names_user(exists=False)
-    return name if call.names_user else None
+            request.names_user = False
+    return name if request.names_user else None
 
 
-def _body(*, refused: bool) -> Any:
-    sent = current().body
+def _body(request: ApiRequest, *, refused: bool) -> Any:
+    sent = request.body
     if sent is None:
         # A body that does not match its schema may have a secret anywhere.
         return None
     body = masked(sent, refused=refused)
     if "username" in body:
-        body["username"] = _claimed() or MASK
+        body["username"] = _claimed(request) or MASK
     return body
 
 

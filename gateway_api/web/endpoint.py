@@ -7,13 +7,12 @@ caller without access learns nothing about the rest of its request. Exceptions b
 
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import Flask, Response
 
-from gateway_api.base.errors import CoreUnavailable
 from gateway_api.web import parse, responses
 from gateway_api.web.access import check
-from gateway_api.web.call import current
-from gateway_api.web.operation import Access, Located, Operation, Passed, Routes, Tagged
+from gateway_api.web.operation import Located, Operation, Passed, Routes, Tagged
+from gateway_api.web.request import ApiRequest, current
 from gateway_api.web.services import parts
 
 _OPERATIONS = "operations"
@@ -31,48 +30,40 @@ def register(app: Flask, resources: tuple[Routes, ...]) -> None:
 
 def respond(app: Flask) -> Response:
     """The response to the current request. `app` has its routes."""
-    call = current()
+    request = current()
     if request.routing_exception is not None:
         # An unknown path is 404 for every caller, once the API is enabled.
-        check(Access.STATIC).decide()
-        app.raise_routing_exception(request)
+        with check(request):
+            app.raise_routing_exception(request)
     operation: Operation = app.extensions[_OPERATIONS][request.endpoint]
-    call.operation = operation
-    access = check(operation.access)
-    if not access.is_verified or not (operation.read or operation.checks_itself):
-        access.decide()
+    request.operation = operation
+    with check(request) as access:
         if operation.is_audited_change:
             parts().audit.check()
-    try:
-        taken = _taken(operation)
-        # It takes the check with it, if that is not decided.
+        taken = _taken(request, operation)
+        # The read takes the access check with it, if that is not decided.
         first = (operation.read(access.core(), **taken),) if operation.read else ()
-    except CoreUnavailable:
-        # If the check was not decided, it would fail for the same reason, after another wait.
-        raise
-    except Exception:
-        access.decide()
-        raise
-    if operation.checks_itself:
-        return _encoded(operation, operation.view(access, **taken))
-    access.decide()
     return _encoded(operation, operation.view(*first, **taken))
 
 
-def _taken(operation: Operation) -> dict[str, Any]:
-    """The arguments that the view gets of the current request. Raises Invalid and NotFound."""
-    query = parse.query(operation.query_loader, any_query=operation.any_query)
-    taken = {} if operation.query is None else {"query": query}
+def _taken(request: ApiRequest, operation: Operation) -> dict[str, Any]:
+    """The arguments that the view gets of a request. Raises Invalid and NotFound."""
+    taken = {}
+    query = parse.query(request, operation.query_loader, any_query=operation.any_query)
+    if operation.query_loader is not None:
+        taken["query"] = query
     if operation.body_loader is not None:
-        taken["body"] = parse.body(operation.body_loader, optional=operation.optional)
-    return taken | parse.variables(request.view_args or {})
+        taken["body"] = parse.body(request, operation.body_loader, optional=operation.optional)
+    if request.view_args:
+        taken |= parse.variables(request.view_args)
+    return taken
 
 
 def _encoded(operation: Operation, made: Any) -> Response:
     """The response with what the view returned."""
     if isinstance(made, Response):
         return made
-    data = made.data if isinstance(made, Tagged | Located) else made
+    data = made.data if isinstance(made, (Tagged, Located)) else made
     data = data.json if isinstance(data, Passed) else data
     is_preview = operation.preview is not None and isinstance(data, operation.preview)
     status = 200 if is_preview else operation.status

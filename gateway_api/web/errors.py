@@ -14,7 +14,7 @@ from gateway_api.base import errors, logs
 from gateway_api.base.logs import masked_text
 from gateway_api.web import responses
 from gateway_api.web.assets import disabled_page
-from gateway_api.web.call import current
+from gateway_api.web.request import current
 
 _log = logging.getLogger(__name__)
 

@@ -7,12 +7,14 @@ from flask import Flask, Response, request
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.http import guards
 from gateway_api.events.sse import EventId, parse_id
-from gateway_api.web.call import REQUEST_ID, current
+from gateway_api.web.request import REQUEST_ID, current
 
 #: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).
 _TAG = r'(?:W/)?"[!#-~\x80-\xff]*"'
 ENTITY_TAGS = rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*"
 _ANY_TAG = "*"
+#: By whether the request came over TLS.
+_GUARDS = {tls: tuple(guards(tls=tls).items()) for tls in (False, True)}
 
 
 def last_event_id() -> EventId | None:
@@ -53,13 +55,15 @@ def install(app: Flask) -> None:
 
     @app.after_request
     def _complete(response: Response) -> Response:
-        call = current()
-        response.headers[REQUEST_ID] = call.id
-        for name, value in guards(tls=request.is_secure).items():
-            response.headers.setdefault(name, value)
+        request = current()
+        # Not `setdefault`: with each name it raises an error inside, which takes as long as the rest of this.
+        present = {name.lower() for name, _ in response.headers}
+        for name, value in (REQUEST_ID, request.id), *_GUARDS[request.is_secure]:
+            if name.lower() not in present:
+                response.headers.add(name, value)
         is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
-        is_conditional = call.operation is None or call.operation.conditional
-        if is_read and is_conditional and if_none_match(response.headers.get("ETag")):
+        is_conditional = request.operation is None or request.operation.conditional
+        if "etag" in present and is_read and is_conditional and if_none_match(response.headers["ETag"]):
             # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.
             response.status_code = 304
         return response

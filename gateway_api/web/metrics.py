@@ -12,7 +12,7 @@ from functools import cache
 from typing import cast
 
 import gevent
-from flask import Flask, Response, current_app, request
+from flask import Flask, Response, current_app
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -26,9 +26,9 @@ from gateway_api.events.streams import Streams
 from gateway_api.hub.client import Hub
 from gateway_api.version import VERSION
 from gateway_api.web import dependencies
-from gateway_api.web.call import current
 from gateway_api.web.dependencies import Host
 from gateway_api.web.operation import template
+from gateway_api.web.request import current
 from gateway_api.web.services import UserProfileParts
 from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.sessions import GetStatistics, Statistics
@@ -126,7 +126,8 @@ def _count(app: Flask, streams: Streams, registry: CollectorRegistry) -> None:
 
     @app.after_request
     def _end(response: Response) -> Response:
-        seconds = time.perf_counter() - current().began
+        request = current()
+        seconds = time.perf_counter() - request.began
         rule = request.url_rule
         # A method without a rule may be any text.
         key = ("", None) if rule is None else (request.method, rule.rule)

@@ -11,14 +11,29 @@ from enum import Enum
 from functools import cache, cached_property, partial
 from itertools import chain
 from types import NoneType, UnionType
-from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import msgspec
 from flask import Response
 
 from gateway_api.base.fields import Schema
+from gateway_api.core_client.commands import Daemon
 
 T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
@@ -81,11 +96,11 @@ class Operation:
 
     `read` makes the one call of the core that a view needs, a read. It gets the core, and all that the view
     gets; the view gets its result first. The access check goes to the core in the same exchange, for a caller
-    with a token of ours. What the core replies is read only if the caller has access.
+    with a token of ours. What the core replies is read only if the caller has access. `without_core`: a
+    caller whose token is not revoked has access while the core hangs.
 
     `name` is that of the view, if not given. A `body` may be `optional`: it is an empty object then. With
-    `any_query`, the query is that of the page's own scripts. `checks_itself`: the view gets the access check,
-    which is not decided yet.
+    `any_query`, the query is that of the page's own scripts.
 
     `data` are the possible structs of the envelope's data, or of the body if it is `bare`; by default those
     that the view returns. `preview` is the one of a dry run, with 200 instead of `status`. `events` are the
@@ -105,7 +120,7 @@ class Operation:
     body: type[Schema] | None = None
     optional: bool = False
     read: Callable[..., Any] | None = None
-    checks_itself: bool = False
+    without_core: bool = False
     data: tuple[type[msgspec.Struct], ...] | None = None
     preview: type[msgspec.Struct] | None = None
     status: int = 200
@@ -159,7 +174,39 @@ class Operation:
         return self.access is Access.ADMIN and self.method != "GET"
 
 
-GET, POST, PUT, DELETE = (partial(Operation, method) for method in ("GET", "POST", "PUT", "DELETE"))
+POST, PUT, DELETE = (partial(Operation, method) for method in ("POST", "PUT", "DELETE"))
+
+
+@overload
+def GET(
+    path: str,
+    view: Callable[..., Any],
+    access: Access,
+    name: str = ...,
+    text: str = ...,
+    *,
+    read: None = ...,
+    **more: Any,
+) -> Operation: ...
+
+
+@overload
+def GET(
+    path: str,
+    view: Callable[Concatenate[R, P], Any],
+    access: Access,
+    name: str = ...,
+    text: str = ...,
+    *,
+    read: Callable[Concatenate[Daemon, P], R],
+    **more: Any,
+) -> Operation: ...
+
+
+def GET(*row: Any, **more: Any) -> Operation:
+    """An operation that changes nothing. If it has a read, the view's first parameter is what that returns,
+    and the others are the same."""
+    return Operation("GET", *row, **more)
 
 
 class Routes:

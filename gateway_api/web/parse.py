@@ -6,13 +6,12 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from flask import request
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.routing import BaseConverter
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import Schema, decode_json, load
-from gateway_api.web.call import current
+from gateway_api.web.request import ApiRequest
 
 MAX_BODY = 1 << 20
 
@@ -23,11 +22,11 @@ MAX_ID = (1 << 63) - 1
 _NUMBERS = {"id": "No such session", "job": "No such job", "revision": "No such revision"}
 
 
-def query(loader: Schema | None, *, any_query: bool = False) -> Any:
-    """The query of the current request, loaded with its schema. Without one it must be empty, unless it may
-    be any: a typo must not silently return something else. Raises Invalid."""
+def query(request: ApiRequest, loader: Schema | None, *, any_query: bool = False) -> Any:
+    """The query of a request, loaded with its schema. Without one it must be empty, unless it may be any: a
+    typo must not silently return something else. Raises Invalid."""
     if b"%" in request.query_string:
-        _reject_other_bytes()
+        _reject_other_bytes(request.query_string)
     if loader is None:
         if request.query_string and request.args and not any_query:
             raise Invalid(*(Problem(name, "unknown", "is not a known parameter") for name in request.args))
@@ -38,18 +37,17 @@ def query(loader: Schema | None, *, any_query: bool = False) -> Any:
     return load(loader, request.args.to_dict())
 
 
-def body(loader: Schema, *, optional: bool) -> Any:
-    """The JSON object of the current request, loaded with its schema; an empty one if it is `optional` and
-    left out. Raises Invalid."""
-    sent = json_object(optional=optional)
+def body(request: ApiRequest, loader: Schema, *, optional: bool) -> Any:
+    """The JSON object of a request, loaded with its schema; an empty one if it is `optional` and left out.
+    Raises Invalid."""
+    sent = json_object(request, optional=optional)
     loaded = load(loader, sent)
-    current().body = sent
+    request.body = sent
     return loaded
 
 
 def variables(path: Mapping[str, str]) -> dict[str, Any]:
-    """The variable parts of the current request's path. Raises NotFound for what cannot be a number of
-    ours."""
+    """The variable parts of a request's path. Raises NotFound for what cannot be a number of ours."""
     return {name: _number(text, _NUMBERS[name]) if name in _NUMBERS else text for name, text in path.items()}
 
 
@@ -69,11 +67,9 @@ class SessionSegment(BaseConverter):
     )
 
 
-def _reject_other_bytes() -> None:
+def _reject_other_bytes(query: bytes) -> None:
     """werkzeug would read `%ff` as three characters."""
-    pairs = parse_qsl(
-        request.query_string.decode("latin-1"), keep_blank_values=True, errors="surrogateescape"
-    )
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
     wrong = [name if _is_text(name) else "" for name, value in pairs if not _is_text(name + value)]
     if wrong:
         raise Invalid(*(Problem(name, "invalid", "must be percent-encoded UTF-8") for name in wrong))
@@ -84,8 +80,8 @@ def _is_text(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def json_object(*, optional: bool = False) -> dict[str, Any]:
-    """The body of the current request. Empty if it is `optional` and left out. Raises Invalid."""
+def json_object(request: ApiRequest, *, optional: bool = False) -> dict[str, Any]:
+    """The body of a request. Empty if it is `optional` and left out. Raises Invalid."""
     if (request.content_length or 0) > MAX_BODY:
         raise RequestEntityTooLarge
     try:

@@ -20,8 +20,8 @@ from gateway_api.events.streams import Streams
 from gateway_api.events.traffic import Feeds
 from gateway_api.history.reader import Reader
 from gateway_api.hub.client import Hub
-from gateway_api.web.call import author, current
 from gateway_api.web.dependencies import Host
+from gateway_api.web.request import author, current
 from gateway_api.wire.varlink.client import Client
 
 EXTENSION = "gateway-api"

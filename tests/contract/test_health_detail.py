@@ -137,6 +137,17 @@ def test_while_the_core_hangs_no_other_token_is_enough(stack: Stack) -> None:
     wait_for("the core", lambda: found(api)["core"]["state"] == "ok")
 
 
+def test_while_the_core_hangs_a_wrong_parameter_is_400_at_once(stack: Stack) -> None:
+    api, process = stack
+    token = api.token("operator")
+    with hanging(core_of(process)):
+        with within_a_second(api):
+            answer = api.send("GET", f"{DETAIL}?state=ok", token=token)
+        assert answer.status_code == 400
+        assert answer.json()["errors"][0]["path"] == "state"
+    wait_for("the core", lambda: found(api)["core"]["state"] == "ok")
+
+
 def test_a_user_that_was_changed_has_no_access(stack: Stack) -> None:
     api, _ = stack
     token = api.new_token("operator")

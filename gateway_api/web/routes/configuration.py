@@ -8,7 +8,6 @@ import msgspec
 from gateway_api.core_client.calls import Fields, decoded
 from gateway_api.core_client.commands import Edit, Sections
 from gateway_api.web import audit, headers
-from gateway_api.web.call import caller
 from gateway_api.web.configuration_records import (
     ArchivedConfiguration,
     Candidate,
@@ -20,6 +19,7 @@ from gateway_api.web.configuration_records import (
 from gateway_api.web.lists import selected
 from gateway_api.web.operation import ADMIN, ANY_ROLE, GET, POST, Passed, Routes, Tagged
 from gateway_api.web.records import Message, listing
+from gateway_api.web.request import caller
 from gateway_api.web.schemas.queries import CompareQuery, short_list_query
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
 from gateway_api.web.services import daemon

@@ -6,10 +6,10 @@ from flask import Response, request, url_for
 
 from gateway_api.events.streams import StreamFilter
 from gateway_api.web import audit, headers, responses
-from gateway_api.web.call import caller
 from gateway_api.web.lists import selected
 from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, EVENT_STREAM, GET, POST, Located, Routes
 from gateway_api.web.records import Message, TestSent, listing
+from gateway_api.web.request import caller
 from gateway_api.web.schemas.queries import EventsQuery, short_list_query
 from gateway_api.web.schemas.requests import NewWebhook
 from gateway_api.web.services import hub, services

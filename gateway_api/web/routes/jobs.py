@@ -9,10 +9,10 @@ from flask import url_for
 
 from gateway_api.core_client.calls import Fields, decoded
 from gateway_api.web import audit
-from gateway_api.web.call import caller
 from gateway_api.web.lists import listed
 from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, POST, Located, Passed, Routes, passed
 from gateway_api.web.records import JobPreview
+from gateway_api.web.request import caller
 from gateway_api.web.schemas.jobs import DisconnectJob, RateJob
 from gateway_api.web.services import daemon
 from gateway_api.wire.contract import Page

@@ -7,9 +7,9 @@ from flask import request
 from gateway_api.base.errors import NotAllowed
 from gateway_api.web import audit, page_token
 from gateway_api.web.access import signed_in
-from gateway_api.web.call import caller, identify
 from gateway_api.web.operation import ANY_ROLE, GET, OPEN, POST, Routes
 from gateway_api.web.records import Message, SignedIn, Token, User
+from gateway_api.web.request import caller, current
 from gateway_api.web.schemas.requests import LoginRequest, LogoutEverywhere
 from gateway_api.web.services import daemon, services
 from gateway_api.wire.core.configuration import EndTokens
@@ -23,7 +23,7 @@ def log_in(body: dict[str, Any]) -> Token:
     known, address = daemon().login(body["username"]), request.remote_addr or ""
     audit.names_user(exists=known.user is not None)
     user = services().login.authenticate(known, **body, address=address)
-    identify(user.username, user.role)
+    current().identify(user.username, user.role)
     lifetime = known.token_lifetime
     token = services().tokens.issue(user.username, user.role, user.generation, lifetime)
     page_token.keep(token)

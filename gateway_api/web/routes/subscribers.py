@@ -8,7 +8,6 @@ from gateway_api.base.errors import StillConnected
 from gateway_api.core_client.calls import Listed, decoded
 from gateway_api.core_client.commands import Daemon
 from gateway_api.web import audit
-from gateway_api.web.call import author
 from gateway_api.web.lists import shared
 from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, POST, PUT, Passed, Routes, passed
 from gateway_api.web.records import (
@@ -19,6 +18,7 @@ from gateway_api.web.records import (
     SessionCounts,
     listing,
 )
+from gateway_api.web.request import author
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
 from gateway_api.web.services import daemon

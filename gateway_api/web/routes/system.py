@@ -7,7 +7,6 @@ from msgspec import UNSET
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.web.access import UserTokenCheck
 from gateway_api.web.dependencies import of_core, of_hub
 from gateway_api.web.lists import listed
 from gateway_api.web.metrics import scrapes
@@ -15,7 +14,7 @@ from gateway_api.web.operation import ADMIN, ALWAYS, ANY_ROLE, GET, Routes, pass
 from gateway_api.web.records import AuditRecord, AuditRecordList, HealthDetail, Version
 from gateway_api.web.schemas.queries import AuditQuery
 from gateway_api.web.services import daemon, services
-from gateway_api.wire.core.dependencies import worst
+from gateway_api.wire.core.dependencies import Dependency, worst
 from gateway_api.wire.core.faults import ListFaults
 from gateway_api.wire.core.sessions import GetHealth, Health
 
@@ -32,10 +31,8 @@ def health() -> Health:
     return daemon().reply(GetHealth())
 
 
-def health_detail(check: UserTokenCheck) -> HealthDetail:
+def health_detail(core: list[Dependency]) -> HealthDetail:
     """The health of what the gateway depends on, and the worst of it. Responds while the core hangs, too."""
-    core = of_core(check.core())
-    check.decide_without_core()
     found = (*core, of_hub(services().hub), *services().host.dependencies())
     return HealthDetail(worst(found), found)
 
@@ -59,7 +56,7 @@ routes = Routes(
     GET("/system/version", version, ALWAYS),
     GET("/system/health", health, ALWAYS),
     GET("/health", health, ALWAYS),
-    GET("/system/health/detail", health_detail, ANY_ROLE, checks_itself=True),
+    GET("/system/health/detail", health_detail, ANY_ROLE, read=of_core, without_core=True),
     listed(
         "/system/faults",
         ListFaults,

@@ -15,6 +15,7 @@ from gateway_api.web import headers, parse, responses
 from gateway_api.web.configuration_records import Committed
 from gateway_api.web.lists import shared
 from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, PUT, Passed, Routes, Tagged
+from gateway_api.web.request import current
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.services import daemon
@@ -71,7 +72,7 @@ def show(session: msgspec.Raw, id: int) -> Passed[SessionDetail]:
 
 def replace_configuration() -> Tagged[Committed]:
     """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
-    return configuration.committed(daemon().replace(parse.json_object(), AUTHOR, headers.if_match()))
+    return configuration.committed(daemon().replace(parse.json_object(current()), AUTHOR, headers.if_match()))
 
 
 def status() -> _Status:

@@ -7,8 +7,8 @@ import msgspec
 from flask import Response, request
 
 from gateway_api.web import responses
-from gateway_api.web.call import caller
 from gateway_api.web.operation import ANY_ROLE, EVENT_STREAM, GET, Passed, Routes
+from gateway_api.web.request import caller
 from gateway_api.web.schemas.queries import TalkersQuery
 from gateway_api.web.services import daemon, services
 from gateway_api.wire.core.traffic import TalkersReply, TrafficReply, WatchTraffic

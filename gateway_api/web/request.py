@@ -1,12 +1,12 @@
 """The request that is being served."""
 
 import re
+import secrets
 import time
-import uuid
+from functools import cached_property
 from typing import Any, cast
 
-import msgspec
-from flask import g, request
+import flask
 
 from gateway_api.auth.tokens import Claims
 from gateway_api.base import http
@@ -19,12 +19,10 @@ REQUEST_ID = "X-Request-ID"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 
 
-class Call(msgspec.Struct, gc=False):
-    """A request, as far as it is known. `id` is the client's if it is safe, else a new one; `began` is the
-    time of `time.perf_counter`. `operation` is None for an unknown path or method."""
+class ApiRequest(flask.Request):
+    """A request, with what is known of it so far."""
 
-    id: str
-    began: float
+    #: None for an unknown path or method.
     operation: Operation | None = None
     #: Of the caller's token, which is of ours and in its time. The caller has access once a view runs.
     claims: Claims | None = None
@@ -38,16 +36,27 @@ class Call(msgspec.Struct, gc=False):
     #: Whether the username in the body is a user's, once that is known.
     names_user: bool | None = None
     #: Whether it is in the audit log.
-    is_recorded: bool = False
+    is_recorded = False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        #: By `time.perf_counter`.
+        self.began = time.perf_counter()
+
+    @cached_property
+    def id(self) -> str:
+        """The client's id if it is safe, else a new one."""
+        given = self.environ.get("HTTP_X_REQUEST_ID", "")
+        return given if _SAFE_ID.fullmatch(given) else secrets.token_hex(16)
+
+    def identify(self, username: str, role: str) -> None:
+        """Gives the log lines of this request its user."""
+        self.environ[http.USER], self.environ[http.ROLE] = username, role
 
 
-def current() -> Call:
-    """The call of the current request."""
-    if "call" not in g:
-        given = request.headers.get(REQUEST_ID, "")
-        id = given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
-        g.call = Call(id, time.perf_counter())
-    return cast(Call, g.call)
+def current() -> ApiRequest:
+    """The current request. `flask.request` stands for it, and looks it up with each use."""
+    return cast(ApiRequest, flask.request._get_current_object())  # type: ignore[attr-defined]
 
 
 def caller() -> Claims:
@@ -57,9 +66,4 @@ def caller() -> Claims:
 
 def author() -> str | None:
     """The user of this request, as the log names it; None before its access check."""
-    return cast(str | None, request.environ.get(http.USER))
-
-
-def identify(username: str, role: str) -> None:
-    """Gives the log lines of the current request its user."""
-    request.environ |= {http.USER: username, http.ROLE: role}
+    return cast(str | None, current().environ.get(http.USER))
