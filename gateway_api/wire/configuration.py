@@ -228,17 +228,17 @@ class Field:
     def required(self) -> bool:
         return self.default is _REQUIRED
 
-    @property
+    @cached_property
     def members(self) -> "Mapping[str, Field]":
         """The fields of an object by name, in their order; none of another value."""
         return self.kind.fields if isinstance(self.kind, Object) else {}
 
-    @property
+    @cached_property
     def item(self) -> "Field":
         """The field of an item of a list; UNKNOWN of another value."""
         return self.kind.item if isinstance(self.kind, Many) else UNKNOWN
 
-    @property
+    @cached_property
     def key(self) -> str | None:
         """The attribute that identifies an item of a list; None without one."""
         return self.kind.key if isinstance(self.kind, Many) else None
@@ -449,11 +449,7 @@ _PROFILES = sorted(OVERHEAD_PROFILES)
 class System(Section):
     """The gateway itself."""
 
-    hostname: Annotated[
-        str,
-        _HOSTNAME,
-        about("Name of the gateway (RFC 1123).", "bng1"),
-    ]
+    hostname: Annotated[str, _HOSTNAME, about("Name of the gateway (RFC 1123).", "bng1")]
 
 
 @dataclass(frozen=True)
@@ -498,11 +494,7 @@ class Cgnat(Section):
         about("Whether sessions are steered to the appliance.", True),
         Effect("sessions of the range are steered, or no longer"),
     ]
-    vrf_name: Annotated[
-        str,
-        _INTERFACE,
-        about("Name of the VRF in which steered sessions are.", "cgnat"),
-    ]
+    vrf_name: Annotated[str, _INTERFACE, about("Name of the VRF in which steered sessions are.", "cgnat")]
     # Linux's tables: default, main, local. Steering into one would take the gateway's own routes.
     vrf_table: Annotated[
         int,
@@ -603,11 +595,7 @@ class Demux(Section):
         about("Interfaces on which VLANs are created.", ["trunk0", "trunk1"]),
         Effect("sessions on a removed trunk end"),
     ]
-    vlan_profiles: Annotated[
-        tuple[VlanProfile, ...],
-        Many(most=256),
-        about("Profiles of VLANs."),
-    ]
+    vlan_profiles: Annotated[tuple[VlanProfile, ...], Many(most=256), about("Profiles of VLANs.")]
     rate_limits: RateLimits
     idle_timeout: Annotated[
         int, Seconds(1, 7 * 86400), about("Seconds that a VLAN without sessions stays.", 300)
@@ -646,9 +634,7 @@ class ConfiguredReceiver(Section):
 
     key = "url"
     url: Annotated[
-        str,
-        Parsed(_receiver_url),
-        about("HTTP or HTTPS URL of the deliveries.", "https://noc.example/hook"),
+        str, Parsed(_receiver_url), about("HTTP or HTTPS URL of the deliveries.", "https://noc.example/hook")
     ]
     events: Annotated[
         tuple[str, ...],
@@ -773,10 +759,7 @@ class Configuration(Section):
 
     system: Annotated[System, _sample(hostname="bng1")]
     interfaces: Annotated[Interfaces, _sample(trunks=["trunk0", "trunk1"], uplinks=["uplink0", "cgnat0"])]
-    radius: Annotated[
-        Radius,
-        _sample(server=None, secret=MASK),
-    ]
+    radius: Annotated[Radius, _sample(server=None, secret=MASK)]
     cgnat: Annotated[Cgnat, _sample(enabled=True, vrf_name="cgnat", vrf_table=100)]
     qos: Annotated[
         Qos,

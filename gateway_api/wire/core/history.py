@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from gateway_api.wire.configuration import History
 from gateway_api.wire.contract import Method, Record, about
 
 
@@ -11,7 +12,7 @@ class HistoryLimits(Record, frozen=True):
 
 
 #: Where the configuration has none.
-DEFAULT_LIMITS = HistoryLimits(days=90, mebibytes=1024)
+DEFAULT_LIMITS = HistoryLimits(History.days, History.mebibytes)
 
 
 class GetHistoryLimits(Method[HistoryLimits], frozen=True):
