@@ -30,7 +30,7 @@ from gateway_api.wire.core import sessions
 from gateway_api.wire.core.impact import CommitDropsSessionsError
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.jobs import MOST_RUNNING
-from gateway_api.wire.core.rates import LONGEST_EXPIRY
+from gateway_api.wire.core.sessions import LONGEST_EXPIRY
 from gateway_api.wire.varlink.client import Client, NoSocket, TooLarge, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply, Reply
 

@@ -14,7 +14,7 @@ from gateway_api.core_client.calls import Calls, EditNotFound, EditRefused, Fiel
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import jobs, sessions, traffic
-from gateway_api.wire.core.dependencies import Dependency, GetDependencies
+from gateway_api.wire.core.health import Dependency, GetDependencies
 from gateway_api.wire.core.history import DEFAULT_LIMITS, GetHistoryLimits, HistoryLimits
 
 #: Each request makes such a call before its own: together they must end within the 5 s of a response.

@@ -13,7 +13,7 @@ from gateway_api.base.settings import Settings
 from gateway_api.core_client.commands import Daemon
 from gateway_api.hub.client import Hub
 from gateway_api.web.counters import workers_without_room
-from gateway_api.wire.core.dependencies import Dependency, DependencyState
+from gateway_api.wire.core.health import Dependency, DependencyState
 from gateway_api.wire.hub import GetCounts, WebhookCounts
 
 #: Seconds for the core and for the hub: a response about their health comes within a second while both hang.

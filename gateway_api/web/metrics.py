@@ -30,7 +30,7 @@ from gateway_api.web.dependencies import Host
 from gateway_api.web.operation import template
 from gateway_api.web.request import current
 from gateway_api.web.services import UserProfileParts
-from gateway_api.wire.core.dependencies import Dependency
+from gateway_api.wire.core.health import Dependency
 from gateway_api.wire.core.sessions import GetStatistics, Statistics
 from gateway_api.wire.hub import GetCounts, WebhookCounts
 

@@ -12,7 +12,7 @@ from gateway_api.audit.record import AuditEntry
 from gateway_api.base.errors import CoreAbsent
 from gateway_api.wire.contract import ListReply, Method, Record, about, count, list_field, reply_of
 from gateway_api.wire.core import sessions
-from gateway_api.wire.core.dependencies import Dependency, DependencyState
+from gateway_api.wire.core.health import Dependency, DependencyState
 from gateway_api.wire.hub import MessageId
 
 Object = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {}})]

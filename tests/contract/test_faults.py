@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import FaultKind
 from tests.support.faulty_core import FAULTS, REPAIRS, SOURCES, STALE, faulty_gateway
 from tests.support.prometheus import samples
 from tests.support.stack import Api

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.wire.core.dependencies import DependencyState
+from gateway_api.wire.core.health import DependencyState
 from tests.support.faulty_core import DEPENDENCIES, faulty_gateway
 from tests.support.prometheus import samples
 from tests.support.sse import master_of

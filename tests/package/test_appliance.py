@@ -15,7 +15,7 @@ from gateway_api.cli import setup
 #: Each makes all of the files of a first start in an empty folder.
 _MAKERS = {
     "appliance": "from gateway_api.cli.setup import prepare; prepare({0!r}, {0!r} / 'none', None)",
-    "make run": "from gateway_api.cli.run.folder import RunFolder; RunFolder({0!r}).prepare()",
+    "make run": "from gateway_api.cli.run import RunFolder; RunFolder({0!r}).prepare()",
 }
 APPLIANCE = ("secret", "first-password", "first-users.json", "tls/key.pem", "tls/certificate.pem")
 QUICKSTART = ("secret", "passwords.json", "factory.json", "key.pem", "certificate.pem")

@@ -17,8 +17,7 @@ from gateway_api.core.gateways.lab.access import LabSession
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.ports import fault_rows
 from gateway_api.core.records.paging import Rows
-from gateway_api.wire.core.dependencies import Dependency, DependencyState
-from gateway_api.wire.core.faults import Fault, FaultKind
+from gateway_api.wire.core.health import Dependency, DependencyState, Fault, FaultKind
 from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionState
 from tests.support.stack import Api, running_api, running_core
 

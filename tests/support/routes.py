@@ -10,7 +10,7 @@ from gateway_api.web import configuration_records, history_records, records
 from gateway_api.web.records import Message, listing
 from gateway_api.wire import hub
 from gateway_api.wire.contract import PagedMethod, reply_of
-from gateway_api.wire.core import configuration, faults, jobs, network, sessions, traffic
+from gateway_api.wire.core import configuration, health, jobs, network, sessions, traffic
 
 ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 
@@ -95,7 +95,7 @@ ROUTES = (
     Route("GET", "/system/health", ALWAYS, data=sessions.Health),
     Route("GET", "/health", ALWAYS, data=sessions.Health),
     Route("GET", "/system/health/detail", ANY_ROLE, data=records.HealthDetail),
-    _list("/system/faults", faults.ListFaults),
+    _list("/system/faults", health.ListFaults),
     Route("GET", "/system/config", ANY_ROLE, data=configuration_records.Configuration),
     # In this order each works after the former ones.
     Route("POST", "/system/config/set", ADMIN, nothing=True, body=_HOSTNAME, free=("value",)),

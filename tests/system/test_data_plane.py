@@ -22,7 +22,7 @@ from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Cgnat
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import FaultKind
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, ip, network_namespace, tc

@@ -15,7 +15,7 @@ from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.views import route_rows
 from gateway_api.wire.configuration import Cgnat
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import FaultKind
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
 from tests.system.test_data_plane import NONE, Sessions

@@ -17,9 +17,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from gateway_api.cli import certificates
-from gateway_api.cli.run import __main__ as run
-from gateway_api.cli.run.folder import CannotRun
+from gateway_api.cli import certificates, run
+from gateway_api.cli.run import CannotRun
 from tests.support.stack import (
     Api,
     core_of,

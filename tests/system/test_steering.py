@@ -14,7 +14,7 @@ from gateway_api.core.gateways.linux.kernel.messages import messages
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
 from gateway_api.wire.configuration import Cgnat
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import FaultKind
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
 

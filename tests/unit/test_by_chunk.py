@@ -1,7 +1,6 @@
 """Values of chunks, made once per change."""
 
-from gateway_api.core.records.by_chunk import ByChunk
-from gateway_api.core.records.orders import Order
+from gateway_api.core.records.orders import ByChunk, Order
 from tests.support.stack import wait_for
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.cli.core.setup import Ask, SetupOptions, set_up
+from gateway_api.cli.core.linux import Ask, SetupOptions, set_up
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.frr import MARK
 from gateway_api.core.gateways.linux.health.requirements import MODULES, SOURCES

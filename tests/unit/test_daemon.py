@@ -23,7 +23,7 @@ from gateway_api.core_client.calls import Listed
 from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import AccessReply, GetConfiguration
-from gateway_api.wire.core.faults import ListFaults
+from gateway_api.wire.core.health import ListFaults
 from gateway_api.wire.core.history import DEFAULT_LIMITS
 from gateway_api.wire.core.interface import CORE, REQUIRED
 from gateway_api.wire.core.jobs import ListJobs

@@ -9,7 +9,7 @@ from gateway_api.base.errors import CoreAbsent, CoreUnavailable
 from gateway_api.cli import certificates
 from gateway_api.web import dependencies
 from gateway_api.web.dependencies import Host
-from gateway_api.wire.core.dependencies import Dependency
+from gateway_api.wire.core.health import Dependency
 from gateway_api.wire.hub import WebhookCounts
 
 DAY = 86400

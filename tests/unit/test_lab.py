@@ -22,7 +22,7 @@ from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Session
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.contract import Page
-from gateway_api.wire.core.faults import ListFaults
+from gateway_api.wire.core.health import ListFaults
 from gateway_api.wire.core.network import Interface, Route
 from gateway_api.wire.core.sessions import SessionDetail, SessionFilter
 from tests.support.clocks import NOW, StillClock

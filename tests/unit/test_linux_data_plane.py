@@ -18,7 +18,7 @@ from gateway_api.core.gateways.linux.kernel.links import LinkEntry
 from gateway_api.core.gateways.linux.kernel.qdiscs import QdiscEntry
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.configuration import Cgnat
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import FaultKind
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from tests.support.clocks import NOW, SteppedClock
 

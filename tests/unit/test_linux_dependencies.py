@@ -18,7 +18,7 @@ from gateway_api.core.gateways.linux.sources.accel_stat import (
 )
 from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.dependencies import Dependency, DependencyState, worst
+from gateway_api.wire.core.health import Dependency, DependencyState, worst
 from tests.support.accel import stat
 from tests.support.clocks import StillClock
 from tests.support.documents import valid_document

@@ -37,7 +37,7 @@ from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.moment import Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.configuration import Cgnat, Configuration
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import FaultKind
 from gateway_api.wire.core.network import AddressFamily, InterfaceStats
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document

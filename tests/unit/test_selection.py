@@ -7,8 +7,7 @@ import pytest
 
 from gateway_api.core.records.paging import Sorted
 from gateway_api.core.service.selection import selected
-from gateway_api.wire.columns import columns
-from gateway_api.wire.contract import Page
+from gateway_api.wire.contract import Page, columns
 from gateway_api.wire.core.network import ListInterfaces, ListRoutes, Route
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.listings import fields_of

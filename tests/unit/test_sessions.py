@@ -42,7 +42,7 @@ from gateway_api.core.sessions.session import Counters, Session, session_orderin
 from gateway_api.core.sessions.table import Index, SessionTable, WholeSessions
 from gateway_api.wire.contract import MAX_LIMIT, Page
 from gateway_api.wire.core.configuration import ListChanges
-from gateway_api.wire.core.faults import Fault, FaultKind
+from gateway_api.wire.core.health import Fault, FaultKind
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import OverheadProfile
 from gateway_api.wire.core.sessions import (

@@ -14,8 +14,7 @@ from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.service.rates import Changed, Rates, Wanted
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Session
-from gateway_api.wire.core.rates import LONGEST_EXPIRY
-from gateway_api.wire.core.sessions import SessionDetail
+from gateway_api.wire.core.sessions import LONGEST_EXPIRY, SessionDetail
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.clocks import NOW, StillClock
 

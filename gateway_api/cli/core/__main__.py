@@ -23,7 +23,7 @@ class _Commands(Group):
 
                 return lab
             case "setup":
-                from gateway_api.cli.core.setup import setup
+                from gateway_api.cli.core.linux import setup
 
                 return setup
             case "check":

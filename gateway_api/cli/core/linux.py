@@ -1,19 +1,275 @@
-"""`gateway-core linux`: the core daemon of a Debian machine with real subscribers."""
+"""`gateway-core linux`: the core daemon of a Debian machine with real subscribers. `gateway-core setup`:
+checks a machine for it, and writes its first configuration.
 
+Setup changes nothing else, and says what is missing and how to get it.
+"""
+
+import json
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gateway_api.base.errors import GatewayApiError
+from gateway_api.base import durable
+from gateway_api.base.errors import GatewayApiError, Invalid
 from gateway_api.cli.core.daemon import Opened, core_options, serve
+from gateway_api.cli.setup import CONFIGURATION, ETC
+from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.assembly import LinuxMachine
-from gateway_api.core.gateways.linux.health.requirements import SOURCES, preferred
+from gateway_api.core.gateways.linux.daemons.daemon import SERVICES
+from gateway_api.core.gateways.linux.daemons.frr import FrrFolders, foreign_lines, take_over
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
+from gateway_api.core.gateways.linux.health.requirements import SOURCES, interfaces, lacks, preferred, serving
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.configuration import Configuration
+
+#: What the unit of the core begins with, and the users that gateway-api-setup made for it.
+FIRST = ETC / "first-configuration.json"
+_USERS = ETC / "first-users.json"
+_FRR = FrrFolders()
+
+#: The flag of each value that is the operator's, by the beginning of its path.
+_FLAGS = {
+    "interfaces.trunks": "--trunk",
+    "interfaces.uplinks": "--uplink",
+    "cgnat.handoff_interface": "--uplink",
+    "cgnat.source_range": "--range",
+    "demux": "--trunk",
+    "system.hostname": "the host name of this machine",
+}
+_PROFILES = {
+    "pppoe": {"vlan_range": "1000-3999", "overhead_profile": "pppoe_ethernet"},
+    "dhcp": {"vlan_range": "100-999", "overhead_profile": "ipoe_ethernet"},
+}
+
+#: Shows a question, and returns the line that the operator types.
+Ask = Callable[[str], str]
+
+
+class CannotSetUp(GatewayApiError):
+    """The text is the reason, for the operator."""
+
+
+@dataclass(frozen=True)
+class FirstChoices:
+    """The choices of the operator. `range` has the addresses of subscribers, `sources` are names."""
+
+    trunks: tuple[str, ...]
+    uplinks: tuple[str, ...]
+    range: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SetupOptions:
+    """Options as they are given: without the option, `range` is empty and `frr` None."""
+
+    trunk: Sequence[str]
+    uplink: Sequence[str]
+    source: Sequence[str]
+    frr: str | None
+    range: str
+
+
+@click.command()
+@click.option("--trunk", multiple=True, metavar="NAME", help="an interface with VLANs of subscribers")
+@click.option("--uplink", multiple=True, metavar="NAME", help="an interface to the rest of the network")
+@click.option(
+    "--source", multiple=True, type=click.Choice(tuple(SOURCES)),
+    help="of sessions; by default those that are installed",
+)  # fmt: skip
+@click.option(
+    "--frr", type=click.Choice(("keep", "replace")),
+    help="what happens to a configuration of FRR that is not the gateway's",
+)  # fmt: skip
+@click.option("--range", default="", metavar="CIDR", help="addresses of subscribers")
+def setup(**options: Any) -> int:
+    """Checks this machine for a gateway on Linux, and writes its first configuration.
+
+    On a terminal, it asks for what no flag says.
+    """
+    try:
+        ask = _ask if sys.stdin.isatty() else None
+        ready = set_up(SetupOptions(**options), Path("/"), socket.gethostname(), ask)
+    except (GatewayApiError, OSError) as error:
+        sys.stderr.write(f"gateway-core setup: {error}\n")
+        return 1
+    except (EOFError, KeyboardInterrupt):
+        sys.stderr.write("\ngateway-core setup: stopped before the end, and nothing is written\n")
+        return 1
+    return 0 if ready else 1
+
+
+def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) -> bool:
+    """True if the gateway can start: then it has a first configuration, below `root`. Without a terminal
+    there is no `ask`. Raises GatewayApiError and OSError."""
+    first, state = _below(root, FIRST), _below(root, CONFIGURATION / "state.json")
+    exists = first.exists() or state.exists()
+    choices = _choices(options, root, None if exists else ask, required=not exists)
+    served = serving(choices.sources)
+    text = "" if exists else _first_configuration(choices, hostname, _below(root, _USERS))
+    for type in _PROFILES:
+        name = served.get(type)
+        _say(f"Source of {type} sessions: {name or 'none is installed or named'}")
+    has_frr = _decide_on_frr(options.frr, root)
+    missing = list(lacks(root, [*choices.trunks, *choices.uplinks], choices.sources))
+    for lack in missing:
+        _say(f"missing {lack.what}\n    {lack.remedy}")
+    if state.exists():
+        _say(
+            f"{state.parent} has a running configuration, which stays as it is. To change it, use "
+            "`gatewayctl config` to set interfaces.trunks, interfaces.uplinks, demux.trunks and "
+            "cgnat.source_range. To start anew, stop the core and move that folder away."
+        )
+    elif exists:
+        _say(f"{first} exists, and stays as it is. To write another, remove it first.")
+    elif not missing and has_frr:
+        durable.replace(first, text.encode(), mode=0o644)
+        _say(f"{first} is written.")
+    default = serving(preferred(root))
+    if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
+        named = " ".join(f"--source {name}" for name in choices.sources)
+        _say(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
+    is_ready = has_frr and not missing
+    _say("The gateway can start." if is_ready else "Something is missing: run this again afterwards.")
+    return is_ready
+
+
+def _decide_on_frr(decision: str | None, root: Path) -> bool:
+    """False while FRR has a configuration that is not the gateway's, and the operator has not decided. Raises
+    OSError."""
+    folders = FrrFolders(*(_below(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
+    placed = _below(root, SERVICES / "frr.conf")
+    lines = foreign_lines(folders, placed.read_text(errors="replace") if placed.exists() else "")
+    if not lines:
+        return True
+    listed = "".join(f"\n    {line}" for line in lines)
+    match decision:
+        case "replace":
+            copy, has_mark = take_over(folders)
+            when = "" if has_mark else ", when FRR runs"
+            _say(
+                f"FRR is the gateway's. At the next start of the core{when}, it loses these lines, which "
+                f"{copy} keeps:{listed}"
+            )
+        case "keep":
+            _say(
+                "FRR keeps its configuration: the gateway does no routing, and refuses a configuration with "
+                f"the section bgp. These lines are not the gateway's:{listed}"
+            )
+        case _:
+            _say(
+                "FRR has a configuration that is not the gateway's. With BGP, the gateway replaces all of "
+                f"it, and these lines would go:{listed}\n  Decide, and run this again:\n"
+                "    --frr replace    gives FRR to the gateway, and keeps a copy of the configuration\n"
+                "    --frr keep       FRR stays as it is, and the gateway has no BGP"
+            )
+            return False
+    return True
+
+
+def _choices(options: SetupOptions, root: Path, ask: Ask | None, *, required: bool) -> FirstChoices:
+    """From the flags, or else from the operator's answers; without a source, those of `gateway-core linux`.
+    Unless all are `required`, only the sources are. Raises CannotSetUp and TwoSources."""
+    given = {
+        "--source": options.source or preferred(root),
+        "--trunk": options.trunk,
+        "--uplink": options.uplink,
+        "--range": [options.range] if options.range else [],
+    }
+    absent = [flag for flag, held in given.items() if not held and (required or flag == "--source")]
+    if absent and ask is None:
+        raise CannotSetUp(f"{', '.join(absent)}: required without a terminal")
+    names = ", ".join(interfaces(root))
+    questions = {
+        "--source": f"Sources of sessions ({', '.join(SOURCES)}): ",
+        "--trunk": f"Trunks, which carry the VLANs of subscribers ({names}): ",
+        "--uplink": f"Uplinks, which lead to the rest of the network ({names}): ",
+        "--range": "Addresses of subscribers, such as 100.64.0.0/10: ",
+    }
+    for flag in absent:
+        while ask is not None and not given[flag]:
+            given[flag] = ask(questions[flag]).replace(",", " ").split()
+    if unknown := set(given["--source"]) - SOURCES.keys():
+        raise CannotSetUp(f"--source: {min(unknown)!r} is none of {', '.join(SOURCES)}")
+    return FirstChoices(
+        trunks=tuple(given["--trunk"]),
+        uplinks=tuple(given["--uplink"]),
+        range=" ".join(given["--range"]),
+        sources=tuple(given["--source"]),
+    )
+
+
+def _first_configuration(choices: FirstChoices, hostname: str, users: Path) -> str:
+    """The JSON document, which the core accepts with the first users. Raises CannotSetUp and Unreadable."""
+    if not users.exists():
+        raise CannotSetUp(f"the first user of the API is missing in {users}: run gateway-api-setup")
+    trunks, uplinks = list(choices.trunks), list(choices.uplinks)
+    served = serving(choices.sources)
+    document: dict[str, Any] = {
+        "system": {"hostname": hostname},
+        "interfaces": {"trunks": trunks, "uplinks": uplinks},
+        "radius": {"server": None, "secret": None},
+        "cgnat": {
+            "enabled": False,
+            "vrf_name": "cgnat",
+            "vrf_table": 100,
+            "handoff_interface": uplinks[0],
+            # No gateway has an address for documentation (RFC 5737): the operator sets it before `enabled`.
+            "handoff_gateway": "192.0.2.1",
+            "source_range": choices.range,
+        },
+        "qos": {"default_down": "100mbit", "default_up": "20mbit"},
+        "demux": {
+            "trunks": trunks,
+            "vlan_profiles": [
+                {"name": type, "type": type, "outer_vlan_range": None, **profile}
+                for type, profile in _PROFILES.items()
+                if type in served
+            ],
+            # A VLAN with pppoe-server costs a process, so a flood must not get thousands.
+            "rate_limits": {"vlans_per_second": 20, "burst": 200, "max_vlans": 1000},
+            "idle_timeout": 300,
+        },
+        "bgp": None,
+        "api": {"enabled": True, "token_lifetime": 3600, "users": []},
+    }
+    try:
+        made = RunningConfiguration.first(document, users)
+    except Invalid as error:
+        broken = (f"{_named(problem.path)}: {problem.message}" for problem in error.problems)
+        raise CannotSetUp("; ".join(dict.fromkeys(broken))) from error
+    if served.get("pppoe") == "pppoe-server" and not SharedRange.of(made.sections).free_block(()):
+        raise CannotSetUp(f"--range: too small: pppoe-server has {BLOCK} addresses of it for each VLAN")
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _named(path: str) -> str:
+    """The flag of a value, or its path."""
+    return next((flag for beginning, flag in _FLAGS.items() if path.startswith(beginning)), path)
+
+
+def _below(root: Path, path: Path) -> Path:
+    return root / path.relative_to("/")
+
+
+def _ask(question: str) -> str:
+    # Not by `input`: a Ctrl-C right after its question takes effect only after a line.
+    sys.stdout.write(question)
+    sys.stdout.flush()
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
 
 
 @click.command()

@@ -13,8 +13,7 @@ from gateway_api.cli.ctl.invocation import chosen_context
 from gateway_api.cli.ctl.texts import line
 from gateway_api.client.errors import ClientError
 from gateway_api.client.gateway import RemoteGateway
-from gateway_api.wire.columns import columns
-from gateway_api.wire.contract import Enumeration, Method
+from gateway_api.wire.contract import Enumeration, Method, columns
 
 #: The newest records of a log, of which the words are: another one would find nothing.
 _RECENT = 1000

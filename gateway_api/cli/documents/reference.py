@@ -12,8 +12,7 @@ from gateway_api.cli.ctl.failures import MEANINGS
 from gateway_api.cli.documents.man import ENVIRONMENT
 from gateway_api.history.record import ClockState, TimelineEvent
 from gateway_api.wire.contract import Enumeration
-from gateway_api.wire.core.dependencies import DependencyState
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import DependencyState, FaultKind
 from gateway_api.wire.core.impact import ServiceAction
 from gateway_api.wire.core.jobs import JobState
 from gateway_api.wire.core.network import DemuxState

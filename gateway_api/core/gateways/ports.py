@@ -13,8 +13,7 @@ from gateway_api.core.records.paging import Key, Rows, Unsorted
 from gateway_api.core.sessions.session import Counters, Session
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.dependencies import Dependency
-from gateway_api.wire.core.faults import Fault, FaultKind
+from gateway_api.wire.core.health import Dependency, Fault, FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail
 

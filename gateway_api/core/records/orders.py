@@ -8,8 +8,11 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from itertools import chain, islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from gateway_api.base.idle_timer import IdleTimer
+
 I = TypeVar("I", bound=Hashable)  # noqa: E741 - an id
 T = TypeVar("T")
+V = TypeVar("V")
 
 #: The most things in a chunk, which a change copies; with less than the least, it joins its neighbour.
 _MOST, _LEAST = 512, 128
@@ -18,6 +21,8 @@ _RUN = 16384
 #: With more changes than this part of all things, to sort all of them costs less.
 _PART = 16
 _FEW = 64
+#: Seconds that a result is kept for the next request, and at most twice as many.
+_KEPT = 30.0
 
 
 class SortedSnapshot(Collection[T]):
@@ -178,6 +183,30 @@ def _in_order(things: Iterable[T], key: Callable[[T], Any]) -> list[T]:
     runs = iter(lambda: sorted(islice(rest, _RUN), key=key), [])
     # Timsort merges what is sorted already.
     return sorted(chain.from_iterable(runs), key=key)
+
+
+class ByChunk(Generic[T, V]):
+    """The values that `make` returns for the chunks of a list, once per change. Any thread may call. `kept`
+    is in seconds."""
+
+    def __init__(self, make: Callable[[list[T]], V], kept: float = _KEPT) -> None:
+        self._make = make
+        #: By the id of a chunk, which the pair keeps from another chunk.
+        self._values: dict[int, tuple[list[T], V]] = {}
+        self._idle = IdleTimer(kept, self._forget)
+
+    def of(self, things: SortedSnapshot[T]) -> Iterator[tuple[list[T], V]]:
+        """The chunks in order, each with its value."""
+        known, values = self._values, {}
+        for chunk in things.chunks:
+            pair = known.get(id(chunk)) or (chunk, self._make(chunk))
+            values[id(chunk)] = pair
+            yield pair
+        self._values = values
+        self._idle.used()
+
+    def _forget(self) -> None:
+        self._values = {}
 
 
 def _backwards(chunks: list[list[T]]) -> Iterator[T]:

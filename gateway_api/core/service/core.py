@@ -24,8 +24,7 @@ from gateway_api.core.sessions.table import SessionTable, WholeSessions
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import Method, SelectingMethod, record_of, served
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepFailedError
-from gateway_api.wire.core.dependencies import DependenciesReply
-from gateway_api.wire.core.faults import FaultKind, ListFaults, RepairCount
+from gateway_api.wire.core.health import DependenciesReply, FaultKind, ListFaults, RepairCount
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import (
     OVERHEAD_PROFILES,

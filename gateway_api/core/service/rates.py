@@ -16,8 +16,7 @@ from gateway_api.core.records.orders import Ordering
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Session
 from gateway_api.core.sessions.table import SessionTable
-from gateway_api.wire.core.rates import LONGEST_EXPIRY
-from gateway_api.wire.core.sessions import SessionDetail
+from gateway_api.wire.core.sessions import LONGEST_EXPIRY, SessionDetail
 from gateway_api.wire.varlink.dispatcher import invalid_parameter
 
 #: Seconds until a return that failed is tried again.

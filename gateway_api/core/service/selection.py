@@ -12,8 +12,7 @@ import msgspec
 
 from gateway_api.core.records.paging import Key, Reply, Row, Rows, Sorted, listing
 from gateway_api.core.sessions.session import value_key
-from gateway_api.wire.columns import columns
-from gateway_api.wire.contract import Record, SelectingMethod, list_field
+from gateway_api.wire.contract import Record, SelectingMethod, columns, list_field
 from gateway_api.wire.varlink.dispatcher import invalid_parameter
 
 

@@ -11,8 +11,7 @@ from itertools import compress
 from operator import or_
 from typing import Generic, NamedTuple, TypeVar
 
-from gateway_api.core.records.by_chunk import ByChunk
-from gateway_api.core.records.orders import SortedSnapshot
+from gateway_api.core.records.orders import ByChunk, SortedSnapshot
 from gateway_api.core.sessions import ipv6
 from gateway_api.core.sessions.session import Session
 

@@ -12,7 +12,7 @@ from gateway_api.core.records.orders import Ordering
 from gateway_api.core.sessions import ipv6
 from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.contract import Record, record_of
-from gateway_api.wire.core.faults import Fault
+from gateway_api.wire.core.health import Fault
 from gateway_api.wire.core.network import OVERHEAD_PROFILES, CgnatSession, SessionQos
 from gateway_api.wire.core.sessions import (
     SessionDetail,

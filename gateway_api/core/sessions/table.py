@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from gateway_api.core.records.by_chunk import ByChunk
-from gateway_api.core.records.orders import Ordering, Orders, SortedSnapshot
+from gateway_api.core.records.orders import ByChunk, Ordering, Orders, SortedSnapshot
 from gateway_api.core.records.paging import Listing, Ordered, Rows, Text, fitting, text_of
 from gateway_api.core.sessions import ipv6
 from gateway_api.core.sessions.search import Search, ipv6_network

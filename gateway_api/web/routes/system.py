@@ -14,8 +14,7 @@ from gateway_api.web.operation import ADMIN, ALWAYS, ANY_ROLE, GET, Routes, pass
 from gateway_api.web.records import AuditRecord, AuditRecordList, HealthDetail, Version
 from gateway_api.web.schemas.queries import AuditQuery
 from gateway_api.web.services import daemon, services
-from gateway_api.wire.core.dependencies import Dependency, worst
-from gateway_api.wire.core.faults import ListFaults
+from gateway_api.wire.core.health import Dependency, ListFaults, worst
 from gateway_api.wire.core.sessions import GetHealth, Health
 
 COMPONENT = "gateway-api"

@@ -11,8 +11,7 @@ from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.base.fields import Parsed, Schema, Text, says
 from gateway_api.base.texts import MAC_PATTERN, epoch_seconds, ip_address, mac_address
 from gateway_api.events.sse import NAMES, parse_id
-from gateway_api.wire.columns import Column, columns
-from gateway_api.wire.contract import MAX_LIMIT, Enumeration, Method, Page, SelectingMethod
+from gateway_api.wire.contract import MAX_LIMIT, Column, Enumeration, Method, Page, SelectingMethod, columns
 from gateway_api.wire.core.sessions import SessionSummary
 from gateway_api.wire.core.traffic import MOST_TALKERS, TalkerOrder
 

@@ -12,7 +12,7 @@ from gateway_api.base.texts import epoch_seconds, parse_rate
 from gateway_api.core_client.commands import Edit
 from gateway_api.wire.core.configuration import EditAction
 from gateway_api.wire.core.impact import LARGEST_LIMIT
-from gateway_api.wire.core.rates import LONGEST_EXPIRY
+from gateway_api.wire.core.sessions import LONGEST_EXPIRY
 from gateway_api.wire.events import WebhookEvent
 
 #: A number that is not 0, and a unit. JSON Schema cannot express the largest rate.

@@ -5,8 +5,7 @@ from typing import Any
 from gateway_api.wire.contract import Contract, Failure, Method
 from gateway_api.wire.core import (
     configuration,
-    dependencies,
-    faults,
+    health,
     history,
     impact,
     jobs,
@@ -23,8 +22,8 @@ def _declared(kind: type[Any]) -> tuple[type[Any], ...]:
     return tuple(
         member
         for module in (
-            *(sessions, sign_ons, traffic, jobs, configuration, history, impact, network, faults),
-            *(dependencies, receivers),
+            *(sessions, sign_ons, traffic, jobs, configuration, history, impact, network, health),
+            receivers,
         )
         for member in vars(module).values()
         if isinstance(member, type) and issubclass(member, kind) and member.__module__ == module.__name__

@@ -15,8 +15,7 @@ from gateway_api.wire.contract import (
     about,
     count,
 )
-from gateway_api.wire.core.rates import ExpiresIn, NewRateDown, NewRateUp, Until
-from gateway_api.wire.core.sessions import SessionFilter, SessionId
+from gateway_api.wire.core.sessions import ExpiresIn, NewRateDown, NewRateUp, SessionFilter, SessionId, Until
 
 #: The most sessions a second that a job may act on, and how many if none is given.
 MOST_PER_SECOND, PER_SECOND = 10_000, 100

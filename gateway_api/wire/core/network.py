@@ -13,8 +13,7 @@ from gateway_api.wire.contract import (
     count,
 )
 from gateway_api.wire.core import sessions
-from gateway_api.wire.core.rates import RateExpiresAt
-from gateway_api.wire.core.sessions import IPV4, IPV6, MAC, ipv4, vlan
+from gateway_api.wire.core.sessions import IPV4, IPV6, MAC, RateExpiresAt, ipv4, vlan
 
 _ADDRESS = f"^({IPV4}|{IPV6})$"
 _PREFIX = f"^({IPV4}|{IPV6})/[0-9]{{1,3}}$"

@@ -5,6 +5,7 @@ from typing import Annotated, Self
 import msgspec
 from msgspec import Meta
 
+from gateway_api.base.texts import MAX_BPS
 from gateway_api.wire.contract import (
     Command,
     Enumeration,
@@ -18,16 +19,38 @@ from gateway_api.wire.contract import (
     count,
     record_of,
 )
-from gateway_api.wire.core.faults import Fault, RepairCount
-from gateway_api.wire.core.rates import (
-    ExpiresIn,
-    FormerRateDown,
-    FormerRateUp,
-    NewRateDown,
-    NewRateUp,
-    RateExpiresAt,
-    Until,
-)
+from gateway_api.wire.core.health import Fault, RepairCount
+
+_RATE = Meta(ge=1, le=MAX_BPS)
+
+#: The longest time of a temporary rate, in seconds.
+LONGEST_EXPIRY = 366 * 86_400
+RateExpiresAt = Annotated[
+    int | None,
+    about(
+        "When the former rates return, Unix epoch seconds; null unless the rates are temporary.",
+        None,
+        1795275113,
+    ),
+]
+NewRateDown = Annotated[
+    Annotated[int, _RATE] | None,
+    about("Downstream rate, bits per second; as it is without. One of the two is required.", 250_000_000),
+]
+NewRateUp = Annotated[
+    Annotated[int, _RATE] | None, about("Upstream rate, bits per second; as it is without.", 50_000_000)
+]
+ExpiresIn = Annotated[
+    Annotated[int, Meta(ge=1, le=LONGEST_EXPIRY)] | None,
+    about("Seconds until the former rates return; never without this and until.", 3600),
+]
+Until = Annotated[
+    int | None,
+    about("When the former rates return, Unix epoch seconds; instead of expires_in.", 1795275113),
+]
+_FORMER = "that returns, bits per second; null unless the rates are temporary."
+FormerRateDown = Annotated[int | None, about(f"Downstream rate {_FORMER}", None, 100_000_000)]
+FormerRateUp = Annotated[int | None, about(f"Upstream rate {_FORMER}", None, 20_000_000)]
 
 MAC = r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
 IPV4 = r"[0-9]{1,3}(\.[0-9]{1,3}){3}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.cli.run.folder import RunFolder
+from gateway_api.cli.run import RunFolder
 from tests.bench.load import Request, Target
 from tests.support.stack import descendants, issued, running_api, running_core
 

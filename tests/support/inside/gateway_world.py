@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from gateway_api.cli.run.folder import RunFolder
+from gateway_api.cli.run import RunFolder
 from tests.support.inside import homes, installed, routers
 from tests.support.inside.homes import run
 from tests.support.receivers import Receiver

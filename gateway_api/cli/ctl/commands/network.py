@@ -9,7 +9,7 @@ from gateway_api.cli.ctl.lists import Instead, ListCommand
 from gateway_api.cli.ctl.results import Importance, ResultList, Sheet, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.texts import plain, size
 from gateway_api.client.gateway import Record, RemoteGateway
-from gateway_api.wire.core.faults import ListFaults
+from gateway_api.wire.core.health import ListFaults
 from gateway_api.wire.core.network import (
     GetDemuxState,
     ListCgnatSessions,

@@ -21,8 +21,7 @@ from gateway_api.core.records.paging import Chained, Ordered, Rows, Sorted
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.dependencies import Dependency, DependencyState
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import Dependency, DependencyState, FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.network import Interface, Vlan
 from gateway_api.wire.core.sessions import SessionDetail

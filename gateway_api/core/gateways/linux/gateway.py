@@ -39,8 +39,7 @@ from gateway_api.core.records.paging import Rows
 from gateway_api.core.sessions.session import Counters
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.dependencies import Dependency
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import Dependency, FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail, SessionType
 

@@ -20,7 +20,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
 )
 from gateway_api.core.gateways.linux.program import CommitLimits
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.dependencies import DependencyState
+from gateway_api.wire.core.health import DependencyState
 
 #: The records of its hooks. `packaging/pppoe` names the same place.
 RECORDS = Path("/run/gateway-pppoe")

@@ -10,7 +10,7 @@ from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelSta
 from gateway_api.core.gateways.linux.kernel.fib import FibEntry
 from gateway_api.core.gateways.linux.kernel.links import LinkEntry
 from gateway_api.core.gateways.linux.kernel.watcher import Changed
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import FaultKind
 
 #: Seconds in which every session's rates and redirect are looked at: each costs questions of its own.
 _ROUND = 60.0

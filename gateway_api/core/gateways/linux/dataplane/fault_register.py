@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
-from gateway_api.wire.core.faults import Fault, FaultKind
+from gateway_api.wire.core.health import Fault, FaultKind
 
 #: Names in one line of the log.
 _NAMED = 5

@@ -19,7 +19,7 @@ from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevic
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed
 from gateway_api.wire.configuration import Cgnat
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import FaultKind
 
 _LIMITS = (FaultKind.SHAPER, FaultKind.IFB)
 

@@ -19,7 +19,7 @@ from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed, Watcher
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.clock import Clock
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import FaultKind
 
 #: Seconds between two sweeps.
 _INTERVAL = 5.0

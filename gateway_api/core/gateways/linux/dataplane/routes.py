@@ -14,7 +14,7 @@ from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE, OWN_PROTOCOL,
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.configuration import Cgnat
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.health import FaultKind
 
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 #: Whose routes to a session are as good as ours. Not those of routing daemons, which may have a million.

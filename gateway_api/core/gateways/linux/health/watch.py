@@ -14,7 +14,7 @@ from gateway_api.core.gateways.linux.sessions.source_watch import SourceWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.source import RadiusClient
 from gateway_api.wire.configuration import Bgp, Configuration, Radius
-from gateway_api.wire.core.dependencies import Dependency, DependencyState
+from gateway_api.wire.core.health import Dependency, DependencyState
 
 TIMEDATECTL = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
 #: Seconds and bytes of its reply.

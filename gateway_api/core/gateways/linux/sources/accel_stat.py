@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gateway_api.base.texts import utc_text
 from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
 from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
-from gateway_api.wire.core.dependencies import DependencyState
+from gateway_api.wire.core.health import DependencyState
 
 _SECTION = re.compile(r"(\w[\w -]*)(?:\([^)]*\))?:\s*")
 _LINE = re.compile(r"  ([^:]+): (.*)")

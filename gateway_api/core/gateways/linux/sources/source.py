@@ -13,7 +13,7 @@ import msgspec
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.records.clock import Clock
-from gateway_api.wire.core.dependencies import DependencyState
+from gateway_api.wire.core.health import DependencyState
 from gateway_api.wire.core.sessions import SessionType
 
 #: The reason of an end that nothing is known of.

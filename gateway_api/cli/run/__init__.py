@@ -1,1 +1,0 @@
-"""`make run`: a gateway API for a look, with simulated subscribers."""

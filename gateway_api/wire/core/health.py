@@ -1,0 +1,98 @@
+"""The core's contract for what is wrong: the faults of the data plane with what the core repaired, and the
+dependencies that a gateway needs to serve its subscribers and the API."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from gateway_api.wire.contract import Enumeration, ListReply, Method, Record, SelectingMethod, about, count
+
+
+class FaultKind(Enumeration):
+    """A part of the data plane that the core compares with what it must be, and repairs."""
+
+    SHAPER = "shaper", "The downstream shaper, on the device of a session."
+    IFB = "ifb", "The IFB of a session, its upstream shaper, and the redirection of packets to it."
+    HOST_ROUTE = "host_route", "The route to the address of a session."
+    DELEGATED_PREFIX = "delegated_prefix", "The route to an IPv6 prefix that is delegated to a session."
+    STEERING = "steering", "The rule and the routes that steer sessions through the CGNAT VRF."
+    POOL = "pool", "The unreachable route to the addresses of subscribers, for those without a session."
+    VLAN = "vlan", "A VLAN sub-interface of a trunk."
+
+
+Kind = Annotated[FaultKind, about("Part of the data plane.", "shaper")]
+
+
+class Fault(Record, frozen=True):
+    """A part of the data plane that is not what it must be, and that the core could not repair. The core
+    tries again until it succeeds."""
+
+    kind: Kind
+    object: Annotated[str, about("Name of the device or VLAN, or destination of the route.", "ppp5")]
+    session_id: Annotated[int | None, about("Session that it belongs to, null for none.", 7)]
+    reason: Annotated[
+        str, about("Why the repair failed, for people. Has no path and no secret.", "No space left on device")
+    ]
+    since: Annotated[int, count("When the core found it, Unix epoch seconds.", 1795271513)]
+
+
+class FaultsReply(ListReply, frozen=True):
+    """A list of faults."""
+
+    faults: Annotated[tuple[Fault, ...], about("The faults.")]
+
+
+class ListFaults(SelectingMethod[FaultsReply], frozen=True):
+    """Lists the faults that are present, the oldest first."""
+
+
+class RepairCount(Record, frozen=True):
+    """The repairs of one part of the data plane."""
+
+    kind: Kind
+    repairs: Annotated[int, count("Successful repairs since the core daemon started.", 2)]
+
+
+class DependencyState(Enumeration):
+    """The health of a dependency, the best first."""
+
+    UNUSED = "unused", "The gateway does not use it."
+    OK = "ok", "It does its work."
+    UNKNOWN = "unknown", "Nothing tells whether it does its work."
+    DEGRADED = "degraded", "It does a part of its work, or will soon fail."
+    FAILED = "failed", "It does not do its work."
+
+    @property
+    def severity(self) -> int:
+        """0 for ok and unused, 1 for unknown, 2 for degraded, 3 for failed."""
+        return max(list(DependencyState).index(self) - 1, 0)
+
+
+class Dependency(Record, frozen=True):
+    """Something that the gateway needs to do its work."""
+
+    name: Annotated[str, about("Name of the dependency.", "radius")]
+    state: Annotated[DependencyState, about("Its health.", "degraded")]
+    message: Annotated[
+        str,
+        about(
+            "A sentence about it, for people. Has no path, no secret, and nothing that a subscriber sent.",
+            "2 requests timed out in the last 5 minutes.",
+        ),
+    ]
+
+
+def worst(dependencies: Iterable[Dependency]) -> DependencyState:
+    """The state of the whole. An unused dependency does not count."""
+    return max(
+        (one.state for one in dependencies), key=lambda state: state.severity, default=DependencyState.OK
+    )
+
+
+class DependenciesReply(Record, frozen=True):
+    dependencies: Annotated[tuple[Dependency, ...], about("Those that the core knows of.")]
+
+
+class GetDependencies(Method[DependenciesReply], frozen=True):
+    """The health of what the core depends on: each source of sessions, by its name; radius, frr and clock.
+    The core asks them from time to time, and replies at once: a dependency that hangs does not delay the
+    reply."""
