@@ -106,8 +106,8 @@ class End:
             signal.signal(number, self._handle)
 
     def look(self) -> None:
-        """Raises KeyboardInterrupt or Exit if a signal has come. Only in the main thread, which ends the
-        command."""
+        """Raises KeyboardInterrupt or click.exceptions.Exit if a signal has come. Only in the main thread,
+        which ends the command."""
         if threading.current_thread() is not threading.main_thread():
             return
         if self._number == signal.SIGINT:
