@@ -198,7 +198,7 @@ class Daemon(Calls):
         call = wire.RestoreRevision(_revision(revision), author, action=action)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
-    def rollback(self, revision: int, if_match: IfMatch) -> wire.RollbackReply:
+    def rollback(self, revision: int, if_match: IfMatch) -> wire.StagedReply:
         """Stages an archived revision. Raises NotFound."""
         return self.reply(wire.RollbackCandidate(_revision(revision), if_match))
 

@@ -52,7 +52,7 @@ def _taken(request: ApiRequest, operation: Operation) -> dict[str, Any]:
     query = parse.query(request, operation.query_loader, any_query=operation.any_query)
     if operation.query_loader is not None:
         taken["query"] = query
-    if operation.body_loader is not None:
+    if operation.body is not None:
         taken["body"] = parse.body(request, operation.body_loader, optional=operation.optional)
     if request.view_args:
         taken |= parse.variables(request.view_args)

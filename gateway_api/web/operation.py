@@ -99,8 +99,9 @@ class Operation:
     with a token of ours. What the core replies is read only if the caller has access. `without_core`: a
     caller whose token is not revoked has access while the core hangs.
 
-    `name` is that of the view, if not given. A `body` may be `optional`: it is an empty object then. With
-    `any_query`, the query is that of the page's own scripts.
+    `name` is that of the view, if not given. A `body` with a struct in place of a schema is any object, which
+    the core checks. A body may be `optional`: it is an empty object then. With `any_query`, the query is that
+    of the page's own scripts.
 
     `data` are the possible structs of the envelope's data, or of the body if it is `bare`; by default those
     that the view returns. `preview` is the one of a dry run, with 200 instead of `status`. `events` are the
@@ -117,7 +118,7 @@ class Operation:
     text: str = ""
     query: type[Schema] | None = None
     any_query: bool = False
-    body: type[Schema] | None = None
+    body: type[Schema] | type[msgspec.Struct] | None = None
     optional: bool = False
     read: Callable[..., Any] | None = None
     without_core: bool = False
@@ -166,7 +167,7 @@ class Operation:
 
     @cached_property
     def body_loader(self) -> Schema | None:
-        return self.body() if self.body else None
+        return self.body() if self.body and issubclass(self.body, Schema) else None
 
     @property
     def is_audited_change(self) -> bool:

@@ -87,7 +87,7 @@ def test_501_names_the_method_in_the_envelope(answers: dict[str, Any]) -> None:
     assert {document["message"].removeprefix(LACKS) for document in documents} == {
         *("EndTokens", "StartRateJob", "StartDisconnectJob", "ListJobs", "GetJob", "CancelJob"),
         *("ListTalkers", "WatchTraffic", "ListFaults", "GetCandidate", "ConfirmCommit"),
-        *("ListArchive", "GetArchivedRevision"),
+        *("ReplaceCandidate", "ListArchive", "GetArchivedRevision"),
     }
 
 

@@ -225,14 +225,20 @@ def test_a_commit_keeps_what_it_changed_and_what_it_made(gateway: Gateway) -> No
 
 
 @pytest.mark.parametrize(
-    ("path", "body"), [("/system/config/rollback", {"revision": 1}), ("/system/config/discard", None)]
+    ("method", "path", "body"),
+    [
+        ("POST", "/system/config/rollback", {"revision": 1}),
+        ("POST", "/system/config/discard", None),
+        ("PUT", "/system/config/candidate", {"bgp": None}),
+    ],
 )
-def test_what_drops_what_is_staged_keeps_it(gateway: Gateway, path: str, body: Any) -> None:
+def test_what_drops_what_is_staged_keeps_it(gateway: Gateway, method: str, path: str, body: Any) -> None:
     gateway.ask("POST", "/system/config/set", json={"path": "qos.default_up", "value": "34mbit"})
     gateway.ask("POST", "/system/config/commit")
     gateway.ask("POST", "/system/config/set", json={"path": "system.hostname", "value": "staged"})
-    record = gateway.record("POST", path, json=body)
+    record = gateway.record(method, path, json=body)
     assert '+ system.hostname = "staged"' in record["before"]["diff"]
+    gateway.ask("POST", "/system/config/discard")
 
 
 def test_a_rollback_is_kept_with_how_many_values_a_commit_would_change(gateway: Gateway) -> None:
@@ -423,6 +429,7 @@ def test_a_secret_is_nowhere_in_the_files(gateway: Gateway, mark: str) -> None:
     for value in (mark, [mark], {"secret": mark}, json.dumps({"server": None, "secret": mark})):
         bodies.append(("/system/config/set", {"path": "radius", "value": value}))
         bodies.append(("/system/config/set", {"path": "qos.default_down", "value": value}))
+        gateway.ask("PUT", "/system/config/candidate", json={"radius": value, "passwrd": value})
     user = {"username": "carol", "password_hash": SECRET_HASH, "role": mark}
     bodies.append(("/system/config/set", {"path": "api.users.carol", "value": user}))
     for path, body in bodies:

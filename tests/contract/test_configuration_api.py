@@ -58,7 +58,11 @@ class Another(Api):
 def post(api: Api, step: str, body: Any = None, **more: Any) -> requests.Response:
     if body is not None:
         more["json"] = body
-    return api.send("POST", f"{CONFIG}/{step}", **more)
+    return api.send(method_of(step), f"{CONFIG}/{step}", **more)
+
+
+def method_of(step: str) -> str:
+    return "PUT" if step == "candidate" else "POST"
 
 
 def done(answer: requests.Response) -> Any:
@@ -461,7 +465,7 @@ def test_a_field_that_is_missing_unknown_or_wrong_is_named(stack: Api) -> None:
         assert tag(stack) == before
 
 
-@pytest.mark.parametrize("step", ["set", "delete", "edit", "commit", "rollback"])
+@pytest.mark.parametrize("step", ["set", "delete", "edit", "candidate", "commit", "rollback"])
 def test_a_body_that_is_no_object_is_refused(stack: Api, step: str) -> None:
     for body in (b"null", b"[]", b'"x"', b"{", b"\xff", b"NaN", b" "):
         stage_a_name(stack)
@@ -693,6 +697,87 @@ def test_an_edit_that_deletes_what_is_not_there_stages_none_and_names_it(stack: 
     assert tag(stack) == before
 
 
+# A whole candidate
+
+
+def test_a_whole_candidate_takes_the_place_of_all_that_was_staged(stack: Api) -> None:
+    before = running_name(stack)
+    document = stack.get(CONFIG)
+    stage_a_name(stack)
+    done(stage(stack, "demux.idle_timeout", 4_321))
+    name = document["system"]["hostname"] = a_name()
+    assert done(post(stack, "candidate", document)) is None
+    assert candidate(stack) == document
+    assert compared(stack) == [f'- system.hostname = "{before}"', f'+ system.hostname = "{name}"']
+    assert running_name(stack) == before
+
+
+def test_a_candidate_as_it_is_shown_changes_nothing(stack: Api) -> None:
+    stage_a_name(stack)
+    done(stage(stack, "radius.secret", "a-new-secret"))
+    before = tag(stack)
+    done(post(stack, "candidate", candidate(stack)))
+    assert tag(stack) == before
+
+
+def test_a_masked_secret_of_a_whole_candidate_is_kept_with_its_item(stack: Api) -> None:
+    document = candidate(stack)
+    document["api"]["users"].reverse()
+    document["qos"]["default_up"] = f"{next(_numbers)}mbit"
+    done(post(stack, "candidate", document))
+    assert commit(stack)["changes"] == 2
+    stack.forget_tokens()
+    password = stack.environment["OPERATOR_PASSWORD"]
+    assert stack.log_in("operator", password).status_code == 200
+    done(post(stack, "rollback", {"revision": 1}))
+    commit(stack)
+
+
+def test_a_mask_without_a_secret_in_the_candidate_is_refused_by_its_place(stack: Api) -> None:
+    before = tag(stack)
+    document = candidate(stack)
+    document["api"]["users"][1]["username"] = "somebody"
+    document["system"]["hostname"] = MASK
+    named = refused(post(stack, "candidate", document), 400)
+    assert sorted(named) == ["api.users.1.password_hash", "system.hostname"]
+    assert tag(stack) == before
+
+
+def test_each_value_of_a_whole_candidate_that_breaks_a_rule_is_named(stack: Api) -> None:
+    before = tag(stack)
+    document = candidate(stack)
+    document["demux"]["idle_timeout"] = "soon"
+    document["interfaces"]["trunks"].append("trunk 9")
+    document["extra"] = {}
+    answer = post(stack, "candidate", document)
+    assert sorted(refused(answer, 400)) == ["demux.idle_timeout", "extra", "interfaces.trunks.2"]
+    codes = {problem["path"]: problem["code"] for problem in answer.json()["errors"]}
+    assert codes["extra"] == "unknown"
+    assert tag(stack) == before
+
+
+def test_a_whole_candidate_that_lacks_something_is_refused_at_the_commit(stack: Api) -> None:
+    document = candidate(stack)
+    del document["cgnat"]["vrf_table"]
+    done(post(stack, "candidate", document))
+    assert refused(post(stack, "commit"), 400) == ["cgnat.vrf_table"]
+    assert candidate(stack) == document
+
+
+def test_no_section_of_a_whole_candidate_harms_anybody(running: Running, stack: Api) -> None:
+    core, before = core_of(running[1]), tag(stack)
+    for value in BITES.values():
+        answer = post(stack, "candidate", data=f'{{"demux":{value}}}'.encode())
+        assert answer.status_code in (400, 413), answer.text[:500]
+        assert answer.json()["status"] == "error"
+    for depth in (50, 900, 940, 960, 970, 980, 985, 990, 995):
+        for place in ("system", "nonsense"):
+            nested = b'{"%s":' % place.encode() + b'{"hostname":' * depth + b"1" + b"}" * depth + b"}"
+            assert post(stack, "candidate", data=nested).status_code == 400
+    assert tag(stack) == before
+    assert core_of(running[1]) == core
+
+
 # The archive
 
 
@@ -805,6 +890,7 @@ CHANGES: dict[str, Any] = {
     "set": {"path": "system.hostname", "value": "never.seen"},
     "delete": {"path": "bgp"},
     "edit": {"operations": [{"op": "delete", "path": "bgp"}]},
+    "candidate": {"system": {"hostname": "never.seen"}},
     "commit": {},
     "rollback": {"revision": 1},
     "discard": None,
@@ -1000,6 +1086,9 @@ def test_no_answer_and_no_line_of_the_log_has_a_secret(stack: Api) -> None:
         keep(stage(stack, "subscribers.local.monkey.password", f"{mark}-monkey"))
         keep(stage(stack, "api.users.secret", {"password_hash": SECRET_HASH, "role": "operator"}))
         look()
+        radius = {"server": "192.0.2.1", "secret": f"{mark}-whole"}
+        keep(post(stack, "candidate", {**candidate(stack), "radius": radius}))
+        look()
         keep(post(stack, "commit", {"comment": "secrets"}))
         look()
     staged = len(answers)
@@ -1024,6 +1113,8 @@ def test_no_answer_and_no_line_of_the_log_has_a_secret(stack: Api) -> None:
     ):
         keep(stage(stack, path, value))
         keep(post(stack, "edit", {"operations": [{"op": "set", "path": path, "value": value}]}))
+    for radius in (marks[0], {"secret": f"{marks[0]},"}, {"secrt": marks[0]}, {"secret": [marks[0]]}):
+        keep(post(stack, "candidate", {**candidate(stack), "radius": radius}))
     assert {answer.status_code for answer in answers[staged:]} == {400}
     done(stage(stack, "radius.secret", f"{marks[0]}-invalid"))
     done(stage(stack, "demux.trunks", ["trunk7"]))
@@ -1043,7 +1134,7 @@ def test_no_answer_and_no_line_of_the_log_has_a_secret(stack: Api) -> None:
 # Who may
 
 ADMIN_ONLY = [
-    *(("POST", f"/{step}") for step in (*CHANGES, "confirm")),
+    *((method_of(step), f"/{step}") for step in (*CHANGES, "confirm")),
     *(("GET", path) for path in ("/compare", "/compare?revision=1", "/candidate")),
 ]
 

@@ -61,6 +61,8 @@ _UNSTATED = re.compile(
     r"|is required without rate_up|must not be given with expires_in"
     # Which paths there are, and what fits there, the core knows.
     r"|is not a known path"
+    # So it does of a whole candidate.
+    r"|is not a known field(; known fields: .*)?|must be a value: the mask hides nothing in the candidate"
     # How much a number and a unit are together.
     r"|must be at least 1 bit/s|must not be over 400 Gbit/s"
     # Which texts are a time, in the many forms of ISO 8601.
@@ -132,6 +134,9 @@ class Run:
         send()
         if operation.path.endswith("/logout-everywhere"):
             self._api.forget_tokens()
+        if operation.label == "PUT /api/v1/system/config/candidate":
+            # Or there would be nothing to commit that holds.
+            assert self._api.send("POST", "/system/config/discard").ok
 
     def _token(self, operation: APIOperation) -> str:
         if "/logout" not in operation.path:

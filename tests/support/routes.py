@@ -21,8 +21,8 @@ class Route:
     `{webhook}` for a registration, `{job}` for a job that runs. `data` is the record in the envelope,
     `nothing` means that it is null; `bare` is the record of a response without an envelope, `paged` that of a
     page. `body` is one that works and must be, `may_have` one that may be left out; `free` are fields that
-    take any JSON. A route that `streams` never ends by itself. One that has `more_for_admins` rejects a part
-    of what it does for others."""
+    take any JSON. A body that is `partial` may lack fields, and the core checks it. A route that `streams`
+    never ends by itself. One that has `more_for_admins` rejects a part of what it does for others."""
 
     method: str
     path: str
@@ -34,6 +34,7 @@ class Route:
     nothing: bool = False
     may_have: Mapping[str, Any] | None = None
     free: tuple[str, ...] = ()
+    partial: bool = False
     status: int = 200
     streams: bool = False
     part_of_a_page: bool = False
@@ -114,6 +115,14 @@ ROUTES = (
     Route("GET", "/system/config/candidate", ADMIN, data=configuration_records.Candidate),
     Route("GET", "/system/config/compare", ADMIN, data=configuration_records.Difference),
     Route("POST", "/system/config/delete", ADMIN, nothing=True, body={"path": "qos.default_down"}),
+    Route(
+        "PUT",
+        "/system/config/candidate",
+        ADMIN,
+        nothing=True,
+        body={"system": {"hostname": "bng3"}},
+        partial=True,
+    ),
     Route("POST", "/system/config/discard", ADMIN, nothing=True),
     Route("GET", "/system/config/archive", ANY_ROLE, data=listing(configuration.ListArchive)),
     Route(

@@ -74,6 +74,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "ReplaceConfiguration": {"configuration": REPLACEMENT, "author": "admin"},
     "ListArchive": {},
     "GetArchivedRevision": {"revision": 1},
+    "ReplaceCandidate": {"configuration": REPLACEMENT},
     # At last, and to what was before the last edit: who calls them all again has something to commit.
     "RollbackCandidate": {"revision": 2},
     "AmendConfiguration": {

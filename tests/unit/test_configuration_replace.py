@@ -1,4 +1,5 @@
-"""A whole configuration that replaces the one that runs: what its masks stand for, and when it is refused."""
+"""A whole configuration that replaces the one that runs, or the candidate: what its masks stand for, and when
+it is refused."""
 
 import copy
 from collections.abc import Iterator
@@ -251,3 +252,94 @@ def test_a_secret_that_changed_shows_as_a_change_and_not_as_text(
     workspace.edit([EditOperation("set", "api.auth_token", "0123456789abcdef")], ADMIN)
     lines = [line for change in workspace.snapshot.changes() for line in change.lines()]
     assert lines == [f"- api.auth_token = {MASK}", f"+ api.auth_token = {MASK}"]
+
+
+# The candidate
+
+
+def test_a_whole_candidate_takes_the_place_of_what_was_staged(
+    workspace: Workspace, document: dict[str, Any]
+) -> None:
+    stage(workspace, "bng2")
+    reply = workspace.replace_candidate({**redacted(document), "bgp": None}, ME)
+    assert workspace.snapshot.candidate == {**document, "bgp": None}
+    assert workspace.snapshot.running.document == document
+    assert '+ system.hostname = "bng2"' in reply.before.diff
+    assert (reply.changes, reply.etag) == (len(workspace.snapshot.changes()), workspace.snapshot.etag)
+
+
+def test_a_candidate_with_nothing_changed_is_not_staged(
+    workspace: Workspace, document: dict[str, Any]
+) -> None:
+    before = workspace.snapshot.etag
+    reply = workspace.replace_candidate(redacted(document), ME)
+    assert (reply.changes, reply.etag) == (0, before)
+    assert workspace.snapshot.state.candidate is None
+
+
+def test_a_mask_stands_for_the_secret_of_the_candidate(workspace: Workspace) -> None:
+    workspace.edit([EditOperation("set", "radius.secret", "the-new-one")], ADMIN)
+    workspace.edit([EditOperation("delete", "subscribers.local.sue")], ADMIN)
+    shown = redacted(workspace.snapshot.candidate)
+    workspace.replace_candidate({**shown, "bgp": None}, ME)
+    assert workspace.snapshot.candidate["radius"]["secret"] == "the-new-one"
+    shown["subscribers"]["local"].append({"username": "sue", "password": MASK})
+    with pytest.raises(Invalid) as caught:
+        workspace.replace_candidate(shown, ME)
+    (problem,) = caught.value.problems
+    assert problem.path == "subscribers.local.1.password"
+    assert problem.message == "must be a value: the mask hides nothing in the candidate"
+
+
+def test_a_candidate_may_lack_what_a_commit_requires(workspace: Workspace) -> None:
+    assert workspace.replace_candidate({"api": {"users": [{"username": "x"}]}}, ME).changes
+    with pytest.raises(Invalid):
+        workspace.commit(ME)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("extra", {}, "extra"),
+        ("system", None, "system"),
+        ("system", [], "system"),
+        ("system.extra", 1, "system.extra"),
+        ("demux.idle_timeout", True, "demux.idle_timeout"),
+        ("demux.idle_timeout", "600", "demux.idle_timeout"),
+        ("qos.default_down", "fast", "qos.default_down"),
+        ("radius.secret", "two words", "radius.secret"),
+        ("cgnat.vrf_name", "mgmt", "cgnat.vrf_name"),
+        ("api.users.1.username", "admin", "api.users.1.username"),
+        ("api.users.1.username", [], "api.users.1.username"),
+        ("api.users.1", {"role": "admin"}, "api.users.1.username"),
+        ("interfaces.trunks.1", "trunk 1", "interfaces.trunks.1"),
+    ],
+)
+def test_a_value_that_no_edit_could_set_is_refused_by_its_place(
+    workspace: Workspace, document: dict[str, Any], path: str, value: Any, named: str
+) -> None:
+    before = workspace.snapshot
+    wanted = copy.deepcopy(document)
+    put(wanted, path, value)
+    with pytest.raises(Invalid) as caught:
+        workspace.replace_candidate(wanted, ME)
+    assert [problem.path for problem in caught.value.problems] == [named]
+    assert workspace.snapshot is before
+
+
+def test_a_whole_candidate_requires_the_one_that_the_caller_has_seen(
+    workspace: Workspace, document: dict[str, Any]
+) -> None:
+    seen = workspace.snapshot.etag
+    stage(workspace, "bng2")
+    with pytest.raises(Stale):
+        workspace.replace_candidate({**document, "bgp": None}, ChangeRequest("me", None, [seen]))
+    assert workspace.snapshot.candidate["system"]["hostname"] == "bng2"
+
+
+def test_a_candidate_that_has_grown_too_large_is_refused(
+    workspace: Workspace, document: dict[str, Any]
+) -> None:
+    local = [{"username": f"user{n:05}{'x' * 50}", "password": "y" * 128} for n in range(10_000)]
+    with pytest.raises(Invalid, match="at most"):
+        workspace.replace_candidate({**document, "subscribers": {"local": local}}, ME)

@@ -73,7 +73,9 @@ def test_a_stored_value_that_breaks_a_later_rule_is_loaded_with_a_warning_and_st
         workspace.amend([EditOperation("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
         whole = {**workspace.snapshot.running.document, "system": {"hostname": "bng3"}}
         workspace.replace_running(whole, ADMIN)
-        expected = {**stored, "system": {"hostname": "bng3"}, "qos": {**stored["qos"], "default_up": "9mbit"}}
+        workspace.replace_candidate({**whole, "system": {"hostname": "bng4"}}, ADMIN)
+        assert workspace.commit(ADMIN).committed
+        expected = {**stored, "system": {"hostname": "bng4"}, "qos": {**stored["qos"], "default_up": "9mbit"}}
         assert workspace.snapshot.running.document == expected
 
 
@@ -88,6 +90,8 @@ def test_a_new_value_that_breaks_the_rule_is_refused_by_each_way_of_changing(
             workspace.amend([EditOperation("set", path, OLD[path])], ChangeRequest("root"))
         with pytest.raises(Invalid) as error:
             workspace.replace_running(older(document, path), ADMIN)
+        with pytest.raises(Invalid):
+            workspace.replace_candidate(older(document, path), ADMIN)
         assert set(refused_at(error.value)) == {path}
 
 

@@ -1,8 +1,7 @@
-"""The candidate of a gateway, whose changes are staged and committed without overwriting those of others; the
-difference of two configurations as operations of the API, and the secrets that it masks."""
+"""The candidate of a gateway, whose changes are staged and committed without overwriting those of others; and
+the secrets that the API masks in configurations."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway_api.base.texts import Path, Segment, path_text
@@ -14,8 +13,6 @@ from gateway_api.client.gateway import Record, RemoteGateway
 from gateway_api.wire.configuration import KEYS
 
 ROOT = "/system/config"
-#: The most operations of a request.
-_MOST = 1000
 
 
 class RemoteCandidate:
@@ -43,17 +40,21 @@ class RemoteCandidate:
                 f"the candidate has these changes; commit them, discard them, or use {remedy}:",
                 *lines(difference["diff"].rstrip("\n")),
             )
-        self._change("/discard")
+        self._change("POST", "/discard")
 
-    def stage(self, operations: Sequence[Record]) -> None:
-        """Raises ClientError."""
-        for start in range(0, len(operations), _MOST):
-            self._change("/edit", {"operations": list(operations[start : start + _MOST])})
-            self._is_staged = True
+    def edit(self, operation: Record) -> None:
+        """Stages an operation. Raises ClientError."""
+        self._change("POST", "/edit", {"operations": [operation]})
+        self._is_staged = True
+
+    def replace(self, document: Record) -> None:
+        """Stages a whole configuration. Masked secrets stay as they are. Raises ClientError."""
+        self._change("PUT", "/candidate", document)
+        self._is_staged = True
 
     def commit(self, body: Record) -> Record:
         """Raises ClientError."""
-        committed: Record = self._change("/commit", body)
+        committed: Record = self._change("POST", "/commit", body)
         self._is_staged = False
         return committed
 
@@ -62,13 +63,13 @@ class RemoteCandidate:
         if not self._is_staged:
             return
         try:
-            self._change("/discard")
+            self._change("POST", "/discard")
             self._is_staged = False
         except ClientError as failure:
             complain([*failure.lines, "the changes stay in the candidate"])
 
-    def _change(self, which: str, body: Record | None = None) -> Any:
-        answer = self._gateway.answer("POST", ROOT + which, body, if_match=self._etag)
+    def _change(self, method: str, which: str, body: Record | None = None) -> Any:
+        answer = self._gateway.answer(method, ROOT + which, body, if_match=self._etag)
         self._etag = answer.etag
         return answer.data
 
@@ -86,50 +87,24 @@ def effect(difference: Record) -> list[str]:
 MASK = "********"
 
 
-@dataclass(frozen=True)
-class Missing:
-    """A secret that is neither in the wanted configuration nor in the present one, or an item with such a
-    secret."""
-
-    path: str
-
-
-def operations(wanted: Any, present: Any, at: Path = ()) -> Iterator[Record | Missing]:
-    """The operations that make the wanted configuration of the present one. A masked secret stays as it is at
-    present. A list with masked secrets cannot be set as a whole: its items are set by their keys."""
-    if wanted == present:
-        return
-    if wanted == MASK:
-        yield Missing(path_text(at))
-    elif isinstance(wanted, dict) and wanted:
+def known(wanted: Any, present: Any) -> Any:
+    """The wanted configuration without the masked secrets that the present one does not have, and without the
+    items and sections that it does not have and that need such a secret."""
+    if isinstance(wanted, dict):
         held = present if isinstance(present, dict) else {}
-        for key in held.keys() - wanted.keys():
-            yield _delete((*at, Segment(key)))
-        for key, value in wanted.items():
-            if key not in held and not (missing := [*secret_paths(value, (*at, Segment(key)))]):
-                yield _set((*at, Segment(key)), value)
-            elif key not in held:
-                yield from map(Missing, missing)
-            else:
-                yield from operations(value, held[key], (*at, Segment(key)))
-    elif isinstance(wanted, list) and any(secret_paths(wanted)):
-        yield from _of_items(wanted, present if isinstance(present, list) else [], at)
-    else:
-        yield _set(at, wanted)
-
-
-def _of_items(wanted: list[Any], present: list[Any], at: Path) -> Iterator[Record | Missing]:
-    held = {_key(item, index): item for index, item in enumerate(present)}
-    kept = {_key(item, index): item for index, item in enumerate(wanted)}
-    for key in held.keys() - kept.keys():
-        yield _delete((*at, key))
-    for key, item in kept.items():
-        if key in held:
-            yield from operations(item, held[key], (*at, key))
-        elif missing := [*secret_paths(item, (*at, key))]:
-            yield from map(Missing, missing)
-        else:
-            yield _set((*at, key), item)
+        return {
+            key: known(value, held.get(key))
+            for key, value in wanted.items()
+            if key in held or not [*secret_paths(value)]
+        }
+    if isinstance(wanted, list):
+        items = _keyed(present) if isinstance(present, list) else {}
+        return [
+            known(item, items.get(key))
+            for key, item in _keyed(wanted).items()
+            if key in items or not [*secret_paths(item)]
+        ]
+    return present if wanted == MASK else wanted
 
 
 def secret_paths(document: Any, at: Path = ()) -> Iterator[str]:
@@ -167,17 +142,13 @@ def values(document: Any, at: Path = ()) -> Iterator[tuple[str, Any]]:
         yield path_text(at), document
 
 
+def _keyed(items: list[Any]) -> dict[Segment, Any]:
+    return {_key(item, index): item for index, item in enumerate(items)}
+
+
 def _key(item: Any, index: int) -> Segment:
     if isinstance(item, dict):
         for name in KEYS:
             if isinstance(item.get(name), str):
                 return Segment(item[name])
     return Segment(str(index), index)
-
-
-def _set(at: Path, value: Any) -> Record:
-    return {"op": "set", "path": path_text(at), "value": value}
-
-
-def _delete(at: Path) -> Record:
-    return {"op": "delete", "path": path_text(at)}

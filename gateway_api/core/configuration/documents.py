@@ -125,40 +125,44 @@ def _members(
     return {name: value for name, value in made.items() if value is not _NOTHING}
 
 
-def unmasked(document: dict[str, Any], running: dict[str, Any]) -> dict[str, Any]:
-    """A copy of any JSON, with the running secrets in the place of masks. The items of keyed lists are found
-    by their keys. Raises Invalid for a mask without a running secret: a mask never becomes a value."""
-    problems: list[Problem] = []
-    made: dict[str, Any] = _unmasked(document, running, ROOT, "", problems)
-    if problems:
-        raise Invalid(*problems[:MOST_PROBLEMS])
+def unmasked(
+    document: dict[str, Any], known: dict[str, Any], where: str = "that runs here"
+) -> dict[str, Any]:
+    """A copy of any JSON, with the secrets of the `known` document in the place of masks. The items of keyed
+    lists are found by their keys. Raises Invalid for a mask without such a secret: a mask never becomes a
+    value. `where` names the known document in the message."""
+    missing: list[str] = []
+    made: dict[str, Any] = _unmasked(document, known, ROOT, "", missing)
+    if missing:
+        rule = f"must be a value: the mask hides nothing {where}"
+        raise Invalid(*(Problem(path, "invalid", rule) for path in missing[:MOST_PROBLEMS]))
     return made
 
 
-def _unmasked(value: Any, before: Any, field: Field, path: str, problems: list[Problem]) -> Any:
-    """`before` is the running value, None without one. Values that the definition does not know stay."""
+def _unmasked(value: Any, known: Any, field: Field, path: str, missing: list[str]) -> Any:
+    """`known` is None without such a value. Values that the definition does not know stay."""
     if field.members and isinstance(value, dict):
-        held = before if isinstance(before, dict) else {}
+        held = known if isinstance(known, dict) else {}
         return {
-            name: _unmasked(below, held.get(name), field.below(name), f"{path}.{name}".lstrip("."), problems)
+            name: _unmasked(below, held.get(name), field.below(name), f"{path}.{name}".lstrip("."), missing)
             for name, below in value.items()
         }
     if field.item is not UNKNOWN and isinstance(value, list):
         key = field.key
-        items = {item[key]: item for item in before or ()} if key else {}
+        items = {item[key]: item for item in known or ()} if key else {}
         return [
-            _unmasked(item, items.get(_text(item, key)), field.item, f"{path}.{number}", problems)
+            _unmasked(item, items.get(item_name(item, key)), field.item, f"{path}.{number}", missing)
             for number, item in enumerate(value)
         ]
     if field is UNKNOWN or value != MASK:
         return value
-    if isinstance(before, str) and (field.secret or is_secret(path.rpartition(".")[2])):
-        return before
-    problems.append(Problem(path, "invalid", "must be a value: the mask hides nothing that runs here"))
+    if isinstance(known, str) and (field.secret or is_secret(path.rpartition(".")[2])):
+        return known
+    missing.append(path)
     return value
 
 
-def _text(item: Any, key: str | None) -> str | None:
-    """The key of a value, if it is an item."""
+def item_name(item: Any, key: str | None) -> str | None:
+    """The key of a value in a list, None if it has none."""
     held = item.get(key) if isinstance(item, dict) else None
     return held if isinstance(held, str) else None

@@ -1,4 +1,4 @@
-"""Changes to a candidate: values set and deleted at paths.
+"""Changes to a candidate: values set and deleted at paths, or a whole document in its place.
 
 The definition of the configuration tells the names that an object may have, and the lists whose items have
 keys. A command line has only text, so text is read as its place requires. The rules of single values are
@@ -18,6 +18,7 @@ from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, decode_json, shown
 from gateway_api.base.logs import MASK, is_secret
 from gateway_api.base.texts import Path, Segment, parse_path, path_text
+from gateway_api.core.configuration.documents import item_name, unmasked
 from gateway_api.core.configuration.rules import broken_strict_rules
 from gateway_api.wire.configuration import (
     ROOT,
@@ -78,6 +79,15 @@ def edited(
         before, after = (_masked_json(path, value) for value in change)
         values.append(EditedValue(operation.path, before, after))
     return made, values
+
+
+def replaced(document: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
+    """A whole document to stage in place of the candidate, with the candidate's secrets where it has masks.
+    Raises Invalid."""
+    made = unmasked(document, candidate, "in the candidate")
+    if problems := tuple(islice(_problems(ROOT, made, "", candidate), MOST_PROBLEMS)):
+        raise Invalid(*problems)
+    return made
 
 
 def _masked_json(path: Path, value: Any) -> str | None:
@@ -226,7 +236,8 @@ def _read(field: Field, text: str) -> Any:
     return text
 
 
-def _problems(field: Field, value: Any, path: str) -> Iterator[Problem]:
+def _problems(field: Field, value: Any, path: str, known: Any = _ABSENT) -> Iterator[Problem]:
+    """`known` is the value in the candidate: it may break a strict rule, which is newer."""
     kind = field.kind
     if value is None:
         if not field.nullable:
@@ -234,31 +245,34 @@ def _problems(field: Field, value: Any, path: str) -> Iterator[Problem]:
     elif value == MASK:
         yield Problem(path, "invalid", "must be a value, not the mask that hides one")
     elif isinstance(kind, Object):
-        yield from _problems_of_object(kind, value, path)
+        yield from _problems_of_object(kind, value, path, known)
     elif isinstance(kind, Many):
-        yield from _problems_of_list(kind, value, path)
+        yield from _problems_of_list(kind, value, path, known)
     else:
         try:
             kind.load(value)
         except ValueError as error:
             yield from (Problem(path, "invalid", rule) for rule in error.args)
-        yield from (Problem(path, "invalid", rule) for rule in broken_strict_rules(field, value))
+        if value != known:
+            yield from (Problem(path, "invalid", rule) for rule in broken_strict_rules(field, value))
 
 
-def _problems_of_object(kind: Object, value: Any, path: str) -> Iterator[Problem]:
+def _problems_of_object(kind: Object, value: Any, path: str, known: Any) -> Iterator[Problem]:
     if not isinstance(value, dict):
         yield Problem(path, "invalid", "must be an object, in JSON")
         return
+    members = known if isinstance(known, dict) else {}
     for name, held in value.items():
-        below = f"{path}.{shown(name)}"
+        below = f"{path}.{shown(name)}" if path else shown(name)
         if name in kind.fields:
-            yield from _problems(kind.fields[name], held, below)
+            yield from _problems(kind.fields[name], held, below, members.get(name, _ABSENT))
         else:
-            known = ", ".join(kind.fields)
-            yield Problem(below, "unknown", f"is not a known field; known fields: {known}")
+            # With the names of all sections, a response about twenty of them would be long.
+            names = f"; known fields: {', '.join(kind.fields)}" if path else ""
+            yield Problem(below, "unknown", f"is not a known field{names}")
 
 
-def _problems_of_list(kind: Many, value: Any, path: str) -> Iterator[Problem]:
+def _problems_of_list(kind: Many, value: Any, path: str, known: Any) -> Iterator[Problem]:
     if not isinstance(value, list):
         yield Problem(path, "invalid", "must be a list, in JSON")
         return
@@ -266,10 +280,11 @@ def _problems_of_list(kind: Many, value: Any, path: str) -> Iterator[Problem]:
     if kind.is_too_long(value):
         yield Problem(path, "invalid", kind.too_long)
         return
+    items = dict(_named_items(kind, known if isinstance(known, list) else []))
     problems = [
         problem
-        for number, item in enumerate(value)
-        for problem in _problems(kind.item, item, f"{path}.{number}")
+        for number, (name, item) in enumerate(_named_items(kind, value))
+        for problem in _problems(kind.item, item, f"{path}.{number}", items.get(name, _ABSENT))
     ]
     yield from problems
     if isinstance(kind.kind, Leaf):
@@ -287,3 +302,9 @@ def _problems_of_list(kind: Many, value: Any, path: str) -> Iterator[Problem]:
             if held in seen:
                 yield Problem(f"{path}.{number}.{kind.key}", "invalid", "must not be that of another item")
             seen.add(held)
+
+
+def _named_items(kind: Many, items: list[Any]) -> Iterator[tuple[str | int | None, Any]]:
+    """The items with their keys or, in a list without keys, their numbers."""
+    for number, item in enumerate(items):
+        yield item_name(item, kind.key) if kind.key else number, item

@@ -82,11 +82,16 @@ class ConfigurationService:
         with self._errors():
             return self._workspace.edit(_operations(call.edits), _request("edit_all", call, peer))
 
+    def replace_candidate(self, call: wire.ReplaceCandidate, peer: Peer | None) -> wire.StagedReply:
+        with self._errors():
+            request = _request("replace_candidate", call, peer)
+            return self._workspace.replace_candidate(call.configuration, request)
+
     def discard_candidate(self, call: wire.DiscardCandidate, peer: Peer | None) -> wire.DiscardReply:
         with self._errors():
             return self._workspace.discard(_request("discard", call, peer))
 
-    def rollback_candidate(self, call: wire.RollbackCandidate, peer: Peer | None) -> wire.RollbackReply:
+    def rollback_candidate(self, call: wire.RollbackCandidate, peer: Peer | None) -> wire.StagedReply:
         with self._errors(call.revision):
             return self._workspace.rollback(call.revision, _request("rollback", call, peer))
 

@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 
 from gateway_api.base.errors import Invalid, Stale
 from gateway_api.core.configuration.documents import Change, changes, diff_text, merged, unmasked
-from gateway_api.core.configuration.edit import EditOperation, edited
+from gateway_api.core.configuration.edit import EditOperation, edited, replaced
 from gateway_api.core.configuration.running import (
     RunningConfiguration,
     Snapshot,
@@ -151,6 +151,12 @@ class Workspace:
             self._stage(candidate, request)
             return wire.EditReply(self.snapshot.etag, tuple(values))
 
+    def replace_candidate(self, document: dict[str, Any], request: ChangeRequest) -> wire.StagedReply:
+        """Makes a whole document the candidate. A mask in it stands for the candidate's secret. Raises
+        Invalid for one that no edits could make."""
+        with self._staging(request):
+            return self._stage_whole(replaced(document, self.snapshot.candidate), request)
+
     def discard(self, request: ChangeRequest) -> wire.DiscardReply:
         """Drops all staged changes."""
         with self._staging(request):
@@ -158,12 +164,10 @@ class Workspace:
             self._stage(self.snapshot.running.document, request)
             return wire.DiscardReply(self.snapshot.etag, before)
 
-    def rollback(self, revision: int, request: ChangeRequest) -> wire.RollbackReply:
+    def rollback(self, revision: int, request: ChangeRequest) -> wire.StagedReply:
         """Makes the candidate an archived configuration; 1 is the newest. Raises NotFound and Unreadable."""
         with self._staging(request):
-            before = self._staged()
-            self._stage(self.archived(revision)[1], request)
-            return wire.RollbackReply(len(self.snapshot.changes()), self.snapshot.etag, before)
+            return self._stage_whole(self.archived(revision)[1], request)
 
     def compare(self, revision: int | None, to: int | None = None) -> wire.ComparisonReply:
         """From the running configuration, or from an archived one, to the candidate; or to an archived one,
@@ -329,6 +333,11 @@ class Workspace:
     def _stage(self, document: dict[str, Any], request: ChangeRequest) -> None:
         refuse_too_large(document)
         self._amend(replace(self.snapshot.state, candidate=document), "store the candidate", request.caller)
+
+    def _stage_whole(self, document: dict[str, Any], request: ChangeRequest) -> wire.StagedReply:
+        before = self._staged()
+        self._stage(document, request)
+        return wire.StagedReply(len(self.snapshot.changes()), self.snapshot.etag, before)
 
     def _run_if_other(
         self, configuration: RunningConfiguration, request: ChangeRequest, deadline: Deadline | None

@@ -50,8 +50,13 @@ class RequestPlugin(MarshmallowPlugin):
     Converter = _Converter
 
 
-def request_reference(converter: OpenAPIConverter, schema: type[Schema]) -> dict[str, Any]:
-    """A reference to the schema, which it adds to the document's components."""
+def request_reference(
+    converter: OpenAPIConverter, schema: type[Schema] | type[msgspec.Struct]
+) -> dict[str, Any]:
+    """A reference to the schema, which it adds to the document's components. A record is there already: some
+    response has it."""
+    if issubclass(schema, msgspec.Struct):
+        return record_reference(schema)
     made: dict[str, Any] = converter.resolve_nested_schema(schema)  # type: ignore[no-untyped-call]
     return made
 

@@ -17,7 +17,7 @@ from gateway_api.web.configuration_records import (
     RolledBack,
 )
 from gateway_api.web.lists import selected
-from gateway_api.web.operation import ADMIN, ANY_ROLE, GET, POST, Passed, Routes, Tagged
+from gateway_api.web.operation import ADMIN, ANY_ROLE, GET, POST, PUT, Passed, Routes, Tagged
 from gateway_api.web.records import Message, listing
 from gateway_api.web.request import caller
 from gateway_api.web.schemas.queries import CompareQuery, short_list_query
@@ -59,6 +59,15 @@ def edit_all(body: dict[str, list[Edit]]) -> Tagged[None]:
     return _staged(daemon().edit_all(body["operations"], headers.if_match()))
 
 
+def replace_candidate(body: dict[str, Any]) -> Tagged[None]:
+    """Stages a whole configuration, in place of all that is staged.
+
+    The body is what GET has in `data`, changed. A masked secret stands for the one that the candidate has
+    there, and the items of lists are found by their keys. Parts may be missing until the commit."""
+    staged = _noted(daemon().reply(wire.ReplaceCandidate(body, headers.if_match())))
+    return Tagged(None, staged.etag)
+
+
 def commit(body: dict[str, Any]) -> Tagged[Committed]:
     """Commits the candidate, for good or until a deadline for its confirmation. 409 if more sessions than
     `max_sessions_dropped` would end."""
@@ -74,8 +83,7 @@ def confirm() -> Message:
 def rollback(body: dict[str, Any]) -> Tagged[RolledBack]:
     """Stages an archived revision, 1 being the newest."""
     revision = body["revision"]
-    staged = daemon().rollback(revision, headers.if_match())
-    audit.note(before=staged.before, after={"changes": staged.changes, "etag": staged.etag})
+    staged = _noted(daemon().rollback(revision, headers.if_match()))
     message = f"Revision {revision} is the candidate; a commit makes it the running configuration"
     return Tagged(RolledBack(message, revision, staged.changes), staged.etag)
 
@@ -96,6 +104,11 @@ def archive(reply: wire.ArchiveReply, query: dict[str, Any]) -> wire.ArchiveRepl
 def archived(reply: Fields, revision: int) -> Passed[Fields]:
     """One archived revision, secrets masked."""
     return Passed(reply)
+
+
+def _noted(staged: wire.StagedReply) -> wire.StagedReply:
+    audit.note(before=staged.before, after={"changes": staged.changes, "etag": staged.etag})
+    return staged
 
 
 def _staged(staged: wire.EditReply) -> Tagged[None]:
@@ -160,6 +173,7 @@ routes = Routes(
     POST("/set", set_value, ADMIN, body=SetValue, errors=(412,)),
     POST("/delete", delete, ADMIN, body=DeleteValue, errors=(404, 412)),
     POST("/edit", edit_all, ADMIN, body=EditConfiguration, errors=(404, 412)),
+    PUT("/candidate", replace_candidate, ADMIN, body=Candidate, errors=(412, 501)),
     POST("/commit", commit, ADMIN, body=Commit, optional=True, errors=(409, 412)),
     POST("/confirm", confirm, ADMIN, errors=(409, 501)),
     POST("/rollback", rollback, ADMIN, body=Rollback, errors=(404, 412)),

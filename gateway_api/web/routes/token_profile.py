@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
+from typing import Any
 
 import msgspec
 
@@ -11,11 +12,10 @@ from gateway_api.auth.tokens import AUTHOR
 from gateway_api.base.texts import rate_text
 from gateway_api.base.yielder import Yielder
 from gateway_api.core_client.calls import Fields, Listed, decoded
-from gateway_api.web import headers, parse, responses
-from gateway_api.web.configuration_records import Committed
+from gateway_api.web import headers, responses
+from gateway_api.web.configuration_records import Committed, Configuration
 from gateway_api.web.lists import shared
 from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, PUT, Passed, Routes, Tagged
-from gateway_api.web.request import current
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.services import daemon
@@ -70,9 +70,9 @@ def show(session: msgspec.Raw, id: int) -> Passed[SessionDetail]:
     return Passed({**decoded(Fields, session), **texts})
 
 
-def replace_configuration() -> Tagged[Committed]:
+def replace_configuration(body: dict[str, Any]) -> Tagged[Committed]:
     """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
-    return configuration.committed(daemon().replace(parse.json_object(current()), AUTHOR, headers.if_match()))
+    return configuration.committed(daemon().replace(body, AUTHOR, headers.if_match()))
 
 
 def status() -> _Status:
@@ -119,6 +119,6 @@ routes = Routes(
     DELETE("/subscribers/<id>", subscribers.disconnect, ADMIN),
     replace(network.VLANS, path="/vlans"),
     replace(configuration.RUNNING, path="/config"),
-    PUT("/config", replace_configuration, ADMIN, name="replace"),
+    PUT("/config", replace_configuration, ADMIN, name="replace", body=Configuration),
     GET("/system/status", status, ANY_ROLE),
 )

@@ -157,13 +157,22 @@ class DiscardCandidate(Command[DiscardReply], frozen=True):
     if_match: IfMatch = None
 
 
-class RollbackReply(Record, frozen=True):
+class StagedReply(Record, frozen=True):
     changes: StagedChanges
     etag: Etag
     before: StagedBefore
 
 
-class RollbackCandidate(Command[RollbackReply], frozen=True):
+class ReplaceCandidate(Command[StagedReply], frozen=True):
+    """Makes the candidate a whole configuration, or changes nothing. A mask where GetCandidate has one stands
+    for the candidate's secret; items of lists are matched by their keys. Parts may be missing until the
+    commit."""
+
+    configuration: Document
+    if_match: IfMatch = None
+
+
+class RollbackCandidate(Command[StagedReply], frozen=True):
     """Makes the candidate an archived configuration."""
 
     revision: Revision
@@ -266,9 +275,9 @@ class ConfirmCommit(Command[Nothing], frozen=True):
 
 class ChangeRecord(Record, frozen=True):
     """A change that the API did not make. action is subscribers.disconnect,
-    subscribers.disconnect_by_interface, subscribers.change_rate; configuration.edit_all, discard, rollback,
-    commit, replace, confirm, end_tokens, amend, restore; configuration.return when a commit was not confirmed
-    in time; or what the caller called it."""
+    subscribers.disconnect_by_interface, subscribers.change_rate; configuration.edit_all,
+    replace_candidate, discard, rollback, commit, replace, confirm, end_tokens, amend, restore;
+    configuration.return when a commit was not confirmed in time; or what the caller called it."""
 
     sequence: Annotated[int, about("Number of the change, from 1 on, without holes.", 57)]
     at: Annotated[int, count("When, Unix epoch seconds.", 1795271513)]

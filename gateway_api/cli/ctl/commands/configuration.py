@@ -16,11 +16,10 @@ from gateway_api.base.texts import parse_path
 from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.candidate import (
     ROOT,
-    Missing,
     RemoteCandidate,
     effect,
     filled,
-    operations,
+    known,
     secret_paths,
     values,
 )
@@ -159,12 +158,7 @@ def edit(gateway: RemoteGateway, file: Any) -> Report:
     text = file.read() if file is not None else _edited(json.dumps(present, indent=2, ensure_ascii=False))
     if text is None:
         return Report("nothing was changed", {"changes": 0})
-    steps = list(operations(_parsed(text), present))
-    if missing := [each.path for each in steps if isinstance(each, Missing)]:
-        raise CommandFailure(
-            ExitStatus.USAGE, *(f"{path}: give the secret instead of its mask" for path in missing)
-        )
-    candidate.stage([each for each in steps if not isinstance(each, Missing)])
+    candidate.replace(_parsed(text))
     return _compared(candidate.read("/compare"))
 
 
@@ -368,16 +362,17 @@ def restore(
     document, given = _backup_in(file), _secrets_in(secrets)
     _require_known(given, document)
     candidate = RemoteCandidate(gateway)
+    running, document = candidate.read(""), filled(document, given)
     # A dry run leaves the changes of others where they are, so it cannot show what would follow.
     remedy = "--discard without --dry-run" if dry_run else "--discard"
     candidate.require_clean(discard=discard and not dry_run, remedy=remedy)
-    steps = list(operations(filled(document, given), candidate.read("")))
-    _report_missing([each.path for each in steps if isinstance(each, Missing)], leave_out=leave_out)
-    changes = [each for each in steps if not isinstance(each, Missing)]
-    if not changes:
+    held = set(secret_paths(running))
+    _report_missing([path for path in secret_paths(document) if path not in held], leave_out=leave_out)
+    document = known(document, running)
+    if document == running:
         return Report("the backup runs already; nothing to restore", {"changes": 0})
     try:
-        candidate.stage(changes)
+        candidate.replace(document)
         difference = candidate.read("/compare")
         shown = _shown(difference)
         if dry_run:

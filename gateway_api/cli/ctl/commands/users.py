@@ -141,12 +141,12 @@ def _changed(gateway: RemoteGateway, operation: Record, commit: bool) -> Report:
     candidate = RemoteCandidate(gateway)
     path = operation["path"]
     if not commit:
-        candidate.stage([operation])
+        candidate.edit(operation)
         said = f"{path} is changed in the candidate; gatewayctl config commit makes it effective"
         return Report(said, {"path": path, "committed": False})
     candidate.require_clean(discard=False, remedy="no --commit")
     try:
-        candidate.stage([operation])
+        candidate.edit(operation)
         done: dict[str, Any] = candidate.commit({"comment": f"{operation['op']} {path}"[:256]})
     finally:
         candidate.unstage()
