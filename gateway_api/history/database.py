@@ -15,8 +15,8 @@ from typing import get_args, get_type_hints
 
 from gateway_api.base import databases
 from gateway_api.base.databases import DatabaseFile
-from gateway_api.history.record import PastSession
 from gateway_api.wire.core.sessions import SessionEvent, SessionSummary
+from gateway_api.wire.history import PastSession
 
 # Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `ended` is the last
 # moment that a session can have been up, and null while it is. `seen` is null unless the history has a hole

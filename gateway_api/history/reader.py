@@ -22,12 +22,12 @@ from gateway_api.base.errors import HistoryUnavailable, NotFound, SearchTooLong
 from gateway_api.base.fair_queue import FairQueue
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.history.database import open_to_read
-from gateway_api.history.record import FlappingSubscriber, HistoryFilter, WantedFailures
-from gateway_api.history.sessions import FoundSessions, find, flapping
-from gateway_api.history.sign_ons import FoundFailures, failed_sign_ons
+from gateway_api.history.sessions import FoundSessions, HistoryFilter, find, flapping
+from gateway_api.history.sign_ons import FoundFailures, WantedFailures, failed_sign_ons
 from gateway_api.history.timeline import Entries, timeline
 from gateway_api.history.traffic import FoundTraffic, TrafficSpan, traffic
 from gateway_api.wire.contract import Page
+from gateway_api.wire.history import FlappingSubscriber
 
 T = TypeVar("T")
 

@@ -33,10 +33,10 @@ from gateway_api.history.database import (
     WRONG_START,
     Writer,
 )
-from gateway_api.history.record import ClockState, FlappingSubscriber, HistoryFilter, PastSession
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.history import HistoryLimits
 from gateway_api.wire.core.sessions import EventName, SessionEvent, SessionSummary
+from gateway_api.wire.history import ClockState, FlappingSubscriber, PastSession
 
 _INSERT = f"""
 INSERT INTO session ({", ".join(COLUMNS[field] for field in AT_START)}, started)
@@ -343,6 +343,32 @@ class HistoryStore(Writer):
             self._connection.execute(_BACK, (place.at,))
             self._connection.execute(_FORGET_STEPS, (_STEPS,))
         self._ahead = ahead
+
+
+class HistoryFilter(NamedTuple):
+    """Which sessions: all conditions must hold. Times are Unix epoch seconds. Addresses are as
+    `base.texts` parses them."""
+
+    #: `pppoe` or `dhcp`.
+    type: str | None = None
+    username: str | None = None
+    mac_address: str | None = None
+    ip_address: str | None = None
+    #: The session's own or its access interface.
+    interface: str | None = None
+    #: Sessions that were up then.
+    at: float | None = None
+    #: Sessions that were up then or later.
+    since: float | None = None
+    #: Sessions that started before.
+    until: float | None = None
+    reason: str | None = None
+    search: str | None = None
+
+    @property
+    def names_a_subscriber(self) -> bool:
+        """Only then records with wrong times are wanted: they would be the newest for years."""
+        return any((self.username, self.mac_address, self.ip_address, self.search))
 
 
 class FoundSessions(NamedTuple):

@@ -22,9 +22,9 @@ from gateway_api.base.retry import UNTIL_ANOTHER_CORE
 from gateway_api.core_client.calls import Calls
 from gateway_api.history import keys
 from gateway_api.history.database import WRONG_FAILURE, Writer, require_room
-from gateway_api.history.record import ClockState, FailedSignOns, WantedFailures
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
+from gateway_api.wire.history import ClockState, FailedSignOns
 
 #: Seconds after the last attempt of a row in which another one still belongs to it.
 _TOGETHER = 900
@@ -163,6 +163,27 @@ class SignOnRecorder:
             if not store.is_current:
                 break
         return place
+
+
+class WantedFailures(NamedTuple):
+    """Which failed sign-ons: as `HistoryFilter`."""
+
+    type: str | None = None
+    username: str | None = None
+    mac_address: str | None = None
+    #: The access interface.
+    interface: str | None = None
+    #: Those whose last attempt was then or later.
+    since: float | None = None
+    #: Those that began before.
+    until: float | None = None
+    reason: str | None = None
+    search: str | None = None
+
+    @property
+    def names_a_subscriber(self) -> bool:
+        """As that of `HistoryFilter`."""
+        return any((self.username, self.mac_address, self.search))
 
 
 class FoundFailures(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from gateway_api.base import cursors
 from gateway_api.base.texts import rate_text, utc_text
 from gateway_api.history import keys
-from gateway_api.history.record import ClockState, FailedSignOns, TimelineEntry, TimelineEvent
 from gateway_api.history.sign_ons import numbered
 from gateway_api.wire.contract import Page
+from gateway_api.wire.history import ClockState, FailedSignOns, TimelineEntry, TimelineEvent
 
 _UP, _RATE, _DOWN, _FAILED = range(4)
 _SUBSCRIBER = "SELECT username, mac FROM session WHERE id = ? ORDER BY started DESC LIMIT 1"

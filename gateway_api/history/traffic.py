@@ -14,10 +14,10 @@ from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.core_client.commands import Daemon
 from gateway_api.history.database import Writer, require_room
-from gateway_api.history.record import TrafficSample
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.network import InterfaceStats, InterfaceType, ListInterfaces
 from gateway_api.wire.core.sessions import GetHealth
+from gateway_api.wire.history import TrafficSample
 
 #: Seconds between two samples of the recorder.
 EVERY = 10

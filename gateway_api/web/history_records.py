@@ -4,15 +4,15 @@ from typing import Annotated
 
 from msgspec import UNSET
 
-from gateway_api.history.record import (
+from gateway_api.web.records import Count, NextCursor
+from gateway_api.wire.contract import Record, about, count
+from gateway_api.wire.history import (
     FailedSignOns,
     FlappingSubscriber,
     PastSession,
     TimelineEntry,
     TrafficSample,
 )
-from gateway_api.web.records import Count, NextCursor
-from gateway_api.wire.contract import Record, about, count
 
 
 class PastSessionList(Record, frozen=True, kw_only=True):

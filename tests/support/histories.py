@@ -8,12 +8,12 @@ from typing import Any
 
 from gateway_api.history import sign_ons
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import FailedSignOns, HistoryFilter, PastSession, WantedFailures
-from gateway_api.history.sessions import FeedPlace, HistoryStore
-from gateway_api.history.sign_ons import SignOnStore
+from gateway_api.history.sessions import FeedPlace, HistoryFilter, HistoryStore
+from gateway_api.history.sign_ons import SignOnStore, WantedFailures
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sessions import SessionEvent, SessionSummary, SessionType
 from gateway_api.wire.core.sign_ons import FailedSignOn
+from gateway_api.wire.history import FailedSignOns, PastSession
 from tests.support.journal import session
 from tests.support.pools import Here
 

@@ -17,10 +17,12 @@ import pytest
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import FailedSignOns, HistoryFilter, PastSession, WantedFailures
+from gateway_api.history.sessions import HistoryFilter
+from gateway_api.history.sign_ons import WantedFailures
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sessions import EventName, SessionEvent
 from gateway_api.wire.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
+from gateway_api.wire.history import FailedSignOns, PastSession
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import children
 from tests.support.pools import Here

@@ -13,8 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import HistoryFilter
-from gateway_api.history.sessions import FeedPlace, HistoryStore
+from gateway_api.history.sessions import FeedPlace, HistoryFilter, HistoryStore
 from gateway_api.wire.contract import Page
 from tests.support.histories import BOOT, down, up
 from tests.support.pools import Here

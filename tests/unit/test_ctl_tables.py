@@ -6,7 +6,17 @@ from typing import Any
 import click
 import pytest
 
-from gateway_api.cli.ctl.results import Format, Importance, ShownColumn, aligned, fitted, listed, table, whole
+from gateway_api.cli.ctl.results import (
+    Format,
+    Importance,
+    ShownColumn,
+    aligned,
+    completed,
+    fitted,
+    listed,
+    table,
+    whole,
+)
 from gateway_api.cli.ctl.texts import lines
 
 ID = ShownColumn("id", importance=Importance.IDENTITY)
@@ -143,3 +153,19 @@ def test_a_name_cannot_make_a_line_of_its_own() -> None:
     (_, line) = text((ID, NAME), [{"id": 1, "username": "ann\n2 bob"}], None)
     assert line == "1   ann\\u000a2 bob"
     assert lines("a\x1b\nb") == ["a\\u001b", "b"]
+
+
+def test_a_field_without_a_column_is_shown_by_wide() -> None:
+    columns = completed([ShownColumn("id", importance=Importance.IDENTITY)], ["id", "seen", "new"], ["seen"])
+    assert [(each.name, each.importance) for each in columns] == [
+        ("id", Importance.IDENTITY),
+        ("new", Importance.WIDE),
+    ]
+
+
+def test_without_columns_all_fields_are_shown_and_the_first_is_the_record() -> None:
+    columns = completed([], ["id", "seen", "new"], ["seen"])
+    assert [(each.name, each.importance) for each in columns] == [
+        ("id", Importance.IDENTITY),
+        ("new", Importance.NORMAL),
+    ]

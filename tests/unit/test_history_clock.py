@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.history.record import WantedFailures
 from gateway_api.history.sessions import HistoryStore
+from gateway_api.history.sign_ons import WantedFailures
 from gateway_api.wire.contract import Page
 from tests.support.clocks import NOW, StillClock
 from tests.support.histories import History, down, failed, up

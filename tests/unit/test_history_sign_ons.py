@@ -10,8 +10,7 @@ import pytest
 
 from gateway_api.base.errors import Invalid
 from gateway_api.history import sessions
-from gateway_api.history.record import WantedFailures
-from gateway_api.history.sign_ons import SignOnPlace, SignOnStore
+from gateway_api.history.sign_ons import SignOnPlace, SignOnStore, WantedFailures
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.history import HistoryLimits
 from tests.support.histories import BOOT, History, down, failed, history, up

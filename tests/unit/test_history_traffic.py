@@ -8,11 +8,11 @@ import pytest
 
 from gateway_api.base.errors import Invalid
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import TrafficSample
 from gateway_api.history.sessions import HistoryStore
 from gateway_api.history.traffic import TrafficSpan, TrafficStore, TrunkCounters
 from gateway_api.wire.core.history import HistoryLimits
 from gateway_api.wire.core.network import InterfaceStats
+from gateway_api.wire.history import TrafficSample
 from tests.support.pools import Here
 
 

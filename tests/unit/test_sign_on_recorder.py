@@ -11,8 +11,7 @@ from gateway_api.core.sessions import journal as journals
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core_client.commands import Daemon
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import WantedFailures
-from gateway_api.history.sign_ons import SignOnRecorder
+from gateway_api.history.sign_ons import SignOnRecorder, WantedFailures
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.varlink.client import Client
 from tests.support.journal import fail, serving

@@ -8,7 +8,7 @@ import click
 from gateway_api.cli.ctl.command import GatewayCommand, command
 from gateway_api.cli.ctl.completion import conditions, fields_of, orders
 from gateway_api.cli.ctl.invocation import filter_of, reads
-from gateway_api.cli.ctl.results import Result, ResultList, ShownColumn
+from gateway_api.cli.ctl.results import Result, ResultList, ShownColumn, completed
 from gateway_api.client.gateway import RemoteGateway
 from gateway_api.wire.contract import Method, list_field
 
@@ -22,14 +22,16 @@ class Instead(NamedTuple):
 
 
 class ListCommand(NamedTuple):
-    """A list of the API at `path`. `method` is that of the core which makes it."""
+    """A list of the API at `path`. `method` is that of the core which makes it. Its columns are
+    `completed`."""
 
     name: str
     help: str
     path: str
     method: type[Method[Any]]
-    columns: Sequence[ShownColumn]
+    columns: Sequence[ShownColumn] = ()
     instead: Instead | None = None
+    hidden: tuple[str, ...] = ()
 
     def command(self) -> GatewayCommand:
         def function(gateway: RemoteGateway, **query: Any) -> Result:
@@ -37,7 +39,7 @@ class ListCommand(NamedTuple):
                 return self.instead.read(gateway)
             filters, limit = query.pop("filters"), query.pop("limit")
             found = gateway.pages(self.path, list_field(self.method), {**filters, **query}, limit)
-            return ResultList(found, self.columns)
+            return ResultList(found, completed(self.columns, fields_of(self.method), self.hidden))
 
         for option in self._options():
             function = option(function)

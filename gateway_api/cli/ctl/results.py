@@ -163,6 +163,18 @@ class WholeRecord(ShownColumn):
         return (self.value or shown(self.name).text)(record)
 
 
+def completed(
+    columns: Sequence[ShownColumn], fields: Iterable[str], hidden: Iterable[str] = ()
+) -> tuple[ShownColumn, ...]:
+    """The columns, and one of `-o wide` for each field that has none and is not hidden. Without columns, all
+    fields are shown, and the first says which record it is."""
+    known = {*hidden, *(column.name for column in columns)}
+    rest = [field for field in fields if field not in known]
+    if columns:
+        return (*columns, *(ShownColumn(field, importance=Importance.WIDE) for field in rest))
+    return (ShownColumn(rest[0], importance=Importance.IDENTITY), *map(ShownColumn, rest[1:]))
+
+
 @dataclass(frozen=True)
 class ResultList:
     """Records, of which a table shows some columns, and the other formats everything."""

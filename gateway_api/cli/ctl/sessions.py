@@ -12,9 +12,10 @@ from click.shell_completion import CompletionItem
 from gateway_api.base.texts import ip_address, mac_address
 from gateway_api.cli.ctl.completion import offered
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
+from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord, completed
 from gateway_api.cli.ctl.texts import line, plain
 from gateway_api.client.gateway import Record, RemoteGateway
+from gateway_api.wire.core.sessions import SessionSummary
 
 _ID_TEXT = re.compile("[1-9][0-9]*", re.ASCII)
 #: Ids that a completion offers.
@@ -106,8 +107,14 @@ _DETAILS = (
     ShownColumn("inner_vlan_id", importance=Importance.WIDE),
 )
 
+
+def _completed(*columns: ShownColumn) -> tuple[ShownColumn, ...]:
+    # The address shows the IPv6 address too.
+    return completed((*columns, *_DETAILS), SessionSummary.__struct_fields__, hidden=["ipv6_address"])
+
+
 #: Of a list of all sessions.
-COLUMNS = (
+COLUMNS = _completed(
     _ID,
     _TYPE,
     _USERNAME,
@@ -119,10 +126,9 @@ COLUMNS = (
     ShownColumn("mac_address", importance=Importance.WIDE),
     ShownColumn("access_interface", importance=Importance.WIDE),
     ShownColumn("state", importance=Importance.WIDE),
-    *_DETAILS,
 )
 #: Of sessions that were searched for by something that tells a subscriber's device or line.
-FOUND = (
+FOUND = _completed(
     _ID,
     _TYPE,
     _USERNAME,
@@ -134,7 +140,6 @@ FOUND = (
     ShownColumn("started_at"),
     ShownColumn("rate_down", "Down", importance=Importance.WIDE),
     ShownColumn("rate_up", "Up", importance=Importance.WIDE),
-    *_DETAILS,
 )
 _TOUCHED = (_ID, _TYPE, _USERNAME, _ADDRESS, _INTERFACE)
 

@@ -10,7 +10,6 @@ from gateway_api.base.variables import GROUPS
 from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.failures import MEANINGS
 from gateway_api.cli.documents.man import ENVIRONMENT
-from gateway_api.history.record import ClockState, TimelineEvent
 from gateway_api.wire.contract import Enumeration
 from gateway_api.wire.core.health import DependencyState, FaultKind
 from gateway_api.wire.core.impact import ServiceAction
@@ -18,6 +17,7 @@ from gateway_api.wire.core.jobs import JobState
 from gateway_api.wire.core.network import DemuxState
 from gateway_api.wire.core.sessions import REASON, SessionState
 from gateway_api.wire.core.sign_ons import SIGN_ON_REASON
+from gateway_api.wire.history import ClockState, TimelineEvent
 from gateway_api.wire.hub import DeliveryResult, WebhookOrigin, WebhookState
 
 _COMMANDS = """

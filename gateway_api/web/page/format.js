@@ -64,6 +64,9 @@ export function localTime(iso) {
 /** `user_request` is "user request". */
 export const words = text => text.replaceAll('_', ' ');
 
+/** The name of a field as a label. */
+export const title = name => name[0].toUpperCase() + words(name).slice(1);
+
 /** A filter as text: "type pppoe, search trunk0.1000". */
 export const conditions = filter => Object.entries(filter).map(([name, value]) => `${words(name)} ${value}`).join(', ');
 

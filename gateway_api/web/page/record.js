@@ -5,7 +5,7 @@ import {ask} from './dialogs.js';
 import {byId, complain, element, show, write} from './elements.js';
 import {drawFields} from './fields.js';
 import {finder} from './focus.js';
-import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, words} from './format.js';
+import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, title, words} from './format.js';
 import {LiveTraffic} from './livetraffic.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
@@ -17,6 +17,10 @@ import * as views from './views.js';
 
 const SECONDS = 5;
 const rates = (down, up) => `${rateText(down)}/s down, ${rateText(up)}/s up`;
+// Fields that have rows in words of the page, or stand elsewhere in the panel. Any other has a row with its name.
+const SHOWN = new Set(`id session_type state username mac_address ip_address gateway access_interface ppp_interface rate_down_bps
+  rate_up_bps overhead_profile vrf_steered acct_session_id started_at bytes_in bytes_out packets_in packets_out ipv6_address ipv6_prefix
+  delegated_prefixes outer_vlan_id inner_vlan_id source faults rate_expires_at former_rate_down_bps former_rate_up_bps`.split(/\s+/));
 const STALE = 'Stale: the source does not reply';
 
 /** Emits `read`: its `detail` is the session's current record. */
@@ -137,6 +141,7 @@ export class SessionRecord extends EventTarget {
       ['Overhead profile', session.overhead_profile],
       ['Accounting id', session.acct_session_id, '', session.acct_session_id],
       ['Source', session.source],
+      ...Object.entries(session).filter(([name]) => !SHOWN.has(name)).map(([name, value]) => [title(name), `${value ?? 'none'}`]),
       ['Online since', `${moment(session.started_at)}, ${age(session.started_at)}`],
     ];
     drawFields(byId('record-fields'), rows.map(([name, text, look, copy]) => ({name, text, look, copy})));

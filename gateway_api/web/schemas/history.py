@@ -6,7 +6,8 @@ from typing import Any
 from marshmallow import post_load, validate
 
 from gateway_api.base.fields import Schema, Text, says
-from gateway_api.history.record import HistoryFilter, WantedFailures
+from gateway_api.history.sessions import HistoryFilter
+from gateway_api.history.sign_ons import WantedFailures
 from gateway_api.web.schemas.queries import (
     ListQuery,
     SessionConditions,

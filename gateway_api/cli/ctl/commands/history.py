@@ -8,11 +8,12 @@ from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.completion import recent
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.invocation import reads
-from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
+from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord, completed
 from gateway_api.cli.ctl.sessions import TargetType, address, last_session_id, session_path
 from gateway_api.cli.ctl.texts import line, moment, plain
 from gateway_api.cli.ctl.times import FORMS, TimeType
 from gateway_api.client.gateway import Record, RemoteGateway
+from gateway_api.wire.history import PastSession
 
 #: Records without `--limit`: the history may have millions, and the audit log a hundred thousand.
 _DEFAULT_LIMIT = 100
@@ -47,6 +48,11 @@ _SESSIONS = (
     ShownColumn("bytes_out", importance=Importance.WIDE),
     ShownColumn("ipv6_prefix", importance=Importance.WIDE),
     ShownColumn("delegated_prefixes", importance=Importance.WIDE),
+)
+#: The first ones are in the columns of the address, the start and the end.
+_HIDDEN = (
+    *("ipv6_address", "clock", "ended_after", "ended_before"),
+    *("interface", "outer_vlan_id", "inner_vlan_id", "packets_in", "packets_out"),
 )
 _FLAPPING = (
     ShownColumn("username", importance=Importance.IDENTITY),
@@ -107,7 +113,7 @@ def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     found = gateway.pages("/subscribers/history", "sessions", query, limit)
     if not found:
         raise CommandFailure(ExitStatus.REFUSED, "no session matches")
-    return ResultList(found, _SESSIONS)
+    return ResultList(found, completed(_SESSIONS, PastSession.__struct_fields__, _HIDDEN))
 
 
 @command("failed-sign-ons")

@@ -110,7 +110,14 @@ def jobs() -> None:
 
 
 jobs.add_command(
-    ListCommand("list", "Lists the last hundred jobs, the newest first.", PATH, ListJobs, _COLUMNS).command()
+    ListCommand(
+        "list",
+        "Lists the last hundred jobs, the newest first.",
+        PATH,
+        ListJobs,
+        _COLUMNS,
+        hidden=("per_second",),
+    ).command()
 )
 
 

@@ -1,6 +1,6 @@
-"""The records of the history, and what a request may ask of it."""
+"""The records of the history, as clients of the API get them."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from gateway_api.wire.contract import Enumeration, Record, about, count
 from gateway_api.wire.core import sessions as wire
@@ -117,50 +117,3 @@ class TrafficSample(Record, frozen=True):
     at: Annotated[int, count("Unix epoch seconds.", 1795271510)]
     down_bps: Annotated[int, count("Downstream, bits per second.", 1_250_000_000)]
     up_bps: Annotated[int, count("Upstream, bits per second.", 140_000_000)]
-
-
-class HistoryFilter(NamedTuple):
-    """Which sessions: all conditions must hold. Times are Unix epoch seconds. Addresses are as
-    `base.texts` parses them."""
-
-    #: `pppoe` or `dhcp`.
-    type: str | None = None
-    username: str | None = None
-    mac_address: str | None = None
-    ip_address: str | None = None
-    #: The session's own or its access interface.
-    interface: str | None = None
-    #: Sessions that were up then.
-    at: float | None = None
-    #: Sessions that were up then or later.
-    since: float | None = None
-    #: Sessions that started before.
-    until: float | None = None
-    reason: str | None = None
-    search: str | None = None
-
-    @property
-    def names_a_subscriber(self) -> bool:
-        """Only then records with wrong times are wanted: they would be the newest for years."""
-        return any((self.username, self.mac_address, self.ip_address, self.search))
-
-
-class WantedFailures(NamedTuple):
-    """Which failed sign-ons: as `HistoryFilter`."""
-
-    type: str | None = None
-    username: str | None = None
-    mac_address: str | None = None
-    #: The access interface.
-    interface: str | None = None
-    #: Those whose last attempt was then or later.
-    since: float | None = None
-    #: Those that began before.
-    until: float | None = None
-    reason: str | None = None
-    search: str | None = None
-
-    @property
-    def names_a_subscriber(self) -> bool:
-        """As that of `HistoryFilter`."""
-        return any((self.username, self.mac_address, self.search))
