@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from tests.contract.test_webhooks import NO_FAULTS, beside_refusing, faults
+from tests.torture.test_webhooks import NO_FAULTS, beside_refusing, faults
 
 _SECONDS = 120
 _RATE = 1000
