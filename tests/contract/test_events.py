@@ -38,8 +38,6 @@ from tests.support.sse import (
 )
 from tests.support.stack import PATIENCE, Api, core_of, issued, running_api, running_stack, wait_for
 
-pytestmark = pytest.mark.slow
-
 _log = logging.getLogger(__name__)
 
 #: RFC 2866 section 5.10, in snake_case, and what the contract adds.
@@ -415,6 +413,7 @@ def test_a_client_that_comes_back_to_another_worker_misses_nothing(busy: Running
         assert_gapless([messages[-1], *other.take(30)])
 
 
+@pytest.mark.slow
 def test_a_client_misses_nothing_when_all_workers_are_killed(busy: Running) -> None:
     with listen(busy.api) as stream:
         messages = stream.take(20)
@@ -425,6 +424,7 @@ def test_a_client_misses_nothing_when_all_workers_are_killed(busy: Running) -> N
         assert_gapless([*messages, *resumed.take(60)])
 
 
+@pytest.mark.slow
 def test_a_client_misses_nothing_when_the_api_alone_is_restarted(busy: Running, tmp_path: Path) -> None:
     for name in ("certificate.pem", "key.pem", "secret"):
         shutil.copy(busy.state / name, tmp_path)
@@ -480,6 +480,7 @@ def test_an_empty_id_is_none(busy: Running) -> None:
         assert_gapless(stream.take(5))
 
 
+@pytest.mark.slow
 def test_a_restarted_core_is_one_gap_for_who_listens_and_for_who_comes_back(own: Running) -> None:
     with listen(own.api) as stream:
         before = stream.take(20)
@@ -501,6 +502,7 @@ def test_a_restarted_core_is_one_gap_for_who_listens_and_for_who_comes_back(own:
                 assert messages[0].sequence == gap.sequence + 1
 
 
+@pytest.mark.slow
 def test_without_a_core_it_is_500_and_works_again_with_one(own: Running) -> None:
     core, token = core_of(own.process), own.api.token("operator")
     os.kill(core, signal.SIGSTOP)
@@ -583,6 +585,7 @@ def test_a_stream_ends_when_its_user_is_removed_or_demoted(busy: Running) -> Non
             assert_gapless(other.take(100))
 
 
+@pytest.mark.slow
 def test_streams_end_when_the_api_is_disabled(own: Running) -> None:
     with listen(own.api) as stream:
         stream.take(1)
@@ -595,6 +598,7 @@ def test_streams_end_when_the_api_is_disabled(own: Running) -> None:
 # Silence, and clients that are gone or slow
 
 
+@pytest.mark.slow
 def test_silence_is_broken_by_a_colon_on_a_line_and_no_blank_line(quiet: Running) -> None:
     with listen(quiet.api) as stream:
         began = time.monotonic()
@@ -605,6 +609,7 @@ def test_silence_is_broken_by_a_colon_on_a_line_and_no_blank_line(quiet: Running
         assert message.name == "session_down"
 
 
+@pytest.mark.slow
 def test_a_worker_gives_up_what_a_departed_client_held(busy: Running) -> None:
     workers = workers_of(busy.process)
 
@@ -620,6 +625,7 @@ def test_a_worker_gives_up_what_a_departed_client_held(busy: Running) -> None:
     wait_for("the sockets to be closed", lambda: sockets() < before + 15, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [1500], indirect=True)
 def test_a_client_that_never_reads_is_cut_off_and_harms_nobody(own: Running) -> None:
     api = own.api
@@ -649,6 +655,7 @@ def test_a_client_that_never_reads_is_cut_off_and_harms_nobody(own: Running) -> 
 # Ends and restarts of the API
 
 
+@pytest.mark.slow
 def test_a_stop_ends_fifty_streams_properly_and_at_once(own: Running) -> None:
     with ExitStack() as opened:
         streams = [opened.enter_context(listen(own.api)) for _ in range(50)]
@@ -667,6 +674,7 @@ def test_a_stop_ends_fifty_streams_properly_and_at_once(own: Running) -> None:
     assert took < 20
 
 
+@pytest.mark.slow
 def test_silent_streams_end_as_soon(quiet: Running, tmp_path: Path) -> None:
     for name in ("certificate.pem", "key.pem", "secret"):
         shutil.copy(quiet.state / name, tmp_path)
@@ -682,6 +690,7 @@ def test_silent_streams_end_as_soon(quiet: Running, tmp_path: Path) -> None:
             assert ends_properly(stream) < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [25], indirect=True)
 def test_200_killed_workers_cost_no_client_an_event(own: Running) -> None:
     chance = random.Random(7)
@@ -715,6 +724,7 @@ def test_200_killed_workers_cost_no_client_an_event(own: Running) -> None:
 STORM = 30_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [5000], indirect=True)
 def test_a_storm_of_events_reaches_a_reader_whole_and_the_api_answers_meanwhile(own: Running) -> None:
     api = own.api

@@ -597,6 +597,7 @@ def test_a_failure_is_tried_again_after_5_seconds_with_the_same_bytes_and_a_vali
         assert newest["next_attempt_at"] is None
 
 
+@pytest.mark.slow
 def test_a_receiver_that_was_away_gets_all_that_waits_within_15_seconds_and_each_event_once(
     gateway: Gateway,
 ) -> None:
