@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.web.routes.pages import PAGE_FILES
-from tests.contract.askers import asking
+from tests.support.busy_clients import busy_clients
 from tests.support.measuring import alone
 from tests.support.routes import ROUTES
 from tests.support.stack import Api, descendants, running_stack
@@ -76,7 +76,7 @@ def open_paths(api: Api) -> list[str]:
     return [*named, "/api/v1/system/version", *(f"/api/v1/{part}" for part in parts)]
 
 
-def test_clients_who_scrape_keep_health_waiting_no_longer_than_clients_who_ask_for_health(
+def test_scrapes_delay_health_no_longer_than_requests_for_health(
     gateway: tuple[Api, list[int]],
 ) -> None:
     api, _ = gateway
@@ -86,9 +86,9 @@ def test_clients_who_scrape_keep_health_waiting_no_longer_than_clients_who_ask_f
         for _ in range(ROUNDS):
             waits = {}
             for path in (HEALTH, "/metrics"):
-                with asking(f"{api.url}{path}", certificate, CLIENTS) as asked:
+                with busy_clients("get", f"{api.url}{path}", certificate, CLIENTS) as statuses:
                     waits[path] = longest_of_health(api)
-                assert set(asked) == {200}
+                assert set(statuses) == {200}
             ratios.append(waits["/metrics"] / waits[HEALTH])
     print(ratios)
     # The best round, as above.

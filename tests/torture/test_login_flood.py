@@ -1,21 +1,18 @@
-"""Ten clients who guess passwords without a pause, and what everybody else notices of it."""
+"""Ten clients that log in with wrong passwords without a pause, and the requests of others meanwhile."""
 
-import json
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from gateway_api.auth.passwords import COST
+from tests.support.busy_clients import busy_clients, session_from
 from tests.support.measuring import alone
 from tests.support.stack import Api, running_stack
-from tests.torture.guessers import CLIENTS, session_from
 
 pytestmark = [pytest.mark.slow, pytest.mark.last]
 
+CLIENTS = 10
 SAMPLES = 500
 LOGINS = 5
 
@@ -23,12 +20,12 @@ LOGINS = 5
 @dataclass
 class Flood:
     """Seconds that a login took before, at the least; that health and right logins from another address took
-    meanwhile; and what the guessers were answered, how often."""
+    meanwhile; and the responses to wrong logins by status."""
 
     before: float
     health: list[float]
     logins: list[float]
-    answers: dict[str, int]
+    statuses: dict[int, int]
 
 
 def login(api: Api, address: str) -> float:
@@ -49,15 +46,7 @@ def flood(tmp_path_factory: pytest.TempPathFactory) -> Flood:
     state = tmp_path_factory.mktemp("flood")
     with running_stack(state, sessions=100, cost=COST) as (api, _), alone():
         before = min(login(api, f"127.0.11.{number + 1}") for number in range(LOGINS))
-        guessers = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.guessers", api.url, api.environment["GATEWAY_CA"]],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parents[2],
-        )
-        try:
-            assert guessers.stdout is not None
-            assert guessers.stdout.readline() == b"guessing\n"
+        with busy_clients("guess", api.url, api.environment["GATEWAY_CA"], CLIENTS) as statuses:
             health = []
             with session_from("127.0.0.1") as session:
                 for _ in range(SAMPLES):
@@ -68,11 +57,7 @@ def flood(tmp_path_factory: pytest.TempPathFactory) -> Flood:
                     assert answered.status_code == 200
                     health.append(time.monotonic() - began)
             logins = [login(api, f"127.0.10.{number + 1}") for number in range(LOGINS)]
-            answers, _ = guessers.communicate(timeout=60)
-        finally:
-            guessers.kill()
-            guessers.wait()
-    return Flood(before, health, logins, json.loads(answers))
+    return Flood(before, health, logins, statuses)
 
 
 def test_health_waits_for_no_password_hash(flood: Flood) -> None:
@@ -80,11 +65,11 @@ def test_health_waits_for_no_password_hash(flood: Flood) -> None:
     assert sorted(flood.health)[int(SAMPLES * 0.99)] < flood.before / 2
 
 
-def test_a_right_login_from_elsewhere_waits_for_few_of_the_guessers(flood: Flood) -> None:
+def test_a_right_login_from_another_address_waits_for_few_wrong_ones(flood: Flood) -> None:
     # Ten of them, and four times as many of their hashes, would be before it.
     assert sorted(flood.logins)[LOGINS // 2] < 6 * flood.before
 
 
-def test_the_guessers_are_refused_and_told_to_wait(flood: Flood) -> None:
-    assert set(flood.answers) <= {"401", "429"}
-    assert sum(flood.answers.values()) > CLIENTS
+def test_wrong_logins_are_refused_and_told_to_wait(flood: Flood) -> None:
+    assert set(flood.statuses) <= {401, 429}
+    assert sum(flood.statuses.values()) > CLIENTS
