@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def join_group_of(path: Path) -> None:
 
 class Client:
     """Calls the service at a Unix socket. `timeout` is the limit of a call in seconds, with the wait for one
-    of the `connections`. `clock` returns monotonic seconds."""
+    of the `connections`."""
 
     def __init__(
         self,
@@ -73,11 +73,9 @@ class Client:
         *,
         timeout: float = CALL_TIMEOUT,
         connections: int = 16,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._timeout = timeout
-        self._clock = clock
         self._free = threading.BoundedSemaphore(connections)
         self._idle: list[_Connection] = []
 
@@ -98,8 +96,8 @@ class Client:
         requests = [encode(_call(*call, more and number == last)) for number, call in enumerate(calls)]
         if any(len(request) > REQUEST_CAP for request in requests):
             raise TooLarge(f"cannot call {names}: a request of over {REQUEST_CAP} bytes")
-        deadline = self._clock() + (self._timeout if timeout is None else timeout)
-        if not self._free.acquire(timeout=deadline - self._clock()):
+        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        if not self._free.acquire(timeout=deadline - time.monotonic()):
             raise Unreachable(f"cannot call {names}: no connection came free in time")
         try:
             return self._exchange(b"".join(requests), len(requests), more, deadline)
@@ -115,11 +113,11 @@ class Client:
         at the latest when no reply came for `silence` seconds, or with ErrorReply."""
         connection = None
         try:
-            deadline = self._clock() + self._timeout
-            connection = _Connection(self._path, deadline, self._clock)
+            deadline = time.monotonic() + self._timeout
+            connection = _Connection(self._path, deadline)
             connection.send(encode(_call(method, parameters, more=True)), deadline)
             while True:
-                reply = connection.receive(self._clock() + silence)
+                reply = connection.receive(time.monotonic() + silence)
                 yield reply.result()
                 if not reply.continues:
                     raise Unreachable("ended its replies")
@@ -142,7 +140,7 @@ class Client:
             if pooled is not None and not pooled.is_quiet():
                 pooled.close()
                 continue
-            connection = pooled or _Connection(self._path, deadline, self._clock)
+            connection = pooled or _Connection(self._path, deadline)
             try:
                 replies = connection.exchange(request, calls, more, deadline)
             except _NotSent as error:
@@ -165,8 +163,7 @@ def _call(method: str, parameters: Any, more: bool) -> CallMessage:
 
 
 class _Connection:
-    def __init__(self, path: Path, deadline: float, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, path: Path, deadline: float) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._buffer = MessageBuffer(REPLY_CAP)
         try:
@@ -185,7 +182,7 @@ class _Connection:
                 self._socket.connect(str(path))
                 return
             except BlockingIOError:
-                if self._clock() + _QUEUE_PAUSE > deadline:
+                if time.monotonic() + _QUEUE_PAUSE > deadline:
                     raise
                 time.sleep(_QUEUE_PAUSE)
 
@@ -214,7 +211,7 @@ class _Connection:
             size += length
             if size > _MOST:
                 raise Unreachable(f"sent replies of over {_MOST} bytes")
-            replies.append(self.receive(min(max(deadline, self._clock() + _NEXT), end)))
+            replies.append(self.receive(min(max(deadline, time.monotonic() + _NEXT), end)))
         if len(self._buffer):
             raise Unreachable("sent more than one reply")
         return replies
@@ -243,7 +240,7 @@ class _Connection:
         self._socket.close()
 
     def _wait_until(self, deadline: float) -> None:
-        left = deadline - self._clock()
+        left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("no reply in time")
         self._socket.settimeout(left)

@@ -12,7 +12,6 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import NamedTuple
@@ -52,8 +51,8 @@ class Endpoint(NamedTuple):
 
 
 class CommandLine:
-    """Runs commands, one at a time: accel-ppp queues one connection only. `password` is that of `[cli]`,
-    `clock` returns monotonic seconds. Raises ValueError for a password that is not one line of ASCII."""
+    """Runs commands, one at a time: accel-ppp queues one connection only. `password` is that of `[cli]`.
+    Raises ValueError for a password that is not one line of ASCII."""
 
     def __init__(
         self,
@@ -61,14 +60,12 @@ class CommandLine:
         *,
         password: str | None = None,
         timeout: float = TIMEOUT,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if password is not None and not _LINE.fullmatch(password):
             raise ValueError("the password of accel-ppp must be one line of ASCII")
         self._endpoint = endpoint
         self._login = () if password is None else (password,)
         self._timeout = timeout
-        self._clock = clock
         self._turn = threading.Lock()
 
     def run(self, command: str, within: float = math.inf) -> bytes:
@@ -80,12 +77,12 @@ class CommandLine:
         request = "".join(f"{line}\n" for line in lines).encode()
         failed = f"cannot command accel-ppp at {self._endpoint}"
         seconds = min(within, self._timeout)
-        deadline = self._clock() + seconds
+        deadline = time.monotonic() + seconds
         try:
             if not self._turn.acquire(timeout=seconds):
                 raise UnreadableReply("another command took all the time")
             try:
-                received = _exchange(self._endpoint, request, deadline, self._clock)
+                received = _exchange(self._endpoint, request, deadline)
                 return reply_in(received.removeprefix(_UNKNOWN) if self._login else received)
             finally:
                 self._turn.release()
@@ -124,11 +121,11 @@ def reply_in(received: bytes) -> bytes:
     return rest[: -len(end)]
 
 
-def _exchange(endpoint: Endpoint, request: bytes, deadline: float, clock: Callable[[], float]) -> bytes:
+def _exchange(endpoint: Endpoint, request: bytes, deadline: float) -> bytes:
     """All that the peer sends until it hangs up. Raises OSError and UnreadableReply."""
 
     def until_deadline() -> float:
-        if (left := deadline - clock()) <= 0:
+        if (left := deadline - time.monotonic()) <= 0:
             raise TimeoutError("no reply in time")
         return left
 
