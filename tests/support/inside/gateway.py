@@ -82,16 +82,18 @@ def steered(world: World) -> dict[str, Any]:
     """Alice has a shared address, and bob a public one. Behind the appliance and behind the neighbour, there
     is one address each."""
     ways = {"alice": BEHIND_THE_APPLIANCE, "bob": BEHIND_THE_NEIGHBOUR}
-    for user, address in ways.items():
-        # The neighbour may have the route a moment before its kernel forwards by it.
-        soon(f"a reply to {user}", lambda: homes.reaches(world.dialers[user].device, address))
-    pinged = {
-        user: {
-            address: homes.reaches(world.dialers[user].device, address)
-            for address in (BEHIND_THE_APPLIANCE, BEHIND_THE_NEIGHBOUR)
-        }
-        for user in ("alice", "bob")
-    }
+    pinged: dict[str, dict[str, bool]] = {}
+
+    def replied() -> bool:
+        """True if each got a reply on the way that is theirs."""
+        for user in ways:
+            device = world.dialers[user].device
+            pinged[user] = {address: homes.reaches(device, address) for address in ways.values()}
+        return all(pinged[user][address] for user, address in ways.items())
+
+    # The neighbour may have the route a moment before its kernel forwards by it; on a busy machine it may
+    # lose it again.
+    soon("a reply to each", replied)
     details = {user: world.detail(world.online(user)) for user in ("alice", "bob")}
     return {"pinged": pinged, "details": details, "listed": world.read("/cgnat/sessions")["sessions"]}
 
