@@ -29,8 +29,7 @@ from gateway_api.core.gateways.linux.sources.accel_cli import (
     Endpoint,
     kept_password,
 )
-from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
-from gateway_api.core.gateways.linux.sources.accel_stat import AccelPppStatistics
+from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp, AccelPppStatistics
 from gateway_api.core.gateways.linux.sources.source import SourceNotRunning, SourceUnavailable
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration
