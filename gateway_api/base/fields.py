@@ -77,31 +77,31 @@ class _Exact(fields.Field[Any]):
         return value
 
 
-class Text(_Exact, fields.String):
+class TextField(_Exact, fields.String):
     """A JSON string."""
 
     TYPE = str
     default_error_messages = {"invalid": "must be a string"}
 
 
-class Whole(_Exact, fields.Integer):
+class WholeField(_Exact, fields.Integer):
     """A JSON integer: not `true`, `1.5` or `"1"`. `decode_json` makes one of `1.0`."""
 
     TYPE = int
     default_error_messages = {"invalid": "must be an integer"}
 
 
-class Flag(_Exact, fields.Boolean):
+class FlagField(_Exact, fields.Boolean):
     """A JSON `true` or `false`."""
 
     TYPE = bool
     default_error_messages = {"invalid": "must be true or false"}
 
 
-class Parsed(fields.Field[Any]):
+class ParsedField(fields.Field[Any]):
     """A JSON string, loaded as the result of `parse`, which raises ValueError with the rule."""
 
-    default_error_messages = Text.default_error_messages
+    default_error_messages = TextField.default_error_messages
 
     def __init__(self, parse: Callable[[str], Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -11,7 +11,7 @@ from marshmallow import Schema, fields
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from gateway_api.base.fields import Text
+from gateway_api.base.fields import TextField
 
 #: Who reads it, and the digests of what was read.
 READ: dict[str, list[tuple[Callable[..., Any], str]]] = {
@@ -43,5 +43,5 @@ def test_foreign_code_is_as_it_was_read(reader: str) -> None:
 
 
 def test_the_messages_of_all_fields_are_ours() -> None:
-    schema = Schema.from_dict({"one": fields.Field(required=True), "two": Text()})()
+    schema = Schema.from_dict({"one": fields.Field(required=True), "two": TextField()})()
     assert schema.validate({"two": None}) == {"one": ["is required"], "two": ["must not be null"]}

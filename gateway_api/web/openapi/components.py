@@ -10,7 +10,7 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from marshmallow.fields import Field
 
-from gateway_api.base.fields import Parsed, Schema
+from gateway_api.base.fields import ParsedField, Schema
 from gateway_api.base.http import guards
 from gateway_api.web.headers import ENTITY_TAGS
 from gateway_api.web.operation import JSON
@@ -25,7 +25,7 @@ _REFERENCE = "#/components/schemas/{name}"
 
 
 class _Converter(OpenAPIConverter):
-    field_mapping = {**OpenAPIConverter.field_mapping, Parsed: ("string", None)}
+    field_mapping = {**OpenAPIConverter.field_mapping, ParsedField: ("string", None)}
 
     def field2default(self, field: Field[Any], **more: Any) -> dict[str, Any]:
         made = super().field2default(field, **more)

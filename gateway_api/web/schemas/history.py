@@ -5,7 +5,7 @@ from typing import Any
 
 from marshmallow import post_load, validate
 
-from gateway_api.base.fields import Schema, Text, says
+from gateway_api.base.fields import Schema, TextField, says
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import WantedFailures
 from gateway_api.web.schemas.queries import (
@@ -23,9 +23,9 @@ from gateway_api.wire.contract import Page
 _LONGEST_STEP = 86_400
 
 
-def _search(description: str) -> Text:
+def _search(description: str) -> TextField:
     rule = validate.Length(1, 256, error="must have 1 to 256 characters")
-    return Text(validate=rule, metadata=says(description, "000006"))
+    return TextField(validate=rule, metadata=says(description, "000006"))
 
 
 class HistoryQuery(SessionConditions, ListQuery):
@@ -34,7 +34,7 @@ class HistoryQuery(SessionConditions, ListQuery):
     at = time("Sessions that were up then.", "2026-03-01T18:00:00Z")
     since = time("Sessions that were up then or later.", "1795271513")
     until = time("Sessions that started before then.", "1795275113")
-    reason = Text(metadata=says("Sessions that ended for this reason only.", "lost_carrier"))
+    reason = TextField(metadata=says("Sessions that ended for this reason only.", "lost_carrier"))
     search = _search(
         "Part of a username or of the name of an interface, in any case, or of a MAC address in any "
         "spelling; or an IPv4 address or prefix."
@@ -61,10 +61,10 @@ class FailedSignOnsQuery(Schema):
     limit = most("Most records of a page.", load_default=100)
     cursor = cursor()
     type = session_type("Sign-ons for sessions of this type only.")
-    username = Text(metadata=says("With this login only.", "subscriber000006@lab.example"))
+    username = TextField(metadata=says("With this login only.", "subscriber000006@lab.example"))
     mac_address = mac()
-    interface = Text(metadata=says("On this access interface only.", "trunk0.1001"))
-    reason = Text(metadata=says("That failed for this reason only.", "rejected"))
+    interface = TextField(metadata=says("On this access interface only.", "trunk0.1001"))
+    reason = TextField(metadata=says("That failed for this reason only.", "rejected"))
     since = time("Sign-ons that failed then or later.", "1795271513")
     until = time("Sign-ons that began to fail before then.", "1795275113")
     search = _search(

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from marshmallow import ValidationError, validate
 from marshmallow.fields import Nested
 
-from gateway_api.base.fields import Flag, Schema, Whole, says
+from gateway_api.base.fields import FlagField, Schema, WholeField, says
 from gateway_api.web.schemas.queries import SessionConditions
 from gateway_api.web.schemas.requests import RateChange
 from gateway_api.wire.core.jobs import MOST_PER_SECOND, PER_SECOND
@@ -29,8 +29,8 @@ class DisconnectJob(Schema):
         validate=_not_empty,
         metadata={"description": "Which sessions: those that match when the job starts."},
     )
-    dry_run = Flag(load_default=False, metadata=says("Whether only to list the sessions.", True))
-    per_second = Whole(
+    dry_run = FlagField(load_default=False, metadata=says("Whether only to list the sessions.", True))
+    per_second = WholeField(
         load_default=PER_SECOND,
         validate=validate.Range(1, MOST_PER_SECOND, error=f"must be 1 to {MOST_PER_SECOND}"),
         metadata=says("The most sessions per second.", 50),

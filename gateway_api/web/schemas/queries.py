@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from marshmallow import ValidationError, post_load, validate
 
 from gateway_api.audit.record import RESULTS, Filter
-from gateway_api.base.fields import Parsed, Schema, Text, says
+from gateway_api.base.fields import ParsedField, Schema, TextField, says
 from gateway_api.base.texts import MAC_PATTERN, epoch_seconds, ip_address, mac_address
 from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.wire.contract import MAX_LIMIT, Column, Enumeration, Method, Page, SelectingMethod, columns
@@ -31,31 +31,31 @@ def _whole(numbers: range, rule: str) -> Callable[[str], int]:
     return parse
 
 
-def most(description: str, **options: Any) -> Parsed:
+def most(description: str, **options: Any) -> ParsedField:
     """The most records of a response."""
     return up_to(MAX_LIMIT, description, 100, **options)
 
 
-def up_to(largest: int, description: str, example: int, **options: Any) -> Parsed:
+def up_to(largest: int, description: str, example: int, **options: Any) -> ParsedField:
     """A whole number from 1 on."""
     rule = f"must be an integer from 1 to {largest}"
     about = says(description, example, type="integer", minimum=1, maximum=largest)
-    return Parsed(_whole(range(1, largest + 1), rule), metadata=about, **options)
+    return ParsedField(_whole(range(1, largest + 1), rule), metadata=about, **options)
 
 
-def cursor(description: str = "The `next_cursor` of the page before.") -> Text:
+def cursor(description: str = "The `next_cursor` of the page before.") -> TextField:
     rule = validate.Length(1, 1024, error="must have 1 to 1024 characters")
     # No example: only a page gives a valid cursor.
-    return Text(validate=rule, metadata={"description": description})
+    return TextField(validate=rule, metadata={"description": description})
 
 
-def time(description: str, example: str, **options: Any) -> Parsed:
+def time(description: str, example: str, **options: Any) -> ParsedField:
     """A time, loaded as epoch seconds."""
     about = says(f"{description} Unix epoch seconds, or ISO 8601 with its offset.", example)
-    return Parsed(epoch_seconds, metadata=about, **options)
+    return ParsedField(epoch_seconds, metadata=about, **options)
 
 
-def _sort(fields: Sequence[str], default: str, example: str) -> Parsed:
+def _sort(fields: Sequence[str], default: str, example: str) -> ParsedField:
     def parse(text: str) -> str:
         if text.removeprefix("-") in fields:
             return text
@@ -63,7 +63,7 @@ def _sort(fields: Sequence[str], default: str, example: str) -> Parsed:
 
     description = f"Field to sort by, with - before it for descending; {default}."
     enum = [sign + name for sign in ("", "-") for name in fields]
-    return Parsed(parse, metadata=says(description, example, enum=enum))
+    return ParsedField(parse, metadata=says(description, example, enum=enum))
 
 
 _Spelling: TypeAlias = tuple[Callable[[str], Any], Mapping[str, Any]]
@@ -81,8 +81,8 @@ def _event_names(text: str) -> frozenset[str]:
     raise ValueError(f"must be one or more of {', '.join(sorted(known))}, separated by commas")
 
 
-def mac() -> Parsed:
-    return Parsed(
+def mac() -> ParsedField:
+    return ParsedField(
         mac_address,
         metadata=says(
             "With this MAC address only: with colons, dashes, dots or nothing between, in either case.",
@@ -92,14 +92,14 @@ def mac() -> Parsed:
     )
 
 
-def session_type(description: str) -> Text:
+def session_type(description: str) -> TextField:
     rule = validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp")
-    return Text(validate=rule, metadata=says(description, "pppoe"))
+    return TextField(validate=rule, metadata=says(description, "pppoe"))
 
 
-def _number_of_revision(rule: str, description: str, example: int) -> Parsed:
+def _number_of_revision(rule: str, description: str, example: int) -> ParsedField:
     about = says(description, example, type="integer", minimum=0, maximum=_MOST_REVISIONS)
-    return Parsed(_whole(range(_MOST_REVISIONS + 1), rule), metadata=about)
+    return ParsedField(_whole(range(_MOST_REVISIONS + 1), rule), metadata=about)
 
 
 class CompareQuery(Schema):
@@ -118,7 +118,7 @@ class CompareQuery(Schema):
 class EventsQuery(Schema):
     """Loaded as `names` of events in the stream, or None for all; `type` of sessions; and `resume`."""
 
-    events = Parsed(
+    events = ParsedField(
         _event_names,
         metadata=says(
             "Names of events, separated by commas; all when it is left out.",
@@ -127,7 +127,7 @@ class EventsQuery(Schema):
         ),
     )
     type = session_type("Of sessions of this type only.")
-    last_event_id = Parsed(
+    last_event_id = ParsedField(
         parse_id,
         metadata=says(
             "As the header Last-Event-ID, for clients that cannot send it.",
@@ -176,8 +176,8 @@ class SessionConditions(Schema):
     """Which sessions: all conditions must hold."""
 
     type = session_type("Sessions of this type only.")
-    username = Text(metadata=says("With this login only.", "subscriber000006@lab.example"))
-    ip_address = Parsed(
+    username = TextField(metadata=says("With this login only.", "subscriber000006@lab.example"))
+    ip_address = ParsedField(
         ip_address,
         metadata=says(
             "With this IPv4 address only; or with this IPv6 address, assigned or in a prefix of the session.",
@@ -186,8 +186,8 @@ class SessionConditions(Schema):
         ),
     )
     mac_address = mac()
-    interface = Text(metadata=says("On this interface or access interface only.", "trunk0.1001"))
-    search = Text(
+    interface = TextField(metadata=says("On this interface or access interface only.", "trunk0.1001"))
+    search = TextField(
         validate=validate.Length(1, 256, error="must have 1 to 256 characters"),
         metadata=says(
             "Part of a username in any case, or of a MAC address in any spelling; IPv4 or IPv6 address, its "
@@ -211,7 +211,7 @@ class SubscribersQuery(SessionConditions, ListQuery):
 class TalkersQuery(Schema):
     """Loaded as the parameters of ListTalkers."""
 
-    sort = Parsed(
+    sort = ParsedField(
         _order,
         metadata=says(
             "Which sessions first: by traffic down or up, with - before it for the most; `-down` if none.",
@@ -242,16 +242,16 @@ def short_list_query(method: type[Method[Any]]) -> type[ShortListQuery]:
     return type(f"{method.__name__}Query", (ShortListQuery,), _selection(method))
 
 
-def _selection(method: type[Method[Any]]) -> dict[str, Parsed]:
+def _selection(method: type[Method[Any]]) -> dict[str, ParsedField]:
     found = columns(method)
     order = _sort(tuple(found), "in the order of the gateway if none", f"-{next(iter(found))}")
     return {**{name: _filter(name, column) for name, column in found.items()}, "sort": order}
 
 
-def _filter(name: str, column: Column) -> Parsed:
+def _filter(name: str, column: Column) -> ParsedField:
     parse, schema = _SPELLINGS.get(name) or _readers(column.type)
     about = {"description": f"{column.description} Records with this value only.", **schema}
-    return Parsed(parse, metadata={**about, "examples": column.examples} if column.examples else about)
+    return ParsedField(parse, metadata={**about, "examples": column.examples} if column.examples else about)
 
 
 def _readers(kind: type[Any]) -> _Spelling:
@@ -278,10 +278,12 @@ def _member(kind: type[Enumeration]) -> Callable[[str], str]:
 class AuditQuery(ListQuery):
     """Filters of the audit log, all of which must hold, loaded as `wanted`."""
 
-    user = Text(metadata=says("User of the record.", "admin"))
-    action = Text(metadata=says("Name of the operation.", "subscribers.change_rate"))
-    route = Text(metadata=says("Path with names for its variable parts.", "/api/v1/subscribers/{id}/rate"))
-    result = Text(
+    user = TextField(metadata=says("User of the record.", "admin"))
+    action = TextField(metadata=says("Name of the operation.", "subscribers.change_rate"))
+    route = TextField(
+        metadata=says("Path with names for its variable parts.", "/api/v1/subscribers/{id}/rate")
+    )
+    result = TextField(
         validate=validate.OneOf(RESULTS, error="must be one of {choices}"),
         metadata=says("Result of the operation.", "done"),
     )

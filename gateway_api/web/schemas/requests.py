@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from marshmallow import ValidationError, post_load, validate, validates_schema
 from marshmallow.fields import List, Nested, Raw
 
-from gateway_api.base.fields import LINE, Flag, Parsed, Schema, Text, Whole, is_line, says
+from gateway_api.base.fields import LINE, FlagField, ParsedField, Schema, TextField, WholeField, is_line, says
 from gateway_api.base.receivers import LONGEST, PATTERN, check_url, key_of
 from gateway_api.base.texts import epoch_seconds, parse_rate
 from gateway_api.core_client.commands import Edit
@@ -50,8 +50,8 @@ def _each_once(names: list[str]) -> None:
         raise ValidationError("must not name the same event twice")
 
 
-def _path() -> Text:
-    return Text(
+def _path() -> TextField:
+    return TextField(
         required=True,
         validate=validate.Length(1, 512, error="must have 1 to 512 characters"),
         metadata=says("Place in the configuration, dotted.", "qos.default_down", pattern=_PATH),
@@ -72,12 +72,12 @@ def _rate_says(which: str, example: str) -> dict[str, Any]:
 
 
 class LoginRequest(Schema):
-    username = Text(required=True, metadata=says("User of the running configuration.", "alice"))
-    password = Text(required=True, metadata=says("Its password.", "correct horse", format="password"))
+    username = TextField(required=True, metadata=says("User of the running configuration.", "alice"))
+    password = TextField(required=True, metadata=says("Its password.", "correct horse", format="password"))
 
 
 class LogoutEverywhere(Schema):
-    username = Text(metadata=says("User whose tokens end, instead of the caller's own.", "alice"))
+    username = TextField(metadata=says("User whose tokens end, instead of the caller's own.", "alice"))
 
 
 def _moment(text: str) -> int:
@@ -88,13 +88,13 @@ class RateChange(Schema):
     """Rates of one direction or of both, for good or for a time. Loaded as `sent`, the texts of the rates by
     field, and `change`, the parameters of the core's call."""
 
-    rate_down = Parsed(_rate, metadata=_rate_says("Downstream", "250 Mbit"))
-    rate_up = Parsed(_rate, metadata=_rate_says("Upstream", "50mbps"))
-    expires_in = Whole(
+    rate_down = ParsedField(_rate, metadata=_rate_says("Downstream", "250 Mbit"))
+    rate_up = ParsedField(_rate, metadata=_rate_says("Upstream", "50mbps"))
+    expires_in = WholeField(
         validate=validate.Range(1, LONGEST_EXPIRY, error=f"must be 1 to {LONGEST_EXPIRY}"),
         metadata=says("Seconds until the former rates return; never without this and `until`.", 3600),
     )
-    until = Parsed(
+    until = ParsedField(
         _moment,
         metadata=says(
             "When the former rates return, instead of `expires_in`: in the next 366 days. ISO 8601 with its "
@@ -119,12 +119,12 @@ class RateChange(Schema):
 
 
 class DisconnectInterface(Schema):
-    interface = Text(
+    interface = TextField(
         required=True,
         validate=validate.Length(1, 64, error="must have 1 to 64 characters"),
         metadata=says("Access interface.", "trunk0.1000"),
     )
-    dry_run = Flag(load_default=False, metadata=says("Whether only to list the sessions.", True))
+    dry_run = FlagField(load_default=False, metadata=says("Whether only to list the sessions.", True))
 
 
 class SetValue(Schema):
@@ -162,7 +162,7 @@ class Operation(Schema):
         ]
     }
 
-    op = Text(
+    op = TextField(
         required=True,
         validate=validate.OneOf(("set", "delete"), error="must be set or delete"),
         metadata=says("What to do.", "set"),
@@ -192,19 +192,19 @@ class EditConfiguration(Schema):
 
 
 class Commit(Schema):
-    comment = Text(
+    comment = TextField(
         load_default=None,
         allow_none=True,
         validate=[validate.Length(max=256, error="must have at most 256 characters"), _printable],
         metadata=says("Reason, one line of printable characters.", "faster for everybody", pattern=LINE),
     )
-    confirm_seconds = Whole(
+    confirm_seconds = WholeField(
         load_default=None,
         allow_none=True,
         validate=validate.Range(1, 86_400, error="must be 1 to 86400"),
         metadata=says("Seconds after which it is undone unless confirmed.", 120),
     )
-    max_sessions_dropped = Whole(
+    max_sessions_dropped = WholeField(
         load_default=None,
         allow_none=True,
         validate=validate.Range(0, LARGEST_LIMIT, error=f"must be 0 to {LARGEST_LIMIT}"),
@@ -213,11 +213,11 @@ class Commit(Schema):
 
 
 class Rollback(Schema):
-    revision = Whole(required=True, metadata=says("Number in the archive, 1 being the newest.", 1))
+    revision = WholeField(required=True, metadata=says("Number in the archive, 1 being the newest.", 1))
 
 
 class NewWebhook(Schema):
-    url = Parsed(
+    url = ParsedField(
         _receiver,
         required=True,
         metadata=says(
@@ -229,12 +229,12 @@ class NewWebhook(Schema):
         ),
     )
     events = List(
-        Text(validate=validate.OneOf(tuple(WebhookEvent), error="must be one of {choices}")),
+        TextField(validate=validate.OneOf(tuple(WebhookEvent), error="must be one of {choices}")),
         required=True,
         validate=[validate.Length(1, error="must not be empty"), _each_once],
         metadata=says("Events to deliver, each once.", ["session.up", "session.down"], uniqueItems=True),
     )
-    secret = Parsed(
+    secret = ParsedField(
         _secret,
         load_default=None,
         allow_none=True,
