@@ -34,7 +34,7 @@ from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.threads import Crew
-from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.clock import Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.configuration import Cgnat, Configuration
 from gateway_api.wire.core.health import FaultKind

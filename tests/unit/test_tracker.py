@@ -17,8 +17,7 @@ from gateway_api.core.gateways.linux.sessions.session_store import STORE, Sessio
 from gateway_api.core.gateways.linux.sessions.tracker import NotDisconnected
 from gateway_api.core.gateways.linux.sources.source import SourceRefused
 from gateway_api.core.gateways.linux.threads import Crew
-from gateway_api.core.records.clock import Clock
-from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.clock import Clock, Expiry
 from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.sessions import SessionFilter, SessionType
 from tests.support.clocks import NOW

@@ -24,7 +24,7 @@ import msgspec
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.records.changes import Note
-from gateway_api.core.records.moment import Moment
+from gateway_api.core.records.clock import Moment
 from gateway_api.wire.core.configuration import LONGEST_CONFIRMATION
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.clock import Expiry
 from gateway_api.core.records.paging import Key, Rows, Unsorted
 from gateway_api.core.sessions.session import Counters, Session
 from gateway_api.core.sessions.table import SessionTable

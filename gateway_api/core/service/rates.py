@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from gateway_api.base.errors import NotDone
 from gateway_api.core.gateways.ports import Gateway
-from gateway_api.core.records.clock import Clock
-from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.clock import Clock, Expiry
 from gateway_api.core.records.orders import Ordering
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Session

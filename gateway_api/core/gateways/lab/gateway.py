@@ -14,8 +14,7 @@ from gateway_api.core.gateways.lab.kept_rates import KeptRates
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.gateways.ports import fault_rows
-from gateway_api.core.records.clock import Clock
-from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.clock import Clock, Expiry
 from gateway_api.core.records.orders import Ordering
 from gateway_api.core.records.paging import Chained, Ordered, Rows, Sorted
 from gateway_api.core.sessions.journal import Journal

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway_api.base.databases import Database
 from gateway_api.base.errors import NotDone
-from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.clock import Expiry
 from gateway_api.wire.contract import Record
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS rate (acct_session_id TEXT PRIMARY KEY, rate TEXT NOT NULL)"

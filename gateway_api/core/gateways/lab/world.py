@@ -19,7 +19,7 @@ from gateway_api.core.gateways.lab.network import LOOPBACK_IFINDEX
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
 from gateway_api.core.gateways.lab.sign_ons import LockedOut
 from gateway_api.core.gateways.lab.usage import Demand, FullRate, People
-from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.clock import Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Configuration

@@ -33,8 +33,7 @@ from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.threads import Crew, Debounced
 from gateway_api.core.gateways.linux.views import Links, ManagedVlans, Reading, route_rows
 from gateway_api.core.gateways.ports import fault_rows
-from gateway_api.core.records.clock import Clock
-from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.clock import Clock, Expiry
 from gateway_api.core.records.paging import Rows
 from gateway_api.core.sessions.session import Counters
 from gateway_api.core.sessions.table import SessionTable

@@ -35,8 +35,7 @@ from gateway_api.core.gateways.linux.sessions.session_store import (
     SessionStoreUnavailable,
 )
 from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession, SourceTraffic
-from gateway_api.core.records.clock import Clock
-from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.clock import Clock, Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
 from gateway_api.core.sessions.table import SessionTable

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
 from gateway_api.core.gateways.linux.sessions.session_store import SessionKey
 from gateway_api.core.gateways.linux.sources.source import START_JITTER, SourceSession
-from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.clock import Expiry
 from gateway_api.core.sessions.session import Counters, Session
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.contract import Record, record_of

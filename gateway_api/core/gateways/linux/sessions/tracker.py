@@ -17,8 +17,7 @@ from gateway_api.core.gateways.linux.sessions.session_store import SessionKey, S
 from gateway_api.core.gateways.linux.sessions.source_watch import SourceWatch
 from gateway_api.core.gateways.linux.sources.source import Source, SourceEnd, SourceRefused, SourceUnavailable
 from gateway_api.core.gateways.linux.threads import Crew
-from gateway_api.core.records.clock import Clock
-from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.clock import Clock, Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Cgnat
