@@ -54,7 +54,7 @@ class _Subscriber(msgspec.Struct, frozen=True, gc=False):
     uptime: str
 
 
-class _Status(Health, frozen=True, kw_only=True):
+class _Status(Health, frozen=True):
     uptime: str
     core_reachable: bool
 
