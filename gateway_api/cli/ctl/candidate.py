@@ -4,6 +4,7 @@ the secrets that the API masks in configurations."""
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gateway_api.base.logs import MASK
 from gateway_api.base.texts import Path, Segment, path_text
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.terminal import complain
@@ -81,10 +82,6 @@ def effect(difference: Record) -> list[str]:
         return []
     services = [f"{each['name']}: {each['action']}" for each in impact["services"]]
     return [*services, f"{sessions(impact['sessions_dropped'])} would end"]
-
-
-#: The API shows this instead of a secret.
-MASK = "********"
 
 
 def known(wanted: Any, present: Any) -> Any:
