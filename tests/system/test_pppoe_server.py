@@ -97,7 +97,14 @@ def ours(clock: Clock, folder: Path) -> PppoeServer:
 def session_of(clock: Clock, pid: int, start: int | None) -> SourceSession:
     key = f"{clock.boot_id[:8]}-{pid}-{start}"
     return SourceSession(
-        key, SessionType.PPPOE, "alice", None, "trunk0.100", "ppp0", None, None, None, (), key, 1, None, None
+        key=key,
+        type=SessionType.PPPOE,
+        username="alice",
+        mac_address=None,
+        access_interface="trunk0.100",
+        interface="ppp0",
+        acct_session_id=key,
+        started_at=1,
     )
 
 
