@@ -1,5 +1,5 @@
 """The records of responses. Those about the configuration are in `configuration_records`, those of the
-history in `history_records`, those of the core and the hub in `wire/`."""
+core, the hub and the history in `wire/`."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -13,6 +13,13 @@ from gateway_api.base.errors import CoreAbsent
 from gateway_api.wire.contract import ListReply, Method, Record, about, count, list_field, reply_of
 from gateway_api.wire.core import sessions
 from gateway_api.wire.core.health import Dependency, DependencyState
+from gateway_api.wire.history import (
+    FailedSignOns,
+    FlappingSubscriber,
+    PastSession,
+    TimelineEntry,
+    TrafficSample,
+)
 from gateway_api.wire.hub import MessageId
 
 Object = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {}})]
@@ -254,3 +261,45 @@ class RoleRefusal(Record, frozen=True):
     """A request that requires another role."""
 
     detail: Annotated[str, about("Why, for people.", "Admin role required")]
+
+
+# The history
+
+
+class PastSessionList(Record, frozen=True, kw_only=True):
+    """A list of sessions that are up or have ended."""
+
+    sessions: Annotated[tuple[PastSession, ...], about("The sessions.")]
+    count: Count
+    next_cursor: NextCursor = UNSET
+
+
+class TimelineEntryList(Record, frozen=True, kw_only=True):
+    """What happened to a subscriber."""
+
+    entries: Annotated[tuple[TimelineEntry, ...], about("The entries.")]
+    count: Count
+    next_cursor: Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
+
+
+class FailedSignOnsList(Record, frozen=True, kw_only=True):
+    """A list of failed sign-ons."""
+
+    failures: Annotated[tuple[FailedSignOns, ...], about("The failed sign-ons.")]
+    count: Count
+    next_cursor: Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
+
+
+class TrafficSampleList(Record, frozen=True, kw_only=True):
+    """The traffic of all trunks over time, the oldest first. A step without a sample is missing."""
+
+    samples: Annotated[tuple[TrafficSample, ...], about("The mean of each step.")]
+    step_seconds: Annotated[int, count("Length of a step, seconds.", 10)]
+    count: Count
+
+
+class FlappingSubscriberList(Record, frozen=True, kw_only=True):
+    """A list of subscribers with several sessions."""
+
+    subscribers: Annotated[tuple[FlappingSubscriber, ...], about("The subscribers.")]
+    count: Count

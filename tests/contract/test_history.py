@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.web.history_records import (
+from gateway_api.web.records import (
     FailedSignOnsList,
     FlappingSubscriberList,
     PastSessionList,

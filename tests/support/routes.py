@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway_api.web import configuration_records, history_records, records
+from gateway_api.web import configuration_records, records
 from gateway_api.web.records import Message, listing
 from gateway_api.wire import hub
 from gateway_api.wire.contract import PagedMethod, reply_of
@@ -70,10 +70,10 @@ ROUTES = (
     ),
     _list("/subscribers", sessions.ListSessions),
     Route("GET", "/subscribers/summary", ANY_ROLE, data=records.SessionCounts),
-    Route("GET", "/subscribers/history", ANY_ROLE, data=history_records.PastSessionList),
-    Route("GET", "/subscribers/{id}/timeline", ANY_ROLE, data=history_records.TimelineEntryList),
-    Route("GET", "/subscribers/failed-sign-ons", ANY_ROLE, data=history_records.FailedSignOnsList),
-    Route("GET", "/subscribers/flapping", ANY_ROLE, data=history_records.FlappingSubscriberList),
+    Route("GET", "/subscribers/history", ANY_ROLE, data=records.PastSessionList),
+    Route("GET", "/subscribers/{id}/timeline", ANY_ROLE, data=records.TimelineEntryList),
+    Route("GET", "/subscribers/failed-sign-ons", ANY_ROLE, data=records.FailedSignOnsList),
+    Route("GET", "/subscribers/flapping", ANY_ROLE, data=records.FlappingSubscriberList),
     Route("GET", "/subscribers/{id}", ANY_ROLE, data=sessions.SessionDetail),
     Route("DELETE", "/subscribers/{id}", ADMIN, data=Message),
     Route(
@@ -130,7 +130,7 @@ ROUTES = (
     ),
     _list("/interfaces", network.ListInterfaces),
     _list("/interfaces/vlans", network.ListVlans),
-    Route("GET", "/interfaces/traffic", ANY_ROLE, data=history_records.TrafficSampleList),
+    Route("GET", "/interfaces/traffic", ANY_ROLE, data=records.TrafficSampleList),
     _list("/qos", network.ListQos),
     Route("GET", "/qos/profiles", ANY_ROLE, data=listing(network.ListOverheadProfiles)),
     Route("GET", "/routing/bgp/summary", ANY_ROLE, data=records.FrrSummary),

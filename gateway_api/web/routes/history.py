@@ -4,13 +4,13 @@ from typing import Any
 
 from msgspec import UNSET
 
-from gateway_api.web.history_records import (
+from gateway_api.web.operation import ANY_ROLE, GET, Routes
+from gateway_api.web.records import (
     FailedSignOnsList,
     FlappingSubscriberList,
     PastSessionList,
     TimelineEntryList,
 )
-from gateway_api.web.operation import ANY_ROLE, GET, Routes
 from gateway_api.web.schemas.history import FailedSignOnsQuery, FlappingQuery, HistoryQuery, TimelineQuery
 from gateway_api.web.services import history
 

@@ -8,10 +8,9 @@ from gateway_api.core_client.calls import Fields
 from gateway_api.core_client.commands import Sections
 from gateway_api.history.traffic import TrafficSpan
 from gateway_api.web.configuration_records import DemuxConfiguration
-from gateway_api.web.history_records import TrafficSampleList
 from gateway_api.web.lists import listed
 from gateway_api.web.operation import ANY_ROLE, GET, Passed, Routes
-from gateway_api.web.records import CgnatStats, FrrSummary, listing
+from gateway_api.web.records import CgnatStats, FrrSummary, TrafficSampleList, listing
 from gateway_api.web.schemas.history import NetworkTrafficQuery
 from gateway_api.web.services import history
 from gateway_api.wire.configuration import Demux
