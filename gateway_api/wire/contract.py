@@ -77,7 +77,9 @@ def _copier(kind: type[msgspec.Struct], values: tuple[str, ...], *sources: type[
         raise TypeError(f"{kind.__name__} has the fields {list(fields)}, and is made of {list(given)}")
     parameters = ", ".join((*(f"_{at}" for at in range(len(sources))), *values))
     # Compiled, since a storm of events copies each session: getters by name take three times as long.
-    text = f"lambda {parameters}: _kind({', '.join(given[name] for name in fields)})"
+    by_place = kind.__match_args__
+    arguments = (given[name] if name in by_place else f"{name}={given[name]}" for name in fields)
+    text = f"lambda {parameters}: _kind({', '.join(arguments)})"
     copier: Callable[..., Any] = eval(text, {"_kind": kind, **defaults})  # noqa: S307 - names of fields only
     return copier
 

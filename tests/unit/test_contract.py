@@ -223,6 +223,10 @@ class _Shape(Record, frozen=True):
     sides: int = 0
 
 
+class _Placed(_Shape, frozen=True, kw_only=True):
+    at: str
+
+
 class _Drawn(Record, frozen=True):
     kind: str
     sides: int
@@ -245,6 +249,7 @@ def test_a_record_has_the_values_then_the_fields_of_its_sources_then_defaults() 
         "drawn square", "circle", 0
     )
     assert record_of(_Shape, _Box("cube"), name="box") == _Shape("box", "cube", 0)
+    assert record_of(_Placed, drawn, at="here") == _Placed("drawn square", "square", 4, at="here")
 
 
 def test_a_record_without_a_field_or_with_an_unknown_one_is_refused() -> None:
