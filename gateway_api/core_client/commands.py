@@ -15,7 +15,6 @@ from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import jobs, sessions, traffic
 from gateway_api.wire.core.health import Dependency, GetDependencies
-from gateway_api.wire.core.history import DEFAULT_LIMITS, GetHistoryLimits, HistoryLimits
 
 #: Each request makes such a call before its own: together they must end within the 5 s of a response.
 _ACCESS_TIMEOUT = 1.5
@@ -60,23 +59,9 @@ class Daemon(Calls):
         call = wire.GetLogin(username if _may_be_a_name(username) else "")
         return self.ask(call, timeout=_ACCESS_TIMEOUT)
 
-    def token_access(self) -> wire.TokenAccess:
-        """The token and the listening address of the alternative profile."""
-        return self.ask(wire.GetTokenAccess(), timeout=_ACCESS_TIMEOUT)
-
-    def denied_networks(self) -> tuple[str, ...]:
-        """Networks to which no webhook is delivered, in CIDR notation: none for a core without the method."""
-        try:
-            return self.ask(wire.GetDeniedNetworks(), timeout=_ACCESS_TIMEOUT).networks
-        except CoreLacksMethod:
-            return ()
-
-    def history_limits(self) -> HistoryLimits:
-        """The limits of the history: the default for a core without the method."""
-        try:
-            return self.reply(GetHistoryLimits())
-        except CoreLacksMethod:
-            return DEFAULT_LIMITS
+    def settings(self) -> wire.ApiSettings:
+        """The settings of the API itself, as the running configuration has them now."""
+        return self.ask(wire.GetApiSettings(), timeout=_ACCESS_TIMEOUT)
 
     def dependencies(self, *, timeout: float | None = None) -> tuple[Dependency, ...]:
         """The health of what the core depends on: nothing for a core without the method."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import gevent
 
-from gateway_api.base.errors import CoreUnavailable
+from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable
 from gateway_api.base.logs import LOG
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import for_ever
@@ -24,7 +24,9 @@ from gateway_api.core_client.events import Events
 from gateway_api.history.sessions import FeedPlace, HistoryStore
 from gateway_api.history.sign_ons import SignOnRecorder
 from gateway_api.history.traffic import TrafficRecorder
+from gateway_api.wire.configuration import History
 from gateway_api.wire.contract import Page
+from gateway_api.wire.core.configuration import HistoryLimits
 from gateway_api.wire.core.sessions import EventsReply, ListSessions
 from gateway_api.wire.varlink.client import Client
 
@@ -111,7 +113,9 @@ class Recorder:
         if time.monotonic() - self._trimmed < _TRIM:
             return
         self._trimmed = time.monotonic()
-        limits = self._daemon.history_limits()
+        limits = HistoryLimits(History.days, History.mebibytes)
+        with suppress(CoreLacksMethod):
+            limits = self._daemon.settings().history
         for _ in range(_MOST_REMOVALS):
             if not on_thread(self._pool, store.trim, limits, int(self._clock())):
                 return

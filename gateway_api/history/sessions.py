@@ -34,7 +34,7 @@ from gateway_api.history.database import (
     Writer,
 )
 from gateway_api.wire.contract import Page
-from gateway_api.wire.core.history import HistoryLimits
+from gateway_api.wire.core.configuration import HistoryLimits
 from gateway_api.wire.core.sessions import EventName, SessionEvent, SessionSummary
 from gateway_api.wire.history import ClockState, FlappingSubscriber, PastSession
 

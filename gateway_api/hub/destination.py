@@ -8,37 +8,18 @@ from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from typing import Any
 
-from gateway_api.base.errors import GatewayApiError
-from gateway_api.base.logs import LOG
 from gateway_api.base.receivers import Address, Denied, check, literal
-from gateway_api.core_client.commands import Daemon
-
-#: Seconds for which a reply of the core about the denied networks is valid.
-_VALID = 1.0
 
 
 class DeniedNetworks:
-    """The networks of `webhooks.denied_networks` in the running configuration, as last read. Raises Denied
-    until the core has replied once."""
+    """The networks that the running configuration denies. Raises Denied while they are not known."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
-        self._known: tuple[str, ...] | None = None
-        self._called_at = float("-inf")
-        self._calling = threading.Lock()
+    known: tuple[str, ...] | None = None
 
-    def __call__(self) -> Iterable[str]:
-        with self._calling:
-            if time.monotonic() - self._called_at > _VALID:
-                try:
-                    self._known = self._daemon.denied_networks()
-                except GatewayApiError as error:
-                    LOG.warning("cannot read the denied networks: %s", error)
-                # Also after a timeout: an attempt has ten seconds in all.
-                self._called_at = time.monotonic()
-        if self._known is None:
+    def __call__(self) -> tuple[str, ...]:
+        if self.known is None:
             raise Denied("which networks are denied is not known yet")
-        return self._known
+        return self.known
 
 
 def connect(

@@ -15,7 +15,7 @@ from gateway_api.hub.delivery_queue import Backlog, Counts, DeliveryQueue
 from gateway_api.hub.message import WebhookMessage, test_message
 from gateway_api.hub.sender import Sender
 from gateway_api.wire import hub as wire
-from gateway_api.wire.core.receivers import Receiver
+from gateway_api.wire.core.configuration import Receiver
 from gateway_api.wire.hub import HUB, WebhookOrigin, WebhookState
 
 #: Of those that are registered. The configuration has a limit of its own.

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+from gateway_api.base.errors import CoreLacksMethod
 from gateway_api.base.logs import LOG
 from gateway_api.base.retry import for_ever
 from gateway_api.base.settings import Settings
@@ -26,7 +27,7 @@ from gateway_api.hub.message import message_of
 from gateway_api.hub.registry import Registry
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import served
-from gateway_api.wire.core.receivers import FollowReceivers
+from gateway_api.wire.core.configuration import GetApiSettings
 from gateway_api.wire.events import DELIVERIES
 from gateway_api.wire.hub import HUB
 from gateway_api.wire.varlink.client import Client
@@ -45,42 +46,56 @@ def start(settings: Settings, forked: Callable[[], bool] = lambda: True) -> None
     # urllib3 logs invalid headers of a receiver with the whole URL.
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
     core = Daemon(Client(settings.core_socket))
-    registry = Registry(DeniedNetworks(core), settings.webhook_certificates)
+    denied = DeniedNetworks()
+    registry = Registry(denied, settings.webhook_certificates)
     server = Server(settings.hub_socket, Dispatcher(_IDENTITY, [served(HUB, registry)]))
-    declared = threading.Event()
+    configured = threading.Event()
     for target in (
         server.serve_forever,
         registry.watch,
-        partial(_declare, core, registry, declared, forked),
-        partial(_feed, Events(core), registry, declared),
+        partial(_configure, core, registry, denied, configured, forked),
+        partial(_feed, Events(core), registry, configured),
     ):
         threading.Thread(target=target, daemon=True).start()
 
 
-def _declare(core: Daemon, registry: Registry, declared: threading.Event, forked: Callable[[], bool]) -> None:
-    """Follows the webhooks that the configuration declares. Sets the event after the first reply or error."""
+def _configure(
+    core: Daemon,
+    registry: Registry,
+    denied: DeniedNetworks,
+    configured: threading.Event,
+    forked: Callable[[], bool],
+) -> None:
+    """Follows the denied networks and the declared webhooks of the running configuration. Sets the event
+    after the first reply or error."""
     # Their deliveries begin at once. A worker that is forked while a thread resolves a name, or makes a TLS
     # context, inherits a lock that nobody releases.
     while not forked():
         time.sleep(_FORKS)
 
     def follow() -> Iterator[None]:
-        for reply in core.follow(FollowReceivers()):
-            registry.declare(reply.receivers)
-            yield
+        try:
+            for settings in core.follow(GetApiSettings()):
+                # First: a declared webhook may be in a denied network.
+                denied.known = settings.denied_networks
+                registry.declare(settings.receivers)
+                yield
+        except CoreLacksMethod:
+            denied.known = ()
+            raise
 
     def pause(seconds: float) -> None:
-        declared.set()
+        configured.set()
         time.sleep(seconds)
 
     fault = "the declared webhooks are not as the configuration has them"
     for _ in for_ever(follow, pause, "follow the declared webhooks", LOG, seconds=_PAUSE, fault=fault):
-        declared.set()
+        configured.set()
 
 
-def _feed(events: Events, registry: Registry, declared: threading.Event) -> None:
+def _feed(events: Events, registry: Registry, configured: threading.Event) -> None:
     # An event that comes before the declared webhooks would be lost to them.
-    declared.wait()
+    configured.wait()
 
     def feed() -> Iterator[None]:
         for batch in events.for_ever(time.sleep, all_held=True):

@@ -76,11 +76,11 @@ def address(settings: Settings) -> str:
     """Address and port as gunicorn takes them, from the running configuration. Raises Off and
     CoreUnavailable."""
     with closing(Client(settings.core_socket)) as client:
-        access = Daemon(client).token_access()
-    if access.auth_token is None:
+        running = Daemon(client).settings()
+    if running.auth_token is None:
         raise Off("the running configuration has no api.auth_token")
     try:
-        listen = ip_address(access.listen_address)
+        listen = ip_address(running.listen_address)
     except ValueError as error:
         raise CoreUnavailable(f"the core's api.listen_address is no address: {error}") from error
     if not (listen.is_loopback or settings.beyond_loopback):
@@ -88,7 +88,7 @@ def address(settings: Settings) -> str:
             f"api.listen_address {listen} is not a loopback address, and plain HTTP would show the token to"
             " everybody on the way; GATEWAY_API_TOKEN_BEYOND_LOOPBACK=yes allows it nevertheless"
         )
-    return f"[{listen}]:{access.listen_port}" if listen.version == 6 else f"{listen}:{access.listen_port}"
+    return f"[{listen}]:{running.listen_port}" if listen.version == 6 else f"{listen}:{running.listen_port}"
 
 
 def address_or_last(settings: Settings) -> str:

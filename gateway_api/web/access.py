@@ -139,14 +139,14 @@ class _StaticTokenCheck(Check):
     """Only the core knows the token: before the check, any text may be valid."""
 
     def _ask(self) -> None:
-        access = daemon().token_access()
+        settings = daemon().settings()
         self._is_decided = True
-        if not access.enabled:
+        if not settings.enabled:
             raise Disabled
-        if access.auth_token is None:
+        if settings.auth_token is None:
             raise Disabled(_NO_TOKEN)
         if self._access not in (Access.OPEN, Access.STATIC):
-            if not is_token(_bearer_token(self._request), access.auth_token):
+            if not is_token(_bearer_token(self._request), settings.auth_token):
                 raise NotAuthenticated("another token")
             self._request.identify(AUTHOR, _ADMIN)
             self._require_role(_ADMIN)

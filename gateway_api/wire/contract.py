@@ -95,9 +95,11 @@ class Nothing(Record, frozen=True):
 
 class Method(Parameters, Generic[R], frozen=True):
     """The parameters of a method whose reply is an `R`, or which `streams` one `R` after another. Such a
-    service replies every 15 seconds at least; a client ends a stream after so many seconds of `silence`."""
+    service replies every 15 seconds at least; a client ends a stream after so many seconds of `silence`. If
+    it `replies_once`, a call that is not for more gets the first reply."""
 
     streams: ClassVar[bool] = False
+    replies_once: ClassVar[bool] = False
     silence: ClassVar[float] = 40.0
 
 
@@ -227,7 +229,7 @@ def served(
         if handler is None:
             raise NotImplementedError(f"no service has a handler for {method.__name__}")
         knows_peer = "peer" in inspect.signature(handler).parameters
-        methods[method.__name__] = Handler(method, handler, method.streams, knows_peer)
+        methods[method.__name__] = Handler(method, handler, method.streams, knows_peer, method.replies_once)
     return ServedInterface(contract.name, methods, partial(description, contract))
 
 

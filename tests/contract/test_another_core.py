@@ -136,7 +136,7 @@ def test_what_the_core_lacks_is_logged_once_for_each_worker(small: Api, state: P
 
     wait_for("the worker that records failed sign-ons", lambda: any("SignOns" in line for line in lines()))
     counts = Counter(line.partition(LACKS)[2].strip('" ') for line in lines())
-    assert counts.keys() == {"FollowReceivers", "SubscribeFailedSignOns", "ListChanges"}
+    assert counts.keys() == {"GetApiSettings", "SubscribeFailedSignOns", "ListChanges"}
     assert max(counts.values()) <= 2
 
 

@@ -22,7 +22,7 @@ PAUSE = 0.1
 
 FOREVER = threading.Event()
 
-_ACCESS = re.compile(rb"\.(CheckAccess|GetTokenAccess|GetSessionsVersion)\"")
+_ACCESS = re.compile(rb"\.(CheckAccess|GetApiSettings|GetSessionsVersion)\"")
 
 
 def refuse(connection: socket.socket, calls: Iterator[bytes]) -> None:

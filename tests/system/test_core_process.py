@@ -28,6 +28,10 @@ FILE = Path(__file__).parents[2] / "gateway_api" / "wire" / f"{INTERFACE}.varlin
 PARSED = scanner.Interface(FILE.read_text())
 MEMBERS: dict[str, Any] = PARSED.members
 
+WEBHOOKS = {
+    "denied_networks": ["192.0.2.0/24"],
+    "receivers": [{"url": "http://127.0.0.1:9/", "events": ["session.up"]}],
+}
 #: A whole configuration, as a client sends it back that has read it.
 REPLACEMENT = {
     **json.loads((FILE.parents[2] / "etc" / "factory.json").read_text()),
@@ -36,7 +40,7 @@ REPLACEMENT = {
     "api": {
         "enabled": True,
         "users": [{"username": "admin", "password_hash": MASK, "role": "admin"}],
-        "webhooks": {"denied_networks": ["192.0.2.0/24"]},
+        "webhooks": WEBHOOKS,
     },
 }
 
@@ -60,11 +64,9 @@ CALLS: dict[str, dict[str, Any]] = {
     "GetConfiguration": {},
     "CheckAccess": {"usernames": ["admin", "nobody"]},
     "GetLogin": {"username": "admin"},
-    "GetDeniedNetworks": {},
-    "GetHistoryLimits": {},
     "GetDependencies": {},
     "EndTokens": {"username": "admin"},
-    "GetTokenAccess": {},
+    "GetApiSettings": {},
     "EditCandidate": {"edits": [{"action": "set", "path": "qos.default_up", "value_json": '"25mbit"'}]},
     "GetCandidate": {},
     "CompareConfiguration": {},
@@ -199,7 +201,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     document = json.loads((FILE.parents[2] / "etc" / "factory.json").read_text())
     document["api"]["users"] = [{"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}]
     document["radius"]["secret"] = "between-us"
-    document["api"]["webhooks"] = {"denied_networks": ["192.0.2.0/24"]}
+    document["api"]["webhooks"] = WEBHOOKS
     with core_of(folder, document, "--sessions", "60", module="tests.support.faulty_core") as _:
         with client(folder / "core") as core:
             edit = {"action": "set", "path": "system.hostname", "value_json": '"bng2"'}
@@ -247,7 +249,7 @@ def newer(core: Any, known: int) -> list[int]:
 
 
 def test_there_is_a_call_for_every_method() -> None:
-    streams = ("SubscribeEvents", "SubscribeFailedSignOns", "FollowReceivers", "WatchTraffic")
+    streams = ("SubscribeEvents", "SubscribeFailedSignOns", "WatchTraffic")
     assert sorted([*CALLS, *streams]) == sorted(methods())
 
 
@@ -403,7 +405,7 @@ def test_a_login_gets_the_hash_of_one_user_and_the_highest_cost_of_all(shared: P
 
 def test_the_denied_networks_are_those_of_the_configuration(shared: Path) -> None:
     with client(shared) as core:
-        assert core.GetDeniedNetworks() == {"networks": ["192.0.2.0/24"]}
+        assert core.GetApiSettings()["denied_networks"] == ["192.0.2.0/24"]
 
 
 def test_several_clients_are_served_at_once(shared: Path) -> None:

@@ -24,7 +24,6 @@ from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import AccessReply, GetConfiguration
 from gateway_api.wire.core.health import ListFaults
-from gateway_api.wire.core.history import DEFAULT_LIMITS
 from gateway_api.wire.core.interface import CORE, REQUIRED
 from gateway_api.wire.core.jobs import ListJobs
 from gateway_api.wire.core.network import (
@@ -52,9 +51,7 @@ QUESTIONS: dict[str, Ask] = {
     "GetStatistics": lambda daemon: daemon.reply(GetStatistics()),
     "CheckAccess": lambda daemon: daemon.check_access(["alice"]),
     "GetLogin": lambda daemon: daemon.login("alice"),
-    "GetDeniedNetworks": lambda daemon: daemon.denied_networks(),
-    "GetTokenAccess": lambda daemon: daemon.token_access(),
-    "GetHistoryLimits": lambda daemon: daemon.history_limits(),
+    "GetApiSettings": lambda daemon: daemon.settings(),
     "GetSessionsVersion": lambda daemon: daemon.sessions_version(),
     "ListSessions": lambda daemon: daemon.list_sessions({}, None, None),
     "GetSession": lambda daemon: daemon.session(7),
@@ -236,12 +233,11 @@ def test_a_core_that_lacks_an_optional_method_is_done_without_or_named(
 ) -> None:
     core.error = ErrorReply.of(f"org.varlink.service.{name}")
     assert daemon.sessions_version() is None
-    assert daemon.history_limits() == DEFAULT_LIMITS
-    assert daemon.denied_networks() == daemon.dependencies() == ()
+    assert daemon.dependencies() == ()
     with pytest.raises(CoreLacksMethod, match="lacks the method ListFaults"):
         daemon.listed(ListFaults())
-    with pytest.raises(CoreLacksMethod, match="lacks the method GetTokenAccess"):
-        daemon.token_access()
+    with pytest.raises(CoreLacksMethod, match="lacks the method GetApiSettings"):
+        daemon.settings()
     with pytest.raises(CoreLacksMethod, match="lacks the method WatchTraffic"):
         daemon.require(WatchTraffic(7))
 
@@ -295,7 +291,7 @@ def test_an_invalid_parameter_without_a_name_is_still_invalid(
     assert [problem.path for problem in caught.value.problems] == [""]
 
 
-@pytest.mark.parametrize("method", ["GetHealth", "GetStatistics", "GetDeniedNetworks", "GetTokenAccess"])
+@pytest.mark.parametrize("method", ["GetHealth", "GetStatistics", "GetApiSettings"])
 def test_an_invalid_parameter_where_the_caller_gave_none_is_core_unavailable(
     core: Core, daemon: Daemon, method: str
 ) -> None:
@@ -381,6 +377,16 @@ def test_a_text_that_is_no_user_s_name_is_not_sent(core: Core, daemon: Daemon) -
 
 
 def test_a_token_that_is_none_lets_nobody_in(core: Core, daemon: Daemon) -> None:
+    settings = {
+        "enabled": True,
+        "listen_address": "127.0.0.1",
+        "listen_port": 8080,
+        "denied_networks": [],
+        "receivers": [],
+        "history": {"days": 1, "mebibytes": 16},
+    }
+    core.answer = settings
+    assert daemon.settings().auth_token is None
     for wrong in (
         {"auth_token": ""},
         {"auth_token": "x" * 15},
@@ -390,9 +396,9 @@ def test_a_token_that_is_none_lets_nobody_in(core: Core, daemon: Daemon) -> None
         {"listen_port": 65536},
         {"enabled": "yes"},
     ):
-        core.answer = {"enabled": True, "listen_address": "127.0.0.1", "listen_port": 8080, **wrong}
+        core.answer = {**settings, **wrong}
         with pytest.raises(CoreUnavailable):
-            daemon.token_access()
+            daemon.settings()
 
 
 @pytest.mark.parametrize("sessions", [None, {}, 1, "text"])

@@ -12,7 +12,7 @@ from gateway_api.base.errors import Invalid
 from gateway_api.history import sessions
 from gateway_api.history.sign_ons import SignOnPlace, SignOnStore, WantedFailures
 from gateway_api.wire.contract import Page
-from gateway_api.wire.core.history import HistoryLimits
+from gateway_api.wire.core.configuration import HistoryLimits
 from tests.support.histories import BOOT, History, down, failed, history, up
 
 AT = 1_700_000_000

@@ -14,7 +14,7 @@ import pytest
 
 from gateway_api.history.database import open_to_read
 from gateway_api.history.sessions import FeedPlace, prepare
-from gateway_api.wire.core.history import HistoryLimits
+from gateway_api.wire.core.configuration import HistoryLimits
 from tests.support.histories import BOOT, History, down, history, listed, up
 from tests.support.stack import wait_for
 

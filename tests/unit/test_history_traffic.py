@@ -10,7 +10,7 @@ from gateway_api.base.errors import Invalid
 from gateway_api.history.reader import Reader
 from gateway_api.history.sessions import HistoryStore
 from gateway_api.history.traffic import TrafficSpan, TrafficStore, TrunkCounters
-from gateway_api.wire.core.history import HistoryLimits
+from gateway_api.wire.core.configuration import HistoryLimits
 from gateway_api.wire.core.network import InterfaceStats
 from gateway_api.wire.history import TrafficSample
 from tests.support.pools import Here

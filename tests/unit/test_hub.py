@@ -18,10 +18,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Conflict, HubUnavailable, NotFound
-from gateway_api.base.receivers import Denied
 from gateway_api.base.settings import Settings
-from gateway_api.core_client.commands import Daemon
-from gateway_api.hub import destination
 from gateway_api.hub import registry as registries
 from gateway_api.hub import sender as senders
 from gateway_api.hub import service as hub
@@ -31,16 +28,12 @@ from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.registry import MAX_WEBHOOKS, Registry
 from gateway_api.hub.sender import AttemptResult, Sender
 from gateway_api.wire import hub as wire
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.core.receivers import Receiver as WireReceiver
+from gateway_api.wire.core.configuration import Receiver as WireReceiver
 from gateway_api.wire.core.sessions import EventsReply
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import (
     Dispatcher,
-    Handler,
     Identity,
-    NoParameters,
-    ServedInterface,
 )
 from gateway_api.wire.varlink.protocol import ErrorReply, Reply
 from gateway_api.wire.varlink.server import AlreadyServed, Server
@@ -92,161 +85,16 @@ def test_a_reply_of_the_hub_that_breaks_the_contract_is_no_reply() -> None:
 # The networks that are denied
 
 
-class Core:
-    """What a core tells of the denied networks, until the end of the block."""
-
-    def __init__(self, path: Path, *networks: str) -> None:
-        self.networks = list(networks)
-        #: When it was asked: monotonic seconds.
-        self.asked: list[float] = []
-        self.fails = False
-        self.answers = threading.Event()
-        self.answers.set()
-        method = Handler(NoParameters, self._tell)
-        interface = ServedInterface(CORE.name, {"GetDeniedNetworks": method}, lambda: "")
-        self._server = Server(path, Dispatcher(IDENTITY, [interface]))
-
-    def __enter__(self) -> "Core":
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.answers.set()
-        self._server.close()
-        self._thread.join(10)
-
-    def _tell(self, _: NoParameters) -> dict[str, Any]:
-        self.asked.append(time.monotonic())
-        assert self.answers.wait(20)
-        if self.fails:
-            raise ErrorReply.of(f"{CORE.name}.Whatever")
-        return {"networks": self.networks}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "core.sock"
-
-
-@pytest.fixture
-def denied(path: Path) -> Iterator[DeniedNetworks]:
-    client = Client(path, timeout=3)
-    yield DeniedNetworks(Daemon(client))
-    client.close()
-
-
-@pytest.fixture
-def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the core asked each time."""
-    monkeypatch.setattr(destination, "_VALID", -1.0)
-
-
-def test_before_the_core_was_ever_reached_everything_is_denied(denied: DeniedNetworks) -> None:
-    for _ in range(2):
-        with pytest.raises(Denied, match="not known yet"):
-            denied()
-
-
-def test_before_the_core_was_ever_reached_nobody_is_connected_to(denied: DeniedNetworks) -> None:
+def test_while_the_denied_networks_are_not_known_nobody_is_connected_to() -> None:
+    denied = DeniedNetworks()
     with Receiver() as receiver:
         sender = Sender(receiver.url, None, denied, None)
         outcome = sender.send(message())
-        sender.close()
         assert (outcome.status, outcome.error) == (None, "which networks are denied is not known yet")
         assert not receiver.opened
-
-
-def test_the_networks_are_those_of_the_core(path: Path, denied: DeniedNetworks) -> None:
-    with Core(path, "10.0.0.0/8", "fd00::/8"):
-        assert tuple(denied()) == ("10.0.0.0/8", "fd00::/8")
-
-
-def test_a_core_that_comes_late_is_asked(path: Path, denied: DeniedNetworks, forgetful: None) -> None:
-    with pytest.raises(Denied):
-        denied()
-    with Core(path, "10.0.0.0/8"):
-        assert tuple(denied()) == ("10.0.0.0/8",)
-
-
-def test_other_networks_hold_from_then_on(path: Path, denied: DeniedNetworks, forgetful: None) -> None:
-    with Core(path, "10.0.0.0/8") as core:
-        denied()
-        core.networks = ["192.0.2.0/24"]
-        assert tuple(denied()) == ("192.0.2.0/24",)
-        core.networks = []
-        assert tuple(denied()) == ()
-
-
-@pytest.mark.parametrize("networks", [("10.0.0.0/8",), ()])
-def test_while_the_core_is_away_the_networks_are_those_it_told_last(
-    path: Path, denied: DeniedNetworks, forgetful: None, networks: tuple[str, ...]
-) -> None:
-    with Core(path, *networks):
-        denied()
-    assert tuple(denied()) == networks
-
-
-def test_while_the_core_fails_the_networks_are_those_it_told_last(
-    path: Path, denied: DeniedNetworks, forgetful: None
-) -> None:
-    with Core(path, "10.0.0.0/8") as core:
-        denied()
-        core.fails = True
-        assert tuple(denied()) == ("10.0.0.0/8",)
-        assert len(core.asked) == 2
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_core_is_asked_once_a_second(path: Path, denied: DeniedNetworks, fails: bool) -> None:
-    def twice() -> bool:
-        for _ in range(10):
-            try:
-                denied()
-            except Denied:
-                assert fails
-        return len(core.asked) == 2
-
-    with Core(path) as core:
-        core.fails = fails
-        wait_for("two questions", twice, 10)
-        first, second = core.asked
-    assert 1 <= second - first < 5
-
-
-def test_a_core_that_hangs_is_waited_for_once(path: Path, denied: DeniedNetworks) -> None:
-    with Core(path) as core:
-        core.answers.clear()
-        with pytest.raises(Denied):
-            denied()
-        # It took longer than it is remembered, which counts from its end.
-        for _ in range(100):
-            with pytest.raises(Denied):
-                denied()
-        assert len(core.asked) == 1
-
-
-def test_a_core_that_hangs_costs_an_attempt_less_than_it_has(path: Path, denied: DeniedNetworks) -> None:
-    with Core(path) as core, Receiver() as receiver:
-        core.answers.clear()
-        sender = Sender(receiver.url, None, denied, None)
-        assert sender.send(message()).seconds < senders.TIMEOUT / 2
+        denied.known = ()
+        assert sender.send(message()).error is None
         sender.close()
-
-
-def test_the_core_is_asked_once_for_many_at_a_time(path: Path, denied: DeniedNetworks) -> None:
-    with Core(path) as core:
-        core.answers.clear()
-        threads = [threading.Thread(target=denied) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        wait_for("a question", lambda: core.asked, 5)
-        # Any other request has come by then.
-        threads[-1].join(0.3)
-        core.answers.set()
-        for thread in threads:
-            thread.join(5)
-        assert len(core.asked) == 1
 
 
 # The registry

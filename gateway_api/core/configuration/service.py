@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,10 +16,9 @@ from gateway_api.core.configuration.running import Snapshot
 from gateway_api.core.configuration.store import StepFailed, Unreadable
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core.records.changes import Caller
-from gateway_api.wire.configuration import masked
+from gateway_api.wire.configuration import Configuration, masked
 from gateway_api.wire.contract import Method, Nothing
 from gateway_api.wire.core import configuration as wire
-from gateway_api.wire.core.history import HistoryLimits
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.dispatcher import invalid_parameter
 from gateway_api.wire.varlink.protocol import Peer
@@ -26,6 +26,8 @@ from gateway_api.wire.varlink.protocol import Peer
 _log = logging.getLogger(__name__)
 
 _LONGEST_TEXT = 256
+#: Waits without a commit until the settings come nevertheless, and the seconds of one.
+_WAITS, _WAIT = 15, 1.0
 _ACTION = re.compile(r"[a-z_]{1,32}\.[a-z_]{1,32}", re.ASCII)
 
 
@@ -34,6 +36,9 @@ class ConfigurationService:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._committed = threading.Condition()
+        self._commits = 0
+        workspace.follow(self._commit)
 
     def get_configuration(self, _: Method[Any]) -> wire.ConfigurationReply:
         snapshot = self._workspace.snapshot
@@ -52,27 +57,20 @@ class ConfigurationService:
             return wire.LoginReply(api.token_lifetime, user, password_hash, highest)
         return wire.LoginReply(api.token_lifetime, highest_cost=highest)
 
-    def get_denied_networks(self, _: Method[Any]) -> wire.DeniedNetworksReply:
-        webhooks = self._workspace.snapshot.running.sections.api.webhooks
-        return wire.DeniedNetworksReply(tuple(map(str, webhooks.denied_networks)))
-
-    def get_history_limits(self, _: Method[Any]) -> HistoryLimits:
-        history = self._workspace.snapshot.running.sections.history
-        return HistoryLimits(history.days, history.mebibytes)
+    def get_api_settings(self, _: Method[Any]) -> Iterator[wire.ApiSettings | None]:
+        """None each second without a commit has the server look for clients that have left."""
+        while True:
+            commits = self._commits
+            yield _settings(self._workspace.snapshot.running.sections)
+            for _wait in range(_WAITS):
+                if self._has_changed(commits):
+                    break
+                yield None
 
     def end_tokens(self, call: wire.EndTokens, peer: Peer | None) -> Nothing:
         with self._errors():
             self._workspace.end_tokens(call.username, _request("end_tokens", call, peer))
         return Nothing()
-
-    def get_token_access(self, _: Method[Any]) -> wire.TokenAccess:
-        api = self._workspace.snapshot.running.sections.api
-        return wire.TokenAccess(
-            enabled=api.enabled,
-            auth_token=api.auth_token,
-            listen_address=str(api.listen_address),
-            listen_port=api.listen_port,
-        )
 
     def get_candidate(self, _: Method[Any]) -> wire.ConfigurationReply:
         snapshot = self._workspace.snapshot
@@ -134,6 +132,15 @@ class ConfigurationService:
             call.revision, commit.committed_at, commit.author, commit.comment, masked(document)
         )
 
+    def _commit(self, _: Configuration) -> None:
+        with self._committed:
+            self._commits += 1
+            self._committed.notify_all()
+
+    def _has_changed(self, commits: int) -> bool:
+        with self._committed:
+            return self._committed.wait_for(lambda: self._commits > commits, _WAIT)
+
     @contextmanager
     def _errors(self, revision: int | None = None) -> Iterator[None]:
         """The workspace's errors as those of the interface."""
@@ -171,6 +178,19 @@ def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
     noted = fields.get("request_id") is None
     caller = Caller(action or f"configuration.{verb}", peer) if noted else None
     return ChangeRequest(author, comment, fields.get("if_match"), caller, fields.get("max_sessions_dropped"))
+
+
+def _settings(running: Configuration) -> wire.ApiSettings:
+    api, history = running.api, running.history
+    return wire.ApiSettings(
+        enabled=api.enabled,
+        auth_token=api.auth_token,
+        listen_address=str(api.listen_address),
+        listen_port=api.listen_port,
+        denied_networks=tuple(map(str, api.webhooks.denied_networks)),
+        receivers=tuple(wire.Receiver(one.url, one.events, one.secret) for one in api.webhooks.receivers),
+        history=wire.HistoryLimits(history.days, history.mebibytes),
+    )
 
 
 def _users(snapshot: Snapshot, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:

@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import Any
 
 from gateway_api.base.errors import NotDone, StillConnected
-from gateway_api.core.configuration.receivers import ReceiversService
 from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
@@ -91,15 +90,13 @@ class CoreService:
         self._clock = clock
         self._started = clock.steady()
         self._configuration = ConfigurationService(workspace)
-        self._receivers = ReceiversService(lambda: workspace.snapshot.running.sections.api.webhooks.receivers)
-        workspace.follow(self._receivers.committed)
         self._whole = WholeSessions()
         self.rates = Rates(gateway, journal, clock, self._note_return)
 
     def interface(self, *others: object) -> ServedInterface:
         """The interface with a handler for each of its methods, some of which `others` have."""
         lists = {method: partial(self._selected, rows) for method, rows in LISTS.items()}
-        return served(CORE, self, self._configuration, self._receivers, *others, handlers=lists)
+        return served(CORE, self, self._configuration, *others, handlers=lists)
 
     def get_health(self, _: Method[Any]) -> Health:
         return Health(

@@ -412,14 +412,6 @@ class GetLogin(Method[LoginReply], frozen=True):
     username: Username
 
 
-class DeniedNetworksReply(Record, frozen=True):
-    networks: Annotated[tuple[str, ...], about("In CIDR, besides those always denied.", ["192.0.2.0/24"])]
-
-
-class GetDeniedNetworks(Method[DeniedNetworksReply], frozen=True):
-    """The networks to which the running configuration denies the delivery of webhooks."""
-
-
 class EndTokens(Command[Nothing], frozen=True):
     """Gives a user of the API another generation: all tokens that were issued to the user end. When the reply
     comes, a power cut does not undo it."""
@@ -427,19 +419,57 @@ class EndTokens(Command[Nothing], frozen=True):
     username: Username
 
 
-class TokenAccess(Record, frozen=True, kw_only=True):
+# Settings of the API itself
+
+
+class Receiver(Record, frozen=True):
+    """A receiver of webhooks. No other has its URL."""
+
+    url: Annotated[str, about("Receiver of the events.", "https://noc.example/hook")]
+    events: Annotated[tuple[str, ...], about("session.up, session.down or both.", ["session.up"])]
+    secret: Annotated[str | None, about("Signs what is sent: base64 of 24 to 64 bytes; null for none.")] = (
+        None
+    )
+
+
+class HistoryLimits(Record, frozen=True):
+    """How much of the history of sessions the API keeps."""
+
+    days: Annotated[int, about("Days after its end that a session is kept.", 90, minimum=1)]
+    mebibytes: Annotated[int, about("Size of the history; the oldest sessions go first.", 1024, minimum=16)]
+
+
+class ApiSettings(Record, frozen=True, kw_only=True):
+    """Settings of the API itself in the running configuration."""
+
     enabled: Annotated[bool, about("Whether the API serves requests.", True)]
     auth_token: Annotated[
         Annotated[str, Meta(min_length=16)] | None,
-        about("16 printable ASCII characters or more; without one the profile is off."),
+        about(
+            "Token of the alternative profile, 16 printable ASCII characters or more; the profile is off "
+            "without one."
+        ),
     ] = None
-    listen_address: Annotated[str, about("Address to listen at.", "127.0.0.1")]
-    listen_port: Annotated[int, Meta(ge=1, le=65535), about("Port to listen at.", 8080)]
+    listen_address: Annotated[str, about("Address at which the alternative profile listens.", "127.0.0.1")]
+    listen_port: Annotated[
+        int, Meta(ge=1, le=65535), about("Port at which the alternative profile listens.", 8080)
+    ]
+    denied_networks: Annotated[
+        tuple[str, ...],
+        about("Networks in CIDR to which no webhook is delivered, besides those always denied."),
+    ]
+    receivers: Annotated[tuple[Receiver, ...], about("The receivers of webhooks that always exist.")]
+    history: Annotated[HistoryLimits, about("Limits of the history of sessions.")]
 
 
-class GetTokenAccess(Method[TokenAccess], frozen=True):
-    """The settings of the API's alternative profile in the running configuration. The API calls it before
-    every request, so that a commit takes effect on the next one."""
+class GetApiSettings(Method[ApiSettings], frozen=True):
+    """The settings of the API itself in the running configuration, with secrets: those of now and, if it is
+    called with more, all of them again after each commit. Then a reply comes at least every 15 seconds. The
+    API calls it before every request of its alternative profile, so that a commit takes effect on the next
+    one."""
+
+    streams = True
+    replies_once = True
 
 
 # Errors

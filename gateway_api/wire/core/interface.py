@@ -6,11 +6,9 @@ from gateway_api.wire.contract import Contract, Failure, Method
 from gateway_api.wire.core import (
     configuration,
     health,
-    history,
     impact,
     jobs,
     network,
-    receivers,
     sessions,
     sign_ons,
     traffic,
@@ -21,10 +19,7 @@ def _declared(kind: type[Any]) -> tuple[type[Any], ...]:
     """The classes of a kind, in the order of the modules that declare them."""
     return tuple(
         member
-        for module in (
-            *(sessions, sign_ons, traffic, jobs, configuration, history, impact, network, health),
-            receivers,
-        )
+        for module in (sessions, sign_ons, traffic, jobs, configuration, impact, network, health)
         for member in vars(module).values()
         if isinstance(member, type) and issubclass(member, kind) and member.__module__ == module.__name__
     )

@@ -76,12 +76,14 @@ class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
 class Handler:
     """`handler` takes a `parameters` and returns a struct or a dict of the reply's fields, or InParts. If it
     `streams`, it returns an endless iterator of structs or dicts, in which None has the server check the
-    connection. If it `knows_peer`, it also takes the Peer that calls, or None."""
+    connection; a call that is not for more gets the first one if it `replies_once`, else an error. If it
+    `knows_peer`, it also takes the Peer that calls, or None."""
 
     parameters: type[msgspec.Struct]
     handler: Callable[..., Any]
     streams: bool = False
     knows_peer: bool = False
+    replies_once: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,12 +141,14 @@ class Dispatcher:
     def _replies(self, call: CallMessage, peer: Peer | None) -> Iterator[bytes]:
         try:
             method, parameters = self._found(call)
-            if method.streams:
+            if method.streams and call.more:
                 for part in method.handler(parameters):
                     yield b"" if part is None else encode(Reply(_encoded(part), continues=True))
                 raise RuntimeError("an endless stream has ended")
             more = (peer,) if method.knows_peer else ()
             reply = method.handler(parameters, *more)
+            if method.streams:
+                reply = next(reply)
             if isinstance(reply, InParts):
                 yield from _in_parts(reply.parts() if call.more else iter([reply.whole()]))
             else:
@@ -163,7 +167,7 @@ class Dispatcher:
         method = interface.methods.get(method_name)
         if method is None:
             raise ErrorReply.of(f"{_SERVICE}.MethodNotFound", method=method_name)
-        if method.streams and (call.oneway or not call.more):
+        if method.streams and (call.oneway or not (call.more or method.replies_once)):
             raise ErrorReply.of(f"{_SERVICE}.ExpectedMore")
         try:
             return method, msgspec.json.decode(call.parameters, type=method.parameters)

@@ -1,0 +1,239 @@
+"""The settings of the API itself: how the core tells of them, and how the hub follows them."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable
+from gateway_api.base.receivers import Denied
+from gateway_api.core.configuration import service as core_service
+from gateway_api.core.configuration.service import ConfigurationService
+from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
+from gateway_api.core_client.commands import Daemon
+from gateway_api.hub import service
+from gateway_api.hub.destination import DeniedNetworks
+from gateway_api.wire.contract import Contract, served
+from gateway_api.wire.core.configuration import ApiSettings, GetApiSettings, HistoryLimits, Receiver
+from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.varlink.client import Client
+from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, ServedInterface
+from gateway_api.wire.varlink.server import Server
+from tests.support.clocks import StillClock
+from tests.support.stack import PATIENCE
+from tests.support.workspaces import opened
+
+ONE = {"url": "http://127.0.0.1:9/", "events": ["session.up"]}
+OTHER = {
+    "url": "http://127.0.0.1:9/other",
+    "events": ["session.down"],
+    "secret": "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+}
+
+
+class Core:
+    """A core with this method alone, of a workspace."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.service = ConfigurationService(workspace)
+
+    def commit(self, *receivers: dict[str, Any], denied: tuple[str, ...] = ()) -> None:
+        document = self.workspace.snapshot.running.document
+        webhooks = {"receivers": list(receivers), "denied_networks": list(denied)}
+        document = {**document, "api": {**document["api"], "webhooks": webhooks}}
+        self.workspace.replace_running(document, ChangeRequest("test"))
+
+    def follow(self) -> Iterator[ApiSettings | None]:
+        return self.service.get_api_settings(GetApiSettings())
+
+
+@pytest.fixture
+def core(tmp_path: Path, document: dict[str, Any]) -> Iterator[Core]:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        yield Core(workspace)
+
+
+def receivers(*declared: dict[str, Any]) -> tuple[Receiver, ...]:
+    return tuple(Receiver(one["url"], tuple(one["events"]), one.get("secret")) for one in declared)
+
+
+def urls(settings: ApiSettings | None) -> list[str]:
+    assert settings is not None
+    return [receiver.url for receiver in settings.receivers]
+
+
+def test_the_settings_are_those_of_the_running_configuration(core: Core) -> None:
+    core.commit(ONE, OTHER, denied=("192.0.2.0/24", "2001:db8::/32"))
+    assert next(core.follow()) == ApiSettings(
+        enabled=True,
+        auth_token=None,
+        listen_address="127.0.0.1",
+        listen_port=8080,
+        denied_networks=("192.0.2.0/24", "2001:db8::/32"),
+        receivers=receivers(ONE, OTHER),
+        history=HistoryLimits(90, 1024),
+    )
+
+
+def test_a_follower_gets_the_settings_of_now_and_those_of_each_commit(core: Core) -> None:
+    core.commit(ONE)
+    replies = core.follow()
+    assert urls(next(replies)) == [ONE["url"]]
+    core.commit(ONE, OTHER)
+    assert urls(next(replies)) == [ONE["url"], OTHER["url"]]
+    core.commit()
+    assert urls(next(replies)) == []
+
+
+def test_a_commit_wakes_a_follower_that_waits(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_service, "_WAIT", PATIENCE)
+    replies = core.follow()
+    next(replies)
+    threading.Timer(0.1, core.commit, [ONE]).start()
+    assert urls(next(replies)) == [ONE["url"]]
+
+
+def test_a_reply_comes_from_time_to_time_without_a_commit(core: Core) -> None:
+    assert core_service._WAITS * core_service._WAIT <= 15
+    core.service._has_changed = lambda _: False  # type: ignore[method-assign]
+    first, *nothing, last = islice(core.follow(), 2 + core_service._WAITS)
+    assert nothing == [None] * core_service._WAITS
+    assert first == last
+
+
+# In the API
+
+
+@contextmanager
+def served_at(path: Path, *interfaces: ServedInterface) -> Iterator[None]:
+    server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), interfaces))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.close()
+        thread.join(PATIENCE)
+
+
+def interface(core: Core) -> ServedInterface:
+    return served(Contract(CORE.name, "", (GetApiSettings,), ()), core.service)
+
+
+class Enough(BaseException):
+    """Ends the thread that follows."""
+
+
+class Registry:
+    """The webhooks of a hub, as the configuration declares them."""
+
+    def __init__(self) -> None:
+        self.declared: queue.Queue[tuple[Receiver, ...]] = queue.Queue()
+        self.is_over = False
+
+    def declare(self, receivers: tuple[Receiver, ...]) -> None:
+        self.declared.put(receivers)
+        if self.is_over:
+            raise Enough
+
+    def __call__(self) -> tuple[Receiver, ...]:
+        return self.declared.get(timeout=PATIENCE)
+
+
+class Following:
+    """A hub that follows the core at a socket, in a thread of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.registry, self.denied, self.configured = Registry(), DeniedNetworks(), threading.Event()
+        self._daemon = Daemon(Client(path, timeout=PATIENCE))
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with suppress(Enough):
+            service._configure(
+                self._daemon,
+                self.registry,
+                self.denied,
+                self.configured,
+                lambda: True,  # type: ignore[arg-type]
+            )
+
+    def end(self) -> None:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+
+def test_a_call_that_is_not_for_more_gets_the_settings_of_now(tmp_path: Path, core: Core) -> None:
+    with (
+        closing(Client(tmp_path / "core.sock", timeout=PATIENCE)) as client,
+        served_at(tmp_path / "core.sock", interface(core)),
+    ):
+        for networks in ((), ("192.0.2.0/24",)):
+            core.commit(denied=networks)
+            assert Daemon(client).settings().denied_networks == networks
+
+
+def test_the_hub_follows_a_core_over_its_restarts(tmp_path: Path, core: Core) -> None:
+    hub = Following(tmp_path / "core.sock")
+    # Without a core, too: the hub must not wait for it.
+    assert hub.configured.wait(PATIENCE)
+    core.commit(ONE)
+    with served_at(tmp_path / "core.sock", interface(core)):
+        assert hub.registry() == receivers(ONE)
+        core.commit(OTHER)
+        assert hub.registry() == receivers(OTHER)
+    core.commit(ONE, OTHER)
+    hub.registry.is_over = True
+    with served_at(tmp_path / "core.sock", interface(core)):
+        assert hub.registry() == receivers(ONE, OTHER)
+    hub.end()
+
+
+def test_until_the_core_was_reached_every_network_is_denied(tmp_path: Path) -> None:
+    hub = Following(tmp_path / "core.sock")
+    assert hub.configured.wait(PATIENCE)
+    with pytest.raises(Denied, match="not known yet"):
+        hub.denied()
+
+
+@pytest.mark.parametrize("networks", [("10.0.0.0/8", "fd00::/8"), ()])
+def test_while_the_core_is_away_the_denied_networks_are_those_it_told_last(
+    tmp_path: Path, core: Core, networks: tuple[str, ...]
+) -> None:
+    hub = Following(tmp_path / "core.sock")
+    with served_at(tmp_path / "core.sock", interface(core)):
+        hub.registry()
+        core.commit(ONE, denied=networks)
+        # They are known before a webhook is declared, which may be in one of them.
+        assert hub.registry() == receivers(ONE)
+        assert hub.denied() == networks
+    assert hub.denied() == networks
+    core.commit(denied=("192.0.2.0/24",))
+    with served_at(tmp_path / "core.sock", interface(core)):
+        hub.registry()
+        assert hub.denied() == ("192.0.2.0/24",)
+
+
+def test_a_core_without_the_method_denies_no_network(tmp_path: Path) -> None:
+    nothing = ServedInterface(CORE.name, {}, lambda: "")
+    with served_at(tmp_path / "core.sock", nothing):
+        hub = Following(tmp_path / "core.sock")
+        assert hub.configured.wait(PATIENCE)
+        assert hub.denied() == ()
+        with pytest.raises(CoreLacksMethod, match="lacks the method GetApiSettings"):
+            next(Daemon(Client(tmp_path / "core.sock", timeout=PATIENCE)).follow(GetApiSettings()))
+
+
+def test_a_service_without_the_interface_is_unavailable(tmp_path: Path) -> None:
+    with (
+        served_at(tmp_path / "core.sock"),
+        pytest.raises(CoreUnavailable, match="InterfaceNotFound"),
+    ):
+        next(Daemon(Client(tmp_path / "core.sock", timeout=PATIENCE)).follow(GetApiSettings()))
