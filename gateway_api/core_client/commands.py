@@ -4,7 +4,6 @@ Records stay the bytes that the core sent (`Fields`), unless the API needs their
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import msgspec
@@ -28,15 +27,6 @@ _LONGEST_NAME = 256
 
 IfMatch = Sequence[str] | None
 Sections = dict[str, msgspec.Raw]
-
-
-@dataclass(frozen=True)
-class Edit:
-    """`value` is any JSON; a deletion ignores it."""
-
-    action: wire.EditAction
-    path: str
-    value: Any = None
 
 
 class Daemon(Calls):
@@ -139,11 +129,11 @@ class Daemon(Calls):
             wire.CompareConfiguration(None if revision is None else _revision(revision), to and _revision(to))
         )
 
-    def edit(self, edits: Sequence[Edit], if_match: IfMatch) -> wire.EditReply:
+    def edit(self, edits: Sequence[wire.Edit], if_match: IfMatch) -> wire.EditReply:
         """Stages all or none. Raises EditRefused, Invalid and EditNotFound."""
         return self.reply(wire.EditCandidate(_sent(edits), if_match))
 
-    def edit_all(self, edits: Sequence[Edit], if_match: IfMatch) -> wire.EditReply:
+    def edit_all(self, edits: Sequence[wire.Edit], if_match: IfMatch) -> wire.EditReply:
         """As `edit`, but errors name the edit: `operations` and its number."""
         try:
             return self.edit(edits, if_match)
@@ -171,7 +161,7 @@ class Daemon(Calls):
         call = wire.ReplaceConfiguration(document, author, if_match=if_match)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
-    def amend(self, edits: Sequence[Edit], author: str, action: str) -> wire.CommitReply:
+    def amend(self, edits: Sequence[wire.Edit], author: str, action: str) -> wire.CommitReply:
         """Commits edits of the running configuration; the candidate keeps its changes. The core reports the
         change as `action`. Raises EditRefused, Invalid and EditNotFound."""
         call = wire.AmendConfiguration(_sent(edits), author, action=action)
@@ -196,11 +186,11 @@ def _check_access(usernames: Iterable[str]) -> wire.CheckAccess:
     return wire.CheckAccess(tuple(filter(_may_be_a_name, usernames)))
 
 
-def _sent(edits: Iterable[Edit]) -> tuple[wire.ConfigurationEdit, ...]:
+def _sent(edits: Iterable[wire.Edit]) -> tuple[wire.ConfigurationEdit, ...]:
     return tuple(wire.ConfigurationEdit(edit.action, edit.path, _json(edit)) for edit in edits)
 
 
-def _json(edit: Edit) -> str | None:
+def _json(edit: wire.Edit) -> str | None:
     if edit.action == wire.EditAction.DELETE:
         return None
     try:

@@ -24,14 +24,14 @@ from gateway_api.base.logs import MASK
 from gateway_api.base.settings import TOKEN as PROFILE
 from gateway_api.base.settings import BadSetting, Settings
 from gateway_api.base.texts import rate_text
-from gateway_api.core_client.commands import Daemon, Edit
+from gateway_api.core_client.commands import Daemon
 from gateway_api.serving.configuration import Off, address
 from gateway_api.web.app import create_app
 from gateway_api.web.configuration_records import Committed, Configuration
 from gateway_api.web.records import Message, listing
 from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.services import WorkerParts
-from gateway_api.wire.core.configuration import DiscardCandidate
+from gateway_api.wire.core.configuration import DiscardCandidate, Edit
 from gateway_api.wire.core.network import ListVlans, VlansReply
 from gateway_api.wire.core.sessions import SetSessionRate
 from gateway_api.wire.varlink.client import Client

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway_api.core.configuration.edit import EditOperation
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.services import GatewayServices, Rendered
 from gateway_api.core.configuration.store import ConfigurationStore
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core.gateways.lab.gateway import LabServices
 from gateway_api.wire.configuration import Configuration
+from gateway_api.wire.core.configuration import Edit
 from tests.support.clocks import StillClock
 
 ADMIN = ChangeRequest("admin")
@@ -44,7 +44,7 @@ def opened(
 
 
 def stage(workspace: Workspace, hostname: str) -> None:
-    workspace.edit([EditOperation("set", "system.hostname", hostname)], ADMIN)
+    workspace.edit([Edit("set", "system.hostname", hostname)], ADMIN)
 
 
 def commit(workspace: Workspace, hostname: str, confirm_seconds: int | None = None) -> None:

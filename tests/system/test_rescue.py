@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from gateway_api.auth.passwords import verify
-from gateway_api.core_client.commands import Daemon, Edit
-from gateway_api.wire.core.configuration import GetConfiguration, LoginReply
+from gateway_api.core_client.commands import Daemon
+from gateway_api.wire.core.configuration import Edit, GetConfiguration, LoginReply
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.shell import GATEWAYCTL

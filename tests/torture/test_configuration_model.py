@@ -30,13 +30,14 @@ from hypothesis.stateful import (
 )
 
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Stale
-from gateway_api.core.configuration.edit import EditOperation, OperationRefused
+from gateway_api.core.configuration.edit import OperationRefused
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import Commit, ConfigurationStore, StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration
+from gateway_api.wire.core.configuration import Edit as WireEdit
 from gateway_api.wire.varlink.protocol import ErrorReply
 
 Document = dict[str, Any]
@@ -128,8 +129,8 @@ class Edit:
     stored: Any = None
     wrong: str | None = None
 
-    def operation(self) -> EditOperation:
-        return EditOperation(self.action, self.path, copy.deepcopy(self.value))
+    def operation(self) -> WireEdit:
+        return WireEdit(self.action, self.path, copy.deepcopy(self.value))
 
 
 def sets(*values: tuple[str, Any]) -> list[Edit]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.configuration.edit import EditOperation
 from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.wire.configuration import Configuration
+from gateway_api.wire.core.configuration import Edit
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.clocks import StillClock
@@ -221,7 +221,7 @@ def without_trunk1(workspace: Workspace, *ids: int) -> list[int]:
     """The sessions of the gateway, which a test may change."""
     sessions = list(ids)
     foreseen(workspace, sessions)
-    workspace.edit([EditOperation("set", "demux.trunks", ["trunk0"])], ADMIN)
+    workspace.edit([Edit("set", "demux.trunks", ["trunk0"])], ADMIN)
     return sessions
 
 
@@ -296,7 +296,7 @@ def test_a_comparison_tells_what_a_commit_would_do_now(tmp_path: Path, document:
         without_trunk1(workspace, 7, 12)
         assert workspace.compare(None).impact == Impact((), 2, (7, 12))
         assert workspace.compare(1).impact is None
-        workspace.edit([EditOperation("set", "demux.trunks", ["nowhere"])], ADMIN)
+        workspace.edit([Edit("set", "demux.trunks", ["nowhere"])], ADMIN)
         assert workspace.compare(None).impact is None
 
 

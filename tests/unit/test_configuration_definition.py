@@ -10,12 +10,12 @@ from gateway_api.audit import record
 from gateway_api.base.logs import MASK, is_secret
 from gateway_api.core.configuration import documents, edit
 from gateway_api.core.configuration.documents import changes, diff_text, unmasked
-from gateway_api.core.configuration.edit import EditOperation, edited
+from gateway_api.core.configuration.edit import edited
 from gateway_api.core.configuration.rules import load
 from gateway_api.wire import configuration
 from gateway_api.wire.configuration import KEYS, ROOT, Field, Leaf, Many, Object, Section, masked, walk
 from gateway_api.wire.contract import about
-from gateway_api.wire.core.configuration import EditAction
+from gateway_api.wire.core.configuration import Edit, EditAction
 from tests.support.documents import valid_document
 
 FIELDS = {path: field for path, field in walk(ROOT) if path}
@@ -87,7 +87,7 @@ def test_what_is_declared_secret_is_masked_whatever_its_name(_with_snmp: Field) 
     assert diff_text(changes(before, after)) == f"- snmp.community = {MASK}\n+ snmp.community = {MASK}\n"
     assert unmasked(hidden, before) == before
     for path, value in (("snmp.community", "new-one"), ("snmp", after["snmp"])):
-        made, (change,) = edited(before, [EditOperation(EditAction.SET, path, value)])
+        made, (change,) = edited(before, [Edit(EditAction.SET, path, value)])
         assert made == after
         assert "one" not in f"{change.before_json} {change.after_json}"
         assert "one" not in str(record.masked({"path": path, "value": value}))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gateway_api.base.logs import MASK
 from gateway_api.base.texts import parse_path, path_text
 from gateway_api.core.configuration.documents import Change, changes, diff_text
-from gateway_api.core.configuration.edit import EditOperation, OperationRefused, edited
+from gateway_api.core.configuration.edit import OperationRefused, edited
+from gateway_api.wire.core.configuration import Edit
 from tests.support.documents import FACTORY, SECRET_HASH, put, remove, valid_document
 
 enough = settings(max_examples=50)
@@ -42,13 +43,13 @@ DELETIONS = [
     *("interfaces.trunks.0", "bgp.neighbors.0", "subscribers.local", "demux.rate_limits.burst"),
 ]
 operations = st.lists(
-    st.sampled_from(EDITS).map(lambda edit: EditOperation("set", *edit))
-    | st.sampled_from(DELETIONS).map(lambda path: EditOperation("delete", path)),
+    st.sampled_from(EDITS).map(lambda edit: Edit("set", *edit))
+    | st.sampled_from(DELETIONS).map(lambda path: Edit("delete", path)),
     max_size=12,
 )
 
 
-def after(document: dict[str, Any], done: list[EditOperation]) -> dict[str, Any]:
+def after(document: dict[str, Any], done: list[Edit]) -> dict[str, Any]:
     """The document after those operations that can be done."""
     for operation in done:
         try:
@@ -357,7 +358,7 @@ def test_no_difference_shows_a_secret(before: dict[str, Any], now: dict[str, Any
 @given(documents, operations)
 @enough
 def test_there_are_no_changes_exactly_when_the_documents_are_equal(
-    before: dict[str, Any], done: list[EditOperation]
+    before: dict[str, Any], done: list[Edit]
 ) -> None:
     now = after(before, done)
     assert (changes(before, now) == []) == (before == now)
@@ -390,7 +391,7 @@ def test_a_path_in_a_line_leads_to_the_value(before: dict[str, Any], now: dict[s
             assert change.before is not None
         elif change.after != change.before and not _is_an_order(change, now):
             path = path_text(change.path)
-            assert edited(now, [EditOperation("set", path, json.loads(change.after))])[0] == now
+            assert edited(now, [Edit("set", path, json.loads(change.after))])[0] == now
 
 
 def _is_an_order(change: Change, now: dict[str, Any]) -> bool:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.logs import MASK, redacted
 from gateway_api.core.configuration import edit
-from gateway_api.core.configuration.edit import EditOperation, OperationRefused
+from gateway_api.core.configuration.edit import OperationRefused
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.wire.core.configuration import Edit
 from tests.support.documents import FACTORY, SECRET_HASH, place, valid_document
 
 enough = settings(max_examples=70)
@@ -29,12 +30,12 @@ NEIGHBOR = {"address": "10.255.0.9", "remote_as": 64999, "description": "core9"}
 BGP = {"as_number": 65000, "router_id": "10.0.0.1", "neighbors": [NEIGHBOR]}
 
 
-def set_to(path: str, value: Any) -> EditOperation:
-    return EditOperation("set", path, value)
+def set_to(path: str, value: Any) -> Edit:
+    return Edit("set", path, value)
 
 
-def delete(path: str) -> EditOperation:
-    return EditOperation("delete", path)
+def delete(path: str) -> Edit:
+    return Edit("delete", path)
 
 
 def held_at(document: dict[str, Any], path: str) -> Any:
@@ -43,23 +44,23 @@ def held_at(document: dict[str, Any], path: str) -> Any:
     return held[key]
 
 
-def edited(document: dict[str, Any], operations: list[EditOperation]) -> dict[str, Any]:
+def edited(document: dict[str, Any], operations: list[Edit]) -> dict[str, Any]:
     return edit.edited(document, operations)[0]
 
 
-def refusal(document: dict[str, Any], *operations: EditOperation) -> OperationRefused:
+def refusal(document: dict[str, Any], *operations: Edit) -> OperationRefused:
     with pytest.raises(OperationRefused) as refused:
         edited(document, operations)
     return refused.value
 
 
-def problems(document: dict[str, Any], *operations: EditOperation) -> list[Problem]:
+def problems(document: dict[str, Any], *operations: Edit) -> list[Problem]:
     reason = refusal(document, *operations).reason
     assert isinstance(reason, Invalid)
     return list(reason.problems)
 
 
-def problem(document: dict[str, Any], *operations: EditOperation) -> Problem:
+def problem(document: dict[str, Any], *operations: Edit) -> Problem:
     (found,) = problems(document, *operations)
     return found
 
@@ -660,7 +661,7 @@ operations = st.lists(
 DOCUMENT = json.loads(FACTORY.read_text())
 
 
-def after(tried: list[EditOperation]) -> dict[str, Any]:
+def after(tried: list[Edit]) -> dict[str, Any]:
     """The document after those that can be done, each on its own."""
     made = DOCUMENT
     for operation in tried:
@@ -673,7 +674,7 @@ def after(tried: list[EditOperation]) -> dict[str, Any]:
 
 @given(operations)
 @enough
-def test_whatever_is_tried_the_items_of_a_list_have_keys_of_their_own(tried: list[EditOperation]) -> None:
+def test_whatever_is_tried_the_items_of_a_list_have_keys_of_their_own(tried: list[Edit]) -> None:
     made = after(tried)
     for path, key, _item, _other in (*KEYED, ("subscribers.local", "username", "", "")):
         section, name = path.split(".")
@@ -692,7 +693,7 @@ FITTING = {
 @given(operations)
 @enough
 def test_whatever_is_tried_a_commit_finds_only_what_is_missing_or_does_not_fit(
-    tried: list[EditOperation],
+    tried: list[Edit],
 ) -> None:
     try:
         RunningConfiguration.of(after(tried))
@@ -730,7 +731,7 @@ def test_whatever_is_tried_a_refusal_does_not_tell_the_value(
 
 @given(operations)
 @enough
-def test_whatever_is_tried_the_document_that_is_given_stays_as_it_was(tried: list[EditOperation]) -> None:
+def test_whatever_is_tried_the_document_that_is_given_stays_as_it_was(tried: list[Edit]) -> None:
     made = after(tried)
     before = copy.deepcopy(made)
     try:
@@ -744,7 +745,7 @@ def test_whatever_is_tried_the_document_that_is_given_stays_as_it_was(tried: lis
 # The values before and after.
 
 
-def changed(document: dict[str, Any], *operations: EditOperation) -> list[tuple[Any, Any]]:
+def changed(document: dict[str, Any], *operations: Edit) -> list[tuple[Any, Any]]:
     """What each operation reports, "absent" where there is no value."""
     _, values = edit.edited(document, operations)
     assert [value.path for value in values] == [operation.path for operation in operations]

@@ -11,10 +11,10 @@ import pytest
 from gateway_api.base.errors import Invalid, Stale
 from gateway_api.base.logs import MASK, redacted
 from gateway_api.core.configuration.documents import unmasked
-from gateway_api.core.configuration.edit import EditOperation
 from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
+from gateway_api.wire.core.configuration import Edit
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import SECRET_HASH, put
@@ -249,7 +249,7 @@ def test_a_secret_that_changed_shows_as_a_change_and_not_as_text(
     wanted = redacted(document)
     wanted["api"]["auth_token"] = "fedcba9876543210"
     assert workspace.replace_running(wanted, ME).changes == 1
-    workspace.edit([EditOperation("set", "api.auth_token", "0123456789abcdef")], ADMIN)
+    workspace.edit([Edit("set", "api.auth_token", "0123456789abcdef")], ADMIN)
     lines = [line for change in workspace.snapshot.changes() for line in change.lines()]
     assert lines == [f"- api.auth_token = {MASK}", f"+ api.auth_token = {MASK}"]
 
@@ -278,8 +278,8 @@ def test_a_candidate_with_nothing_changed_is_not_staged(
 
 
 def test_a_mask_stands_for_the_secret_of_the_candidate(workspace: Workspace) -> None:
-    workspace.edit([EditOperation("set", "radius.secret", "the-new-one")], ADMIN)
-    workspace.edit([EditOperation("delete", "subscribers.local.sue")], ADMIN)
+    workspace.edit([Edit("set", "radius.secret", "the-new-one")], ADMIN)
+    workspace.edit([Edit("delete", "subscribers.local.sue")], ADMIN)
     shown = redacted(workspace.snapshot.candidate)
     workspace.replace_candidate({**shown, "bgp": None}, ME)
     assert workspace.snapshot.candidate["radius"]["secret"] == "the-new-one"

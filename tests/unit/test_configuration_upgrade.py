@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Invalid
-from gateway_api.core.configuration.edit import EditOperation, OperationRefused
+from gateway_api.core.configuration.edit import OperationRefused
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
+from gateway_api.wire.core.configuration import Edit
 from tests.support.clocks import StillClock
 from tests.support.stack import running_core, wait_for
 from tests.support.workspaces import ADMIN, commit, opened, stage
@@ -70,7 +71,7 @@ def test_a_stored_value_that_breaks_a_later_rule_is_loaded_with_a_warning_and_st
         assert all(path in record.getMessage() for record in warned)
         assert "s" * 64 not in caplog.text
         commit(workspace, "bng2")
-        workspace.amend([EditOperation("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
+        workspace.amend([Edit("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
         whole = {**workspace.snapshot.running.document, "system": {"hostname": "bng3"}}
         workspace.replace_running(whole, ADMIN)
         workspace.replace_candidate({**whole, "system": {"hostname": "bng4"}}, ADMIN)
@@ -85,9 +86,9 @@ def test_a_new_value_that_breaks_the_rule_is_refused_by_each_way_of_changing(
 ) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
         with pytest.raises(OperationRefused):
-            workspace.edit([EditOperation("set", path, OLD[path])], ADMIN)
+            workspace.edit([Edit("set", path, OLD[path])], ADMIN)
         with pytest.raises(OperationRefused):
-            workspace.amend([EditOperation("set", path, OLD[path])], ChangeRequest("root"))
+            workspace.amend([Edit("set", path, OLD[path])], ChangeRequest("root"))
         with pytest.raises(Invalid) as error:
             workspace.replace_running(older(document, path), ADMIN)
         with pytest.raises(Invalid):
@@ -108,7 +109,7 @@ def test_a_neighbor_that_moves_in_its_list_keeps_its_description(tmp_path: Path,
     stored = older(document, "bgp.neighbors.0.description")
     stored["bgp"]["neighbors"].insert(0, {"address": "192.0.2.77", "remote_as": 64512})
     with upgraded(tmp_path, document, stored) as workspace:
-        workspace.edit([EditOperation("delete", "bgp.neighbors.0")], ADMIN)
+        workspace.edit([Edit("delete", "bgp.neighbors.0")], ADMIN)
         workspace.commit(ADMIN)
         assert workspace.snapshot.running.document["bgp"]["neighbors"][0] == stored["bgp"]["neighbors"][1]
 
@@ -140,9 +141,9 @@ def test_an_unconfirmed_commit_returns_to_a_configuration_of_an_older_version(
     with upgraded(tmp_path, document, stored):
         pass
     with opened(tmp_path, document, clock) as workspace:
-        workspace.edit([EditOperation("set", "cgnat.vrf_name", "vrf1")], ADMIN)
+        workspace.edit([Edit("set", "cgnat.vrf_name", "vrf1")], ADMIN)
         workspace.commit(ADMIN, 60)
-        workspace.amend([EditOperation("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
+        workspace.amend([Edit("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
         clock.now += 60
         assert workspace.return_if_due()
         put(stored, "qos.default_up", "9mbit")
@@ -154,7 +155,7 @@ def test_an_archived_configuration_of_an_older_version_is_refused_at_commit_and_
 ) -> None:
     stored = older(document)
     with upgraded(tmp_path, document, stored) as workspace:
-        workspace.edit([EditOperation("set", "cgnat.vrf_name", "vrf1")], ADMIN)
+        workspace.edit([Edit("set", "cgnat.vrf_name", "vrf1")], ADMIN)
         workspace.commit(ADMIN)
         workspace.rollback(1, ADMIN)
         with pytest.raises(Invalid) as error:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.configuration.edit import EditOperation
 from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.wire.core.configuration import Edit
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.clocks import StillClock
 from tests.support.documents import SECRET_HASH
@@ -26,13 +26,13 @@ def generations(workspace: Workspace) -> dict[str, str]:
     return held
 
 
-def make_run(workspace: Workspace, *operations: EditOperation, confirm_seconds: int | None = None) -> None:
+def make_run(workspace: Workspace, *operations: Edit, confirm_seconds: int | None = None) -> None:
     workspace.edit(list(operations), ADMIN)
     workspace.commit(ADMIN, confirm_seconds)
 
 
-def set_operators(name: str, value: str) -> EditOperation:
-    return EditOperation("set", f"api.users.operator.{name}", value)
+def set_operators(name: str, value: str) -> Edit:
+    return Edit("set", f"api.users.operator.{name}", value)
 
 
 def test_each_user_has_a_generation_of_its_own(tmp_path: Path, document: Document) -> None:
@@ -70,7 +70,7 @@ def test_a_user_who_was_deleted_and_comes_back_has_another_generation(
 ) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
         before = generations(workspace)
-        make_run(workspace, EditOperation("delete", "api.users.operator"))
+        make_run(workspace, Edit("delete", "api.users.operator"))
         assert set(generations(workspace)) == {"admin"}
         workspace.rollback(1, ADMIN)
         workspace.commit(ADMIN)

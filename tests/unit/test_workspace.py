@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from gateway_api.base.errors import Invalid, Stale
-from gateway_api.core.configuration.edit import EditOperation
 from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
+from gateway_api.wire.core.configuration import Edit
 from tests.support.clocks import NOW, StillClock
 from tests.support.workspaces import ADMIN, CheckedServices, commit, no_file_longer_than, opened, stage
 
@@ -295,7 +295,7 @@ def test_a_commit_is_dated_by_the_clock_as_it_is_set(tmp_path: Path, document: d
 # An amendment while a commit waits to be confirmed.
 
 
-def refused_amendment(workspace: Workspace, error: type[Exception], *operations: EditOperation) -> None:
+def refused_amendment(workspace: Workspace, error: type[Exception], *operations: Edit) -> None:
     """One that changes neither what runs nor what would come back."""
     before = workspace.snapshot.state
     with pytest.raises(error):
@@ -308,9 +308,9 @@ def test_an_amendment_that_holds_only_for_what_would_come_back_changes_nothing(
 ) -> None:
     document["interfaces"]["uplinks"].append("spare0")
     with opened(tmp_path, document, StillClock()) as workspace:
-        workspace.edit([EditOperation("delete", "interfaces.uplinks.spare0")], ADMIN)
+        workspace.edit([Edit("delete", "interfaces.uplinks.spare0")], ADMIN)
         workspace.commit(ADMIN, 60)
-        refused_amendment(workspace, Invalid, EditOperation("set", "cgnat.handoff_interface", "spare0"))
+        refused_amendment(workspace, Invalid, Edit("set", "cgnat.handoff_interface", "spare0"))
 
 
 def test_an_amendment_that_holds_only_for_what_runs_changes_nothing(
@@ -318,9 +318,9 @@ def test_an_amendment_that_holds_only_for_what_runs_changes_nothing(
 ) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
         uplinks = [*document["interfaces"]["uplinks"], "spare0"]
-        workspace.edit([EditOperation("set", "interfaces.uplinks", uplinks)], ADMIN)
+        workspace.edit([Edit("set", "interfaces.uplinks", uplinks)], ADMIN)
         workspace.commit(ADMIN, 60)
-        refused_amendment(workspace, Invalid, EditOperation("set", "cgnat.handoff_interface", "spare0"))
+        refused_amendment(workspace, Invalid, Edit("set", "cgnat.handoff_interface", "spare0"))
 
 
 @pytest.mark.parametrize("large", ["runs", "would come back"])
@@ -335,9 +335,9 @@ def test_an_amendment_that_makes_one_of_both_too_large_changes_nothing(
     document["subscribers"] = first
     more = [{**subscriber, "username": f"t{each}"} for each in range(10)]
     with opened(tmp_path, document, StillClock()) as workspace:
-        workspace.edit([EditOperation("set", "subscribers", second)], ADMIN)
+        workspace.edit([Edit("set", "subscribers", second)], ADMIN)
         workspace.commit(ADMIN, 60)
-        adds = [EditOperation("set", f"subscribers.local.{one['username']}", one) for one in more]
+        adds = [Edit("set", f"subscribers.local.{one['username']}", one) for one in more]
         refused_amendment(workspace, Invalid, *adds)
 
 
@@ -350,17 +350,14 @@ def test_an_amendment_whose_second_revision_finds_no_room_changes_nothing(
 ) -> None:
     local = [{"username": f"s{number}", "password": "x" * 128} for number in range(300)]
     with opened(tmp_path, document, StillClock()) as workspace:
-        workspace.edit([EditOperation("set", "subscribers.local", local)], ADMIN)
+        workspace.edit([Edit("set", "subscribers.local", local)], ADMIN)
         workspace.commit(ADMIN, 60)
         deadline = workspace.snapshot.state.deadline
         assert deadline is not None
         # Room for what would come back, and not for what runs.
         with no_file_longer_than(longest_file(tmp_path / "revisions" / str(deadline.baseline)) + 1000):
-            refused_amendment(workspace, StepFailed, EditOperation("set", "qos.default_up", "9mbit"))
-        assert (
-            workspace.amend([EditOperation("set", "qos.default_up", "9mbit")], ChangeRequest("root")).changes
-            == 1
-        )
+            refused_amendment(workspace, StepFailed, Edit("set", "qos.default_up", "9mbit"))
+        assert workspace.amend([Edit("set", "qos.default_up", "9mbit")], ChangeRequest("root")).changes == 1
 
 
 def test_an_amendment_is_on_disk_for_what_runs_and_what_would_come_back(
@@ -369,7 +366,7 @@ def test_an_amendment_is_on_disk_for_what_runs_and_what_would_come_back(
     clock = StillClock()
     with opened(tmp_path, document, clock) as workspace:
         commit(workspace, "bng2", confirm_seconds=60)
-        workspace.amend([EditOperation("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
+        workspace.amend([Edit("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
     with opened(tmp_path, document, clock) as workspace:
         running = workspace.snapshot.running.document
         assert (running["system"]["hostname"], running["qos"]["default_up"]) == ("bng2", "9mbit")

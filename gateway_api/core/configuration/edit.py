@@ -8,7 +8,6 @@ checked here. The commit finds what is missing, and what must match a value else
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -32,22 +31,13 @@ from gateway_api.wire.configuration import (
     field_at,
     masked,
 )
-from gateway_api.wire.core.configuration import EditAction, EditedValue
+from gateway_api.wire.core.configuration import Edit, EditedValue
 
 _FLAGS = {"true": True, "false": False}
 _LONGEST_INTEGER = 20
 
 #: The place of a value that does not exist; null is a value.
 _ABSENT = object()
-
-
-@dataclass(frozen=True)
-class EditOperation:
-    """`value` is any JSON; text is read as the path requires. A deletion has none."""
-
-    action: EditAction
-    path: str
-    value: Any = None
 
 
 class OperationRefused(GatewayApiError):
@@ -63,9 +53,7 @@ class OperationRefused(GatewayApiError):
         super().__init__(f"operation {number}: {reason}")
 
 
-def edited(
-    document: dict[str, Any], operations: Sequence[EditOperation]
-) -> tuple[dict[str, Any], list[EditedValue]]:
+def edited(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[str, Any], list[EditedValue]]:
     """A copy of the document with all operations applied in their order, and what each one changed. Raises
     OperationRefused."""
     made, values = copy.deepcopy(document), []

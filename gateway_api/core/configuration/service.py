@@ -11,7 +11,7 @@ import msgspec
 
 from gateway_api.base.errors import Invalid, NotFound, Problem, Stale
 from gateway_api.base.fields import is_line
-from gateway_api.core.configuration.edit import EditOperation, OperationRefused
+from gateway_api.core.configuration.edit import OperationRefused
 from gateway_api.core.configuration.running import Snapshot
 from gateway_api.core.configuration.store import StepFailed, Unreadable
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
@@ -203,7 +203,7 @@ def _users(snapshot: Snapshot, usernames: Collection[str]) -> list[tuple[wire.Ap
     ]
 
 
-def _operations(edits: Iterable[wire.ConfigurationEdit]) -> list[EditOperation]:
+def _operations(edits: Iterable[wire.ConfigurationEdit]) -> list[wire.Edit]:
     operations = []
     for number, edit in enumerate(edits):
         text = edit.value_json
@@ -213,7 +213,7 @@ def _operations(edits: Iterable[wire.ConfigurationEdit]) -> list[EditOperation]:
             raise invalid_parameter(f"edits.{number}.value_json") from error
         if text is None and edit.action == "set":
             raise invalid_parameter(f"edits.{number}.value_json")
-        operations.append(EditOperation(edit.action, edit.path, value))
+        operations.append(wire.Edit(edit.action, edit.path, value))
     return operations
 
 

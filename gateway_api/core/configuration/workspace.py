@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 
 from gateway_api.base.errors import Invalid, Stale
 from gateway_api.core.configuration.documents import Change, changes, diff_text, merged, unmasked
-from gateway_api.core.configuration.edit import EditOperation, edited, replaced
+from gateway_api.core.configuration.edit import edited, replaced
 from gateway_api.core.configuration.running import (
     RunningConfiguration,
     Snapshot,
@@ -144,7 +144,7 @@ class Workspace:
             if not self._applied:
                 self._apply_running()
 
-    def edit(self, operations: Sequence[EditOperation], request: ChangeRequest) -> wire.EditReply:
+    def edit(self, operations: Sequence[wire.Edit], request: ChangeRequest) -> wire.EditReply:
         """Stages all operations or none. Raises OperationRefused, and Invalid for too large a candidate."""
         with self._staging(request):
             candidate, values = edited(self.snapshot.candidate, operations)
@@ -216,7 +216,7 @@ class Workspace:
             configuration = RunningConfiguration.of(unmasked(document, running.document), running)
             return self._run_if_other(configuration, request, None)
 
-    def amend(self, operations: Sequence[EditOperation], request: ChangeRequest) -> wire.CommitReply:
+    def amend(self, operations: Sequence[wire.Edit], request: ChangeRequest) -> wire.CommitReply:
         """Changes the running configuration at once, by all operations or none. Staged changes stay. A commit
         still waits for its confirmation: its baseline gets the same changes. Raises OperationRefused, and
         Invalid for an invalid result."""

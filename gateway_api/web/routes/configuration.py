@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gateway_api.core_client.calls import Fields, decoded
-from gateway_api.core_client.commands import Edit, Sections
+from gateway_api.core_client.commands import Sections
 from gateway_api.web import audit, headers
 from gateway_api.web.configuration_records import (
     ArchivedConfiguration,
@@ -44,17 +44,17 @@ def compare(found: wire.ComparisonReply, query: dict[str, Any]) -> Tagged[Differ
     return Tagged(Difference(found.diff, found.confirm_deadline, found.impact), found.etag)
 
 
-def set_value(body: Edit) -> Tagged[None]:
+def set_value(body: wire.Edit) -> Tagged[None]:
     """Stages a value at a path."""
     return _staged(daemon().edit([body], headers.if_match()))
 
 
-def delete(body: Edit) -> Tagged[None]:
+def delete(body: wire.Edit) -> Tagged[None]:
     """Stages the deletion of a path. 404 if the path does not exist."""
     return _staged(daemon().edit([body], headers.if_match()))
 
 
-def edit_all(body: dict[str, list[Edit]]) -> Tagged[None]:
+def edit_all(body: dict[str, list[wire.Edit]]) -> Tagged[None]:
     """Stages several changes, or none of them."""
     return _staged(daemon().edit_all(body["operations"], headers.if_match()))
 

@@ -9,8 +9,7 @@ from marshmallow.fields import List, Nested, Raw
 from gateway_api.base.fields import LINE, FlagField, ParsedField, Schema, TextField, WholeField, is_line, says
 from gateway_api.base.receivers import LONGEST, PATTERN, check_url, key_of
 from gateway_api.base.texts import epoch_seconds, parse_rate
-from gateway_api.core_client.commands import Edit
-from gateway_api.wire.core.configuration import EditAction
+from gateway_api.wire.core.configuration import Edit, EditAction
 from gateway_api.wire.core.impact import LARGEST_LIMIT
 from gateway_api.wire.core.sessions import LONGEST_EXPIRY
 from gateway_api.wire.events import WebhookEvent

@@ -2,6 +2,7 @@
 API."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -98,6 +99,16 @@ class ConfigurationDifference(Record, frozen=True):
 
 
 # Staging
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change to the configuration. `value` is any JSON; text is read as the path requires. A deletion
+    ignores it."""
+
+    action: EditAction
+    path: str
+    value: Any = None
 
 
 class ConfigurationEdit(Parameters, frozen=True):
