@@ -89,6 +89,21 @@ def test_a_stale_session_with_ipv6_only_is_shown_as_it_is(shown: Screen) -> None
     expect(shown.page.get_by_role("dialog")).to_contain_text("(session 13, 2001:db8:0:c::2)")
 
 
+def test_a_field_that_the_page_does_not_know_has_a_row_with_its_name(shown: Screen) -> None:
+    def extended(route: Route) -> None:
+        answer = route.fetch()
+        body = answer.json()
+        body["data"] |= {"line_profile": "vdsl-100", "line_speed": None}
+        route.fulfill(response=answer, json=body)
+
+    shown.page.route(re.compile("/api/v1/subscribers/13$"), extended)
+    shown.find("13")
+    fields = shown.page.locator("#record-fields")
+    expect(fields.locator('div[data-key="Line profile"]')).to_contain_text("vdsl-100")
+    expect(fields.locator('div[data-key="Line speed"]')).to_contain_text("none")
+    assert "_" not in "".join(fields.locator("dt").all_inner_texts())
+
+
 def test_everybody_on_an_access_interface_is_found(shown: Screen) -> None:
     interface = shown.api.get("/subscribers/12")["access_interface"]
     expected = shown.api.get("/subscribers", params={"interface": interface})["count"]
