@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gevent
@@ -46,13 +47,16 @@ class StreamFilter:
 
 
 class Stream:
-    """The stream of one client."""
+    """The stream of one client. Its sender calls `begin`; then `take_over`, in the greenlet that sends the
+    pieces; and `close` at the end. `follow` makes the pieces."""
 
-    def __init__(self, bearer: Any, client: str) -> None:
+    def __init__(self, streams: "Streams", bearer: Any, client: str, follow: "_Follow") -> None:
+        self._streams = streams
+        self._pieces = follow(self)
         self.bearer = bearer
         self.client = client
         self.ended = False
-        #: That of the request, until another one takes the stream over.
+        #: Ends with the stream.
         self.greenlet = gevent.getcurrent()
         #: It waits for the next event, and checks `ended` when `wake` wakes it.
         self.listens = False
@@ -60,17 +64,38 @@ class Stream:
         #: For the client or the core, whichever it waits for.
         self.deadline: float | None = None
 
-    def opened(self) -> Iterator[bytes]:
-        """The first two pieces: with the second, the caller's greenlet is that of the stream."""
-        yield b""
-        # Before the header is sent: the client may never take it.
-        self.greenlet = gevent.getcurrent()
-        yield b""
+    def begin(self) -> None:
+        """Counts it as open, until `close`."""
+        self._streams.add(self)
+        self.waits()
 
-    def waits(self, deadline: float | None = None) -> None:
-        """Begins a wait for something other than the next event."""
+    def take_over(self) -> None:
+        """Makes the current greenlet its sender. To be called before the header is sent: the client may never
+        take that."""
+        self.greenlet = gevent.getcurrent()
+        self.waits()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The pieces to send, until the stream ends."""
+        try:
+            for piece in self._pieces:
+                self.waits()
+                yield piece
+        except CoreUnavailable as error:
+            # The headers are sent. The client reconnects, and gets the events or the gap then.
+            _log.info("a stream ended: %s", error)
+
+    def close(self) -> None:
+        self._pieces.close()
+        self._streams.remove(self)
+
+    def waits(self, *, for_turn: bool = False) -> None:
+        """Begins a wait for the client or the core, until a deadline; or for a turn, which comes."""
         self.listens = False
-        self.deadline = deadline
+        self.deadline = None if for_turn else self._streams.deadline()
+
+
+_Follow = Callable[[Stream], Generator[bytes, None, None]]
 
 
 class Streams:
@@ -103,27 +128,45 @@ class Streams:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, bearer: Any, address: str, wanted: StreamFilter) -> Iterator[bytes]:
-        """The events of sessions, as `open_with`. Raises CoreUnavailable and TooManyStreams at once."""
-        stream = self._admitted(bearer, address)
+    def open(self, bearer: Any, address: str, wanted: StreamFilter) -> Stream:
+        """A stream of the events of sessions, from now on. Raises CoreUnavailable and TooManyStreams."""
+        client = self._admitted(address)
+        span = self._broadcast.span
+        follow = partial(self._followed, wanted=wanted, span=span, position=span.ring.newest)
+        stream = Stream(self, bearer, client, follow)
         stream.wake = self._broadcast.wake
-        return self._pieces(stream, self._followed(stream, wanted, self._broadcast.span))
+        return stream
 
-    def open_with(
-        self, bearer: Any, address: str, follow: Callable[[Stream], Iterator[bytes]]
-    ) -> Iterator[bytes]:
-        """The pieces to send. The first two are empty: with the first the stream is open, and with the second
-        the greenlet that asks for it takes the stream over. `follow` makes them, beginning with those of
-        `opened`. Raises TooManyStreams at once."""
-        stream = self._admitted(bearer, address)
-        return self._pieces(stream, follow(stream))
+    def open_with(self, bearer: Any, address: str, follow: _Follow) -> Stream:
+        """A stream of the pieces that `follow` makes. Raises TooManyStreams."""
+        return Stream(self, bearer, self._admitted(address), follow)
+
+    def add(self, stream: Stream) -> None:
+        self._open.add(stream)
+        self._of_client[stream.client] += 1
+        self.on_change(len(self))
+
+    def remove(self, stream: Stream) -> None:
+        """Does nothing with a stream that has not begun."""
+        if stream not in self._open:
+            return
+        self._open.discard(stream)
+        self._of_client[stream.client] -= 1
+        if not self._of_client[stream.client]:
+            del self._of_client[stream.client]
+        self.on_change(len(self))
+
+    def deadline(self) -> float:
+        """The end of a wait for a client or the core that begins now."""
+        return self._pace.clock() + self._pace.patience
 
     def close(self) -> None:
         """Ends all streams now."""
         for stream in list(self._open):
             self._end(stream)
 
-    def _admitted(self, bearer: Any, address: str) -> Stream:
+    def _admitted(self, address: str) -> str:
+        """The client with this address, which may have another stream. Raises TooManyStreams."""
         client = client_network(address)
         if len(self) >= self._most or self._of_client[client] >= self._most_of_one:
             raise TooManyStreams(RETRY_AFTER)
@@ -131,29 +174,11 @@ class Streams:
             self._started = True
             for run in (self._broadcast.run, self._sweep):
                 gevent.spawn(run).link_exception(self.on_failure)
-        return Stream(bearer, client)
+        return client
 
-    def _pieces(self, stream: Stream, followed: Iterator[bytes]) -> Iterator[bytes]:
-        self._open.add(stream)
-        self._of_client[stream.client] += 1
-        self.on_change(len(self))
-        try:
-            for piece in followed:
-                stream.waits(self._pace.clock() + self._pace.patience)
-                yield piece
-        except CoreUnavailable as error:
-            # The headers are sent. The client reconnects, and gets the events or the gap then.
-            _log.info("a stream ended: %s", error)
-        finally:
-            self._open.discard(stream)
-            self._of_client[stream.client] -= 1
-            if not self._of_client[stream.client]:
-                del self._of_client[stream.client]
-            self.on_change(len(self))
-
-    def _followed(self, stream: Stream, wanted: StreamFilter, span: Span) -> Iterator[bytes]:
-        position = span.ring.newest
-        yield from stream.opened()
+    def _followed(
+        self, stream: Stream, wanted: StreamFilter, span: Span, position: int
+    ) -> Generator[bytes, None, None]:
         if wanted.resume is not None:
             if span.holds(wanted.resume):
                 position = wanted.resume.sequence
@@ -183,10 +208,10 @@ class Streams:
     def _in_turn(
         self, stream: Stream, wanted: StreamFilter, id: sse.EventId
     ) -> Generator[bytes, None, tuple[Span, int]]:
-        stream.waits()
+        stream.waits(for_turn=True)
         while not self._slots.acquire(timeout=self._pace.heartbeat):
             yield sse.HEARTBEAT
-            stream.waits()
+            stream.waits(for_turn=True)
         try:
             return (yield from self._caught_up(stream, wanted, id))
         finally:
@@ -197,7 +222,7 @@ class Streams:
     ) -> Generator[bytes, None, tuple[Span, int]]:
         """The core's events after an event. Returns the position from which the broadcast has the rest."""
         position = id.sequence
-        stream.waits(self._pace.clock() + self._pace.patience)
+        stream.waits()
         for batch in self._events.after(id.boot_id, id.sequence):
             if batch.gap:
                 position = batch.newest
@@ -205,7 +230,7 @@ class Streams:
             elif batch.events:
                 position = batch.events[-1].sequence
                 yield wanted.blocks(list(entries(batch.boot_id, batch.events)))
-            stream.waits(self._pace.clock() + self._pace.patience)
+            stream.waits()
             if position < batch.newest:
                 continue
             span = self._broadcast.reached(sse.EventId(batch.boot_id, position))

@@ -1,6 +1,6 @@
 """The traffic of watched sessions in one worker, received once for all clients of the same session."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import gevent
@@ -63,10 +63,9 @@ class Feeds:
         if id not in self._feeds and len(self) >= self._most:
             raise TooManyStreams(RETRY_AFTER)
 
-    def pieces(self, stream: Stream, id: int) -> Iterator[bytes]:
+    def pieces(self, stream: Stream, id: int) -> Generator[bytes, None, None]:
         """The events of a client, from the last one on, until the end of the session or of the stream. One
         that reads slowly gets the newest event next, not all. Raises CoreUnavailable."""
-        yield from stream.opened()
         feed = self._feeds.get(id) or self._started(id)
         feed.watchers += 1
         stream.wake = feed.wake
@@ -84,7 +83,7 @@ class Feeds:
         feed.greenlet = gevent.spawn(feed.run, self._core, id)
         return feed
 
-    def _events(self, stream: Stream, feed: _Feed, id: int) -> Iterator[bytes]:
+    def _events(self, stream: Stream, feed: _Feed, id: int) -> Generator[bytes, None, None]:
         number = 0
         due = self._pace.clock() + self._pace.heartbeat
         while not stream.ended:

@@ -10,18 +10,15 @@ import os
 import resource
 import sys
 from contextlib import closing
-from datetime import timedelta
 from ipaddress import ip_address
 from typing import Any
 
 # Before Flask: at the end of a worker, Python takes modules down in reverse order, and the log handler of
 # Flask needs the locks of gevent.
 import gevent.thread  # noqa: F401
-from gunicorn.glogging import Logger
 
-from gateway_api.base import http, logs
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError
-from gateway_api.base.settings import BadSetting, Profile, Settings, log_format, log_level
+from gateway_api.base.settings import Profile, Settings
 from gateway_api.base.variables import value
 from gateway_api.core_client.commands import Daemon
 from gateway_api.web import app
@@ -45,7 +42,7 @@ def common(profile: Profile) -> dict[str, Any]:
         "workers": value(os.environ, profile.workers),
         "worker_class": "gateway_api.serving.worker.GatewayWorker",
         "worker_tmp_dir": value(os.environ, profile.runtime),
-        "logger_class": "gateway_api.serving.configuration.Log",
+        "logger_class": "gateway_api.serving.worker.Log",
         "accesslog": "-",
         # Seconds for requests in progress at a stop, within systemd's TimeoutStopSec. A reload gives more.
         "graceful_timeout": 8,
@@ -102,30 +99,3 @@ def address_or_last(settings: Settings) -> str:
             raise
         _log.warning("still listening at %s: %s", _listening, error)
     return _listening
-
-
-class Log(Logger):  # type: ignore[misc]
-    """gunicorn's log, in our format."""
-
-    def setup(self, cfg: Any) -> None:
-        super().setup(cfg)
-        try:
-            format, level = log_format(os.environ), log_level(os.environ)
-        except BadSetting:
-            # The start fails later, and the message about it needs a format.
-            format, level = "keyvalue", logging.INFO
-        # gunicorn would keep the access log at info.
-        for logger in (self.error_log, self.access_log):
-            logger.setLevel(level)
-        logs.install(format, self.error_log, self.access_log)
-
-    def access(self, resp: Any, req: Any, environ: Any, request_time: timedelta) -> None:
-        fields = http.log_fields(
-            environ,
-            request_id=http.request_id_in(resp.headers),
-            status=resp.status_code,
-            size=resp.sent,
-            seconds=request_time.total_seconds(),
-        )
-        level = http.level_of_request(environ, resp.status_code)
-        self.access_log.log(level, "", extra=logs.extra(**fields))

@@ -1,7 +1,7 @@
 """Sockets of clients, which tell their connection what they wait for.
 
 Internals of gevent, read in 26.9: `_sock`, and `SSLSocket` as a context's `sslsocket_class`. gunicorn reads
-and writes through `recv` and `sendall` only; in 27.0 a body that could not be read has `failed`.
+and writes through `recv` and `sendall` only.
 """
 
 import logging
@@ -18,7 +18,7 @@ from gateway_api.serving.connections import Connection
 
 _log = logging.getLogger(__name__)
 
-#: Bytes that are sent or read at once, in a tenth of a millisecond; with TLS, in three.
+#: Bytes that are sent at once, in a tenth of a millisecond; with TLS, in three.
 _PIECE = 64 << 10
 #: Bytes of a response that the kernel holds unsent.
 _UNSENT = 64 << 10
@@ -30,6 +30,8 @@ class _Watched:
     share: Share | None = None
     #: The body of the last request, of which the view may have read nothing.
     body: Any = None
+    #: gunicorn's response to the current request.
+    response: Any = None
     #: An event stream closes it, not gunicorn.
     is_handed_over = False
 
@@ -53,13 +55,6 @@ class _Watched:
                 if self.share:
                     self.share.pause()
                 super().sendall(memoryview(data)[start : start + _PIECE], *more)  # type: ignore[misc]
-
-    def discard_body(self) -> None:
-        """Reads the rest of the last request's body. gunicorn would read it by the kilobyte, each time with a
-        copy of all that it holds: a megabyte took a tenth of a second, without a turn for others."""
-        body, self.body = self.body, None
-        while body is not None and not body.failed and body.read(_PIECE):
-            pass
 
     def push(self, piece: bytes) -> None:
         """Sends a piece of a stream."""

@@ -7,7 +7,6 @@ from typing import Any
 from gateway_api.audit.log import prepare_folder
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.settings import TOKEN, BadSetting, Settings
-from gateway_api.serving import signals
 from gateway_api.serving.configuration import (
     Off,
     address_or_last,
@@ -15,6 +14,7 @@ from gateway_api.serving.configuration import (
     forget_configuration,
     raise_descriptor_limit,
 )
+from gateway_api.serving.worker import hold_signals_at_fork
 
 #: EX_CONFIG of sysexits.h, which its unit does not start again.
 STATUS_OF_OFF = 78
@@ -32,7 +32,7 @@ except GatewayApiError as error:
 
 def on_starting(server: Any) -> None:
     forget_configuration(server)
-    signals.hold_at_fork()
+    hold_signals_at_fork()
     raise_descriptor_limit()
     try:
         prepare_folder(Settings.from_environment(os.environ, TOKEN).audit)

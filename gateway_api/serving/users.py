@@ -21,9 +21,9 @@ from gateway_api.base.settings import USERS, BadSetting, Settings, certificate, 
 from gateway_api.base.variables import value
 from gateway_api.history import sessions as history
 from gateway_api.hub import service as hub
-from gateway_api.serving import signals, slots
 from gateway_api.serving.configuration import common, forget_configuration, raise_descriptor_limit
-from gateway_api.serving.worker import readiness
+from gateway_api.serving.worker import has_forked, hold_signals_at_fork, listening, readiness, slots_taken
+from gateway_api.web import counters
 
 _log = logging.getLogger("gunicorn.error")
 
@@ -36,7 +36,7 @@ keyfile = value(os.environ, "GATEWAY_API_KEY")
 
 def on_starting(server: Any) -> None:
     forget_configuration(server)
-    signals.hold_at_fork()
+    hold_signals_at_fork()
     try:
         _prepare()
     except GatewayApiError as error:
@@ -50,7 +50,7 @@ def when_ready(server: Any) -> None:
     try:
         hub.start(Settings.from_environment(os.environ), partial(_has_forked, weakref.ref(server)))
         # After the hub, which fails to start if another service uses the folder.
-        slots.empty()
+        counters.empty()
     except (GatewayApiError, OSError) as error:
         server.log.critical("cannot start the gateway API: %s", error)
         sys.exit(1)
@@ -60,19 +60,19 @@ def _has_forked(server: weakref.ref[Any]) -> bool:
     # A thread of the hub calls it. A fork keeps for ever what such a thread holds: with the arbiter, a worker
     # would keep its application, and never close the login ledger.
     arbiter = server()
-    return arbiter is None or len(arbiter.WORKERS) >= arbiter.num_workers
+    return arbiter is None or has_forked(arbiter)
 
 
 def pre_fork(server: Any, worker: Any) -> None:
-    worker.slot = slots.lowest_free(other.slot for other in server.WORKERS.values())
+    worker.slot = counters.lowest_free(slots_taken(server))
 
 
 def post_fork(server: Any, worker: Any) -> None:
-    hub.give_up_sockets(listener.fileno() for listener in server.LISTENERS)
+    hub.give_up_sockets(listening(server))
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    slots.vacate(worker.slot)
+    counters.vacate(worker.slot)
 
 
 def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext:
@@ -101,7 +101,7 @@ def _prepare() -> None:
         where = f"{settings.ledger} (GATEWAY_API_STATE)"
         raise BadSetting(f"cannot open or create the login ledger {where}: {error}") from error
     try:
-        slots.prepare(settings.metrics)
+        counters.prepare(settings.metrics)
     except OSError as error:
         raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.metrics}: {error}") from error
     history.prepare(settings.history)

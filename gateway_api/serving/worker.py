@@ -2,19 +2,25 @@
 
 The worker of gunicorn closes neither a connection without a TLS handshake nor one without a request's body.
 
-Internals of gunicorn, read in 27.0: `AsyncWorker.handle` and `handle_request` (below `GeventWorker`),
-`timeout_ctx` around the wait for a request, `is_already_handled`, `start_response` as a method of the
-response, the errors of `gunicorn.http`.
+No other module uses internals of gunicorn. Read in 27.0: `AsyncWorker.handle` and `handle_request` (below
+`GeventWorker`), `timeout_ctx` around the wait for a request, `is_already_handled`; `wsgi.Response`, which is
+made before the application is called, its `default_headers`, `send_headers` and `write`; `failed` of a body;
+the errors of `gunicorn.http`; the loggers of its log; `WORKERS`, `num_workers` and `LISTENERS` of the
+arbiter.
 """
 
+import json
 import logging
+import os
 import re
 import secrets
+import signal
 import ssl
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -25,20 +31,20 @@ import gevent.event
 import gevent.events
 from gevent.monkey import MonkeyPatchWarning
 from gevent.server import StreamServer
-from gunicorn.http import errors
+from gunicorn.glogging import Logger
+from gunicorn.http import errors, wsgi
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway_api.base import logs
+from gateway_api.base import http, logs
 from gateway_api.base.certificate import log_expiry
-from gateway_api.base.http import log_fields
 from gateway_api.base.process import Readiness, places
+from gateway_api.base.settings import BadSetting, log_format, log_level
 from gateway_api.base.shares import Shares
-from gateway_api.serving import signals
+from gateway_api.events.streams import Stream
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
-from gateway_api.serving.response import EventStream, last_response
-from gateway_api.serving.sockets import TlsSocket, end, watched
+from gateway_api.serving.sockets import PlainSocket, TlsSocket, end, watched
 from gateway_api.web.counters import Counters
 
 _log = logging.getLogger("gunicorn.error")
@@ -46,7 +52,6 @@ _access = logging.getLogger("gunicorn.access")
 
 readiness = Readiness()
 
-_STREAM = "text/event-stream"
 _SWEEP = 1.0
 #: At a stop, seconds for the next request of a client that got a response, and for the first of a new one.
 _LINGER, _LINGER_NEW = 0.5, 2.0
@@ -71,6 +76,14 @@ _HOST = re.compile(
 )
 _MAX_PORT = 65535
 
+_LAST_CHUNK = b"0\r\n\r\n"
+#: Bytes of a body that are sent with the header. A record of TLS has up to 16 KiB.
+_SHORT = 15 << 10
+#: Bytes of a body that are read at once, to be discarded.
+_PIECE = 64 << 10
+
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1}
+
 
 class _Listener:
     """The name of a listener. The listener may be closed before its connections."""
@@ -80,6 +93,35 @@ class _Listener:
 
     def getsockname(self) -> Any:
         return self._name
+
+
+class _Response(wsgi.Response):  # type: ignore[misc]
+    """Without the name of the server, and in one packet if it is short; gunicorn cannot do either."""
+
+    headers_sent: bool
+
+    def __init__(self, req: Any, sock: Any, cfg: Any) -> None:
+        super().__init__(req, sock, cfg)
+        # For the stream of events that it may become.
+        sock.response = self
+
+    def default_headers(self) -> list[str]:
+        return [line for line in super().default_headers() if not line.startswith("Server:")]
+
+    def write(self, data: bytes) -> None:
+        if self.headers_sent or self._omits_body or len(data) != self.response_length or len(data) > _SHORT:
+            super().write(data)
+            return
+        self.sock.sendall(self.header() + data)
+        self.headers_sent, self.sent = True, len(data)
+
+    def header(self) -> bytes:
+        """The bytes that `send_headers` sends."""
+        lines = [*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n"]
+        return "".join(lines).encode("latin-1")
+
+
+wsgi.Response = _Response
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]
@@ -96,7 +138,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self._stopping = gevent.event.Event()
         self._stop_application: Callable[[], None] = lambda: None
         self._end_application: Callable[[], None] = lambda: None
-        #: See `slots.py`. The arbiter sets it before the fork, in the profile with metrics.
+        #: See `web/counters.py`. The arbiter sets it before the fork, in the profile with metrics.
         self.slot: int | None = None
         self._counters: Counters | None = None
 
@@ -113,7 +155,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
     def init_signals(self) -> None:
         super().init_signals()
-        signals.take()
+        take_signals()
 
     def load_wsgi(self) -> None:
         gevent.get_hub().print_exception = _report
@@ -130,18 +172,12 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         leave = self._connections.leave
 
         def with_streams(environ: Any, start_response: Any) -> Any:
-            pieces = application(environ, start_response)
-            response = start_response.__self__
-            is_stream = dict(response.headers).get("Content-Type", "").startswith(_STREAM)
-            if not is_stream or environ["REQUEST_METHOD"] == "HEAD":
-                return pieces
-            # The application counts it now, not when its greenlet begins.
-            next(pieces)
-            # Or a client that gets the end of the stream would use the connection again.
-            response.force_close()
-            connection = response.sock.connection
-            connection.is_stream()
-            return EventStream(pieces, response, environ, partial(leave, connection))
+            body = application(environ, start_response)
+            if not isinstance(body, Stream):
+                return body
+            sock = gevent.getcurrent().sock
+            sock.connection.is_stream()
+            return _EventStream(body, sock, environ, partial(leave, sock.connection))
 
         self.wsgi = with_streams
 
@@ -218,7 +254,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         if connection.phase is Phase.STREAM:
             # A stream is the last response of a connection.
             raise gevent.GreenletExit
-        sock.discard_body()
+        _discard_body(sock)
         with connection.next_request():
             yield
 
@@ -228,11 +264,12 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         check_header(req)
         sock.share.begin_request()
         AsyncWorker.handle_request(self, listener_name, req, sock, addr)
+        sock.response = None
         if not sock.is_handed_over:
             sock.body = req.body
 
     def is_already_handled(self, respiter: Any) -> bool:
-        if isinstance(respiter, EventStream):
+        if isinstance(respiter, _EventStream):
             respiter.start()
             return True
         return False
@@ -260,8 +297,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         if status is None:
             _log.error("a request failed", exc_info=exc, extra=logs.extra(request_id=request_id))
             status = "500 Internal Server Error"
-        header, body = last_response(status, request_id, tls=self.cfg.is_ssl)
-        fields = log_fields(
+        header, body = _last_response(status, request_id, tls=self.cfg.is_ssl)
+        fields = http.log_fields(
             {"REMOTE_ADDR": addr and addr[0]},
             request_id=request_id,
             status=int(status[:3]),
@@ -274,6 +311,131 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             client.sendall((header + body).encode())
         except OSError as error:
             _log.debug("could not send the last response: %s", error)
+
+
+class _EventStream:
+    """A response without an end: after its header it has a greenlet and next to nothing else. The greenlet of
+    a request keeps the memory of the deepest of its calls, and the request itself, until it ends.
+
+    `ended` is called when its connection is closed."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        sock: PlainSocket | TlsSocket,
+        environ: dict[str, Any],
+        ended: Callable[[], None],
+    ) -> None:
+        response: Any = sock.response
+        # Now, not when its greenlet begins.
+        stream.begin()
+        # Or a client that gets the end of the stream would use the connection again.
+        response.force_close()
+        self._stream = stream
+        self._header: bytes = response.header()
+        self._chunked: bool = response.chunked
+        self._socket = sock
+        self._ended = ended
+        self._fields = http.log_fields(
+            environ,
+            request_id=http.request_id_in(response.headers),
+            status=response.status_code,
+            size=0,
+            seconds=None,
+        )
+        self._level = http.level_of_request(environ, response.status_code)
+        self._began = time.monotonic()
+
+    def start(self) -> None:
+        """Takes the connection over: gunicorn's greenlet ends."""
+        self._socket.is_handed_over = True
+        gevent.spawn(self._run)
+
+    def _run(self) -> None:
+        sent = 0
+        try:
+            self._stream.take_over()
+            self._socket.push(self._header)
+            self._header = b""
+            for piece in self._stream:
+                if piece:
+                    self._socket.push(b"%X\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
+                    sent += len(piece)
+            if self._chunked:
+                self._socket.push(_LAST_CHUNK)
+        except OSError as error:
+            _log.debug("the client of a stream has left: %s", error)
+        except Exception:  # noqa: BLE001 - logged; the client reconnects
+            _log.exception("a stream failed", extra=logs.extra(request_id=self._fields["request_id"]))
+        finally:
+            self._end(sent)
+
+    def _end(self, sent: int) -> None:
+        self._stream.close()
+        fields = self._fields | {"bytes": sent, "duration_seconds": time.monotonic() - self._began}
+        _access.log(self._level, "", extra=logs.extra(**fields))
+        self._socket.is_handed_over = False
+        self._socket.close()
+        self._ended()
+
+
+class Log(Logger):  # type: ignore[misc]
+    """gunicorn's log, in our format."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        try:
+            format, level = log_format(os.environ), log_level(os.environ)
+        except BadSetting:
+            # The start fails later, and the message about it needs a format.
+            format, level = "keyvalue", logging.INFO
+        # gunicorn would keep the access log at info.
+        for logger in (self.error_log, self.access_log):
+            logger.setLevel(level)
+        logs.install(format, self.error_log, self.access_log)
+
+    def access(self, resp: Any, req: Any, environ: Any, request_time: timedelta) -> None:
+        fields = http.log_fields(
+            environ,
+            request_id=http.request_id_in(resp.headers),
+            status=resp.status_code,
+            size=resp.sent,
+            seconds=request_time.total_seconds(),
+        )
+        level = http.level_of_request(environ, resp.status_code)
+        self.access_log.log(level, "", extra=logs.extra(**fields))
+
+
+def hold_signals_at_fork() -> None:
+    """To be called once, in the arbiter. Each worker calls `take_signals`.
+
+    Between the fork and `init_signals`, a worker has the handlers of the arbiter: a stop would have no
+    effect, and the arbiter would kill the worker at the end of its patience. So these signals wait until the
+    worker has its own handlers."""
+    # Another arbiter may have started this one (SIGUSR2), by a fork.
+    take_signals()
+    hold = partial(signal.pthread_sigmask, signal.SIG_BLOCK, _SIGNALS)
+    os.register_at_fork(before=hold, after_in_parent=take_signals)
+
+
+def take_signals() -> None:
+    """Unblocks the signals. Those that wait arrive now."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+
+def slots_taken(arbiter: Any) -> Iterator[int]:
+    """The slots of its workers."""
+    return (worker.slot for worker in arbiter.WORKERS.values())
+
+
+def has_forked(arbiter: Any) -> bool:
+    """Whether it has all of its workers."""
+    return bool(len(arbiter.WORKERS) >= arbiter.num_workers)
+
+
+def listening(arbiter: Any) -> Iterator[int]:
+    """The descriptors of the sockets at which it listens."""
+    return (listener.fileno() for listener in arbiter.LISTENERS)
 
 
 def check_header(request: Any) -> None:
@@ -315,3 +477,25 @@ def status_of(error: BaseException) -> str | None:
 def _report(context: object, kind: Any, error: Any, trace: Any) -> None:
     """Logs why a greenlet ended: gevent would print it."""
     _log.error("a greenlet has ended", exc_info=(kind, error, trace))
+
+
+def _last_response(status: str, request_id: str, *, tls: bool) -> tuple[str, str]:
+    """Header and body of the last response on a connection."""
+    body = json.dumps({"status": "error", "message": status.partition(" ")[2]}, separators=(",", ":"))
+    headers = {
+        "Connection": "close",
+        "Content-Type": "application/json",
+        "X-Request-ID": request_id,
+        **http.guards(tls=tls),
+        "Content-Length": str(len(body)),
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {status}\r\n{lines}\r\n", body
+
+
+def _discard_body(sock: PlainSocket | TlsSocket) -> None:
+    """Reads the rest of the last request's body. gunicorn would read it by the kilobyte, each time with a
+    copy of all that it holds: a megabyte took a tenth of a second, without a turn for others."""
+    body, sock.body = sock.body, None
+    while body is not None and not body.failed and body.read(_PIECE):
+        pass

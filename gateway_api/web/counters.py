@@ -3,13 +3,20 @@
 `prometheus_client` maps its files into memory, and makes them larger without asking for the space: on a full
 disk the kernel kills the process that writes there. So each file has its space before it is mapped.
 
+Each worker has the files of its slot, which is the lowest number that no living worker has.
+`prometheus_client` would name files by process id, and each scrape would read the files of every worker that
+ever ended. The next worker in a slot continues its counters, so no sum ever decreases.
+
 Internals of prometheus_client, read in 0.26: `mmap_dict.MmapedDict`, and `values.MmapedDict`, which makes the
 file of a kind of metric.
 """
 
+import errno
 import mmap
 import os
 import struct
+from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +25,8 @@ from prometheus_client.mmap_dict import MmapedDict
 
 from gateway_api.base.logs import LOG
 
+#: The variable in which prometheus_client looks for the folder.
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 #: Bytes of a new file, and of its header.
 _NEW, _HEADER = 1 << 16, 8
 #: Bytes of a value besides its key: the key's length, its padding, and two floats.
@@ -33,9 +42,44 @@ def workers_without_room() -> int:
     return sum(_in_memory[:])
 
 
-def forget(slot: int) -> None:
-    """Forgets the counters of a worker that has ended."""
+# In the arbiter
+
+
+def prepare(folder: Path) -> None:
+    """Makes the folder, before anything else here; on a full disk the workers try again. Raises OSError."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        LOG.error("cannot make the folder of the counters: %s", error)
+    os.environ[_FOLDER] = str(folder)
+
+
+def empty() -> None:
+    """Deletes the files of the last run, at the start of the service. Raises OSError."""
+    for pattern in ("*.db", "*.new"):
+        for file in _folder().glob(pattern):
+            file.unlink()
+
+
+def lowest_free(taken: Iterable[int]) -> int:
+    others = set(taken)
+    return next(slot for slot in count() if slot not in others)
+
+
+def vacate(slot: int) -> None:
+    """Deletes the gauges of a worker that has ended. Its counters stay."""
     _in_memory[slot] = 0
+    for file in _folder().glob(f"gauge_live*_{slot}.db"):
+        file.unlink(missing_ok=True)
+
+
+def _folder() -> Path:
+    return Path(os.environ[_FOLDER])
+
+
+# In a worker
 
 
 class Counters:

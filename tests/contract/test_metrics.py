@@ -18,8 +18,8 @@ import pytest
 import requests
 
 from gateway_api.base.settings import Settings
-from gateway_api.serving import slots
 from gateway_api.version import VERSION
+from gateway_api.web import counters
 from gateway_api.web.app import create_app
 from gateway_api.web.services import UserProfileParts
 from tests.support.prometheus import ETC, Series, configure, programs, samples, scraping, total
@@ -325,7 +325,7 @@ def test_a_prometheus_scrapes_it_and_has_data_for_every_panel(tools: Path, tmp_p
     ("taken", "lowest"), [([], 0), ([0], 1), ([1], 0), ([0, 1, 3], 2), ([2, 0, 1], 3), ([5], 0)]
 )
 def test_a_worker_gets_the_lowest_slot_that_nobody_has(taken: list[int], lowest: int) -> None:
-    assert slots.lowest_free(taken) == lowest
+    assert counters.lowest_free(taken) == lowest
 
 
 @pytest.mark.slow

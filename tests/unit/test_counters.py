@@ -1,6 +1,5 @@
 """The counters of a worker on a disk that is full, or becomes full while they grow."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,17 +66,18 @@ def test_counters_that_outgrow_a_full_disk_go_on_in_memory_until_there_is_room(d
     file.close()  # type: ignore[no-untyped-call]
 
 
-def test_workers_whose_counters_are_in_memory_are_counted_in_all_processes() -> None:
+def test_workers_whose_counters_are_in_memory_are_counted_in_all_processes(tmp_path: Path) -> None:
     program = """
-import os, sys
+import os, pathlib, sys
 from gateway_api.web import counters
+counters.prepare(pathlib.Path(sys.argv[1]))
 if os.fork() == 0:
     counters._in_memory[3] = 1
     os._exit(0)
 os.wait()
 sys.stdout.write(f"{counters.workers_without_room()} ")
-counters.forget(3)
+counters.vacate(3)
 sys.stdout.write(f"{counters.workers_without_room()}")
 """
-    told = subprocess.check_output([sys.executable, "-c", program], env=dict(os.environ), text=True)
+    told = subprocess.check_output([sys.executable, "-c", program, str(tmp_path / "metrics")], text=True)
     assert told == "1 0"

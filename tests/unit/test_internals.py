@@ -4,6 +4,7 @@ import inspect
 import re
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import gevent.hub
 import gevent.socket
@@ -58,7 +59,7 @@ def test_gunicorn_makes_its_responses_of_the_class_that_ours_replaces() -> None:
     assert "response_class = Response" in inspect.getsource(wsgi.create)
     assert "wsgi.create(" in inspect.getsource(AsyncWorker.handle_request)
     # Imported for its effect.
-    from gateway_api.serving import response  # noqa: F401
+    from gateway_api.serving import worker  # noqa: F401
 
     assert inspect.getmodule(wsgi.Response) is not wsgi
     original = wsgi.Response.__mro__[1]
@@ -71,11 +72,13 @@ def test_gunicorn_makes_its_responses_of_the_class_that_ours_replaces() -> None:
 
 def test_gunicorn_leaves_a_response_to_whoever_has_taken_it_over() -> None:
     handle = inspect.getsource(AsyncWorker.handle_request)
-    assert "self.wsgi(environ, resp.start_response)" in handle
+    # It makes the response first, with the socket.
+    create = "resp, environ = wsgi.create(req, sock,"
+    assert handle.index(create) < handle.index("self.wsgi(environ, resp.start_response)")
     assert re.search(r"if self\.is_already_handled\(respiter\):\s+return False", handle)
-    assert inspect.ismethod(wsgi.Response(None, None, None).start_response)
-    for name in ("chunked", "sock", "headers"):
-        assert hasattr(wsgi.Response(None, None, None), name)
+    response = wsgi.Response(None, SimpleNamespace(), None)
+    for name in ("chunked", "sock", "headers", "status", "force_close"):
+        assert hasattr(response, name)
 
 
 def test_gunicorn_s_errors_have_the_order_that_statuses_rely_on() -> None:

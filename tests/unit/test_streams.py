@@ -134,12 +134,17 @@ class Reader:
 
     def _run(self, streams: Streams, bearer: str, address: str, wanted: StreamFilter) -> None:
         try:
-            pieces = streams.open(bearer, address, wanted)
+            stream = streams.open(bearer, address, wanted)
             self.was_opened = True
-            with closing(pieces):  # type: ignore[type-var]
+            with closing(stream):
                 # In the request's greenlet, if there were one.
-                next(pieces)
-                for piece in pieces:
+                stream.begin()
+                stream.take_over()
+                # The header.
+                self.pieces.append(b"")
+                self.times.append(time.monotonic())
+                self.takes.wait()
+                for piece in stream:
                     self.pieces.append(piece)
                     self.times.append(time.monotonic())
                     self.takes.wait()
@@ -298,9 +303,9 @@ def test_a_client_that_was_too_far_behind_can_come_back_for_the_rest(worker: Wor
 
 def test_a_stream_that_is_never_read_is_none(worker: Worker) -> None:
     worker.listener()
-    pieces = worker.streams.open("alice", "192.0.2.1", StreamFilter())
+    stream = worker.streams.open("alice", "192.0.2.1", StreamFilter())
     assert len(worker.streams) == 1
-    pieces.close()  # type: ignore[attr-defined]
+    stream.close()
     assert len(worker.streams) == 1
 
 
@@ -875,8 +880,8 @@ def test_whose_stream_has_ended_while_it_was_asked_for_is_left_alone(
     served: list[str] = []
 
     def serve() -> None:
-        with closing(worker.streams.open("alice", "192.0.2.1", StreamFilter())) as pieces:  # type: ignore[type-var]
-            next(pieces)
+        with closing(worker.streams.open("alice", "192.0.2.1", StreamFilter())) as stream:
+            stream.begin()
             asks.wait(10)
         answers.set()
         served.append("a stream")

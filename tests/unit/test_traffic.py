@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
@@ -221,22 +222,19 @@ class Client:
     """A client of a feed."""
 
     def __init__(self, feeds: Feeds, id: int) -> None:
-        self.stream = Stream("alice", "192.0.2.1")
+        follow = partial(feeds.pieces, id=id)
+        self.stream = Stream(None, "alice", "192.0.2.1", follow)  # type: ignore[arg-type]
         self.pieces: list[bytes] = []
         self.end: Any = None
-        self.greenlet = gevent.spawn(self._run, feeds, id)
+        self.greenlet = gevent.spawn(self._run)
 
-    def _run(self, feeds: Feeds, id: int) -> None:
+    def _run(self) -> None:
         try:
-            self.pieces.extend(piece for piece in feeds.pieces(self.stream, id) if self._take(piece))
+            for piece in self.stream._pieces:
+                self.pieces.append(piece)
             self.end = "properly"
         except CoreUnavailable as error:
             self.end = error
-
-    def _take(self, piece: bytes) -> bool:
-        if piece:
-            self.pieces.append(piece)
-        return False
 
     def got(self, number: int) -> bool:
         return any(b'"down_bps":%d,' % number in piece for piece in self.pieces)
