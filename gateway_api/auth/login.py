@@ -1,20 +1,171 @@
-"""Checks a user's password."""
+"""Logins: the check of a password, and pauses for clients after several failed logins in a row.
 
+A client is a user name and a network: with the name alone, anyone could lock an operator out.
+"""
+
+import hmac
+import logging
+import sqlite3
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
 
 from gateway_api.auth.passwords import COST, cost, decoy_hash, verify
-from gateway_api.auth.throttle import Throttle
+from gateway_api.base.databases import kind_of
 from gateway_api.base.errors import TooManyAttempts, WrongCredentials
 from gateway_api.base.fair_queue import FairQueue
 from gateway_api.base.process import ThreadPool
 from gateway_api.base.texts import client_network
 from gateway_api.wire.core.configuration import ApiUser, LoginReply
 
+#: Clients that a worker counts in memory while it cannot write to the ledger.
+_MOST_UNSAVED = 10_000
+#: The failure that begins the pauses.
+_FIRST_PAUSED = 5
+_LONGEST_PAUSE = 300.0
+#: Seconds after the last failure until all are forgotten.
+_FORGET = 900.0
+
 #: Logins in the queue, and those of one address. More would wait for seconds.
 _MOST_WAITING = 16
 _MOST_WAITING_FROM_ONE = 4
 #: Seconds after which a rejected client should try again.
 _RETRY_AFTER = 2
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The failures of a client in a row, and the time of the last one in epoch seconds."""
+
+    count: int
+    last: float
+
+
+_NEVER = Failed(0, 0.0)
+
+
+class Failures:
+    """In the ledger for all workers, or in the worker's memory while it cannot write to the ledger. A name
+    may be a password in the wrong field, so only a digest is kept, keyed by `secret`."""
+
+    def __init__(self, ledger: sqlite3.Connection, secret: bytes) -> None:
+        self._ledger = ledger
+        self._secret = secret
+        #: These replace the ledger's.
+        self._unsaved: OrderedDict[bytes, Failed] = OrderedDict()
+        self._writable = True
+        self._was_locked = False
+
+    def client(self, username: str, address: str) -> bytes:
+        """The digest of a name and a network."""
+        text = f"{client_network(address)}\0{username}"
+        return hmac.digest(self._secret, text.encode(errors="surrogatepass"), "sha256")
+
+    def of(self, client: bytes) -> Failed:
+        return self._unsaved.get(client) or self._saved(client)
+
+    def add(self, client: bytes, now: float) -> None:
+        unsaved = self._unsaved.pop(client, None)
+        counted = Failed((unsaved or _NEVER).count + 1, now)
+        stored = self._write(
+            # Failures that another worker has counted stay.
+            "INSERT INTO failure VALUES (?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET count = max(count + 1, excluded.count), last = excluded.last",
+            (client, counted.count, now),
+        )
+        if not stored:
+            before = unsaved or self._saved(client)
+            self._keep(client, Failed(before.count + 1, now))
+
+    def restart(self, client: bytes, now: float) -> None:
+        """Keeps the number, with the last failure now."""
+        unsaved = self._unsaved.get(client)
+        if unsaved or not self._write("UPDATE failure SET last = ? WHERE client = ?", (now, client)):
+            self._keep(client, Failed(self.of(client).count, now))
+
+    def clear(self, client: bytes) -> None:
+        self._unsaved.pop(client, None)
+        if self._saved(client).count and not self._write("DELETE FROM failure WHERE client = ?", (client,)):
+            self._keep(client, _NEVER)
+
+    def forget(self, before: float) -> None:
+        """Removes clients whose last failure was before a time."""
+        self._write("DELETE FROM failure WHERE last < ?", (before,))
+
+    def _saved(self, client: bytes) -> Failed:
+        try:
+            row = self._ledger.execute(
+                "SELECT count, last FROM failure WHERE client = ?", (client,)
+            ).fetchone()
+        except sqlite3.Error as error:
+            self._failed("read", error)
+            return _NEVER
+        return Failed(*row) if row else _NEVER
+
+    def _write(self, statement: str, values: tuple[object, ...]) -> bool:
+        try:
+            self._ledger.execute(statement, values)
+        except sqlite3.Error as error:
+            self._failed("write", error)
+            return False
+        self._writable = True
+        return True
+
+    def _failed(self, verb: str, error: sqlite3.Error) -> None:
+        # Once, or each guess would add a line.
+        if kind_of(error) == sqlite3.SQLITE_BUSY:
+            # Another process waits for the disk. That passes.
+            if not self._was_locked:
+                _log.warning("the login ledger is locked for long, this worker counts in memory: %s", error)
+            self._was_locked = True
+            return
+        if self._writable:
+            _log.error("cannot %s the login ledger, this worker counts in memory: %s", verb, error)
+        self._writable = False
+
+    def _keep(self, client: bytes, failed: Failed) -> None:
+        self._unsaved[client] = failed
+        self._unsaved.move_to_end(client)
+        if len(self._unsaved) > _MOST_UNSAVED:
+            self._unsaved.popitem(last=False)
+
+
+class Throttle:
+    """The fifth failure in a row begins a pause of 1 s. Each further one doubles it, up to 5 minutes. `clock`
+    gives epoch seconds."""
+
+    def __init__(self, failures: Failures, clock: Callable[[], float]) -> None:
+        self._failures = failures
+        self._clock = clock
+
+    def check(self, username: str, address: str) -> None:
+        """Raises TooManyAttempts during a pause."""
+        client = self._failures.client(username, address)
+        failed = self._failures.of(client)
+        if not failed.count:
+            return
+        now = self._clock()
+        since = now - failed.last
+        if since < 0:
+            # The clock was stepped back. Without a restart, the pause would last until the old time.
+            self._failures.restart(client, now)
+            since = 0.0
+        if failed.count < _FIRST_PAUSED or since > _FORGET:
+            return
+        pause = min(_LONGEST_PAUSE, 2.0 ** min(failed.count - _FIRST_PAUSED, 16))
+        if since < pause:
+            raise TooManyAttempts(max(1, ceil(pause - since)))
+
+    def failed(self, username: str, address: str) -> None:
+        now = self._clock()
+        self._failures.forget(now - _FORGET)
+        self._failures.add(self._failures.client(username, address), now)
+
+    def succeeded(self, username: str, address: str) -> None:
+        self._failures.clear(self._failures.client(username, address))
 
 
 class Login:

@@ -21,7 +21,6 @@ from gateway_api.web.operation import Routes
 from gateway_api.web.request import ApiRequest
 from gateway_api.web.routes import (
     configuration,
-    documentation,
     events,
     history,
     jobs,
@@ -56,7 +55,7 @@ ROUTES: dict[Profile, tuple[Routes, ...]] = {
         system.metrics,
         pages.docs,
         pages.page,
-        documentation.routes,
+        pages.documentation,
     ),
     TOKEN: (token_profile.routes,),
 }

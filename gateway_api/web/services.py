@@ -9,8 +9,7 @@ from flask import current_app
 
 from gateway_api.audit.log import AuditLog
 from gateway_api.auth.ledger import Revocations, name_of, open_ledger
-from gateway_api.auth.login import Login
-from gateway_api.auth.throttle import Failures, Throttle
+from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.auth.tokens import Authorization, Tokens
 from gateway_api.base.settings import Profile, Settings
 from gateway_api.core_client.commands import Daemon

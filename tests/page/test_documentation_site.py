@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gateway_api.web.routes.documentation import BUILT
+from gateway_api.web.routes.pages import BUILT
 from tests.support.browser import PHONE, Watched
 from tests.support.stack import Api
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway_api.auth.login import Login
+from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.auth.passwords import cost
-from gateway_api.auth.throttle import Failures, Throttle
 from gateway_api.base.errors import TooManyAttempts, WrongCredentials
 from gateway_api.wire.core.configuration import ApiUser, LoginReply, Role
 from tests.support.clocks import SteppedClock

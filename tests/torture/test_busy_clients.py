@@ -24,7 +24,7 @@ from gateway_api.base.settings import TOKEN, USERS, Profile
 from gateway_api.web.app import ROUTES as RESOURCES
 from gateway_api.web.assets import files_in
 from gateway_api.web.operation import template
-from gateway_api.web.routes.documentation import BUILT
+from gateway_api.web.routes.pages import BUILT
 from tests.contract.test_token_profile import TOKEN as STATIC_TOKEN
 from tests.contract.test_token_profile import Profile as RunningProfile
 from tests.contract.test_token_profile import running_profile

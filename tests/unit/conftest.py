@@ -10,8 +10,7 @@ import gevent
 import pytest
 
 from gateway_api.auth.ledger import open_ledger
-from gateway_api.auth.login import Login
-from gateway_api.auth.throttle import Throttle
+from gateway_api.auth.login import Login, Throttle
 from tests.support.clocks import NOW, SteppedClock
 from tests.support.logins import InlinePool, throttle_of
 

@@ -9,9 +9,8 @@ from contextlib import suppress
 import bcrypt
 import pytest
 
-from gateway_api.auth.login import Login
+from gateway_api.auth.login import Login, Throttle
 from gateway_api.auth.passwords import cost, verify
-from gateway_api.auth.throttle import Throttle
 from gateway_api.base.errors import TooManyAttempts, WrongCredentials
 from gateway_api.wire.core.configuration import LoginReply
 from tests.support.documents import SECRET_HASH

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.auth.ledger import open_ledger
-from gateway_api.auth.login import Login
-from gateway_api.auth.throttle import Failures, Throttle
+from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.base.errors import TooManyAttempts
 from tests.support.clocks import SteppedClock
 from tests.support.logins import ALICE, ELSEWHERE, HERE, SECRET, InlinePool, fail, log_in, pause, throttle_of

@@ -13,7 +13,7 @@ from gateway_api.web.lists import listed
 from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, POST, Located, Passed, Routes, passed
 from gateway_api.web.records import JobPreview
 from gateway_api.web.request import caller
-from gateway_api.web.schemas.jobs import DisconnectJob, RateJob
+from gateway_api.web.schemas.requests import DisconnectJob, RateJob
 from gateway_api.web.services import daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.jobs import CancelJob, GetJob, Job, ListJobs

@@ -1,8 +1,13 @@
-"""Pages for browsers: the live page, and the reference page, which shows the OpenAPI document.
+"""Pages for browsers: the live page, the reference page, which shows the OpenAPI document, and the
+documentation, which `make docs` and the package build into the environment of the programs.
 
 They are the same for every client, and have no data of the gateway.
 """
 
+import re
+import sys
+from base64 import b64encode
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -12,17 +17,28 @@ import msgspec
 from flask import Flask, Response, current_app
 
 from gateway_api.base.errors import NotFound
-from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, files_in, serve
+from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, files_in, lies_in, serve
 from gateway_api.web.operation import GET, JSON, OPEN, STATIC, Routes
 from gateway_api.web.records import OpenApi
-from gateway_api.web.routes import documentation
 
 _EXTENSION = "openapi"
 
 _WEB = files("gateway_api") / "web"
 _SWAGGER_UI = files("flask_swagger_ui") / "dist"
 
-_PAGE_HTML = (_WEB / "page" / "index.html").read_text().replace("@DOCUMENTATION@", documentation.LINK)
+BUILT = Path(sys.prefix, "share/doc/gateway-api/html")
+#: By the path of a request. What is not here is not served.
+_BUILT_FILES = files_in(BUILT)
+_ABSENT = "The documentation is not installed: `make docs` builds it"
+#: The foot of the live page, as HTML.
+LINK = (
+    '<a href="/docs/">Documentation</a>'
+    if _BUILT_FILES
+    else "The documentation is not built: <code>make docs</code> builds it. Then restart the API."
+)
+_INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
+
+_PAGE_HTML = (_WEB / "page" / "index.html").read_text().replace("@DOCUMENTATION@", LINK)
 PAGE_FILES = {
     **{name: Asset.read(file) for name, file in files_in(Path(str(_WEB / "page"))).items()},
     "index.html": Asset(TYPES[".html"], _PAGE_HTML.encode()),
@@ -89,6 +105,36 @@ def page_file(name: str) -> Response:
     return serve(PAGE_FILES[name], REVALIDATE, _PAGE_HEADERS)
 
 
+def documentation_index() -> Response:
+    """The first page of the documentation."""
+    return documentation_file("index.html")
+
+
+def documentation_file(name: str) -> Response:
+    """A page of the documentation, or a file of its pages."""
+    if name not in _BUILT_FILES:
+        raise NotFound("No such file" if _BUILT_FILES else _ABSENT)
+    asset, policy = _documentation(_BUILT_FILES[name])
+    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
+    return serve(asset, REVALIDATE, headers)
+
+
+@cache
+def _documentation(path: Path) -> tuple[Asset, str]:
+    """A file of the documentation, with its Content-Security-Policy: the theme has a short script in each
+    page, and styles at its pictures."""
+    # Once more: what was a file at the start may be a link now.
+    if not lies_in(BUILT, path):
+        raise NotFound("No such file")
+    asset = Asset.read(path)
+    digests = (b64encode(sha256(script).digest()).decode() for script in _INLINE_SCRIPT.findall(asset.body))
+    scripts = " ".join(["'self'", *(f"'sha256-{digest}'" for digest in dict.fromkeys(digests))])
+    return asset, (
+        f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+
+
 docs = Routes(
     "docs",
     "/api/v1",
@@ -101,4 +147,10 @@ page = Routes(
     "",
     GET("/", index, STATIC),
     GET("/page/<name>", page_file, STATIC, name="part"),
+)
+documentation = Routes(
+    "documentation",
+    "/docs",
+    GET("/", documentation_index, STATIC, name="index"),
+    GET("/<path:name>", documentation_file, STATIC, name="part", any_query=True),
 )

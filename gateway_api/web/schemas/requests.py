@@ -9,8 +9,10 @@ from marshmallow.fields import List, Nested, Raw
 from gateway_api.base.fields import LINE, FlagField, ParsedField, Schema, TextField, WholeField, is_line, says
 from gateway_api.base.receivers import LONGEST, PATTERN, check_url, key_of
 from gateway_api.base.texts import epoch_seconds, parse_rate
+from gateway_api.web.schemas.queries import SessionConditions
 from gateway_api.wire.core.configuration import Edit, EditAction
 from gateway_api.wire.core.impact import LARGEST_LIMIT
+from gateway_api.wire.core.jobs import MOST_PER_SECOND, PER_SECOND
 from gateway_api.wire.core.sessions import LONGEST_EXPIRY
 from gateway_api.wire.events import WebhookEvent
 
@@ -124,6 +126,36 @@ class DisconnectInterface(Schema):
         metadata=says("Access interface.", "trunk0.1000"),
     )
     dry_run = FlagField(load_default=False, metadata=says("Whether only to list the sessions.", True))
+
+
+class JobFilter(SessionConditions):
+    """Which sessions: all conditions must hold, and there is at least one."""
+
+    json_schema: ClassVar[dict[str, Any]] = {"minProperties": 1}
+
+
+def _not_empty(filter: dict[str, Any]) -> None:
+    if not filter:
+        raise ValidationError("must have at least one condition")
+
+
+class DisconnectJob(Schema):
+    filter = Nested(
+        JobFilter,
+        required=True,
+        validate=_not_empty,
+        metadata={"description": "Which sessions: those that match when the job starts."},
+    )
+    dry_run = FlagField(load_default=False, metadata=says("Whether only to list the sessions.", True))
+    per_second = WholeField(
+        load_default=PER_SECOND,
+        validate=validate.Range(1, MOST_PER_SECOND, error=f"must be 1 to {MOST_PER_SECOND}"),
+        metadata=says("The most sessions per second.", 50),
+    )
+
+
+class RateJob(RateChange, DisconnectJob):
+    """Loaded as a RateChange, with the other fields beside it."""
 
 
 class SetValue(Schema):
