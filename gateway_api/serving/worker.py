@@ -45,7 +45,7 @@ from gateway_api.base.shares import Shares
 from gateway_api.events.streams import Stream
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
 from gateway_api.serving.sockets import PlainSocket, TlsSocket, end, watched
-from gateway_api.web.counters import Counters
+from gateway_api.web.counters import WorkerCounters
 
 _log = logging.getLogger("gunicorn.error")
 _access = logging.getLogger("gunicorn.access")
@@ -140,7 +140,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self._end_application: Callable[[], None] = lambda: None
         #: See `web/counters.py`. The arbiter sets it before the fork, in the profile with metrics.
         self.slot: int | None = None
-        self._counters: Counters | None = None
+        self._counters: WorkerCounters | None = None
 
     def patch(self) -> None:
         # Nobody looks at where a greenlet was spawned, which takes a kilobyte of each.
@@ -160,7 +160,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def load_wsgi(self) -> None:
         gevent.get_hub().print_exception = _report
         if self.slot is not None:
-            self._counters = Counters(self.slot)
+            self._counters = WorkerCounters(self.slot)
         super().load_wsgi()
         if self.slot == 0 and self.cfg.certfile:
             # One worker speaks for all.

@@ -82,7 +82,7 @@ def _folder() -> Path:
 # In a worker
 
 
-class Counters:
+class WorkerCounters:
     """The counters of the worker in a slot, from now on. Raises no error of the disk."""
 
     def __init__(self, slot: int) -> None:

@@ -11,7 +11,7 @@ from flask import Flask, Response
 
 from gateway_api.web import parse, responses
 from gateway_api.web.access import check
-from gateway_api.web.operation import Located, Operation, Passed, Routes, Tagged
+from gateway_api.web.operation import ApiOperation, Located, Passed, Routes, Tagged
 from gateway_api.web.request import ApiRequest, current
 from gateway_api.web.services import parts
 
@@ -35,7 +35,7 @@ def respond(app: Flask) -> Response:
         # An unknown path is 404 for every caller, once the API is enabled.
         with check(request):
             app.raise_routing_exception(request)
-    operation: Operation = app.extensions[_OPERATIONS][request.endpoint]
+    operation: ApiOperation = app.extensions[_OPERATIONS][request.endpoint]
     request.operation = operation
     with check(request) as access:
         if operation.is_audited_change:
@@ -46,7 +46,7 @@ def respond(app: Flask) -> Response:
     return _encoded(operation, operation.view(*first, **taken))
 
 
-def _taken(request: ApiRequest, operation: Operation) -> dict[str, Any]:
+def _taken(request: ApiRequest, operation: ApiOperation) -> dict[str, Any]:
     """The arguments that the view gets of a request. Raises Invalid and NotFound."""
     taken = {}
     query = parse.query(request, operation.query_loader, any_query=operation.any_query)
@@ -59,7 +59,7 @@ def _taken(request: ApiRequest, operation: Operation) -> dict[str, Any]:
     return taken
 
 
-def _encoded(operation: Operation, made: Any) -> Response:
+def _encoded(operation: ApiOperation, made: Any) -> Response:
     """The response with what the view returned."""
     if isinstance(made, Response):
         return made

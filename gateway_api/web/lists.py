@@ -9,7 +9,7 @@ from flask import Response, request
 from gateway_api.core_client.calls import Listed
 from gateway_api.core_client.commands import Daemon
 from gateway_api.web import headers, responses
-from gateway_api.web.operation import ANY_ROLE, GET, Operation
+from gateway_api.web.operation import ANY_ROLE, GET, ApiOperation
 from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery, list_query
 from gateway_api.web.services import daemon, parts
@@ -19,7 +19,7 @@ R = TypeVar("R", bound=Record)
 _Query = dict[str, Any]
 
 
-def listed(path: str, method: type[SelectingMethod[Any]], text: str, **more: Any) -> Operation:
+def listed(path: str, method: type[SelectingMethod[Any]], text: str, **more: Any) -> ApiOperation:
     """Lists the records of a method, by queries that select them by their fields."""
 
     def make(core: Daemon, query: _Query) -> Listed:
@@ -38,7 +38,7 @@ def shared(
     version: Callable[[Daemon], str | None] | None = None,
     encode: Callable[[Listed], bytes] = responses.listed,
     **more: Any,
-) -> Operation:
+) -> ApiOperation:
     """Lists what `make` gets from the core. Equal requests without a page at the same time share one response
     body. `version` asks the core for the version of the list: requests share the body until there is another
     version, and a client that has it gets 304. It may return None for "not known"."""

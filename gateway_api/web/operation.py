@@ -90,7 +90,7 @@ _HEADERS: Mapping[Any, tuple[str, ...]] = {Tagged: ("ETag",), Located: ("Locatio
 
 
 @dataclass(frozen=True)
-class Operation:
+class ApiOperation:
     """The view gets what a request has in its path and, if there are schemas, `body` or `query`. It returns a
     struct, None, or a whole Response. Its docstring is the operation's.
 
@@ -175,7 +175,7 @@ class Operation:
         return self.access is Access.ADMIN and self.method != "GET"
 
 
-POST, PUT, DELETE = (partial(Operation, method) for method in ("POST", "PUT", "DELETE"))
+POST, PUT, DELETE = (partial(ApiOperation, method) for method in ("POST", "PUT", "DELETE"))
 
 
 @overload
@@ -188,7 +188,7 @@ def GET(
     *,
     read: None = ...,
     **more: Any,
-) -> Operation: ...
+) -> ApiOperation: ...
 
 
 @overload
@@ -201,24 +201,24 @@ def GET(
     *,
     read: Callable[Concatenate[Daemon, P], R],
     **more: Any,
-) -> Operation: ...
+) -> ApiOperation: ...
 
 
-def GET(*row: Any, **more: Any) -> Operation:
+def GET(*row: Any, **more: Any) -> ApiOperation:
     """An operation that changes nothing. If it has a read, the view's first parameter is what that returns,
     and the others are the same."""
-    return Operation("GET", *row, **more)
+    return ApiOperation("GET", *row, **more)
 
 
 class Routes:
     """The operations of one resource, whose paths begin with `prefix`."""
 
-    def __init__(self, name: str, prefix: str, *operations: Operation) -> None:
+    def __init__(self, name: str, prefix: str, *operations: ApiOperation) -> None:
         self.name = name
         self.prefix = prefix
         self.operations = operations
 
-    def rows(self) -> Iterator[tuple[str, str, Operation]]:
+    def rows(self) -> Iterator[tuple[str, str, ApiOperation]]:
         """The name, which the audit log and the document have, and the whole path of each operation."""
         for each in self.operations:
             yield f"{self.name}.{each.name or each.view.__name__}", f"{self.prefix}{each.path}", each

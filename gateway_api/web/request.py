@@ -10,7 +10,7 @@ import flask
 
 from gateway_api.auth.tokens import Claims
 from gateway_api.base import http
-from gateway_api.web.operation import Operation
+from gateway_api.web.operation import ApiOperation
 from gateway_api.wire.core.configuration import AccessReply
 
 REQUEST_ID = "X-Request-ID"
@@ -23,7 +23,7 @@ class ApiRequest(flask.Request):
     """A request, with what is known of it so far."""
 
     #: None for an unknown path or method.
-    operation: Operation | None = None
+    operation: ApiOperation | None = None
     #: Of the caller's token, which is of ours and in its time. The caller has access once a view runs.
     claims: Claims | None = None
     #: The reply to the access check.

@@ -29,7 +29,7 @@ from gateway_api.audit.trail import Filter, Trail
 from gateway_api.base.logs import MASK
 from gateway_api.base.settings import USERS, Settings
 from gateway_api.web import app as application
-from gateway_api.web.operation import Access, Operation, Routes
+from gateway_api.web.operation import Access, ApiOperation, Routes
 from gateway_api.web.records import AuditRecordList
 from gateway_api.web.services import UserProfileParts
 from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
@@ -872,7 +872,7 @@ def test_a_change_that_broke_off_is_kept_as_unanswered(
     def stopped(id: int) -> None:
         raise gevent.GreenletExit
 
-    row = Operation("DELETE", "/<session:id>", stopped, Access.ADMIN, name="disconnect")
+    row = ApiOperation("DELETE", "/<session:id>", stopped, Access.ADMIN, name="disconnect")
     routes = Routes("subscribers", "/api/v1/subscribers", row)
     monkeypatch.setitem(application.ROUTES, USERS, (routes,))
     app = application.create_app(parts)

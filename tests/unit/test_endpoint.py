@@ -10,7 +10,7 @@ from flask import Response
 from gateway_api.base.errors import CoreUnavailable, NotFound
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web import app as application
-from gateway_api.web.operation import Access, Located, Operation, Passed, Routes, Tagged
+from gateway_api.web.operation import Access, ApiOperation, Located, Passed, Routes, Tagged
 from gateway_api.web.records import Message, SignedIn
 from gateway_api.web.services import UserProfileParts, WorkerParts
 from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
@@ -38,7 +38,12 @@ class Log:
 
 
 def status(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, row: Operation, role: Role = Role.OPERATOR, *, known: bool
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    row: ApiOperation,
+    role: Role = Role.OPERATOR,
+    *,
+    known: bool,
 ) -> int:
     """That of a request with the token of a user whom the core knows or not."""
     services = parts(folder)
@@ -54,7 +59,7 @@ def status(
 @both
 def test_a_row_has_an_access(profile: Profile, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="access"):
-        Operation("GET", "/row", lambda: None)  # type: ignore[call-arg]
+        ApiOperation("GET", "/row", lambda: None)  # type: ignore[call-arg]
     application.create_app(parts(tmp_path, profile))
 
 
@@ -74,7 +79,7 @@ def test_a_view_runs_only_when_its_caller_has_access(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     log = Log()
-    row = Operation("GET", "/row", log.view, Access.ANY_ROLE)
+    row = ApiOperation("GET", "/row", log.view, Access.ANY_ROLE)
     assert status(tmp_path, monkeypatch, row, known=known) == (200 if known else 401)
     assert log.happened == (["view"] if known else [])
 
@@ -84,7 +89,7 @@ def test_a_view_with_a_read_runs_only_when_its_caller_has_access(
 ) -> None:
     # A read that makes no call: the check is decided before the view.
     log = Log()
-    row = Operation("GET", "/row", log.view, Access.ADMIN, read=log.read)
+    row = ApiOperation("GET", "/row", log.view, Access.ADMIN, read=log.read)
     assert status(tmp_path, monkeypatch, row, known=True) == 403
     assert log.happened == ["read"]
 
@@ -104,7 +109,7 @@ def test_the_core_is_asked_once_even_if_it_does_not_reply(
     def page() -> Response:
         return Response("")
 
-    row = Operation("GET", "/row", page, Access.STATIC)
+    row = ApiOperation("GET", "/row", page, Access.STATIC)
     monkeypatch.setitem(application.ROUTES, USERS, (Routes("rows", "", row),))
     assert application.create_app(services).test_client().get("/row").status_code == 200
     assert asked == [()]
@@ -116,7 +121,7 @@ def test_who_is_refused_does_not_get_the_error_of_a_read(
     def read(core: Any) -> None:
         raise NotFound("No such thing")
 
-    row = Operation("GET", "/row", Log().view, Access.ADMIN, read=read)
+    row = ApiOperation("GET", "/row", Log().view, Access.ADMIN, read=read)
     assert status(tmp_path, monkeypatch, row, known=False) == 401
     assert status(tmp_path, monkeypatch, row, known=True) == 403
     assert status(tmp_path, monkeypatch, row, Role.ADMIN, known=True) == 404
@@ -142,5 +147,5 @@ def none() -> Tagged[None]: ...
 def test_the_records_and_headers_are_those_that_the_view_returns(
     view: Callable[[], Any], records: tuple[type, ...], headers: tuple[str, ...]
 ) -> None:
-    row = Operation("GET", "/row", view, Access.OPEN)
+    row = ApiOperation("GET", "/row", view, Access.OPEN)
     assert (row.records, row.headers) == (records, headers)

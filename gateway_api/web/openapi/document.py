@@ -10,7 +10,7 @@ from apispec.ext.marshmallow.openapi import OpenAPIConverter
 
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web.openapi import components
-from gateway_api.web.operation import EVENT_STREAM, JSON, Access, Operation, Routes, template, variables
+from gateway_api.web.operation import EVENT_STREAM, JSON, Access, ApiOperation, Routes, template, variables
 from gateway_api.wire.events import DELIVERIES
 
 _OPENAPI = "3.1.0"
@@ -108,7 +108,7 @@ def document(resources: Iterable[Routes]) -> dict[str, Any]:
 # Views
 
 
-def _operation(converter: OpenAPIConverter, operation: Operation, path: str) -> dict[str, Any]:
+def _operation(converter: OpenAPIConverter, operation: ApiOperation, path: str) -> dict[str, Any]:
     """An operation without its id."""
     access, arguments = operation.access, variables(path)
     has_etag = "ETag" in operation.headers + operation.may_have
@@ -158,7 +158,7 @@ def _operation(converter: OpenAPIConverter, operation: Operation, path: str) -> 
     return described
 
 
-def _success(operation: Operation) -> dict[str, Any]:
+def _success(operation: ApiOperation) -> dict[str, Any]:
     return {
         "description": _DONE.get(operation.status, "Done."),
         "headers": components.headers(*operation.headers, optional=operation.may_have),
@@ -166,7 +166,7 @@ def _success(operation: Operation) -> dict[str, Any]:
     }
 
 
-def _schema(operation: Operation) -> dict[str, Any]:
+def _schema(operation: ApiOperation) -> dict[str, Any]:
     if operation.media_type == EVENT_STREAM:
         ids = operation.resumable
         return {"oneOf": [_event(name, record, ids=ids) for name, record in operation.events.items()]}
