@@ -1,12 +1,13 @@
 """Times and durations as people write them, on the command line of gatewayctl."""
 
+import re
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import click
 import pytest
 
-from gateway_api.cli.ctl.times import DurationType, GivenTime, parse_moment
+from gateway_api.cli.ctl.times import DurationType, GivenTime, TimeType, parse_moment
 
 ZONE = ZoneInfo("Europe/Warsaw")
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=ZONE).timestamp()
@@ -22,11 +23,11 @@ def at(text: str) -> float:
     [("90s", 90), ("30m", 1800), ("2h", 7200), ("2h ago", 7200), ("1d", 86400), ("now", 0)],
 )
 def test_a_duration_is_so_long_ago(text: str, seconds: int) -> None:
-    assert parse_moment(text, NOW, ZONE) == GivenTime(NOW - seconds)
+    assert parse_moment(text, NOW, ZONE) == GivenTime(NOW - seconds, is_local=False)
 
 
 def test_a_duration_is_so_far_ahead_where_a_time_is_in_the_future() -> None:
-    assert parse_moment("2h", NOW, ZONE, ahead=True) == GivenTime(NOW + 7200)
+    assert parse_moment("2h", NOW, ZONE, ahead=True) == GivenTime(NOW + 7200, is_local=False)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_a_time_of_day_is_the_next_one_where_a_time_is_in_the_future(text: str, 
     ],
 )
 def test_a_time_with_its_offset_and_epoch_seconds_are_what_they_were(text: str, seconds: float) -> None:
-    assert parse_moment(text, NOW, ZONE) == GivenTime(seconds)
+    assert parse_moment(text, NOW, ZONE) == GivenTime(seconds, is_local=False)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +96,13 @@ def test_a_duration_may_be_seconds_alone_where_no_unit_is_needed() -> None:
     assert [DurationType().convert(text, None, None) for text in ("120", "2m")] == [120, 120]
     with pytest.raises(click.BadParameter):
         DurationType(needs_unit=True).convert("120", None, None)
+
+
+def test_a_time_in_the_zone_of_the_machine_is_shown_with_its_offset(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    since = click.Option(["--since"])
+    TimeType().convert("2026-03-10 02:13", since, None)
+    assert re.search(r"--since is 2026-03-10 02:13:00 [+-]\d{4} \(", capsys.readouterr().err)
+    TimeType().convert("2h", since, None)
+    assert capsys.readouterr().err == ""
