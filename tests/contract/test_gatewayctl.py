@@ -178,7 +178,7 @@ def test_without_a_terminal_a_password_cannot_be_asked_for(shell: Shell) -> None
     assert "no terminal" in ended.err
 
 
-def test_who_is_not_logged_in_is_told_how(shell: Shell) -> None:
+def test_a_command_without_a_login_says_how_to_log_in(shell: Shell) -> None:
     ended = shell.run("subscribers", "list")
     assert ended.status == DENIED
     assert "log in with: gatewayctl login" in ended.err

@@ -37,7 +37,7 @@ def test_a_dry_run_disconnects_nobody(admin: Shell) -> None:
     assert sessions(admin.api, interface=vlan) == there
 
 
-def test_who_says_no_disconnects_nobody(admin: Shell) -> None:
+def test_the_answer_no_disconnects_nobody(admin: Shell) -> None:
     vlan = a_vlan(admin.api)
     there = sessions(admin.api, interface=vlan)
     terminal = admin.at_terminal("subscribers", "disconnect", "--interface", vlan)
@@ -48,7 +48,7 @@ def test_who_says_no_disconnects_nobody(admin: Shell) -> None:
     assert sessions(admin.api, interface=vlan) == there
 
 
-def test_who_says_yes_disconnects_everybody(admin: Shell) -> None:
+def test_the_answer_yes_disconnects_everybody(admin: Shell) -> None:
     vlan = a_vlan(admin.api)
     terminal = admin.at_terminal("subscribers", "disconnect", "--interface", vlan)
     terminal.expect("Disconnect them? [y/N] ")
@@ -57,7 +57,7 @@ def test_who_says_yes_disconnects_everybody(admin: Shell) -> None:
     assert sessions(admin.api, interface=vlan) == []
 
 
-def test_yes_may_be_said_beforehand(admin: Shell) -> None:
+def test_an_option_answers_yes_beforehand(admin: Shell) -> None:
     vlan = a_vlan(admin.api)
     number = len(sessions(admin.api, interface=vlan))
     shown = admin.done("subscribers", "disconnect", "--yes", "--interface", vlan)
@@ -214,7 +214,7 @@ def test_a_rate_that_is_none_fails_in_a_dry_run_too(admin: Shell) -> None:
     assert "'--down': must be a number and a unit" in ended.err
 
 
-def test_who_says_no_changes_no_rate_of_a_file(admin: Shell) -> None:
+def test_the_answer_no_changes_no_rate_of_a_file(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     file = admin.write("rates.csv", "username,down,up\n" + rows([chosen["username"]], "5mbit"))
@@ -503,7 +503,7 @@ def test_a_restore_ends_no_more_sessions_than_it_may(admin: Shell, backup: str) 
     assert staged(admin.api) == ""
 
 
-def test_who_does_not_keep_a_restored_configuration_gets_back_what_ran(admin: Shell, backup: str) -> None:
+def test_a_restored_configuration_that_is_not_kept_is_undone(admin: Shell, backup: str) -> None:
     document = json.loads(Path(backup).read_text())
     document["system"]["hostname"] = "other"
     file = admin.write("other.json", json.dumps(document))
@@ -519,7 +519,7 @@ def test_who_does_not_keep_a_restored_configuration_gets_back_what_ran(admin: Sh
     wait_for(back, lambda: admin.api.get("/system/config")["system"]["hostname"] == "bng1", 10)
 
 
-def test_who_does_not_commit_leaves_nothing_staged(admin: Shell, backup: str) -> None:
+def test_a_restore_without_a_commit_leaves_nothing_staged(admin: Shell, backup: str) -> None:
     document = json.loads(Path(backup).read_text())
     document["system"]["hostname"] = "other"
     file = admin.write("other.json", json.dumps(document))

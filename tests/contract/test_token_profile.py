@@ -790,7 +790,7 @@ def test_a_faulty_core_says_no_address(lone: Profile, fault: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "beyond"), [("yes", True), ("no", False), ("", False), (None, False)])
-def test_yes_is_yes(text: str | None, beyond: bool) -> None:
+def test_only_the_setting_yes_allows_addresses_beyond_loopback(text: str | None, beyond: bool) -> None:
     environment = {} if text is None else {"GATEWAY_API_TOKEN_BEYOND_LOOPBACK": text}
     assert Settings.from_environment(environment, PROFILE).beyond_loopback is beyond
 

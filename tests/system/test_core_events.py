@@ -124,7 +124,9 @@ def test_the_core_lets_followers_who_have_left_go_though_nothing_happens(
 
 
 @pytest.mark.slow
-def test_who_does_not_read_is_cut_off_and_delays_nobody(tmp_path: Path, document: dict[str, Any]) -> None:
+def test_a_client_that_never_reads_is_cut_off_and_delays_nobody(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
     # It takes up to 25 s until who doesn't read is cut off. At 1,000 a second, what happens by then
     # fits into the ring: it can still ask for the rest.
     with (

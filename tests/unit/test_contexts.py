@@ -68,7 +68,7 @@ def test_a_token_is_good_until_it_expires() -> None:
     assert str(problem(token({"exp": 100}), 100.0)).startswith("the token expired at 1970-01-01 ")
 
 
-def test_who_has_no_token_is_not_logged_in() -> None:
+def test_without_a_token_nobody_is_logged_in() -> None:
     assert problem(None) == problem("") == "there is no token: nobody is logged in"
 
 

@@ -83,7 +83,7 @@ def test_a_core_that_ends_ends_the_events(path: Path, events: Events) -> None:
             next(batches)
 
 
-def test_who_follows_for_ever_goes_on_behind_the_last_event_after_a_break(path: Path, events: Events) -> None:
+def test_a_follower_goes_on_behind_the_last_event_after_a_break(path: Path, events: Events) -> None:
     journal = Journal("life")
     with closing(events.for_ever(no_pause)) as batches:
         with serving(path, journal):
@@ -101,9 +101,7 @@ def test_who_follows_for_ever_goes_on_behind_the_last_event_after_a_break(path: 
     assert not any(batch.gap for batch in found)
 
 
-def test_who_follows_for_ever_goes_on_where_it_began_when_nothing_had_happened(
-    path: Path, events: Events
-) -> None:
+def test_a_follower_goes_on_where_it_began_when_nothing_had_happened(path: Path, events: Events) -> None:
     journal = Journal("life")
     grow(journal, 5)
     with closing(events.for_ever(no_pause)) as batches:
@@ -116,7 +114,7 @@ def test_who_follows_for_ever_goes_on_where_it_began_when_nothing_had_happened(
     assert numbers(found) == [6, 7]
 
 
-def test_who_follows_for_ever_is_told_of_another_life_once(path: Path, events: Events) -> None:
+def test_a_follower_is_told_of_another_life_once(path: Path, events: Events) -> None:
     with closing(events.for_ever(no_pause)) as batches:
         first, second = Journal("first"), Journal("second")
         with serving(path, first):
@@ -137,7 +135,7 @@ def test_who_follows_for_ever_is_told_of_another_life_once(path: Path, events: E
     assert core.asked == [("second", 3)]
 
 
-def test_who_follows_for_ever_pauses_before_each_try(path: Path, events: Events) -> None:
+def test_a_follower_pauses_before_each_try(path: Path, events: Events) -> None:
     class Enough(Exception):
         """Ends the follower."""
 
@@ -317,7 +315,7 @@ def test_who_loses_the_core_on_the_way_to_now_goes_on_from_where_it_came(path: P
     assert numbers(found) == [1, 2, 3]
 
 
-def test_who_follows_for_ever_survives_a_core_that_says_what_it_must_not(path: Path, events: Events) -> None:
+def test_a_follower_survives_a_core_that_says_what_it_must_not(path: Path, events: Events) -> None:
     with closing(events.for_ever(no_pause)) as batches:
         with Scripted(path, reply(newest=3), reply(newest="3")):
             assert next(batches).newest == 3

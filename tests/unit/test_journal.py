@@ -127,7 +127,7 @@ def test_who_follows_from_now_on_first_hears_where_that_is() -> None:
     ("boot_id", "after", "expected"),
     [("life", 0, [1, 2, 3]), ("life", 2, [3]), ("life", 3, []), (None, 1, [2, 3]), ("life", None, [1, 2, 3])],
 )
-def test_who_comes_back_gets_what_came_after(
+def test_a_client_that_comes_back_gets_what_came_after(
     boot_id: str | None, after: int | None, expected: list[int]
 ) -> None:
     journal = Journal("life")

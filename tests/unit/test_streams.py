@@ -381,7 +381,7 @@ def test_a_client_gets_what_it_wants_of_what_the_core_had_too(worker: Worker, sh
 # Coming back
 
 
-def test_who_comes_back_to_a_worker_that_holds_the_rest_gets_exactly_that_and_the_core_is_not_asked(
+def test_a_client_that_comes_back_to_a_worker_that_holds_the_rest_gets_exactly_that_and_the_core_is_not_asked(
     worker: Worker,
 ) -> None:
     grow(worker.journal, 50)
@@ -393,7 +393,7 @@ def test_who_comes_back_to_a_worker_that_holds_the_rest_gets_exactly_that_and_th
     assert worker.core.asked == [(None, None), ("life", 0)]
 
 
-def test_who_comes_back_with_the_newest_event_gets_the_next(worker: Worker) -> None:
+def test_a_client_that_comes_back_with_the_newest_event_gets_the_next(worker: Worker) -> None:
     grow(worker.journal, 50)
     client = worker.listener(resume=50)
     grow(worker.journal, 1)
@@ -413,7 +413,7 @@ def test_the_core_is_asked_for_what_a_worker_does_not_hold(
     assert worker.core.asked[2:] == asks
 
 
-def test_who_comes_back_with_an_event_that_10000_have_followed_gets_all_of_them_from_the_core(
+def test_a_client_that_comes_back_with_an_event_that_10000_have_followed_gets_all_of_them_from_the_core(
     worker: Worker,
 ) -> None:
     grow(worker.journal, 10_500)
@@ -656,7 +656,7 @@ def test_who_comes_after_a_gap_hears_nothing_of_it(worker: Worker) -> None:
         assert client.sequences == [4]
 
 
-def test_who_comes_back_after_the_core_s_restart_gets_one_gap(worker: Worker) -> None:
+def test_a_client_that_comes_back_after_the_core_s_restart_gets_one_gap(worker: Worker) -> None:
     first = worker.listener()
     second = Journal("second")
     grow(second, 3)
@@ -669,7 +669,7 @@ def test_who_comes_back_after_the_core_s_restart_gets_one_gap(worker: Worker) ->
     assert client.names == [("gap", 3), ("session_up", 4)]
 
 
-def test_who_comes_back_before_the_worker_knows_of_the_restart_gets_one_gap(
+def test_a_client_that_comes_back_before_the_worker_knows_of_the_restart_gets_one_gap(
     worker: Worker, short: None
 ) -> None:
     grow(worker.journal, 50)
