@@ -1,12 +1,14 @@
 """Which gateway a command calls."""
 
+import fcntl
 from base64 import urlsafe_b64encode
+from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
 
-from gateway_api.client.contexts import Context, Contexts
+from gateway_api.client.contexts import Context, Contexts, ContextsFile
 from gateway_api.client.errors import BadContext
 
 LAB = Context("lab", "https://lab:8443", "/lab.pem", "admin", "token of lab")
@@ -53,6 +55,15 @@ def test_a_url_that_could_leak_a_token_is_refused(url: str) -> None:
 def test_a_removed_context_is_no_longer_the_current_one() -> None:
     left = KNOWN.without("lab")
     assert (left.current, list(left.known)) == (None, ["bng"])
+
+
+def test_while_one_process_edits_the_contexts_another_waits(tmp_path: Path) -> None:
+    file = ContextsFile({"XDG_CONFIG_HOME": str(tmp_path)})
+    with file.editing() as edited, (file.path.parent / ".lock").open() as lock:
+        edited.contexts = KNOWN
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert file.read() == KNOWN
 
 
 def token(claims: dict[str, Any]) -> str:

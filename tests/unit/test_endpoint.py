@@ -12,6 +12,7 @@ from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web import app as application
 from gateway_api.web.operation import Access, ApiOperation, Located, Passed, Routes, Tagged
 from gateway_api.web.records import Message, SignedIn
+from gateway_api.web.request import author
 from gateway_api.web.services import UserProfileParts, WorkerParts
 from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
 
@@ -82,6 +83,20 @@ def test_a_view_runs_only_when_its_caller_has_access(
     row = ApiOperation("GET", "/row", log.view, Access.ANY_ROLE)
     assert status(tmp_path, monkeypatch, row, known=known) == (200 if known else 401)
     assert log.happened == (["view"] if known else [])
+
+
+def test_the_caller_is_known_also_where_the_core_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authors = []
+
+    def view() -> Message:
+        authors.append(author())
+        return Message("done")
+
+    row = ApiOperation("GET", "/row", view, Access.ANY_ROLE, without_core=True)
+    assert status(tmp_path, monkeypatch, row, known=False) == 200
+    assert authors == ["alice"]
 
 
 def test_a_view_with_a_read_runs_only_when_its_caller_has_access(

@@ -1,5 +1,6 @@
 """The hub's parts in one process: what may be delivered to, the registrations, and what a fork leaves."""
 
+import gc
 import json
 import logging
 import os
@@ -315,6 +316,19 @@ def test_a_webhook_whose_receiver_fails_in_a_row_is_counted_as_paused_until_it_t
         registry.test_webhook(wire.TestWebhook(webhook.id))
         wait_for("its end", lambda: counts(registry).paused == 0, 10)
         assert listed(registry) == [webhook]
+
+
+def test_nothing_is_kept_of_a_removed_webhook(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: weakref.WeakSet[Sender] = weakref.WeakSet()
+
+    class Kept(Sender):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            kept.add(self)
+
+    monkeypatch.setattr(registries, "Sender", Kept)
+    remove(registry, add(registry, "http://127.0.0.1:9/"))
+    wait_for("the end of its thread", lambda: gc.collect() >= 0 and not kept, 10)
 
 
 def test_a_webhook_is_removed_once(registry: Registry) -> None:

@@ -241,9 +241,13 @@ def test_the_last_change_of_a_rate_is_in_force(lives: Lives, source: ListedSourc
     lives.restart()
     lives.poll()
     assert rates() == (7_000_000, 3_000_000)
-    source.up(listed("a", rate_down=40_000_000))
+    source.up(listed("a", rate_down=40_000_000, rate_up=9_000_000))
     lives.poll()
-    assert rates() == (40_000_000, 3_000_000)
+    assert rates() == (40_000_000, 9_000_000)
+    lives.tracker.set_rates(1, 7_000_000, 3_000_000)
+    source.up(listed("a", rate_down=40_000_000, rate_up=9_000_000, ipv6_address="2001:db8::3"))
+    lives.poll()
+    assert rates() == (7_000_000, 3_000_000)
 
 
 def test_a_temporary_rate_outlasts_a_restart_and_ends_with_a_rate_of_the_source(

@@ -3,17 +3,20 @@ tests/system has the real kernel."""
 
 import errno
 from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address
+from typing import Any
 
 import pytest
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
-from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_api.core.gateways.linux.kernel import exchange
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
-from gateway_api.core.gateways.linux.kernel.links import Link, VlanTag
+from gateway_api.core.gateways.linux.kernel.links import Link, VlanTag, add_address, proxy_arp
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
 from gateway_api.wire.core.network import VlanProtocol
+from gateway_api.wire.core.sessions import SessionType
 from tests.support.links import KnownLinks, link
 
 DOT1Q, DOT1AD = VlanProtocol.DOT1Q, VlanProtocol.DOT1AD
@@ -122,3 +125,23 @@ def test_a_vlan_that_goes_during_its_removal_is_no_error(kernel: MemoryKernel, d
     kernel.removal = vanish
     devices.remove([SINGLE])
     assert kernel.names() == ["trunk0", "trunk0.301"]
+
+
+def test_a_vlan_of_dhcp_has_the_address_of_the_gateway_and_answers_arp_before_it_is_served(
+    kernel: MemoryKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[object] = []
+
+    class Served:
+        def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
+            done.append((*interfaces, type))
+
+    def make(step: str, changes: Sequence[KernelChange]) -> list[int]:
+        done.extend(changes)
+        return [0 for _ in changes]
+
+    monkeypatch.setattr(exchange, "make", make)
+    address = IPv4Address("100.64.0.1")
+    sources: Any = dict.fromkeys(SessionType, Served())
+    VlanServing(sources, kernel, lambda: address).serve(["trunk0.300"], SessionType.DHCP)
+    assert done == [add_address(2, address), proxy_arp(2), ("trunk0.300", SessionType.DHCP)]
