@@ -60,7 +60,14 @@ def gauges(api: Api) -> dict[str, float]:
 @contextmanager
 def hanging(process: int) -> Iterator[None]:
     kill(process, signal.SIGSTOP)
+
+    def has_stopped() -> bool:
+        states = [(task / "stat").read_text() for task in Path(f"/proc/{process}/task").iterdir()]
+        return all(state.rpartition(")")[2].split()[0] == "T" for state in states)
+
     try:
+        # A thread on another processor goes on for a moment.
+        wait_for("all its threads to stop", has_stopped)
         yield
     finally:
         kill(process, signal.SIGCONT)
