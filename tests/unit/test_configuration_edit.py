@@ -226,6 +226,7 @@ def test_a_name_that_is_null_in_letters_is_a_name(document: dict[str, Any]) -> N
 NO_FLAGS = ["", "yes", "no", "on", "1", "0", " true", "true ", "true\n", "t", "null", "\uff54rue", 1, 0, 1.0]
 NO_NUMBERS = [
     *("", "-", "1.0", "1e3", "+5", " 5", "5 ", "5\n", "0x10", "1_000", "1,000", "five", "null", "true"),
+    "5 minutes",
     *("\uff11", "\u0661", "5\u0661", "\u00b2", "9" * 21, "9" * 100_000, 1.0, 100.5, True, False),
 ]
 NO_TEXTS = [100, 1.5, True, ["text"], {"text": "text"}]
@@ -236,7 +237,10 @@ WRONG = [
     *[("system.hostname", value) for value in (*NO_TEXTS, "", "-", "a b")],
     *[("radius.secret", value) for value in (*NO_TEXTS, "", "a b", "a#b")],
     *[("radius.server", value) for value in (*NO_TEXTS, "", "radius.example", "10.0.0", "::1", "Null")],
-    *[("radius.server", value) for value in ("10.0.0.\uff11", "10.0.0.1/32", "010.0.0.1", "10.0.0.1\n")],
+    *[
+        ("radius.server", value)
+        for value in ("10.0.0.256", "10.0.0.\uff11", "10.0.0.1/32", "010.0.0.1", "10.0.0.1\n")
+    ],
     *[("radius.server", value) for value in ("0.0.0.0", "224.0.0.1", "240.0.0.1", "255.255.255.255")],
     *[("cgnat.source_range", value) for value in (*NO_TEXTS, "", "10.0.0.0", "10.0.0.1/8", "10.0.0.0/31")],
     *[("cgnat.source_range", value) for value in ("0.0.0.0/0", "0.1.0.0/16", "127.0.0.0/8", "126.0.0.0/7")],

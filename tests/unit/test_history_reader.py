@@ -120,7 +120,7 @@ def test_sessions_that_started_in_one_second_are_not_lost_between_pages(tmp_path
         assert pages(past, 2) == [[5, 4], [3, 2], [1]]
 
 
-@pytest.mark.parametrize("cursor", ["x", "W10", "WzEsMl0x", "Wy0xLDJd", "bnVsbA"])
+@pytest.mark.parametrize("cursor", ["x", "W10", "WzEsMl0x", "Wy0xLDJd", "bnVsbA", "WzEs!!!!Ml0"])
 def test_a_cursor_that_no_page_gave_is_refused(past: History, cursor: str) -> None:
     with pytest.raises(Invalid, match="cursor: must be what the last page gave as next_cursor"):
         past.reader.sessions(HistoryFilter(), Page(2, cursor))

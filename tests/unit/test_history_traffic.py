@@ -2,16 +2,17 @@
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from gateway_api.base.errors import Invalid
+from gateway_api.base.errors import CoreUnavailable, Invalid
 from gateway_api.history.reader import Reader
 from gateway_api.history.sessions import HistoryStore
-from gateway_api.history.traffic import TrafficSpan, TrafficStore, TrunkCounters
+from gateway_api.history.traffic import TrafficRecorder, TrafficSpan, TrafficStore, TrunkCounters
 from gateway_api.wire.core.configuration import HistoryLimits
-from gateway_api.wire.core.network import InterfaceStats
+from gateway_api.wire.core.network import InterfaceStats, InterfaceType
 from gateway_api.wire.history import TrafficSample
 from tests.support.pools import Here
 
@@ -107,6 +108,30 @@ def test_more_steps_than_a_response_has_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid) as refused:
         kept.found(0, 100_001)
     assert refused.value.problems[0].path == "step"
+
+
+def test_a_sample_is_taken_after_each_pause(tmp_path: Path) -> None:
+    pauses: list[float] = []
+
+    class Core:
+        """A core of which a trunk sends 1000 bytes a second."""
+
+        def reply(self, _: Any) -> Any:
+            stats = InterfaceStats(tx_bytes=1000 * round(sum(pauses)))
+            trunk = SimpleNamespace(name="trunk0", type=InterfaceType.TRUNK, stats=stats)
+            return SimpleNamespace(interfaces=[trunk], uptime_seconds=round(sum(pauses)))
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise CoreUnavailable("enough")
+
+    kept, core = Kept(tmp_path / "h"), cast(Any, Core())
+    steady = lambda: sum(pauses)  # noqa: E731
+    with pytest.raises(CoreUnavailable):
+        TrafficRecorder(core, kept.path, Here(), steady, steady, pause).record()
+    assert pauses == [10, 10, 10]
+    assert kept.found(0, 60) == [sample(10, 8000, 0), sample(20, 8000, 0)]
 
 
 def test_samples_go_after_the_days_of_the_history(tmp_path: Path) -> None:

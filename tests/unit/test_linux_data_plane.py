@@ -111,6 +111,12 @@ def test_the_newest_session_has_the_address(plane: DataPlane) -> None:
     assert [kind for kind, _ in plane.routes(newer, 12)] == [FaultKind.HOST_ROUTE, FaultKind.DELEGATED_PREFIX]
 
 
+def test_a_session_that_the_kernel_has_since_the_last_start_keeps_its_address(plane: DataPlane) -> None:
+    plane.mark_applied(WANTED)
+    older = replace(WANTED, session_id=6, device="ppp1", ifb="ifb-ppp1")
+    assert list(plane.routes(older, 12)) == []
+
+
 def test_a_session_of_the_range_is_steered() -> None:
     steering = Steering(KernelReader())
     assert steering.host_route(ADDRESS, 10) is None

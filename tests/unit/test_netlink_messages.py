@@ -4,6 +4,7 @@ import errno
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import IPv4Address
+from socket import AF_INET6
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.kernel import exchange, fib, links, qdiscs
 from gateway_api.core.gateways.linux.kernel import messages as nl
-from gateway_api.core.gateways.linux.kernel.fib import NextHop
+from gateway_api.core.gateways.linux.kernel.fib import NextHop, Rule
 from gateway_api.core.gateways.linux.kernel.links import Address, VlanTag
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, MalformedMessage
 from gateway_api.core.gateways.linux.kernel.qdiscs import HtbClass, PacketFilter, Qdisc
@@ -260,6 +261,31 @@ def test_a_redirect_is_sent_as_the_kernel_tells_it() -> None:
     assert qdiscs.packet_filter(numbered) == PacketFilter(10, 12)
     sent, shown = (nl.attributes(nl.attributes(each, 20)[2])[5] for each in (body, REDIRECT))
     assert sent == shown
+
+
+def test_redirects_go_by_their_priority() -> None:
+    type, flags, body = qdiscs.delete_redirects(10, 10)
+    assert (type, flags, body[:20]) == (45, 0, REDIRECT[:8] + bytes(4) + REDIRECT[12:20])
+
+
+def test_an_ifb_is_made_down() -> None:
+    type, flags, body = links.add_ifb("ifb-ppp0")
+    made = links.link(body)
+    assert (type, flags, body[:16]) == (16, nl.CREATE | nl.EXCLUSIVE, bytes(16))
+    assert (made.name, made.kind, made.is_up) == ("ifb-ppp0", "ifb", False)
+
+
+def test_a_link_is_told_to_make_no_address_of_ipv6() -> None:
+    families = nl.attributes(nl.attributes(links.no_own_address(10).body, 16)[26])
+    assert nl.attributes(families[AF_INET6]) == {8: b"\x01"}
+
+
+def test_a_rule_that_is_added_is_the_one_wanted() -> None:
+    wanted = Rule(priority=1000, table=100, source="100.64.0.0/10", iif="trunk0", protocol=4)
+    type, flags, body = fib.add_rule(wanted)
+    assert (type, flags) == (32, nl.CREATE | nl.EXCLUSIVE)
+    assert body[:12] == bytes([2, 0, 10, 0, 100, 0, 0, 1, 0, 0, 0, 0])
+    assert fib.rule(body) == wanted
 
 
 def test_a_group_goes_in_one_message() -> None:

@@ -109,6 +109,16 @@ def test_a_further_change_cancels_the_return(core: Core) -> None:
     assert core.later(61) == (200 * MEGABIT, DEFAULT[1])
 
 
+def test_a_further_change_while_the_returns_are_looked_for_cancels_them(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core.change(down=300 * MEGABIT, expires_in=60)
+    looked_at = [core.gateway.sessions.get(2)]
+    core.change(down=200 * MEGABIT)
+    monkeypatch.setattr(core.gateway.sessions, "ordered", lambda _: looked_at)
+    assert core.later(61) == (200 * MEGABIT, DEFAULT[1])
+
+
 def test_after_several_temporary_changes_the_rates_before_the_first_one_return(core: Core) -> None:
     core.change(down=50 * MEGABIT, up=5 * MEGABIT)
     core.change(down=300 * MEGABIT, expires_in=60)
