@@ -275,7 +275,7 @@ class PastSessionList(Record, frozen=True, kw_only=True):
 
 
 class TimelineEntryList(Record, frozen=True, kw_only=True):
-    """What happened to a subscriber."""
+    """A page of the timeline of a subscriber."""
 
     entries: Annotated[tuple[TimelineEntry, ...], about("The entries.")]
     count: Count

@@ -80,7 +80,7 @@ class FailedSignOns(Record, frozen=True):
 
 
 class TimelineEvent(Enumeration):
-    """What happened to a subscriber."""
+    """The kind of an entry of a timeline."""
 
     UP = "session.up", "A session started."
     RATE = "session.rate", "The rates of a session changed."
