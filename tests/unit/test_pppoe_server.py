@@ -345,7 +345,7 @@ def test_a_commit_reloads_the_servers_and_gives_the_blocks_of_gone_interfaces_ba
     units.apply({}, other, CommitLimits.of(60, 60))
     assert settings() == {"trunk0.100": PppoeSettings.of(other, kept.first)}
     assert [kind for kind, *_ in systemd.asked] == ["start", "stop", "reload"]
-    # Whoever is next has the lock.
+    # The next reload gets the lock.
     assert units.action({}, other) is None
 
 
