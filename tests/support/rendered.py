@@ -109,7 +109,7 @@ def vlan_profiles(draw: st.DrawFn) -> list[dict[str, Any]]:
 def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
     """Configurations of moderate size, with any valid value in each field."""
     # Short enough for two VLAN tags of four digits after them.
-    taken = r"lo|all|mgmt|\.\.?|[0-9]+|(?i:n|nu|nul|null|null0)|(ppp|ipoe|ifb-?)[0-9]+"
+    taken = r"\.\.?|[0-9]+|(?i:lo|all|mgmt|n|nu|nul|null|null0)|(ppp|ipoe|ifb-?)[0-9]+"
     short = st.from_regex(rf"(?!({taken})\Z|ifb-)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,4}}", fullmatch=True)
     names = draw(st.lists(short, unique=True, min_size=3, max_size=7))
     vrf_name, uplink, *trunks = names

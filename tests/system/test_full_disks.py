@@ -100,11 +100,14 @@ class Gateway:
 
     def kill(self) -> None:
         """All processes at once, as a power cut does. Their files stay."""
+        children = [pid for process in self.processes for pid in descendants(process.pid)]
         for process in self.processes:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         for process in self.processes:
             process.wait()
+        # Until then, a deleted file that one has mapped takes room.
+        wait_for("the end of its processes", lambda: all(map(_has_ended, children)))
         self.processes.clear()
 
     def restart(self, full: Disk) -> int:
@@ -195,6 +198,14 @@ def gateway_on(kind: str, name: str, api: Api, state: Path, tmp_path: Path) -> I
             yield gateway, disk
         finally:
             gateway.kill()
+
+
+def _has_ended(pid: int) -> bool:
+    """True for a zombie, too: it has no files any more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except OSError:
+        return True
 
 
 def assert_serves(gateway: Gateway, began: int) -> None:

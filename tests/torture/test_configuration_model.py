@@ -1044,7 +1044,6 @@ def test_a_workspace_does_as_its_model_in_2000_sequences() -> None:
     thorough = settings(
         max_examples=2000,
         stateful_step_count=12,
-        derandomize=True,
         database=None,
         # All but the explanation of failures, for which every step would be traced.
         phases=[Phase.generate, Phase.shrink],
