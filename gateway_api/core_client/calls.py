@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -73,38 +73,50 @@ class Listed:
     others: Fields
 
 
+class By(NamedTuple):
+    """Who makes calls: a user, and the id of the user's request. The core reports changes without an id as
+    those of another process."""
+
+    author: str | None = None
+    request_id: str | None = None
+
+
+_NOBODY = By()
+
+
 class Calls(ContractClient):
     """Every method raises CoreUnavailable when the core cannot be reached, or when its reply breaks the
     contract, CoreLacksMethod, and the translation of the core's errors.
-    Calls of `request_id` are of a request with this id. The first of them takes the call of `along` with it,
-    see `taking`."""
+    Each command tells the core by whom it is. The first call takes the call of `along` with it, see
+    `taking`."""
 
     contract, unavailable = CORE, CoreUnavailable
 
     def __init__(
         self,
         client: Client,
-        request_id: str | None = None,
+        by: By = _NOBODY,
         along: tuple[Method[Any], Callable[[Any], object]] | None = None,
     ) -> None:
         super().__init__(client)
-        self._request_id = request_id
+        self._by = by
         self._along = along
 
-    def for_request(self, id: str) -> Self:
-        """For one request: the API records its changes under this id."""
-        return type(self)(self._client, id)
+    def by(self, author: str | None, request_id: str | None = None) -> Self:
+        """For the calls of one request, as `By`."""
+        return type(self)(self._client, By(author, request_id))
 
     def taking(self, call: Method[R], then: Callable[[R], object]) -> Self:
         """The next call takes this one with it, in one exchange; both are reads. `then` gets the reply to
         this one. What it raises ends the next call, of whose reply nothing is read."""
-        return type(self)(self._client, self._request_id, (call, then))
+        return type(self)(self._client, self._by, (call, then))
 
     def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
         """The whole reply, unparsed."""
-        if self._request_id is not None and isinstance(call, Command):
-            # Or the core would report the change as another process's.
-            call = msgspec.structs.replace(call, request_id=self._request_id)
+        if isinstance(call, Command):
+            by, fields = self._by._asdict().items(), call.__struct_fields__
+            # Not every command has an author.
+            call = msgspec.structs.replace(call, **{name: who for name, who in by if who and name in fields})
         return super().raw(call, timeout=timeout)
 
     def translated(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:

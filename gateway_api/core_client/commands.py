@@ -22,6 +22,8 @@ _TALKERS_TIMEOUT = 4.5
 #: A commit writes a dozen files, runs FRR's parser and changes 100,000 sessions. After a timeout, a second
 #: try would find nothing to commit.
 _COMMIT_TIMEOUT = 30.0
+#: The author of a command, until `Calls.raw` sets it.
+_BY = ""
 #: No user has a longer name.
 _LONGEST_NAME = 256
 
@@ -79,15 +81,13 @@ class Daemon(Calls):
         """The reply to ListTalkers, whose parameters are `order`."""
         return self.raw(traffic.ListTalkers(**order), timeout=_TALKERS_TIMEOUT)
 
-    def disconnect_session(self, id: int, author: str | None = None) -> sessions.SessionSnapshot:
+    def disconnect_session(self, id: int) -> sessions.SessionSnapshot:
         """The session at its end. Raises NotFound."""
-        return sessions.SessionSnapshot.of(self.reply(sessions.DisconnectSession(id, author)).session)
+        return sessions.SessionSnapshot.of(self.reply(sessions.DisconnectSession(id)).session)
 
-    def disconnect_interface(
-        self, interface: str, *, dry_run: bool, author: str | None = None
-    ) -> list[msgspec.Raw]:
+    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[msgspec.Raw]:
         """The records of the sessions that ended or, in a dry run, would end. Raises NotFound."""
-        reply = self.fields(sessions.DisconnectInterface(interface, dry_run, author), "sessions")
+        reply = self.fields(sessions.DisconnectInterface(interface, dry_run), "sessions")
         return decoded(list[msgspec.Raw], reply["sessions"])
 
     def set_session_rate(
@@ -97,25 +97,20 @@ class Daemon(Calls):
         rate_up_bps: int | None = None,
         expires_in: int | None = None,
         until: int | None = None,
-        author: str | None = None,
     ) -> tuple[sessions.SessionSnapshot, sessions.SessionRates]:
         """The session before the change, and its rates after it. Raises NotFound."""
-        call = sessions.SetSessionRate(id, rate_down_bps, rate_up_bps, expires_in, until, author)
-        reply = self.reply(call)
+        reply = self.reply(sessions.SetSessionRate(id, rate_down_bps, rate_up_bps, expires_in, until))
         return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
 
-    def start_rate_job(
-        self, filter: Mapping[str, str], per_second: int, author: str, **change: Any
-    ) -> jobs.Job:
+    def start_rate_job(self, filter: Mapping[str, str], per_second: int, **change: Any) -> jobs.Job:
         """`change` has the parameters of the same name. Raises Conflict while too many jobs run."""
         wanted = msgspec.convert(filter, sessions.SessionFilter)
-        call = jobs.StartRateJob(wanted, per_second=per_second, author=author, **change)
-        return self.reply(call).job
+        return self.reply(jobs.StartRateJob(wanted, per_second=per_second, **change)).job
 
-    def start_disconnect_job(self, filter: Mapping[str, str], per_second: int, author: str) -> jobs.Job:
+    def start_disconnect_job(self, filter: Mapping[str, str], per_second: int) -> jobs.Job:
         """Raises Conflict while too many jobs run."""
         wanted = msgspec.convert(filter, sessions.SessionFilter)
-        return self.reply(jobs.StartDisconnectJob(wanted, per_second, author)).job
+        return self.reply(jobs.StartDisconnectJob(wanted, per_second)).job
 
     def sections(self, call: Method[wire.ConfigurationReply]) -> tuple[Sections, str]:
         """The sections of a configuration, secrets masked, and the entity tag."""
@@ -146,19 +141,18 @@ class Daemon(Calls):
 
     def commit(
         self,
-        author: str,
         comment: str | None = None,
         confirm_seconds: int | None = None,
         max_sessions_dropped: int | None = None,
         if_match: IfMatch = None,
     ) -> wire.CommitReply:
         """Raises Invalid, and Conflict if more sessions would end than `max_sessions_dropped`."""
-        call = wire.CommitCandidate(author, comment, confirm_seconds, max_sessions_dropped, if_match)
+        call = wire.CommitCandidate(_BY, comment, confirm_seconds, max_sessions_dropped, if_match)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
-    def replace(self, document: dict[str, Any], author: str, if_match: IfMatch) -> wire.CommitReply:
+    def replace(self, document: dict[str, Any], if_match: IfMatch) -> wire.CommitReply:
         """Commits a whole configuration. Raises Invalid, and Conflict while the candidate has changes."""
-        call = wire.ReplaceConfiguration(document, author, if_match=if_match)
+        call = wire.ReplaceConfiguration(document, _BY, if_match=if_match)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
     def amend(self, edits: Sequence[wire.Edit], author: str, action: str) -> wire.CommitReply:

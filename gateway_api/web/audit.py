@@ -67,7 +67,7 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
     noted = masked({"before": request.before, "after": request.after})
     record = AuditEntry(
         at=round(time.time(), 3),
-        user=request.environ.get(http.USER) or _claimed(request),
+        user=request.user or _claimed(request),
         role=role,
         address=request.remote_addr,
         request_id=request.id,

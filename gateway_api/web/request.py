@@ -49,6 +49,11 @@ class ApiRequest(flask.Request):
         given = self.environ.get("HTTP_X_REQUEST_ID", "")
         return given if _SAFE_ID.fullmatch(given) else secrets.token_hex(16)
 
+    @property
+    def user(self) -> str | None:
+        """The user, as the log names it; None before the access check."""
+        return self.environ.get(http.USER)
+
     def identify(self, username: str, role: str) -> None:
         """Gives the log lines of this request its user."""
         self.environ[http.USER], self.environ[http.ROLE] = username, role
@@ -62,8 +67,3 @@ def current() -> ApiRequest:
 def caller() -> Claims:
     """The caller of this request. In views that require a user's token."""
     return cast(Claims, current().claims)
-
-
-def author() -> str | None:
-    """The user of this request, as the log names it; None before its access check."""
-    return cast(str | None, current().environ.get(http.USER))

@@ -20,7 +20,7 @@ from gateway_api.events.traffic import Feeds
 from gateway_api.history.reader import Reader
 from gateway_api.hub.client import Hub
 from gateway_api.web.dependencies import Host
-from gateway_api.web.request import author, current
+from gateway_api.web.request import current
 from gateway_api.wire.varlink.client import Client
 
 EXTENSION = "gateway-api"
@@ -98,7 +98,9 @@ def services() -> UserProfileParts:
 
 
 def daemon() -> Daemon:
-    return parts().daemon.for_request(current().id)
+    """The core, for calls by the user of this request."""
+    request = current()
+    return parts().daemon.by(request.user, request.id)
 
 
 def hub() -> Hub:
@@ -107,4 +109,4 @@ def hub() -> Hub:
 
 def history() -> Reader:
     """The history, for the user of this request."""
-    return services().history.for_user(author() or "")
+    return services().history.for_user(current().user or "")

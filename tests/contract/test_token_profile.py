@@ -85,7 +85,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         self.core = Client(self.socket, timeout=5)
-        self.daemon = Daemon(self.core)
+        self.daemon = Daemon(self.core).by("admin")
 
     def send(self, method: str, path: str, token: str | None = TOKEN, **more: Any) -> requests.Response:
         headers = {"Connection": "close", **more.pop("headers", {})}
@@ -109,7 +109,7 @@ class Profile:
     def commit(self, *edits: Edit) -> None:
         """As a client with another way to the core would."""
         self.daemon.edit(edits, None)
-        self.daemon.commit("admin", None, None, None)
+        self.daemon.commit()
 
     def stored(self) -> Any:
         """The document that runs, as it is on the core's disk."""
@@ -199,7 +199,7 @@ def sections(profile: Profile) -> Iterator[dict[str, Any]]:
     shown: dict[str, Any] = profile.get("/config")
     yield copy.deepcopy(shown)
     profile.daemon.reply(DiscardCandidate())
-    profile.daemon.replace(before, "admin", None)
+    profile.daemon.replace(before, None)
 
 
 def send(profile: Profile, route: Route, id: object = 1, **more: Any) -> requests.Response:
@@ -669,7 +669,7 @@ def test_a_commit_for_a_while_is_confirmed_by_it_as_by_any_other(
     profile: Profile, sections: dict[str, Any]
 ) -> None:
     profile.daemon.edit([Edit("set", "system.hostname", "trial")], None)
-    assert profile.daemon.commit("admin", None, 600, None).confirm_deadline
+    assert profile.daemon.commit(confirm_seconds=600).confirm_deadline
     sections["system"]["hostname"] = "bng9"
     assert profile.put(sections).json()["data"]["confirm_deadline"] is None
 

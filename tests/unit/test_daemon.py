@@ -95,6 +95,8 @@ class Asked(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     dry_run: bool | msgspec.UnsetType = msgspec.UNSET
     rate_down_bps: int | msgspec.UnsetType = msgspec.UNSET
     rate_up_bps: int | msgspec.UnsetType = msgspec.UNSET
+    author: str | msgspec.UnsetType = msgspec.UNSET
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Core:
@@ -556,6 +558,14 @@ def test_a_session_that_ended_is_told_by_what_a_record_keeps_of_it(core: Core, d
     ended = msgspec.to_builtins(daemon.disconnect_session(7))
     kept = ("id", "session_type", "username", "ip_address", "access_interface")
     assert ended == {name: SESSION[name] for name in (*kept, "rate_down_bps", "rate_up_bps", "started_at")}
+
+
+def test_a_command_of_a_request_tells_the_core_its_user_and_its_id(core: Core, daemon: Daemon) -> None:
+    core.answer = {"session": SESSION}
+    daemon.by("alice", "req-42").disconnect_session(7)
+    daemon.disconnect_session(7)
+    by_alice = {"id": 7, "author": "alice", "request_id": "req-42"}
+    assert core.asked == [("DisconnectSession", by_alice), ("DisconnectSession", {"id": 7})]
 
 
 def test_a_rate_goes_to_the_core_in_bits_a_second(core: Core, daemon: Daemon) -> None:

@@ -12,7 +12,7 @@ from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web import app as application
 from gateway_api.web.operation import Access, ApiOperation, Located, Passed, Routes, Tagged
 from gateway_api.web.records import Message, SignedIn
-from gateway_api.web.request import author
+from gateway_api.web.request import current
 from gateway_api.web.services import UserProfileParts, WorkerParts
 from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
 
@@ -91,7 +91,7 @@ def test_the_caller_is_known_also_where_the_core_is_not_asked(
     authors = []
 
     def view() -> Message:
-        authors.append(author())
+        authors.append(current().user)
         return Message("done")
 
     row = ApiOperation("GET", "/row", view, Access.ANY_ROLE, without_core=True)

@@ -19,7 +19,6 @@ from gateway_api.web.configuration_records import (
 from gateway_api.web.lists import selected
 from gateway_api.web.operation import ADMIN, ANY_ROLE, GET, POST, PUT, Passed, Routes, Tagged
 from gateway_api.web.records import Message, listing
-from gateway_api.web.request import caller
 from gateway_api.web.schemas.queries import CompareQuery, short_list_query
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
 from gateway_api.web.services import daemon
@@ -71,7 +70,7 @@ def replace_candidate(body: dict[str, Any]) -> Tagged[None]:
 def commit(body: dict[str, Any]) -> Tagged[Committed]:
     """Commits the candidate, for good or until a deadline for its confirmation. 409 if more sessions than
     `max_sessions_dropped` would end."""
-    return committed(daemon().commit(caller().sub, **body, if_match=headers.if_match()))
+    return committed(daemon().commit(**body, if_match=headers.if_match()))
 
 
 def confirm() -> Message:

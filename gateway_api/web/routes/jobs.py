@@ -12,7 +12,6 @@ from gateway_api.web import audit
 from gateway_api.web.lists import listed
 from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, POST, Located, Passed, Routes, passed
 from gateway_api.web.records import JobPreview
-from gateway_api.web.request import caller
 from gateway_api.web.schemas.requests import DisconnectJob, RateJob
 from gateway_api.web.services import daemon
 from gateway_api.wire.contract import Page
@@ -27,15 +26,14 @@ def change_rates(body: dict[str, Any]) -> Located[Job] | JobPreview:
     """Starts to change the rates of all sessions that match, or lists the first hundred of them."""
     if body["dry_run"]:
         return _preview(body["filter"], "would get other rates")
-    job = daemon().start_rate_job(body["filter"], body["per_second"], caller().sub, **body["change"])
-    return _started(job)
+    return _started(daemon().start_rate_job(body["filter"], body["per_second"], **body["change"]))
 
 
 def disconnect(body: dict[str, Any]) -> Located[Job] | JobPreview:
     """Starts to disconnect all sessions that match, or lists the first hundred of them."""
     if body["dry_run"]:
         return _preview(body["filter"], "would be disconnected")
-    return _started(daemon().start_disconnect_job(body["filter"], body["per_second"], caller().sub))
+    return _started(daemon().start_disconnect_job(body["filter"], body["per_second"]))
 
 
 def show(reply: Fields, job: int) -> Passed[Job]:

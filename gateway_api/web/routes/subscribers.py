@@ -18,7 +18,6 @@ from gateway_api.web.records import (
     SessionCounts,
     listing,
 )
-from gateway_api.web.request import author
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
 from gateway_api.web.services import daemon
@@ -49,7 +48,7 @@ def show(session: msgspec.Raw, id: int) -> Passed[SessionDetail]:
 
 def disconnect(id: int) -> Message:
     """Disconnects a session. It has ended when the response arrives."""
-    audit.note(before=daemon().disconnect_session(id, author()))
+    audit.note(before=daemon().disconnect_session(id))
     return Message(f"Session {id} disconnected")
 
 
@@ -57,7 +56,7 @@ def disconnect_by_interface(body: dict[str, Any]) -> InterfaceDisconnectPreview 
     """Ends all sessions on an access interface, or lists them."""
     interface, dry_run = body["interface"], body["dry_run"]
     try:
-        sessions = daemon().disconnect_interface(interface, dry_run=dry_run, author=author())
+        sessions = daemon().disconnect_interface(interface, dry_run=dry_run)
     except StillConnected as error:
         audit.note(before={"sessions": error.ended})
         raise
@@ -76,7 +75,7 @@ def change_rate(body: dict[str, Any], id: int) -> RateChanged:
     further change ends an earlier temporary one; if it is temporary too, the rates before the first one
     return.
     """
-    before, after = daemon().set_session_rate(id, **body["change"], author=author())
+    before, after = daemon().set_session_rate(id, **body["change"])
     audit.note(before=before, after=after)
     return RateChanged.of(f"Rate change requested for session {id}", body["sent"], after)
 

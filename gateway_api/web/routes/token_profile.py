@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.auth.tokens import AUTHOR
 from gateway_api.base.texts import rate_text
 from gateway_api.base.yielder import Yielder
 from gateway_api.core_client.calls import Fields, Listed, decoded
@@ -72,7 +71,7 @@ def show(session: msgspec.Raw, id: int) -> Passed[SessionDetail]:
 
 def replace_configuration(body: dict[str, Any]) -> Tagged[Committed]:
     """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
-    return configuration.committed(daemon().replace(body, AUTHOR, headers.if_match()))
+    return configuration.committed(daemon().replace(body, headers.if_match()))
 
 
 def status() -> _Status:
