@@ -1,16 +1,18 @@
-"""Sends messages to one receiver. Every attempt ends by its deadline.
+"""Sends messages to one receiver, at addresses that are not denied. Every attempt ends by its deadline.
 
 Uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), and of requests, read in 2.34.2
 (`HTTPAdapter`, for what an https URL requires). A test fails when their code changes.
 """
 
 import logging
+import queue
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 
 import requests
@@ -19,8 +21,7 @@ from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
 
-from gateway_api.base.receivers import Address, Denied, check
-from gateway_api.hub.destination import connect
+from gateway_api.base.receivers import Address, Denied, check, literal
 from gateway_api.hub.message import WebhookMessage, headers
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,17 @@ class AttemptResult:
     @property
     def delivered(self) -> bool:
         return self.status is not None and 200 <= self.status < 300
+
+
+class DeniedNetworks:
+    """The networks that the running configuration denies. Raises Denied while they are not known."""
+
+    known: tuple[str, ...] | None = None
+
+    def __call__(self) -> tuple[str, ...]:
+        if self.known is None:
+            raise Denied("which networks are denied is not known yet")
+        return self.known
 
 
 class Sender:
@@ -192,6 +204,56 @@ def _reason(failure: BaseException | None) -> str:
                 return reason
         failure = failure.__cause__ or failure.__context__
     return "the connection failed"
+
+
+def connect(
+    host: str, port: int, timeout: float | None, denied: Callable[[], Iterable[str]]
+) -> tuple[socket.socket, Address]:
+    """A connection to the first address of the host that accepts one within the timeout, and that address.
+    Raises OSError and Denied."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    failure: OSError = OSError("the name has no address")
+    for family, kind, protocol, _, place in _resolved(host, port, timeout):
+        address = ip_address(str(place[0]).partition("%")[0])
+        check(address, denied())
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise TimeoutError("no address took a connection in time")
+        connection = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+        try:
+            connection.settimeout(left)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.connect(place)
+        except OSError as error:
+            connection.close()
+            failure = error
+            continue
+        return connection, address
+    raise failure
+
+
+def _resolved(host: str, port: int, timeout: float | None) -> list[Any]:
+    """As getaddrinfo, which has no timeout of its own."""
+    if literal(host) is not None:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
+
+    def look() -> None:
+        try:
+            found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            found.put(error)
+        except UnicodeError as error:
+            found.put(OSError(str(error)))
+
+    threading.Thread(target=look, daemon=True).start()
+    try:
+        result = found.get(timeout=timeout)
+    except queue.Empty:
+        raise TimeoutError("no answer from the name servers in time") from None
+    if isinstance(result, OSError):
+        raise result
+    return result
 
 
 class _OneWriteConnection(HTTPConnection):

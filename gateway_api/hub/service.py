@@ -22,9 +22,9 @@ from gateway_api.base.retry import for_ever
 from gateway_api.base.settings import Settings
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
-from gateway_api.hub.destination import DeniedNetworks
 from gateway_api.hub.message import message_of
 from gateway_api.hub.registry import Registry
+from gateway_api.hub.sender import DeniedNetworks
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import served
 from gateway_api.wire.core.configuration import GetApiSettings

@@ -17,7 +17,7 @@ from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core_client.commands import Daemon
 from gateway_api.hub import service
-from gateway_api.hub.destination import DeniedNetworks
+from gateway_api.hub.sender import DeniedNetworks
 from gateway_api.wire.contract import Contract, served
 from gateway_api.wire.core.configuration import ApiSettings, GetApiSettings, HistoryLimits, Receiver
 from gateway_api.wire.core.interface import CORE

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from urllib3.util import parse_url
 
 from gateway_api.base.receivers import Denied, check, check_url
-from gateway_api.hub.destination import connect
+from gateway_api.hub.sender import connect
 
 #: Hosts as a URL has them, each of which means an address that nothing is delivered to.
 LINK_LOCAL = [

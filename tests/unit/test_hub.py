@@ -24,10 +24,9 @@ from gateway_api.hub import registry as registries
 from gateway_api.hub import sender as senders
 from gateway_api.hub import service as hub
 from gateway_api.hub.client import Hub
-from gateway_api.hub.destination import DeniedNetworks
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.registry import MAX_WEBHOOKS, Registry
-from gateway_api.hub.sender import AttemptResult, Sender
+from gateway_api.hub.sender import AttemptResult, DeniedNetworks, Sender
 from gateway_api.wire import hub as wire
 from gateway_api.wire.core.configuration import Receiver as WireReceiver
 from gateway_api.wire.core.sessions import EventsReply
