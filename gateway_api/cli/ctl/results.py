@@ -20,9 +20,8 @@ from click.shell_completion import CompletionItem
 
 from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.failures import ExitStatus
-from gateway_api.cli.ctl.fields import shown
 from gateway_api.cli.ctl.terminal import complain
-from gateway_api.cli.ctl.texts import compact, line, lines
+from gateway_api.cli.ctl.texts import compact, line, lines, shown
 from gateway_api.client.gateway import Record
 
 TABLE, WIDE, JSON, CSV, JSONPATH = "table", "wide", "json", "csv", "jsonpath"
