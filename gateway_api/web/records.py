@@ -1,17 +1,18 @@
-"""The records of responses. Those about the configuration are in `configuration_records`, those of the
-core, the hub and the history in `wire/`."""
+"""The records of responses. Those of the core, the hub and the history are in `wire/`. The sections of the
+configuration come from its definition there."""
 
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from gateway_api.audit.record import AuditEntry
 from gateway_api.base.errors import CoreAbsent
+from gateway_api.wire import configuration as definition
 from gateway_api.wire.contract import ListReply, Method, Record, about, count, list_field, reply_of
-from gateway_api.wire.core import sessions
+from gateway_api.wire.core import configuration, impact, sessions
 from gateway_api.wire.core.health import Dependency, DependencyState
 from gateway_api.wire.history import (
     FailedSignOns,
@@ -22,10 +23,10 @@ from gateway_api.wire.history import (
 )
 from gateway_api.wire.hub import MessageId
 
-Object = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {}})]
+Object = Annotated[dict[str, Any], Meta(extra_json_schema={"additionalProperties": {}})]
 
 
-def done(example: str) -> msgspec.Meta:
+def done(example: str) -> Meta:
     """As `about`, for the message of a request that was done."""
     return about("What was done, for people.", example)
 
@@ -214,6 +215,107 @@ class TestSent(Record, frozen=True):
 
     message: Annotated[str, done("A test is under way")]
     message_id: MessageId
+
+
+# The configuration
+
+
+def _struct(
+    name: str, text: str | None, fields: list[Any], base: type[msgspec.Struct] = Record
+) -> type[msgspec.Struct]:
+    return msgspec.defstruct(name, fields, bases=(base,), namespace={"__doc__": text}, frozen=True)
+
+
+@cache
+def _record(kind: definition.Object) -> type[msgspec.Struct]:
+    """A section, or an item of a list, as it is in JSON."""
+    fields = [_member(name, field) for name, field in kind.fields.items()]
+    suffix = "Configuration" if kind in (field.kind for field in definition.ROOT.members.values()) else ""
+    return _struct(kind.section.__name__ + suffix, kind.section.__doc__, fields)
+
+
+def _member(name: str, field: definition.Field) -> tuple[Any, ...]:
+    made = _type(field)
+    if field.nullable:
+        made = made | None
+    if not field.required:
+        made = made | UnsetType
+    if field.documented is not None:
+        made = Annotated[made, _documentation(field, field.documented)]
+    return (name, made) if field.required else (name, made, UNSET)
+
+
+def _type(field: definition.Field) -> Any:
+    match field.kind:
+        case definition.Object() as kind:
+            return _record(kind)
+        case definition.Many() as kind:
+            return tuple[_type(kind.item), ...]  # type: ignore[misc]  # it is made at run time
+        case kind:
+            return kind.type
+
+
+def _documentation(field: definition.Field, documented: Meta) -> Meta:
+    schema = dict(documented.extra_json_schema or {})
+    if isinstance(field.kind, definition.Whole):
+        schema |= {"minimum": field.kind.first, "maximum": field.kind.last}
+    if isinstance(field.kind, definition.Many) and field.kind.most is not None:
+        schema["maxItems"] = field.kind.most
+    if field.key is not None:
+        schema["x-key"] = field.key
+    default = "" if field.required else f" Default: {field.default_json}."
+    return about(f"{documented.description}{default}", *(documented.examples or ()), **schema)
+
+
+def _part(name: str, field: definition.Field) -> tuple[Any, ...]:
+    """A section of a candidate, which may lack parts of it."""
+    made = Object | UnsetType | None if field.nullable else Object | UnsetType
+    return name, Annotated[made, about(field.section_text, field.sample)], UNSET
+
+
+Configuration = _record(definition.Object(definition.Configuration))
+DemuxConfiguration = _record(definition.Object(definition.Demux))
+Candidate = _struct(
+    "Candidate",
+    "The candidate: as the running configuration, but any part may still be missing.",
+    [_part(name, field) for name, field in definition.ROOT.members.items()],
+)
+ArchivedConfiguration = _struct(
+    "ArchivedConfiguration",
+    "An archived revision with its configuration.",
+    [("configuration", Configuration)],
+    configuration.ArchivedRevision,
+)
+
+
+class Difference(Record, frozen=True):
+    """The difference between a configuration and the candidate."""
+
+    diff: configuration.Difference
+    confirm_deadline: configuration.Deadline
+    impact: impact.Foreseen
+
+
+class Committed(Record, frozen=True):
+    """A commit."""
+
+    message: Annotated[str, done("Committed 1 change")]
+    committed: configuration.IsCommitted
+    changes: configuration.Changes
+    archived_revision: configuration.ArchivedAs
+    author: configuration.Author
+    comment: configuration.Comment
+    committed_at: configuration.CommittedAt
+    confirm_deadline: configuration.Deadline
+    impact: impact.Effect
+
+
+class RolledBack(Record, frozen=True):
+    """An archived revision that became the candidate."""
+
+    message: Annotated[str, done("Revision 1 is the candidate; a commit makes it the running configuration")]
+    revision: configuration.Revision
+    changes: configuration.StagedChanges
 
 
 # Errors

@@ -27,8 +27,7 @@ from gateway_api.base.texts import rate_text
 from gateway_api.core_client.commands import Daemon
 from gateway_api.serving.configuration import Off, address
 from gateway_api.web.app import create_app
-from gateway_api.web.configuration_records import Committed, Configuration
-from gateway_api.web.records import Message, listing
+from gateway_api.web.records import Committed, Configuration, Message, listing
 from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.services import WorkerParts
 from gateway_api.wire.core.configuration import DiscardCandidate, Edit

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway_api.web import configuration_records, records
+from gateway_api.web import records
 from gateway_api.web.records import Message, listing
 from gateway_api.wire import hub
 from gateway_api.wire.contract import PagedMethod, reply_of
@@ -97,7 +97,7 @@ ROUTES = (
     Route("GET", "/health", ALWAYS, data=sessions.Health),
     Route("GET", "/system/health/detail", ANY_ROLE, data=records.HealthDetail),
     _list("/system/faults", health.ListFaults),
-    Route("GET", "/system/config", ANY_ROLE, data=configuration_records.Configuration),
+    Route("GET", "/system/config", ANY_ROLE, data=records.Configuration),
     # In this order each works after the former ones.
     Route("POST", "/system/config/set", ADMIN, nothing=True, body=_HOSTNAME, free=("value",)),
     Route("POST", "/system/config/edit", ADMIN, nothing=True, body={"operations": [{"op": "set", **_RATE}]}),
@@ -105,15 +105,13 @@ ROUTES = (
         "POST",
         "/system/config/commit",
         ADMIN,
-        data=configuration_records.Committed,
+        data=records.Committed,
         may_have={"confirm_seconds": 600},
     ),
     Route("POST", "/system/config/confirm", ADMIN, data=Message),
-    Route(
-        "POST", "/system/config/rollback", ADMIN, data=configuration_records.RolledBack, body={"revision": 1}
-    ),
-    Route("GET", "/system/config/candidate", ADMIN, data=configuration_records.Candidate),
-    Route("GET", "/system/config/compare", ADMIN, data=configuration_records.Difference),
+    Route("POST", "/system/config/rollback", ADMIN, data=records.RolledBack, body={"revision": 1}),
+    Route("GET", "/system/config/candidate", ADMIN, data=records.Candidate),
+    Route("GET", "/system/config/compare", ADMIN, data=records.Difference),
     Route("POST", "/system/config/delete", ADMIN, nothing=True, body={"path": "qos.default_down"}),
     Route(
         "PUT",
@@ -125,9 +123,7 @@ ROUTES = (
     ),
     Route("POST", "/system/config/discard", ADMIN, nothing=True),
     Route("GET", "/system/config/archive", ANY_ROLE, data=listing(configuration.ListArchive)),
-    Route(
-        "GET", "/system/config/archive/{revision}", ANY_ROLE, data=configuration_records.ArchivedConfiguration
-    ),
+    Route("GET", "/system/config/archive/{revision}", ANY_ROLE, data=records.ArchivedConfiguration),
     _list("/interfaces", network.ListInterfaces),
     _list("/interfaces/vlans", network.ListVlans),
     Route("GET", "/interfaces/traffic", ANY_ROLE, data=records.TrafficSampleList),
@@ -137,7 +133,7 @@ ROUTES = (
     _list("/routing/routes", network.ListRoutes),
     _list("/cgnat/sessions", network.ListCgnatSessions),
     Route("GET", "/cgnat/stats", ANY_ROLE, data=records.CgnatStats),
-    Route("GET", "/demux/config", ANY_ROLE, data=configuration_records.DemuxConfiguration),
+    Route("GET", "/demux/config", ANY_ROLE, data=records.DemuxConfiguration),
     _list("/demux/state", network.GetDemuxState),
     # It has no end and is not JSON: see test_events.
     Route("GET", "/events/subscribers", ANY_ROLE, streams=True),

@@ -8,17 +8,18 @@ import msgspec
 from gateway_api.core_client.calls import Fields, decoded
 from gateway_api.core_client.commands import Sections
 from gateway_api.web import audit, headers
-from gateway_api.web.configuration_records import (
+from gateway_api.web.lists import selected
+from gateway_api.web.operation import ADMIN, ANY_ROLE, GET, POST, PUT, Passed, Routes, Tagged
+from gateway_api.web.records import (
     ArchivedConfiguration,
     Candidate,
     Committed,
     Configuration,
     Difference,
+    Message,
     RolledBack,
+    listing,
 )
-from gateway_api.web.lists import selected
-from gateway_api.web.operation import ADMIN, ANY_ROLE, GET, POST, PUT, Passed, Routes, Tagged
-from gateway_api.web.records import Message, listing
 from gateway_api.web.schemas.queries import CompareQuery, short_list_query
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
 from gateway_api.web.services import daemon

@@ -11,7 +11,7 @@ from gateway_api.web.records import (
     PastSessionList,
     TimelineEntryList,
 )
-from gateway_api.web.schemas.history import FailedSignOnsQuery, FlappingQuery, HistoryQuery, TimelineQuery
+from gateway_api.web.schemas.queries import FailedSignOnsQuery, FlappingQuery, HistoryQuery, TimelineQuery
 from gateway_api.web.services import history
 
 

@@ -7,11 +7,10 @@ import msgspec
 from gateway_api.core_client.calls import Fields
 from gateway_api.core_client.commands import Sections
 from gateway_api.history.traffic import TrafficSpan
-from gateway_api.web.configuration_records import DemuxConfiguration
 from gateway_api.web.lists import listed
 from gateway_api.web.operation import ANY_ROLE, GET, Passed, Routes
-from gateway_api.web.records import CgnatStats, FrrSummary, TrafficSampleList, listing
-from gateway_api.web.schemas.history import NetworkTrafficQuery
+from gateway_api.web.records import CgnatStats, DemuxConfiguration, FrrSummary, TrafficSampleList, listing
+from gateway_api.web.schemas.queries import NetworkTrafficQuery
 from gateway_api.web.services import history
 from gateway_api.wire.configuration import Demux
 from gateway_api.wire.core import network as wire

@@ -12,9 +12,9 @@ from gateway_api.base.texts import rate_text
 from gateway_api.base.yielder import Yielder
 from gateway_api.core_client.calls import Fields, Listed, decoded
 from gateway_api.web import headers, responses
-from gateway_api.web.configuration_records import Committed, Configuration
 from gateway_api.web.lists import shared
 from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, PUT, Passed, Routes, Tagged
+from gateway_api.web.records import Committed, Configuration
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.services import daemon
