@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from gateway_api.base.settings import USERS
+from gateway_api.cli.api import routes_text
 from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.completion import FILES, source
-from gateway_api.cli.documents import configuration, man, operations, reference
-from gateway_api.cli.documents.operations import routes
+from gateway_api.cli.documents import man, reference
 from gateway_api.web.app import ROUTES
 from gateway_api.web.openapi.document import document
 from gateway_api.wire.contract import description
@@ -27,8 +27,8 @@ def texts() -> dict[str, str]:
     paths."""
     openapi = document(ROUTES[USERS])
     pages = {
-        "configuration": configuration.page(),
-        "operations": operations.page(openapi),
+        "configuration": reference.configuration_page(),
+        "operations": reference.operations_page(openapi),
         "commands": reference.commands_page(),
         "environment": reference.environment_page(),
         "values": reference.values_page(),
@@ -44,7 +44,7 @@ def texts() -> dict[str, str]:
 if __name__ == "__main__":
     root = Path(__file__).parents[3]
     (root / "etc/openapi.json").write_text(openapi())
-    (root / "etc/routes.txt").write_text(routes())
+    (root / "etc/routes.txt").write_text(routes_text())
     for path, text in texts().items():
         (root / path).parent.mkdir(exist_ok=True)
         (root / path).write_text(text)

@@ -1,8 +1,10 @@
 """Pages of the reference in MyST Markdown: the commands of gatewayctl, from the same tree as `--help`; the
-environment variables; the values of states, kinds and results."""
+operations, from the OpenAPI document; the paths of the configuration, from its definition; the environment
+variables; the values of states, kinds and results."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -10,6 +12,9 @@ from gateway_api.base.variables import GROUPS
 from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.failures import MEANINGS
 from gateway_api.cli.documents.man import ENVIRONMENT
+from gateway_api.core.configuration.rules import strict_rules
+from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS
+from gateway_api.wire.configuration import ROOT, Choice, Field, Flag, Leaf, Many, Object, Whole, walk
 from gateway_api.wire.contract import Enumeration
 from gateway_api.wire.core.health import DependencyState, FaultKind
 from gateway_api.wire.core.impact import ServiceAction
@@ -57,6 +62,183 @@ def _command(path: str, command: click.Command) -> Iterator[str]:
     records = [record for each in options if (record := each.get_help_record(context))]
     if records:
         yield table(("option", "meaning"), ((code(name), about) for name, about in records)) + "\n"
+
+
+_OPERATIONS = """
+Each operation, with its parameters, the fields of its request and of the `data` in its response, and the
+role that it requires. The page `/api/v1/docs` of a gateway has all schemas, and can send requests.
+"""
+_HEAD = ("name", "type", "meaning")
+#: Of so many values the first ones are shown.
+_SHOWN = 6
+_FORMATS = {"ipv4": "IPv4 address", "ipv6": "IPv6 address"}
+
+
+def operations_page(openapi: Mapping[str, Any]) -> str:
+    """All operations of an OpenAPI document."""
+    return "".join(_operations_page(openapi))
+
+
+def _operations_page(openapi: Mapping[str, Any]) -> Iterator[str]:
+    schemas = openapi["components"]["schemas"]
+    yield "# Operations\n\n" + paragraph(_OPERATIONS)
+    for tag in openapi["tags"]:
+        yield f"## {tag['name'].capitalize()}\n\n" + paragraph(tag["description"])
+        for path, methods in openapi["paths"].items():
+            for method, operation in methods.items():
+                if tag["name"] in operation.get("tags", ()):
+                    yield from _operation(schemas, f"{method.upper()} {path}", operation)
+    yield "## See also\n\n- [The API](api.md): login, errors, lists\n- [gatewayctl](gatewayctl.md)\n"
+
+
+def _operation(schemas: Mapping[str, Any], title: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"### {title}\n\n"
+    yield paragraph(operation["summary"] + "\n\n" + operation.get("description", ""))
+    parameters = [
+        (code(each["name"]), _type(schemas, each["schema"]), each["description"])
+        for each in operation.get("parameters", ())
+        if each.get("in") in ("path", "query")
+    ]
+    yield from _titled("Parameters", parameters)
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    yield from _titled("Request", _fields(schemas, body))
+    yield from _titled("Response", _fields(schemas, _data(operation)))
+
+
+def _titled(title: str, rows: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    if text := table((title, *_HEAD[1:]), rows):
+        yield text + "\n"
+
+
+def _data(operation: Mapping[str, Any]) -> Any:
+    """The schema of a success without its envelope; None without one."""
+    for status, response in operation["responses"].items():
+        if status.startswith("2"):
+            schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+            return schema.get("properties", {}).get("data", schema) or None
+    return None
+
+
+def _fields(schemas: Mapping[str, Any], schema: Any) -> Iterator[tuple[str, str, str]]:
+    resolved = _resolved(schemas, schema or {})
+    required = resolved.get("required", ())
+    for name, inner in resolved.get("properties", {}).items():
+        described = _resolved(schemas, inner)
+        optional = "" if name in required else "; optional"
+        yield code(name), _type(schemas, inner) + optional, described.get("description", "")
+
+
+def _type(schemas: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    resolved = _resolved(schemas, schema)
+    if choices := resolved.get("enum"):
+        shown = ", ".join(code(str(each)) for each in choices[:_SHOWN])
+        return shown + (", ..." if len(choices) > _SHOWN else "")
+    if options := resolved.get("anyOf") or resolved.get("oneOf"):
+        return " or ".join(dict.fromkeys(_type(schemas, each) for each in options))
+    kind = _FORMATS.get(resolved.get("format", "")) or resolved.get("type", "value")
+    if isinstance(kind, list):
+        return " or ".join(kind)
+    if kind == "array":
+        return f"list of {_type(schemas, resolved.get('items', {}))}"
+    if kind == "object" and "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if kind == "integer" and "minimum" in resolved and "maximum" in resolved:
+        return f"integer, {resolved['minimum']} to {resolved['maximum']}"
+    return str(kind)
+
+
+def _resolved(schemas: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    name = schema.get("$ref", "").rpartition("/")[2]
+    return {**schemas.get(name, {}), **schema}
+
+
+_CONFIGURATION = """
+A path names a value: `gatewayctl config set PATH VALUE`. A segment in capitals stands for the key of an
+item, such as the username in `api.users.alice.role`. If you use a section or an item, you must set each of
+its paths that has no default.
+
+Rules between values are checked at the commit, and an error names the path and the rule.
+"""
+_EFFECTS = """
+`gatewayctl config compare` shows the effect of a commit beforehand, with the number of sessions that end.
+A reload ends no session, and neither does a restart of dnsmasq. What is not in this table affects no
+service: the core or the API uses the new value at once.
+"""
+
+
+def configuration_page() -> str:
+    """All paths of the configuration, with the strict rules of the core, and what a commit of them does."""
+    return "".join(_configuration_page())
+
+
+def _configuration_page() -> Iterator[str]:
+    yield "# Configuration paths\n\n" + paragraph(_CONFIGURATION)
+    for name, field in ROOT.members.items():
+        yield f"## {name}\n\n" + paragraph(field.meaning)
+        leaves = (each for each in walk(field, name) if not isinstance(each[1].kind, Object))
+        yield table(("path", "value", "default", "meaning"), (_path_row(*each) for each in leaves)) + "\n"
+    yield "## Effect of a commit\n\n" + paragraph(_EFFECTS)
+    yield table(("change of", "effect"), _effects())
+    yield "\n## See also\n\n- [Configuration](configuration-api.md): edit, compare, commit\n"
+    yield "- [Commit a change](../how-to/commit.md)\n"
+
+
+def _effects() -> Iterator[tuple[str, str]]:
+    """The beginning of a changed path, and what a commit does then: to the daemons, as their modules say it,
+    and to sessions."""
+    for path, field in walk(ROOT):
+        if effect := "; ".join(_effect(path, field)):
+            yield code(path), effect
+
+
+def _effect(path: str, field: Field) -> Iterator[str]:
+    said = {daemon.name: daemon.effects[path] for daemon in DAEMONS if path in daemon.effects}
+    acts = []
+    for action in ServiceAction:
+        if names := [name for name, effect in said.items() if effect is action]:
+            *others, last = names
+            acts.append(f"{', '.join(others)} and {last} {action}" if others else f"{last} {action}s")
+    if acts:
+        yield ", ".join(acts)
+    yield from (effect for effect in said.values() if not isinstance(effect, ServiceAction))
+    if field.effect is not None:
+        yield field.effect
+
+
+def _path_row(path: str, field: Field) -> tuple[str, str, str, str]:
+    return code(path), _value(field), code(field.default_json), field.meaning
+
+
+def _value(field: Field) -> str:
+    text = ""
+    match field.kind:
+        case Choice() as kind:
+            text = " or ".join(map(code, sorted(kind.choices)))
+        case Whole() as kind:
+            text = f"{kind.first} to {kind.last}"
+        case Flag():
+            text = "`true` or `false`"
+        case Many() as kind:
+            most = "" if kind.most is None else f", at most {kind.most}"
+            rule = f"; each {_rule(kind.item, kind.kind)}" if isinstance(kind.kind, Leaf) else ""
+            text = f"list{most}{rule}"
+        case Leaf() as kind:
+            text = _rule(field, kind)
+    return text + (", or `null`" if field.nullable else "")
+
+
+def _rule(field: Field, kind: Leaf) -> str:
+    """The errors of a value that no text field takes, and of one that breaks a strict rule, without their
+    first words."""
+    strict = (rule.error for rule in strict_rules(field))
+    try:
+        kind.load(" ")
+    except ValueError as error:
+        (message,) = error.args
+        rules = dict.fromkeys(text.removeprefix("must be ") for text in (message, *strict))
+        # A backslash is an escape in Markdown.
+        return "; ".join(rules).replace("\\", r"\\")
+    raise AssertionError(field)
 
 
 _ENVIRONMENT = """
