@@ -69,8 +69,8 @@ class ContractClient:
             # The decoder allows a little more depth.
             raise Invalid(Problem("", "invalid", "must not be nested as deeply")) from error
 
-    def _replies(self, call: Method[Any], *, more: bool = False, timeout: float | None = None) -> list[Reply]:
-        return self._client.exchange(self._named(call), more=more, timeout=timeout)
+    def _replies(self, call: Method[Any], *, timeout: float | None = None) -> list[Reply]:
+        return self._client.exchange(self._named(call), timeout=timeout)
 
     def _named(self, call: Method[Any]) -> tuple[str, Method[Any]]:
         return self.contract.method(type(call)), call

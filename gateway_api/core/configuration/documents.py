@@ -156,7 +156,7 @@ def _unmasked(value: Any, known: Any, field: Field, path: str, missing: list[str
         ]
     if field is UNKNOWN or value != MASK:
         return value
-    if isinstance(known, str) and (field.secret or is_secret(path.rpartition(".")[2])):
+    if isinstance(known, str) and field.secret:
         return known
     missing.append(path)
     return value

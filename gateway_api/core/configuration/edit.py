@@ -15,7 +15,7 @@ import msgspec
 
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, decode_json, shown
-from gateway_api.base.logs import MASK, is_secret
+from gateway_api.base.logs import MASK
 from gateway_api.base.texts import Path, Segment, parse_path, path_text
 from gateway_api.core.configuration.documents import item_name, unmasked
 from gateway_api.core.configuration.rules import broken_strict_rules
@@ -81,8 +81,7 @@ def replaced(document: dict[str, Any], candidate: dict[str, Any]) -> dict[str, A
 def _masked_json(path: Path, value: Any) -> str | None:
     if value is _ABSENT:
         return None
-    is_hidden = isinstance(value, str) and is_secret(path[-1].text)
-    return msgspec.json.encode(MASK if is_hidden else masked(value, field_at(path))).decode()
+    return msgspec.json.encode(masked(value, field_at(path))).decode()
 
 
 def _parsed(text: str) -> Path:
@@ -173,7 +172,7 @@ def _found(holder: Any, field: Field, segment: Segment, path: Path) -> tuple[Any
     """The key or index of a segment, and the field of its value. Raises NotFound."""
     if field.members and isinstance(holder, dict) and segment.text in holder:
         return segment.text, field.members[segment.text]
-    if isinstance(field.kind, Many) and isinstance(holder, list):
+    if isinstance(field.kind, Many):
         place = _place(holder, field, segment)
         if place is not None:
             return place, field.item
