@@ -95,6 +95,17 @@ def test_a_core_that_is_away_is_told_with_the_id_of_the_request(gateway: Gateway
     assert re.fullmatch(r"gatewayctl: Core daemon unreachable \(request \S+\)\n", ended.err)
 
 
+def test_a_gateway_that_is_busy_is_told_with_the_time_of_the_next_attempt(
+    gateway: Gateway, shell: Shell
+) -> None:
+    busy = answer(503, "Retry-After: 7", body=b'{"status": "error", "message": "Too many searches"}')
+    with Receiver(busy, tls=gateway.tls()) as receiver:
+        shell.environment["GATEWAY_URL"] = f"https://localhost:{receiver.port}"
+        ended = shell.run("health")
+    assert ended.status == AWAY
+    assert ended.err.endswith("gatewayctl: try again in 7 s\n")
+
+
 def test_an_answer_that_is_no_gateways_is_no_success(gateway: Gateway, shell: Shell) -> None:
     page = answer(200, "Content-Type: text/html", body=b"Welcome")
     with Receiver(page, tls=gateway.tls()) as receiver:

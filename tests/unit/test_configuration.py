@@ -6,11 +6,12 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway_api.base.errors import Invalid
 from gateway_api.base.logs import MASK, redacted
-from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.running import LARGEST, RunningConfiguration, refuse_too_large
 from gateway_api.core.configuration.store import Unreadable
 from tests.support.documents import FACTORY, SECRET_HASH, problems, put, remove, valid_document
 
@@ -389,6 +390,13 @@ def test_a_file_without_a_json_object_is_unreadable(tmp_path: Path) -> None:
         (tmp_path / "running.json").write_bytes(content)
         with pytest.raises(Unreadable, match=r"running\.json"):
             RunningConfiguration.read(tmp_path / "running.json")
+
+
+def test_a_configuration_has_at_most_a_mebibyte_of_json() -> None:
+    most = "x" * ((1 << 20) - len(msgspec.json.encode({"text": ""})))
+    refuse_too_large({"text": most})
+    with pytest.raises(Invalid, match=f"at most {LARGEST} bytes of JSON"):
+        refuse_too_large({"text": f"{most}x"})
 
 
 def test_vlans_whose_names_would_be_too_long_for_linux_are_refused(document: dict[str, Any]) -> None:

@@ -539,6 +539,22 @@ def test_a_state_that_is_cut_off_fails_and_does_not_count(folder: Path, size: in
     assert state_in(folder) == State(number)
 
 
+def test_a_state_whose_name_is_not_synced_is_not_found_by_the_next_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: Path) -> None:
+        monkeypatch.undo()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with opened(folder) as store:
+        number = published(store)
+        monkeypatch.setattr(durable, "sync", refused)
+        error = failed(lambda: store.publish(State(number, candidate={}), "publish"))
+        assert (error.name, error.reason) == ("publish", "Input/output error")
+        assert store.state == State(number)
+    assert state_in(folder) == State(number)
+
+
 def test_a_number_of_a_revision_that_failed_is_not_given_again(store: ConfigurationStore) -> None:
     published(store)
     with no_file_longer_than(0):

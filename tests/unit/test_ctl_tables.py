@@ -6,14 +6,19 @@ from typing import Any
 import click
 import pytest
 
+from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.results import (
     Format,
     Importance,
+    Of,
+    Report,
     ShownColumn,
     aligned,
     completed,
     fitted,
     listed,
+    show,
+    show_all,
     table,
     whole,
 )
@@ -120,6 +125,27 @@ def test_the_last_column_has_no_spaces_after_it() -> None:
 
 def test_a_table_without_records_is_its_heads() -> None:
     assert [line.head for line in whole(COLUMNS, []).lines] == ["ID  TYPE  USERNAME  ADDRESS  STATE"]
+
+
+def test_only_the_heads_of_a_table_stand_out() -> None:
+    for width in (None, 77):
+        head, *rows = fitted(COLUMNS, RECORDS, width).lines
+        assert (head.head.split()[0], head.rest) == ("ID", "")
+        assert [row.head for row in rows] == ["", ""]
+
+
+def test_only_a_difference_has_the_colours_of_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "is_styled", lambda: True)
+    show(Report("- a\n+ b", {}, is_diff=True), Format())
+    show(Report("- a\n+ b", {}), Format())
+    assert capsys.readouterr().out == "\x1b[31m- a\x1b[0m\n\x1b[32m+ b\x1b[0m\n- a\x1b[0m\n+ b\x1b[0m\n"
+
+
+def test_each_line_of_several_texts_has_its_context(capsys: pytest.CaptureFixture[str]) -> None:
+    show_all([Of("lab", Report("one\ntwo", {})), Of("bng", Report("one", {}))], Format())
+    assert capsys.readouterr().out == "lab: one\nlab: two\nbng: one\n"
 
 
 def test_chosen_columns_have_the_order_of_the_choice() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge, SearchTooLong
 from gateway_api.history import keys, reader, sessions
-from gateway_api.history.reader import Reader
+from gateway_api.history.reader import Reader, Searches
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.wire.contract import Page
 from tests.support.histories import History, down, history, up
@@ -139,6 +139,21 @@ def test_a_search_over_its_time_is_refused_with_what_to_do(
     monkeypatch.setattr(reader, "DEADLINE", 0.0)
     with pytest.raises(SearchTooLong, match="narrow it to a subscriber"):
         Reader(past.path, Here()).sessions(HistoryFilter(), None)
+
+
+def test_all_reads_of_a_search_are_of_one_moment(tmp_path: Path) -> None:
+    with history(tmp_path / "history.sqlite") as past:
+        past.add(up(1, AT))
+
+        def search(connection: sqlite3.Connection) -> list[list[tuple[int]]]:
+            def read() -> list[tuple[int]]:
+                return connection.execute("SELECT id FROM session").fetchall()
+
+            before = read()
+            past.add(up(2, AT))
+            return [before, read()]
+
+        assert Searches(past.path, Here()).result("", search) == [[(1,)], [(1,)]]
 
 
 def test_a_history_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:

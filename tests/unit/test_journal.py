@@ -3,6 +3,7 @@
 import threading
 from contextlib import closing
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -189,6 +190,28 @@ def test_a_follower_hears_of_silence_after_15_looks_at_whether_it_is_there(
     assert [reply is None for reply in found] == ([False] + [True] * 15) * 2 + [False]
     for reply in found:
         assert reply is None or (reply.newest, reply.gap, reply.events) == (2, False, [])
+
+
+def test_an_event_wakes_the_follower_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = threading.Event()
+
+    class Condition(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            # Nobody can add an event before the lock is free, which is in the wait.
+            waits.set()
+            return super().wait(timeout)
+
+    monkeypatch.setattr(feed, "_WAIT", 20.0)
+    monkeypatch.setattr(feed, "threading", SimpleNamespace(Condition=Condition, Lock=threading.Lock))
+    journal, found = Journal("life"), []
+    replies = journal.follow(None, None)
+    next(replies)
+    follower = threading.Thread(target=lambda: found.append(next(replies)), daemon=True)
+    follower.start()
+    assert waits.wait(20)
+    grow(journal, 1)
+    follower.join(10)
+    assert [sequences(reply) for reply in found] == [[1]]
 
 
 def test_every_follower_gets_every_event_of_several_writers() -> None:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister, Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.routes import Steering, surplus
 from gateway_api.core.gateways.linux.dataplane.wanted import (
     KernelState,
@@ -15,12 +16,14 @@ from gateway_api.core.gateways.linux.dataplane.wanted import (
 )
 from gateway_api.core.gateways.linux.kernel.fib import FibEntry
 from gateway_api.core.gateways.linux.kernel.links import LinkEntry
+from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.kernel.qdiscs import QdiscEntry
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.health import FaultKind
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
-from tests.support.clocks import NOW, SteppedClock
+from tests.support.clocks import NOW, SteppedClock, StillClock
 
 ADDRESS, GATEWAY = IPv4Address("100.64.0.9"), IPv4Address("100.64.0.1")
 PREFIX = IPv6Network("2001:db8:9::/56")
@@ -165,3 +168,44 @@ def test_each_fault_is_logged_when_it_comes_and_when_it_goes(caplog: pytest.LogC
         "cannot repair ifb-ppp0 of kind ifb: no space",
         "no fault any more of kind ifb: ifb-ppp0",
     ]
+
+
+# The reconciler
+
+
+class LastTurn:
+    """The desired state in the last turn of a reconciler, which cannot read the kernel then."""
+
+    def __init__(self) -> None:
+        self.reconciler = Reconciler(DataPlane(KernelReader()), self, StillClock())
+
+    def wanted(self) -> dict[int, WantedSession]:
+        return {7: WANTED}
+
+    def is_complete(self) -> bool:
+        self.reconciler.stop()
+        raise KernelError("read the links", "out of memory")
+
+    def is_fresh(self) -> bool:
+        return True
+
+    def restore_vlan(self, interface: str) -> bool:
+        return False
+
+
+def test_a_kernel_that_cannot_be_read_is_logged_and_ends_no_reconciler(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    LastTurn().reconciler.run(Crew())
+    assert caplog.messages == [
+        "cannot compare the data plane with the sessions: cannot read the links: out of memory"
+    ]
+
+
+def test_only_the_faults_of_a_session_end_with_it() -> None:
+    reconciler = LastTurn().reconciler
+    for id in (None, 7, 8):
+        reconciler.fault_register.settle(id, {IFB: "no space"})
+    reconciler.changed(8)
+    reconciler.run(Crew())
+    assert reconciler.fault_register.faulty() == [None, 7]

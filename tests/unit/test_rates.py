@@ -87,7 +87,7 @@ def test_a_rate_is_its_number_times_its_unit_rounded_down_or_refused_for_its_siz
 
 
 def test_a_part_of_a_bit_is_dropped_however_many_digits_it_has() -> None:
-    assert parse_rate("1." + "9" * 40) == 1
+    assert parse_rate("1." + "9" * 62) == 1
 
 
 def test_a_number_below_one_bit_is_refused_however_near_it_is() -> None:

@@ -36,6 +36,10 @@ def sending(url: str) -> Iterator[tuple[Sender, list[AttemptResult]]]:
         assert not thread.is_alive()
 
 
+def test_a_receiver_has_10_seconds_to_respond() -> None:
+    assert TIMEOUT == 10
+
+
 def test_an_attempt_is_cut_at_its_deadline_and_not_before() -> None:
     with Rude(hang) as receiver, sending(receiver.url) as (sender, outcomes):
         wait_for("the request", lambda: receiver.received, 5)

@@ -938,6 +938,14 @@ def test_an_error_of_the_gateway_is_one_of_the_interface(
     assert msgspec.json.decode(replied.value.parameters) == parameters
 
 
+def test_changes_of_the_core_are_listed_after_one_that_is_known(service: CoreService) -> None:
+    for id in (1, 2, 3):
+        service.set_session_rate(SetSessionRate(id, 7_000_000, 9_000_000), None)
+    for after, numbers in ((None, [1, 2, 3]), (1, [2, 3]), (3, [])):
+        changes = service.list_changes(ListChanges("log", after)).changes
+        assert [change.sequence for change in changes] == numbers
+
+
 @pytest.mark.parametrize("ended", [[ENDED], []])
 def test_the_changes_of_the_core_have_the_sessions_that_ended_before_a_failure(
     service: CoreService, monkeypatch: pytest.MonkeyPatch, ended: list[EndedSession]

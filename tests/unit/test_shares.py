@@ -226,6 +226,20 @@ def test_a_request_that_has_waited_pays_four_times_for_its_time(shares: Shares, 
     assert order.index("long goes on") == 4, order
 
 
+def test_only_the_first_request_of_a_connection_begins_in_the_turn_in_which_that_came(shares: Shares) -> None:
+    order: list[str] = []
+
+    def requests(name: str) -> None:
+        with shares.share() as share:
+            order.append(name)
+            for number in range(3):
+                share.begin_request()
+                order.append(f"{name}{number}")
+
+    gevent.joinall([gevent.spawn(requests, "a"), gevent.spawn(requests, "b")], raise_error=True)
+    assert order == ["a", "a0", "b", "b0", "a1", "b1", "a2", "b2"]
+
+
 def test_what_belongs_to_no_connection_does_not_pause(shares: Shares, clock: SteppedClock) -> None:
     clock.now += 1
     pause()
