@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.services import GatewayServices, Rendered
 from gateway_api.core.configuration.store import ConfigurationStore
-from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
+from gateway_api.core.configuration.workspace import ChangeRequest, GatewayServices, Rendered, Workspace
 from gateway_api.core.gateways.lab.gateway import LabServices
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.configuration import Edit

@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.dataplane.comparison import Comparison
 from gateway_api.core.gateways.linux.dataplane.fault_register import Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
+from gateway_api.core.gateways.linux.dataplane.reconciler import Comparison, Reconciler
 from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, WantedSession
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader

@@ -16,8 +16,7 @@ import pytest
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.gateways.linux.demux.admission import HOLD_OFF, AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
-from gateway_api.core.gateways.linux.demux.frames import LONGEST_FRAME, Trigger, attach_filter
-from gateway_api.core.gateways.linux.demux.listener import Listener
+from gateway_api.core.gateways.linux.demux.listener import LONGEST_FRAME, Listener, Trigger, attach_filter
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.wire.configuration import Demux, RateLimits, VlanProfile, VlanRange
 from gateway_api.wire.core.sessions import SessionType

@@ -32,9 +32,8 @@ from hypothesis.stateful import (
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Stale
 from gateway_api.core.configuration.edit import OperationRefused
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import Commit, ConfigurationStore, StepFailed
-from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
+from gateway_api.core.configuration.workspace import ChangeRequest, Rendered, Workspace
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.configuration import Edit as WireEdit

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
+from gateway_api.core.configuration.workspace import ChangeRequest, Rendered, Workspace
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.configuration import Edit
 from gateway_api.wire.core.impact import Impact

@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway_api.base.errors import NotDone
-from gateway_api.core.service.job_store import JobStore
-from gateway_api.core.service.jobs import Act, EndedJob, JobOutcome, Jobs, TooManyJobs
+from gateway_api.core.service.jobs import Act, EndedJob, JobOutcome, Jobs, JobStore, TooManyJobs
 from gateway_api.wire.core.jobs import MOST_RUNNING, Job, JobError, JobKind, JobState
 from tests.support.clocks import NOW, StillClock
 from tests.support.stack import PATIENCE, wait_for

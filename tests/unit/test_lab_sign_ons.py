@@ -11,8 +11,7 @@ import pytest
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.lab import sign_ons
 from gateway_api.core.gateways.lab.gateway import LabGateway
-from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.gateways.lab.sign_ons import LockedOut
+from gateway_api.core.gateways.lab.population import LockedOut, Population
 from gateway_api.core.sessions.journal import Journal
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document

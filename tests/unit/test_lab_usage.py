@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.gateways.lab.usage import Habit, Pattern, People
+from gateway_api.core.gateways.lab.traffic import Habit, Pattern, People
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.network import Interface

@@ -16,7 +16,7 @@ from gateway_api.core.gateways.linux.demux.admission import (
     TriggerRefusal,
     VlanState,
 )
-from gateway_api.core.gateways.linux.demux.frames import Trigger
+from gateway_api.core.gateways.linux.demux.listener import Trigger
 from gateway_api.wire.configuration import Demux, RateLimits, VlanProfile, VlanRange
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from gateway_api.core.gateways.linux.demux.frames import Trigger, parse
+from gateway_api.core.gateways.linux.demux.listener import Trigger, parse
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.first_frames import (

@@ -17,7 +17,6 @@ from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
-from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.fault_register import Place
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
@@ -29,7 +28,7 @@ from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.kernel.watcher import Changed
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
-from gateway_api.core.gateways.linux.sessions.session import LinuxSession
+from gateway_api.core.gateways.linux.sessions.session import DeviceCounters, LinuxSession
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker

@@ -11,13 +11,17 @@ import pytest
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanServing
 from gateway_api.core.gateways.linux.kernel import exchange
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision, wanted_by
-from gateway_api.core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
+from gateway_api.core.gateways.linux.sessions.session import (
+    NO_COUNTERS,
+    DeviceCounters,
+    LinuxSession,
+    SessionRecord,
+)
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceTraffic, SourceUnavailable
 from gateway_api.core.gateways.linux.views import Reading
 from gateway_api.core.sessions.session import Counters

@@ -20,17 +20,14 @@ from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.process import keep_loaded, notify
 from gateway_api.base.settings import BadSetting, log_format, log_level
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.services import GatewayServices
 from gateway_api.core.configuration.store import ConfigurationStore, StepFailed, Unreadable
-from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.configuration.workspace import GatewayServices, Workspace
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.records.changes import ChangeLog
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.records.clock import boot_id as boot_id_of_machine
 from gateway_api.core.service.core import IDENTITY, CoreService
-from gateway_api.core.service.job_service import JobService
-from gateway_api.core.service.job_store import JobStore
-from gateway_api.core.service.jobs import Jobs
+from gateway_api.core.service.jobs import Jobs, JobService, JobStore
 from gateway_api.core.service.traffic import TrafficService
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.configuration import Configuration

@@ -7,10 +7,10 @@ Any thread may call. A change is on disk when its method returns, or it did not 
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import asdict, replace
 
@@ -24,7 +24,6 @@ from gateway_api.core.configuration.running import (
     refuse_too_large,
     renewed,
 )
-from gateway_api.core.configuration.services import GatewayServices, Rendered
 from gateway_api.core.configuration.store import (
     Commit,
     ConfigurationStore,
@@ -49,10 +48,28 @@ _NO_IMPACT = Impact()
 
 #: As `Gateway.ending`.
 Ending = Callable[[Configuration], AbstractContextManager[Sequence[int]]]
-
+#: The text of each rendered file, by its name.
+Rendered = Mapping[str, str]
 
 #: Seconds that a change waits for another. The API waits for one second more.
 _PATIENCE = 2.0
+
+
+class GatewayServices(Protocol):
+    """The services that a commit changes, beside the gateway."""
+
+    def render(self, configuration: Configuration) -> Rendered:
+        """The files, verified: no service misreads or refuses one. Raises StepFailed."""
+
+    def apply(self, rendered: Rendered, configuration: Configuration) -> None:
+        """Makes the services run by the files. Services that run by the same files already continue
+        undisturbed. It takes at most 20 s: the API waits 30 s for a commit. Raises StepFailed: then every
+        service runs as before."""
+
+    def resume(self, configuration: Configuration) -> None:
+        """Renders the files of the running configuration anew, and applies them: a service that refuses does
+        not keep the others from running by them. It may last longer than a commit. Raises StepFailed of the
+        first one."""
 
 
 @dataclass(frozen=True)

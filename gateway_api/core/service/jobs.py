@@ -6,23 +6,146 @@ no session is acted on twice.
 """
 
 import logging
+import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from gateway_api.base.errors import GatewayApiError, NotDone
+from gateway_api.base.databases import Database
+from gateway_api.base.errors import GatewayApiError, NotDone, StillConnected
+from gateway_api.core.gateways.ports import Gateway
+from gateway_api.core.records.changes import Caller, ChangeLog, Note
 from gateway_api.core.records.clock import Clock
-from gateway_api.core.service.job_store import JobStore
-from gateway_api.wire.contract import Record
-from gateway_api.wire.core.jobs import MOST_RUNNING, Job, JobError, JobState
+from gateway_api.core.records.paging import Reply, Sorted
+from gateway_api.core.service.core import errors
+from gateway_api.core.service.rates import Rates, Wanted
+from gateway_api.core.service.selection import selected
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.wire.contract import Command, Record
+from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.jobs import (
+    MOST_RUNNING,
+    CancelJob,
+    GetJob,
+    Job,
+    JobEndedError,
+    JobError,
+    JobKind,
+    JobNotFoundError,
+    JobReply,
+    JobState,
+    ListJobs,
+    StartDisconnectJob,
+    StartRateJob,
+    TooManyJobsError,
+)
+from gateway_api.wire.core.sessions import SessionFilter
+from gateway_api.wire.varlink.dispatcher import invalid_parameter
+from gateway_api.wire.varlink.protocol import Peer
 
 #: Seconds for which sessions are taken together: a gateway ends several as fast as one.
 _SLICE = 0.1
 _MOST_ERRORS = 10
+#: Jobs that are kept.
+HELD = 100
+
+_SCHEMA = "CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL)"
+_ADD = "INSERT INTO job (job) VALUES (?)"
+_PUT = "UPDATE job SET job = ? WHERE id = ?"
+_FORGET = """
+DELETE FROM job WHERE json_extract(job, '$.state') <> 'running'
+AND id NOT IN (SELECT id FROM job ORDER BY id DESC LIMIT ?) RETURNING id
+"""
+#: Seconds to wait for a backup that reads the database.
+_PATIENCE = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+class JobStore:
+    """The jobs on disk, in a folder: the last `held` ones, and those that run. For one thread at a time.
+    Raises NotDone."""
+
+    def __init__(self, folder: Path, held: int = HELD) -> None:
+        self._database = Database(folder / "jobs.sqlite", "list of jobs", self._prepare, _PATIENCE)
+        self._held = held
+        #: As on disk, by id.
+        self._rows: dict[int, str] = {}
+
+    def restored(self) -> list[Job]:
+        """All jobs, by id. Those that ran are interrupted now, for good."""
+        with _not_done():
+            self._database.open()
+        jobs = [replace(job, id=id) for id, text in self._rows.items() if (job := _job(id, text)) is not None]
+        return [self._interrupted(job) if job.state is JobState.RUNNING else job for job in jobs]
+
+    def added(self, job: Job) -> Job:
+        """Stores a job, and returns it with an id that none had before."""
+        text = _text(job)
+        with _not_done():
+            id = self._database.use(lambda connection: connection.execute(_ADD, (text,)).lastrowid)
+        assert id is not None  # noqa: S101 - it has inserted a row
+        self._rows[id] = text
+        return replace(job, id=id)
+
+    def put(self, job: Job) -> None:
+        """Replaces what is kept of a job."""
+        text = _text(job)
+        with _not_done():
+            self._database.use(lambda connection: connection.execute(_PUT, (text, job.id)))
+        self._rows[job.id] = text
+
+    def forgotten(self) -> list[int]:
+        """Forgets the oldest jobs that are too many and do not run, and returns their ids."""
+        with _not_done():
+            rows = self._database.use(lambda one: one.execute(_FORGET, (self._held,)).fetchall())
+        for (id,) in rows:
+            self._rows.pop(id, None)
+        return [id for (id,) in rows]
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        # No sync for each step of a job. What it has written outlasts the end of the core at any moment.
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(_SCHEMA)
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            # Ids go on after the highest one.
+            connection.executemany("INSERT OR IGNORE INTO job VALUES (?, ?)", self._rows.items())
+        self._rows = dict(connection.execute("SELECT id, job FROM job ORDER BY id"))
+
+    def _interrupted(self, job: Job) -> Job:
+        interrupted = replace(job, state=JobState.INTERRUPTED)
+        self.put(interrupted)
+        return interrupted
+
+
+@contextmanager
+def _not_done() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise NotDone("store jobs", reason or "unknown") from error
+
+
+def _text(job: Job) -> str:
+    return msgspec.json.encode(job).decode()
+
+
+def _job(id: int, text: str) -> Job | None:
+    try:
+        return msgspec.json.decode(text, type=Job)
+    except msgspec.DecodeError as error:
+        # Of another version, which a downgrade left.
+        _log.error("cannot read job %d, which is left out: %s", id, error)
+        return None
 
 
 class JobOutcome(Record, frozen=True):
@@ -148,3 +271,104 @@ class Jobs:
             # The sessions have changed. After a restart, the count may be too low.
             _log.error("%s", error)
         return job
+
+
+class JobService:
+    """Serves the jobs of one gateway. `changes` gets those that did not come through the API."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        journal: Journal,
+        rates: Rates,
+        jobs: Jobs,
+        changes: ChangeLog,
+        clock: Clock,
+    ) -> None:
+        self._gateway = gateway
+        self._journal = journal
+        self._rates = rates
+        self._jobs = jobs
+        self._changes = changes
+        self._clock = clock
+
+    def start_rate_job(self, call: StartRateJob, peer: Peer | None) -> JobReply:
+        wanted = Wanted(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
+        wanted.checked(self._clock)
+        return self._started(JobKind.RATE, call, peer, lambda ids: self._change(ids, wanted, call.author))
+
+    def start_disconnect_job(self, call: StartDisconnectJob, peer: Peer | None) -> JobReply:
+        return self._started(JobKind.DISCONNECT, call, peer, lambda ids: self._disconnect(ids, call.author))
+
+    def list_jobs(self, call: ListJobs) -> Reply:
+        return selected(Sorted(self._jobs.all(), lambda job: (-job.id,), lambda job: job), call)
+
+    def get_job(self, call: GetJob) -> JobReply:
+        return _reply(call.id, self._jobs.get(call.id))
+
+    def cancel_job(self, call: CancelJob, peer: Peer | None) -> JobReply:
+        try:
+            reply = _reply(call.id, self._jobs.cancel(call.id))
+        except EndedJob as error:
+            raise CORE.error(JobEndedError(error.state)) from error
+        self._note("jobs.cancel", call, peer, reply.job)
+        return reply
+
+    def _started(
+        self, kind: JobKind, call: StartRateJob | StartDisconnectJob, peer: Peer | None, act: Act
+    ) -> JobReply:
+        if call.filter == SessionFilter():
+            raise invalid_parameter("filter")
+        ids = [session.id for session in self._gateway.sessions.find(call.filter)]
+        job = Job(
+            id=0,
+            kind=kind,
+            state=JobState.RUNNING,
+            filter=msgspec.to_builtins(call.filter),
+            per_second=call.per_second,
+            author=call.author,
+            total=0,
+            done=0,
+            gone=0,
+            failed=0,
+            errors=(),
+            started_at=0,
+            finished_at=None,
+        )
+        with errors():
+            try:
+                started = self._jobs.start(job, ids, act)
+            except TooManyJobs as error:
+                raise CORE.error(TooManyJobsError(MOST_RUNNING)) from error
+        self._note(f"jobs.{kind}", call, peer, started)
+        return JobReply(started)
+
+    def _change(self, ids: Sequence[int], wanted: Wanted, author: str | None) -> JobOutcome:
+        done, failures = 0, []
+        for id in ids:
+            try:
+                done += self._rates.change(id, wanted, author) is not None
+            except NotDone as error:
+                failures.append(JobError(id, str(error)))
+        return JobOutcome(done, len(ids) - done - len(failures), tuple(failures))
+
+    def _disconnect(self, ids: Sequence[int], author: str | None) -> JobOutcome:
+        self._journal.disconnects(author, ids)
+        try:
+            return JobOutcome(done := len(self._gateway.disconnect_many(ids)), len(ids) - done)
+        except StillConnected as error:
+            ended = {each.id for each in error.ended}
+            left = [id for id in ids if id not in ended and self._gateway.sessions.get(id) is not None]
+            failures = tuple(JobError(id, f"Still connected: {error.reason}") for id in left)
+            return JobOutcome(len(ended), len(ids) - len(ended) - len(failures), failures)
+
+    def _note(self, action: str, call: Command[Any], peer: Peer | None, job: Job) -> None:
+        if call.request_id is None:
+            after = {"id": job.id, "filter": job.filter, "total": job.total}
+            self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), after=after))
+
+
+def _reply(id: int, job: Job | None) -> JobReply:
+    if job is None:
+        raise CORE.error(JobNotFoundError(id))
+    return JobReply(job)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from gateway_api.core.gateways.lab.meters import SumTraffic, Traffic
+from gateway_api.core.gateways.lab.traffic import SumTraffic, Traffic
+from gateway_api.core.records.clock import TokenBucket
 from gateway_api.core.records.orders import Ordering, Orders, SortedSnapshot
 from gateway_api.core.records.paging import Key
-from gateway_api.core.records.token_bucket import TokenBucket
 from gateway_api.core.sessions.session import Session
 from gateway_api.wire.configuration import Demux, VlanProfile
 from gateway_api.wire.contract import Record, record_of

@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from gateway_api.core.configuration.services import Rendered
+from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.lab import network
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
 from gateway_api.core.gateways.lab.kept_rates import KeptRates

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
-from gateway_api.core.gateways.lab.meters import SumTraffic, device_stats, summed
+from gateway_api.core.gateways.lab.traffic import SumTraffic, device_stats, summed
 from gateway_api.core.sessions.session import Session
 from gateway_api.wire.configuration import Bgp, Cgnat, Configuration
 from gateway_api.wire.core.network import (

@@ -14,11 +14,9 @@ from msgspec.structs import replace
 
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan, VlanTable
 from gateway_api.core.gateways.lab.kept_rates import KeptRate, KeptRates
-from gateway_api.core.gateways.lab.meters import Meter, Traffic
 from gateway_api.core.gateways.lab.network import LOOPBACK_IFINDEX
-from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
-from gateway_api.core.gateways.lab.sign_ons import LockedOut
-from gateway_api.core.gateways.lab.usage import Demand, FullRate, People
+from gateway_api.core.gateways.lab.population import Crowd, LockedOut, Population, Roster, Subscriber
+from gateway_api.core.gateways.lab.traffic import Demand, FullRate, Meter, People, Traffic
 from gateway_api.core.records.clock import Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.table import SessionTable

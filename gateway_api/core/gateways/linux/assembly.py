@@ -7,7 +7,6 @@ from gateway_api.core.gateways.linux.daemons.daemon import SERVICES, DaemonHost,
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
-from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
@@ -19,6 +18,7 @@ from gateway_api.core.gateways.linux.kernel.links import raise_thresholds
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sessions.hooks import TRIGGER, HookSocket
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
+from gateway_api.core.gateways.linux.sessions.session import DeviceCounters
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker

@@ -14,7 +14,6 @@ from gateway_api.base.errors import NotDone
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.frr import Frr, RoutingUnavailable
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
-from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
@@ -26,7 +25,11 @@ from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
 from gateway_api.core.gateways.linux.sessions.provision import Provision, wanted_by
-from gateway_api.core.gateways.linux.sessions.session import LinuxSession, sessions_on_removed_trunks
+from gateway_api.core.gateways.linux.sessions.session import (
+    DeviceCounters,
+    LinuxSession,
+    sessions_on_removed_trunks,
+)
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStoreUnavailable
 from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
-from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
     DaemonHost,

@@ -25,8 +25,8 @@ import msgspec
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
     DaemonHost,

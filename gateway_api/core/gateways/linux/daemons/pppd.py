@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
-from gateway_api.core.configuration.services import Rendered
+from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
     DaemonHost,

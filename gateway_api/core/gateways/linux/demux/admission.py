@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Self
 
-from gateway_api.core.gateways.linux.demux.frames import Trigger
-from gateway_api.core.records.token_bucket import TokenBucket
+from gateway_api.core.gateways.linux.demux.listener import Trigger
+from gateway_api.core.records.clock import TokenBucket
 from gateway_api.wire.configuration import Demux, VlanProfile
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType

@@ -12,8 +12,7 @@ from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Admission, ServedVlan, TriggerRefusal
-from gateway_api.core.gateways.linux.demux.frames import Trigger
-from gateway_api.core.gateways.linux.demux.listener import Listener
+from gateway_api.core.gateways.linux.demux.listener import Listener, Trigger
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.wire.configuration import Demux
 from gateway_api.wire.core.sessions import SessionType

@@ -1,5 +1,11 @@
-"""A thread that hears the first frames of subscribers on a trunk, with a packet socket (packet(7))."""
+"""The first frames of subscribers on a trunk: the kernel's filter for them, their parser, and the thread that
+hears them with a packet socket (packet(7)).
 
+Four messages count: PADI, DHCPDISCOVER, DHCPv6 Solicit and Router Solicitation, in a frame with one VLAN tag
+or two. The filter is coarse and keeps nearly all other traffic of a trunk in the kernel. The parser is exact.
+"""
+
+import ctypes
 import errno
 import logging
 import os
@@ -8,16 +14,12 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Self
+from dataclasses import dataclass
+from typing import Final, Self
 
-from gateway_api.core.gateways.linux.demux.frames import (
-    AUXDATA_SIZE,
-    LONGEST_FRAME,
-    Trigger,
-    attach_filter,
-    parse,
-)
 from gateway_api.core.gateways.linux.threads import Crew
+from gateway_api.wire.core.network import VlanProtocol
+from gateway_api.wire.core.sessions import SessionType
 
 #: Frames in one batch, and the seconds of rest after a full one: a flood gets no more of the processor.
 _AT_ONCE = 256
@@ -35,9 +37,197 @@ _PACKET_MR_PROMISC = 1
 _MEMBERSHIP = struct.Struct("@iHH8x")
 _STATISTICS = struct.Struct("@II")
 _SO_RCVBUFFORCE = 33
-_ANCILLARY = socket.CMSG_SPACE(AUXDATA_SIZE)
+
+#: No such message is longer: an Ethernet frame of 1,518 bytes, less the tag that the kernel took off.
+LONGEST_FRAME: Final = 1536
+
+_PROTOCOLS = {0x8100: VlanProtocol.DOT1Q, 0x88A8: VlanProtocol.DOT1AD}
+
+# struct tpacket_auxdata (linux/if_packet.h): status, lengths, offsets, TCI and type of the outer tag.
+_AUXDATA = struct.Struct("=I12xHH")
+_ANCILLARY = socket.CMSG_SPACE(_AUXDATA.size)
+_TAG_AND_TYPE_ARE_VALID = 1 << 4 | 1 << 6
+
+_ADDRESSES = struct.Struct("!6s6sH")
+_INNER_TAG = struct.Struct("!HH")
+_DHCP_COOKIE = b"\x63\x82\x53\x63"
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A subscriber's first frame. With one tag, `outer_vlan_id` is None. `outer_protocol` is that of the
+    first tag. VLAN ids are 1 to 4094; `mac` is in colon notation, lower case."""
+
+    trunk: str
+    outer_vlan_id: int | None
+    outer_protocol: VlanProtocol
+    vlan_id: int
+    kind: SessionType
+    mac: str
+
+
+def parse(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
+    """The trigger in a frame that a packet socket received (packet(7)). `auxdata` is its PACKET_AUXDATA, with
+    the outer tag; an inner one is in the frame. None for any other frame, and for a broken one."""
+    if len(auxdata) < _AUXDATA.size or len(frame) < _ADDRESSES.size:
+        return None
+    status, tci, tag_type = _AUXDATA.unpack_from(auxdata)
+    protocol = _PROTOCOLS.get(tag_type)
+    if protocol is None or status & _TAG_AND_TYPE_ARE_VALID != _TAG_AND_TYPE_ARE_VALID:
+        return None
+    outer, vlan, payload = None, tci & 0xFFF, _ADDRESSES.size
+    destination, source, ethertype = _ADDRESSES.unpack_from(frame)
+    if ethertype == 0x8100:
+        if len(frame) < payload + _INNER_TAG.size:
+            return None
+        inner, ethertype = _INNER_TAG.unpack_from(frame, payload)
+        outer, vlan, payload = vlan, inner & 0xFFF, payload + _INNER_TAG.size
+    # 0 is a priority tag, without a VLAN; 4095 is reserved (IEEE 802.1Q table 9-2).
+    if not 0 < vlan < 0xFFF or (outer is not None and not 0 < outer < 0xFFF):
+        return None
+    # A first message goes to a group, and never comes from one (bit 0 of the first byte).
+    if not destination[0] & 1 or source[0] & 1:
+        return None
+    kind = _kind(ethertype, frame[payload:])
+    return None if kind is None else Trigger(trunk, outer, protocol, vlan, kind, source.hex(":"))
+
+
+def _kind(ethertype: int, packet: bytes) -> SessionType | None:
+    if ethertype == 0x8863:
+        # RFC 2516 section 5.1: version and type 1, code 0x09, session id 0.
+        return SessionType.PPPOE if packet[:4] == b"\x11\x09\x00\x00" else None
+    if ethertype == 0x0800:
+        return SessionType.DHCP if _is_discover(packet) else None
+    if ethertype == 0x86DD:
+        return SessionType.DHCP if _is_from_an_ipv6_host(packet) else None
+    return None
+
+
+def _is_discover(packet: bytes) -> bool:
+    """True for a DHCPDISCOVER (RFC 2131 sections 2 and 3.1) in an IPv4 packet."""
+    if len(packet) < 20 or not 0x45 <= packet[0] <= 0x4F or packet[9] != socket.IPPROTO_UDP:
+        return False
+    # A later fragment has no UDP header.
+    if int.from_bytes(packet[6:8]) & 0x1FFF:
+        return False
+    udp = packet[(packet[0] & 0xF) * 4 :]
+    message = udp[8:]
+    if udp[2:4] != b"\x00\x43" or len(message) < 240 or message[0] != 1 or message[236:240] != _DHCP_COOKIE:
+        return False
+    return _message_type(message[240:]) == b"\x01"
+
+
+def _message_type(options: bytes) -> bytes | None:
+    """The value of option 53 (RFC 2132 section 9.6)."""
+    at = 0
+    while at + 1 < len(options) and options[at] != 255:
+        if options[at] == 0:
+            at += 1
+            continue
+        after = at + 2 + options[at + 1]
+        if options[at] == 53:
+            return options[at + 2 : after]
+        at = after
+    return None
+
+
+def _is_from_an_ipv6_host(packet: bytes) -> bool:
+    """True for a Router Solicitation (RFC 4861 section 4.1) or a DHCPv6 Solicit (RFC 8415 section 7.3)."""
+    if len(packet) < 40 or packet[0] >> 4 != 6:
+        return False
+    if packet[6] == socket.IPPROTO_ICMPV6:
+        return packet[40:41] == b"\x85"
+    return packet[6] == socket.IPPROTO_UDP and packet[42:44] == b"\x02\x23" and packet[48:49] == b"\x01"
+
+
+# The filter is a program of the kernel's classic BPF (linux/filter.h, linux/bpf_common.h).
+_LD, _LDH, _LDB = 0x20, 0x28, 0x30  # 4, 2 or 1 bytes of the frame at k, into A
+_LDH_X, _LDB_X = 0x48, 0x50  # at X + k
+_LDX, _TAX, _ADD_X = 0x01, 0x07, 0x0C  # k into X; A into X; X added to A
+_AND, _LSH = 0x54, 0x64
+_JEQ, _JSET = 0x15, 0x45  # A equals k; A has a bit of k
+_RET = 0x06  # so many bytes of the frame pass
+# SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT: not in the frame, but known to the kernel.
+_VLAN_TAG_PRESENT = 0xFFFFF000 + 48
+
+_PASS, _DROP = "pass", "drop"
+_Instruction = tuple[int, int] | tuple[int, int, str | None, str | None]
+#: Labels, and instructions: code, k, and for a jump the labels to continue at if its condition is true, and
+#: if it is false; None is the next instruction. A load beyond the end of the frame drops it.
+_PROGRAM: Final[tuple[str | _Instruction, ...]] = (
+    (_LDB, 0),  # the destination
+    (_JSET, 1, None, _DROP),  # a group: nearly all other traffic ends here
+    (_LD, _VLAN_TAG_PRESENT),
+    (_JEQ, 1, None, _DROP),  # tagged
+    (_LDX, 0),  # X is the length of an inner tag
+    (_LDH, 12),
+    (_JEQ, 0x8100, None, "typed"),
+    (_LDX, 4),
+    "typed",
+    (_LDH_X, 12),
+    (_JEQ, 0x8863, "pppoe", None),
+    (_JEQ, 0x0800, "ipv4", None),
+    (_JEQ, 0x86DD, "ipv6", _DROP),
+    "pppoe",
+    (_LDH_X, 14),
+    (_JEQ, 0x1109, _PASS, _DROP),  # PADI
+    "ipv4",
+    (_LDB_X, 23),
+    (_JEQ, socket.IPPROTO_UDP, None, _DROP),
+    (_LDH_X, 20),
+    (_JSET, 0x1FFF, _DROP, None),  # no later fragment
+    (_LDB_X, 14),
+    (_AND, 0xF),
+    (_LSH, 2),  # the length of the IPv4 header in bytes
+    (_ADD_X, 0),
+    (_TAX, 0),  # X is now that of tag and IPv4 header
+    (_LDH_X, 16),
+    (_JEQ, 67, None, _DROP),  # to a DHCP server
+    (_LDB_X, 22),
+    (_JEQ, 1, _PASS, _DROP),  # BOOTREQUEST: a loop over its options is beyond this BPF
+    "ipv6",
+    (_LDB_X, 20),
+    (_JEQ, socket.IPPROTO_UDP, "dhcpv6", None),
+    (_JEQ, socket.IPPROTO_ICMPV6, None, _DROP),
+    (_LDB_X, 54),
+    (_JEQ, 133, _PASS, _DROP),  # Router Solicitation
+    "dhcpv6",
+    (_LDH_X, 56),
+    (_JEQ, 547, None, _DROP),  # to a DHCPv6 server
+    (_LDB_X, 62),
+    (_JEQ, 1, _PASS, _DROP),  # Solicit
+    _PASS,
+    (_RET, LONGEST_FRAME),
+    _DROP,
+    (_RET, 0),
+)
+
+
+def _assembled() -> Iterator[bytes]:
+    """Each instruction as a struct sock_filter. The offset of a jump counts from the next instruction."""
+    instructions: list[_Instruction] = []
+    place: dict[str, int] = {}
+    for line in _PROGRAM:
+        if isinstance(line, str):
+            place[line] = len(instructions)
+        else:
+            instructions.append(line)
+    for at, (code, k, *targets) in enumerate(instructions):
+        offsets = [0 if target is None else place[target] - at - 1 for target in targets] or [0, 0]
+        yield struct.pack("=HBBI", code, *offsets, k)
+
+
+_FILTER = b"".join(_assembled())
+
+
+def attach_filter(packets: socket.socket) -> None:
+    """Has the kernel drop all frames but first ones (socket(7), SO_ATTACH_FILTER). Raises OSError."""
+    # struct sock_fprog: the number of instructions, and a pointer, which the kernel follows in this call.
+    program = ctypes.create_string_buffer(_FILTER, len(_FILTER))
+    attached = struct.pack("@HP", len(_FILTER) // 8, ctypes.addressof(program))
+    packets.setsockopt(socket.SOL_SOCKET, 26, attached)
 
 
 class _Lost(Exception):

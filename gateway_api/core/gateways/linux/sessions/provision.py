@@ -7,7 +7,6 @@ from ipaddress import IPv4Address, IPv6Network
 
 from msgspec.structs import replace
 
-from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
@@ -16,6 +15,7 @@ from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.sessions.session import (
     NO_COUNTERS,
     ConfiguredTerms,
+    DeviceCounters,
     LinuxSession,
     SessionTerms,
 )

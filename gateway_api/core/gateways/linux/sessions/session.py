@@ -1,16 +1,20 @@
-"""A session of the Linux gateway: what its source lists, and what the configuration gave to it."""
+"""A session of the Linux gateway: what its source lists, what the configuration gave to it, and the counters
+of its device."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
+from gateway_api.core.gateways.linux.kernel.messages import NoDevice
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sessions.session_store import SessionKey
 from gateway_api.core.gateways.linux.sources.source import START_JITTER, SourceSession
 from gateway_api.core.records.clock import Expiry
 from gateway_api.core.sessions.session import Counters, Session
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.contract import Record, record_of
+from gateway_api.wire.core.network import InterfaceStats
 from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
 
 NO_COUNTERS = Counters(0, 0, 0, 0)
@@ -168,3 +172,45 @@ def sessions_on_removed_trunks(
         for each in sessions
         if (vlan := AccessVlan.named(each.access_interface, trunks)) is not None and vlan.trunk in lost
     }
+
+
+class DeviceCounters:
+    """Counters by the name of a device. What a device receives comes from the subscriber. Raises KernelError.
+    Any thread may call."""
+
+    def __init__(self, reader: KernelReader) -> None:
+        self._reader = reader
+        self._last: dict[str, InterfaceStats] = {}
+
+    def sweep(self, used: Collection[str]) -> None:
+        """Reads those of all devices. Of the devices that sessions use, one that is gone keeps its last ones:
+        a session may end long after its device, while its source does not reply."""
+        present = self._reader.statistics()
+        gone = {device: stats for device in used if (stats := self._last.get(device)) is not None}
+        self._last = {**gone, **present}
+
+    def forget(self, devices: Iterable[str]) -> None:
+        """Forgets the counters of devices that were made anew: until the next sweep, their names would have
+        the counters of former ones."""
+        for device in devices:
+            self._last.pop(device, None)
+
+    def now(self, device: str) -> Counters:
+        """If the device is gone, those of the last sweep that saw it."""
+        try:
+            return _counters(self._reader.link(device).stats)
+        except NoDevice:
+            return self.last(device)
+
+    def last(self, device: str) -> Counters:
+        """The counters of the last sweep that saw the device; zeros without one."""
+        return _counters(self._last.get(device, InterfaceStats()))
+
+
+def _counters(stats: InterfaceStats) -> Counters:
+    return Counters(
+        bytes_in=stats.rx_bytes,
+        bytes_out=stats.tx_bytes,
+        packets_in=stats.rx_packets,
+        packets_out=stats.tx_packets,
+    )
