@@ -81,14 +81,19 @@ class Stale(GatewayApiError):
         super().__init__("The configuration has changed since; look again")
 
 
-class NotDone(GatewayApiError):
-    """The gateway failed, for example on a full disk; nothing was changed. `step` is a verb and an object. It
-    and the reason may be shown to a client."""
+class StepFailed(GatewayApiError):
+    """A step of a change failed, for example on a full disk; nothing was changed. `step` is a verb and an
+    object, such as `write the revision`. It and the reason may be shown to a client: no path, no secret."""
 
     def __init__(self, step: str, reason: str) -> None:
         self.step = step
         self.reason = reason
-        super().__init__(f"Cannot {step}: {reason}. Nothing was changed")
+        super().__init__(f"cannot {step}: {reason}")
+
+    @property
+    def sentence(self) -> str:
+        """The text for a client."""
+        return f"Cannot {self.step}: {self.reason}. Nothing was changed"
 
 
 class StillConnected(GatewayApiError):

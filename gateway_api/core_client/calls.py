@@ -15,10 +15,10 @@ from gateway_api.base.errors import (
     GatewayApiError,
     Invalid,
     ListTooLarge,
-    NotDone,
     NotFound,
     Problem,
     Stale,
+    StepFailed,
     StillConnected,
 )
 from gateway_api.base.shares import pause
@@ -264,7 +264,7 @@ def translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
             )
         case "StepFailed":
             failed = decoded(wire.StepFailedError, error.parameters)
-            return NotDone(failed.step, failed.reason)
+            return StepFailed(failed.step, failed.reason)
         case "SessionsConnected":
             left = decoded(sessions.SessionsConnectedError, error.parameters)
             return StillConnected(left.connected, left.ended, left.reason)

@@ -36,7 +36,7 @@ class Daemon(Calls):
     parts.
 
     Entity tags stand for the running configuration and the candidate together. A method with `if_match`
-    requires one of these tags, or any if it is None. It raises Stale, and NotDone."""
+    requires one of these tags, or any if it is None. It raises Stale, and StepFailed."""
 
     def check_access(self, usernames: Iterable[str]) -> wire.AccessReply:
         """Whether the API is enabled, and which of these are users now."""

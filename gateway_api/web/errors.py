@@ -5,6 +5,7 @@ A client learns what it can correct. Why the core failed, and tracebacks, go to 
 
 import logging
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 from flask import Flask, Response, current_app, request
@@ -17,6 +18,8 @@ from gateway_api.web.assets import disabled_page
 from gateway_api.web.request import current
 
 _log = logging.getLogger(__name__)
+
+_sentence = attrgetter("sentence")
 
 
 def _invalid(error: errors.Invalid) -> Response:
@@ -51,11 +54,13 @@ def _too_many(status: int) -> Callable[[errors.TooMany | errors.SearchTooLong], 
     return lambda error: responses.error(status, str(error), {"Retry-After": str(error.retry_after)})
 
 
-def _failure(message: Callable[[Any], str], **more: Any) -> Callable[[errors.GatewayApiError], Response]:
+def _failure(
+    message: Callable[[Any], str], logged: Callable[[Any], str] = str, **more: Any
+) -> Callable[[errors.GatewayApiError], Response]:
     """500, with the reason in the log."""
 
     def respond(error: errors.GatewayApiError) -> Response:
-        _log.error("%s: %s", _request_line(), error, extra=logs.extra(request_id=current().id))
+        _log.error("%s: %s", _request_line(), logged(error), extra=logs.extra(request_id=current().id))
         return responses.error(500, message(error), **more)
 
     return respond
@@ -76,7 +81,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.TooManyLists: _too_many(503),
     errors.SearchTooLong: _too_many(503),
     errors.Disabled: lambda error: disabled_page(str(error)) or responses.error(503, str(error)),
-    errors.NotDone: _failure(str),
+    errors.StepFailed: _failure(_sentence, _sentence),
     errors.StillConnected: _failure(str),
     errors.CoreAbsent: _failure(lambda _: "Core daemon unreachable", hint=errors.CoreAbsent.HINT),
     errors.CoreLacksMethod: _with_text(501),

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppReload
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles, ServiceDaemon
 from gateway_api.core.gateways.linux.daemons.frr import FrrByDifference, FrrFolders

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons import frr as frr_module
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_api.core.gateways.linux.daemons.frr import (

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
@@ -250,7 +250,7 @@ def test_servers_that_do_not_reload_have_their_settings_as_before(
     world.refuse("^try-reload")
     with pytest.raises(StepFailed) as failed:
         units.apply({}, of(document, system__hostname="bng9"), limits())
-    assert (failed.value.name, failed.value.reason) == ("configure pppoe-server", "Job for it failed.")
+    assert (failed.value.step, failed.value.reason) == ("configure pppoe-server", "Job for it failed.")
     assert world.settings() == before
 
 
@@ -330,7 +330,7 @@ def test_accel_ppp_that_refuses_its_file_gets_the_former_one(
             daemon.apply(render(after), after, limits())
     finally:
         accel.reset()
-    assert (failed.value.name, failed.value.reason) == ("reload accel-ppp", "'failed'")
+    assert (failed.value.step, failed.value.reason) == ("reload accel-ppp", "'failed'")
     assert world.files() == before
 
 
@@ -375,7 +375,7 @@ def test_only_a_gateway_with_bgp_requires_frr(world: World, document: dict[str, 
         return
     with pytest.raises(StepFailed) as failed:
         daemon.apply(render(of(document)), of(document), limits())
-    assert failed.value.name == "apply frr.conf to FRR"
+    assert failed.value.step == "apply frr.conf to FRR"
     assert "cannot run frr-reload.py" in failed.value.reason
 
 
@@ -413,7 +413,7 @@ def test_a_full_disk_is_found_before_frr_changes(world: World) -> None:
     daemon = FrrByDifference(PlacedFiles(world.folder / "services"), absent)
     with no_file_longer_than(0), pytest.raises(StepFailed) as failed:
         daemon.apply(render(world.configuration), world.configuration, limits())
-    assert failed.value.name == "write frr.conf"
+    assert failed.value.step == "write frr.conf"
 
 
 # DHCP, and the whole
@@ -533,7 +533,7 @@ def test_a_service_that_refuses_leaves_all_as_before(world: World, document: dic
     world.refuse("^restart gateway-dnsmasq")
     with pytest.raises(StepFailed) as failed:
         apply(services, after)
-    assert (failed.value.name, failed.value.reason) == ("restart dnsmasq", "Job for it failed.")
+    assert (failed.value.step, failed.value.reason) == ("restart dnsmasq", "Job for it failed.")
     assert world.files() == before
     # The second time with the former file.
     assert world.asked() == ["restart gateway-dnsmasq.service"] * 2
@@ -549,7 +549,7 @@ def test_a_service_that_hangs_leaves_all_as_before(world: World, document: dict[
     world.hang("^restart gateway-dnsmasq")
     with pytest.raises(StepFailed) as failed:
         apply(services, after)
-    assert failed.value.name == "restart dnsmasq"
+    assert failed.value.step == "restart dnsmasq"
     assert re.fullmatch(r"systemctl did not end within [0-3](\.[0-9]+)? s", failed.value.reason)
     assert world.files() == before
 

@@ -29,10 +29,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Stale
+from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Stale, StepFailed
 from gateway_api.core.configuration.edit import OperationRefused
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import Commit, ConfigurationStore, StepFailed
+from gateway_api.core.configuration.store import Commit, ConfigurationStore
 from gateway_api.core.configuration.workspace import ChangeRequest, Rendered, Workspace
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.configuration.store import StepFailed
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Rendered, Workspace
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.configuration import Edit

@@ -363,7 +363,7 @@ def test_what_is_not_printable_is_refused_by_the_name_of_its_file() -> None:
         for name, good in GOOD.items():
             for content in (b"%b%b\n" % (good.encode(), hidden), b"%b\n%b" % (hidden, good.encode())):
                 error = refusal({**GOOD, name: content})
-                assert error.name == "check the services' files"
+                assert error.step == "check the services' files"
                 assert error.reason == f"{name} is not lines of printable ASCII"
 
 

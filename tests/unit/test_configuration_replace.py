@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import Invalid, Stale
+from gateway_api.base.errors import Invalid, Stale, StepFailed
 from gateway_api.base.logs import MASK, redacted
 from gateway_api.core.configuration.documents import unmasked
 from gateway_api.core.configuration.running import LARGEST
-from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.wire.core.configuration import Edit
 from gateway_api.wire.varlink.protocol import ErrorReply

@@ -15,14 +15,8 @@ from typing import Any
 import pytest
 
 from gateway_api.base import durable
-from gateway_api.core.configuration.store import (
-    Commit,
-    ConfigurationStore,
-    Deadline,
-    State,
-    StepFailed,
-    Unreadable,
-)
+from gateway_api.base.errors import StepFailed
+from gateway_api.core.configuration.store import Commit, ConfigurationStore, Deadline, State, Unreadable
 from tests.support.workspaces import no_file_longer_than
 
 COMMIT = Commit(1_700_000_000, "admin", "as it was")
@@ -447,7 +441,7 @@ def test_a_revision_that_finds_no_room_fails_by_its_step_and_reason(small_disk: 
         published(store)
         fill(small_disk)
         error = failed(lambda: added(store))
-        assert (error.name, error.reason) == ("write the revision", "No space left on device")
+        assert (error.step, error.reason) == ("write the revision", "No space left on device")
         assert str(error) == "cannot write the revision: No space left on device"
 
 
@@ -523,7 +517,7 @@ def test_a_revision_that_is_cut_off_fails_and_does_not_count(folder: Path, size:
         number = published(store, number=1)
         with no_file_longer_than(size):
             error = failed(lambda: store.add({"text": "x" * 1000}, COMMIT))
-        assert (error.name, error.reason) == ("write the revision", "File too large")
+        assert (error.step, error.reason) == ("write the revision", "File too large")
         assert store.state == State(number)
     assert state_in(folder) == State(number)
 
@@ -534,7 +528,7 @@ def test_a_state_that_is_cut_off_fails_and_does_not_count(folder: Path, size: in
         number = published(store)
         with no_file_longer_than(size):
             error = failed(lambda: store.publish(State(number, candidate={"text": "x" * 1000}), "publish"))
-        assert (error.name, error.reason) == ("publish", "File too large")
+        assert (error.step, error.reason) == ("publish", "File too large")
         assert store.state == State(number)
     assert state_in(folder) == State(number)
 
@@ -567,7 +561,7 @@ def test_an_error_of_the_disk_has_no_path_and_nothing_of_the_document(
 ) -> None:
     with no_file_longer_than(0):
         error = failed(lambda: store.add({"secret": "hunter2"}, COMMIT))
-    for text in (str(error), error.reason, error.name):
+    for text in (str(error), error.reason, error.step):
         assert "hunter2" not in text
         assert str(folder.parent) not in text
         assert "/" not in text

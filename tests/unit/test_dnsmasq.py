@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway_api.base.errors import NotDone
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.service.jobs import Act, EndedJob, JobOutcome, Jobs, JobStore, TooManyJobs
 from gateway_api.wire.core.jobs import MOST_RUNNING, Job, JobError, JobKind, JobState
 from tests.support.clocks import NOW, StillClock
@@ -184,7 +184,7 @@ def test_a_job_whose_work_fails_unexpectedly_ends_and_says_why_in_the_log(
 
 def test_a_job_that_the_disk_refuses_does_not_start(world: World) -> None:
     act = Held()
-    with no_file_longer_than(0), pytest.raises(NotDone, match="store jobs"):
+    with no_file_longer_than(0), pytest.raises(StepFailed, match="store jobs"):
         world.run(act)
     assert world.jobs.all() == []
     assert act.taken == []

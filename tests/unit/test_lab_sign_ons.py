@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.lab import sign_ons
+from gateway_api.core.gateways.lab import population
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import LockedOut, Population
 from gateway_api.core.sessions.journal import Journal
@@ -61,7 +61,7 @@ def test_some_of_those_who_left_fail_to_sign_on_again_where_they_were() -> None:
 
 
 def test_there_are_at_most_so_many_routers_that_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sign_ons, "MOST", 2)
+    monkeypatch.setattr(population, "MOST_LOCKED_OUT", 2)
     lab = Lab().pass_time(300)
     assert len({failure["username"] for failure in lab.failures()}) == 2
 

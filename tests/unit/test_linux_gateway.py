@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import NotDone, StillConnected
+from gateway_api.base.errors import StepFailed, StillConnected
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.dataplane.fault_register import Place
@@ -182,7 +181,7 @@ def gateway(machine: Machine) -> LinuxGateway:
 
 @contextmanager
 def not_done(text: str) -> Iterator[None]:
-    with pytest.raises(NotDone, match=text):
+    with pytest.raises(StepFailed, match=text):
         yield
 
 

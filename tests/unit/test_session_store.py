@@ -17,11 +17,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.gateways.linux.sessions.session_store import (
     STEP,
     SessionKey,
     SessionStore,
-    SessionStoreUnavailable,
     StoredSession,
 )
 from tests.support.stack import wait_for
@@ -325,7 +325,7 @@ def test_a_full_disk_gives_no_id_and_the_next_call_tries_again(store: SessionSto
     size = (tmp_path / "state" / "sessions.sqlite").stat().st_size
     with (
         no_file_longer_than(size),
-        pytest.raises(SessionStoreUnavailable, match="Cannot give ids to sessions"),
+        pytest.raises(StepFailed, match="cannot give ids to sessions"),
     ):
         ids(store, *many)
     assert known(store) == {"a": 1}
@@ -336,7 +336,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     store = SessionStore(tmp_path / "file" / "state")
     for call in (lambda: ids(store, "a"), lambda: store.settle(released=keys("a")), store.known):
-        with pytest.raises(SessionStoreUnavailable, match="File exists"):
+        with pytest.raises(StepFailed, match="File exists"):
             call()
 
 
@@ -344,7 +344,7 @@ def test_a_file_of_another_program_is_an_error_and_stays(tmp_path: Path) -> None
     path = tmp_path / "sessions.sqlite"
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE session (other TEXT)")
-    with pytest.raises(SessionStoreUnavailable):
+    with pytest.raises(StepFailed):
         ids(SessionStore(tmp_path), "a")
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT name FROM pragma_table_info('session')").fetchall() == [("other",)]

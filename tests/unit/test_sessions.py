@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway_api.base.errors import NotDone, StillConnected
+from gateway_api.base.errors import StepFailed, StillConnected
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.store import ConfigurationStore
 from gateway_api.core.configuration.workspace import Workspace
@@ -913,7 +913,7 @@ ENDED = EndedSession(7, "bob", "100.64.0.7")
 @pytest.mark.parametrize(
     ("error", "name", "parameters"),
     [
-        (NotDone("end it", "no reply"), "StepFailed", {"step": "end it", "reason": "no reply"}),
+        (StepFailed("end it", "no reply"), "StepFailed", {"step": "end it", "reason": "no reply"}),
         (
             StillConnected(2, [ENDED], "no reply"),
             "SessionsConnected",

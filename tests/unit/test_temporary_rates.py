@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import NotDone
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.kept_rates import KeptRates
@@ -236,7 +236,7 @@ def test_a_return_that_fails_is_tried_again_and_holds_up_no_other(
 
     def refuses_one(id: int, *more: Any) -> Any:
         if id == 1:
-            raise NotDone("shape the session", "No buffer space available")
+            raise StepFailed("shape the session", "No buffer space available")
         return set_rate(id, *more)
 
     for id in (1, 2):
@@ -255,10 +255,10 @@ def test_a_return_that_fails_is_tried_again_and_holds_up_no_other(
 
 def test_a_rate_that_cannot_be_kept_is_not_in_force(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
-        raise NotDone("store temporary rates", "database or disk is full")
+        raise StepFailed("store temporary rates", "database or disk is full")
 
     monkeypatch.setattr(core.kept, "put", full)
-    with pytest.raises(NotDone):
+    with pytest.raises(StepFailed):
         core.change(down=300 * MEGABIT, expires_in=60)
     assert core.now() == DEFAULT
     assert core.detail().rate_expires_at is None

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
 from gateway_api.core.gateways.linux.sessions.session import NO_COUNTERS, ConfiguredTerms, LinuxSession
-from gateway_api.core.gateways.linux.sessions.session_store import STORE, SessionStoreUnavailable
+from gateway_api.core.gateways.linux.sessions.session_store import STORE
 from gateway_api.core.gateways.linux.sessions.tracker import NotDisconnected
 from gateway_api.core.gateways.linux.sources.source import SourceRefused
 from gateway_api.core.gateways.linux.threads import Crew
@@ -436,7 +437,7 @@ def test_with_a_full_disk_no_session_starts_and_ends_are_events(
 def test_rates_that_cannot_be_stored_do_not_change(lives: Lives, source: ListedSource) -> None:
     source.up(listed("a"))
     lives.poll()
-    with no_file_longer_than(0), pytest.raises(SessionStoreUnavailable, match="Cannot store sessions"):
+    with no_file_longer_than(0), pytest.raises(StepFailed, match="cannot store sessions"):
         lives.tracker.set_rates(1, 7, 3)
     assert only(lives).summary.rate_down == TERMS.rate_down
     lives.restart()
@@ -450,11 +451,11 @@ def test_rates_that_are_on_disk_after_a_failure_do_not_return(
 
     def fail_late(**what: Any) -> None:
         settle(**what)
-        raise SessionStoreUnavailable(STORE, "no reply")
+        raise StepFailed(STORE, "no reply")
 
     source.up(listed("a"))
     lives.poll()
-    with monkeypatch.context() as patched, pytest.raises(SessionStoreUnavailable):
+    with monkeypatch.context() as patched, pytest.raises(StepFailed):
         patched.setattr(lives.store, "settle", fail_late)
         lives.tracker.set_rates(1, 7, 3)
     lives.poll()

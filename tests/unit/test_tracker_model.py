@@ -14,12 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway_api.core.gateways.linux.sessions.session_store import (
-    STORE,
-    SessionKey,
-    SessionStore,
-    SessionStoreUnavailable,
-)
+from gateway_api.base.errors import StepFailed
+from gateway_api.core.gateways.linux.sessions.session_store import STORE, SessionKey, SessionStore
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.sessions import SessionSummary
@@ -64,11 +60,11 @@ class Disk(SessionStore):
     def _write(self, write: Callable[[], Any]) -> Any:
         self._step()
         if self.fails == "before":
-            raise SessionStoreUnavailable(STORE, "no disk")
+            raise StepFailed(STORE, "no disk")
         written = write()
         self._step()
         if self.fails == "after":
-            raise SessionStoreUnavailable(STORE, "no disk, as it seems")
+            raise StepFailed(STORE, "no disk, as it seems")
         return written
 
 

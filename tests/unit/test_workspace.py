@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.base.errors import Invalid, Stale
+from gateway_api.base.errors import Invalid, Stale, StepFailed
 from gateway_api.core.configuration.running import LARGEST
-from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.wire.core.configuration import Edit
 from tests.support.clocks import NOW, StillClock

@@ -16,11 +16,11 @@ from typing import NamedTuple, NoReturn, ParamSpec
 import click
 
 from gateway_api.base import logs
-from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.errors import GatewayApiError, StepFailed
 from gateway_api.base.process import keep_loaded, notify
 from gateway_api.base.settings import BadSetting, log_format, log_level
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import ConfigurationStore, StepFailed, Unreadable
+from gateway_api.core.configuration.store import ConfigurationStore, Unreadable
 from gateway_api.core.configuration.workspace import GatewayServices, Workspace
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.records.changes import ChangeLog

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.base.errors import Invalid, NotFound, Problem, Stale
+from gateway_api.base.errors import Invalid, NotFound, Problem, Stale, StepFailed
 from gateway_api.base.fields import is_line
 from gateway_api.core.configuration.edit import OperationRefused
 from gateway_api.core.configuration.running import Snapshot
-from gateway_api.core.configuration.store import StepFailed, Unreadable
+from gateway_api.core.configuration.store import Unreadable
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core.records.changes import Caller
 from gateway_api.wire.configuration import Configuration, masked
@@ -159,7 +159,7 @@ class ConfigurationService:
             raise CORE.error(wire.ConfigurationChangedError(error.etag)) from error
         except StepFailed as error:
             _log.error("the configuration stays as it was: %s", error)
-            raise CORE.error(wire.StepFailedError(error.name, error.reason)) from error
+            raise CORE.error(wire.StepFailedError(error.step, error.reason)) from error
         except Unreadable as error:
             _log.error("a revision is lost: %s", error)
             reason = "the core's log says why"

@@ -14,6 +14,7 @@ import fcntl
 import logging
 import os
 import shutil
+import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway_api.base import durable
-from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.errors import GatewayApiError, StepFailed
 from gateway_api.core.records.changes import Note
 from gateway_api.core.records.clock import Moment
 from gateway_api.wire.core.configuration import LONGEST_CONFIRMATION
@@ -36,24 +37,14 @@ class Unreadable(GatewayApiError):
     """A file is missing or has unexpected content."""
 
 
-class StepFailed(GatewayApiError):
-    """A valid change failed. The former state still holds."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        #: The step, as a verb and an object: `write the revision`.
-        self.name = name
-        #: Why it failed, for a client: no path, no secret.
-        self.reason = reason
-        super().__init__(f"cannot {name}: {reason}")
-
-
 @contextmanager
-def disk_step(name: str) -> Iterator[None]:
-    """Raises StepFailed for an OSError in the block."""
+def disk_step(step: str) -> Iterator[None]:
+    """Raises StepFailed for an error of the disk, or of SQLite, in the block."""
     try:
         yield
-    except OSError as error:
-        raise StepFailed(name, error.strerror or "an error without a name") from error
+    except (OSError, sqlite3.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise StepFailed(step, reason or "an error without a name") from error
 
 
 class Deadline(Moment, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import asdict, replace
 
-from gateway_api.base.errors import Invalid, Stale
+from gateway_api.base.errors import Invalid, Stale, StepFailed
 from gateway_api.core.configuration.documents import Change, changes, diff_text, merged, unmasked
 from gateway_api.core.configuration.edit import edited, replaced
 from gateway_api.core.configuration.running import (
@@ -24,14 +24,7 @@ from gateway_api.core.configuration.running import (
     refuse_too_large,
     renewed,
 )
-from gateway_api.core.configuration.store import (
-    Commit,
-    ConfigurationStore,
-    Deadline,
-    State,
-    StepFailed,
-    Unreadable,
-)
+from gateway_api.core.configuration.store import Commit, ConfigurationStore, Deadline, State, Unreadable
 from gateway_api.core.records.changes import Caller, Note
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration

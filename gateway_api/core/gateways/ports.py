@@ -1,7 +1,7 @@
 """A gateway as the core uses it: sessions, a data plane and routing.
 
 Any thread may call any method. Each result shows one moment. Rates are in bits per second. A change shows in
-every list when its method returns. Methods raise NotDone where the machine fails.
+every list when its method returns. Methods raise StepFailed where the machine fails.
 """
 
 from collections.abc import Mapping, Sequence

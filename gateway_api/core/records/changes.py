@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway_api.base import databases, durable
-from gateway_api.base.errors import NotDone
+from gateway_api.base.errors import StepFailed
 from gateway_api.base.texts import cut
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from gateway_api.wire.varlink.protocol import Peer
@@ -107,7 +107,7 @@ class ChangeLog:
 
     def after(self, name: str | None, sequence: int) -> ChangesReply:
         """The changes after a sequence number of the log of that name, as far as they are held; for another
-        name, all that are held. Only changes on disk. Raises NotDone."""
+        name, all that are held. Only changes on disk. Raises StepFailed."""
         with self._lock:
             self._write()
             start = sequence if name == self._name else 0
@@ -118,7 +118,7 @@ class ChangeLog:
                 if not self._is_unreadable:
                     _log.error("cannot read the log of changes: %s", error)
                 self._is_unreadable = True
-                raise NotDone("read the log of changes", str(error)) from error
+                raise StepFailed("read the log of changes", str(error)) from error
             self._is_unreadable = False
             return reply
 

@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from gateway_api.base.errors import NotDone, StillConnected
+from gateway_api.base.errors import StepFailed, StillConnected
 from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
@@ -194,7 +194,7 @@ class CoreService:
     def list_changes(self, call: ListChanges) -> ChangesReply:
         try:
             return self._changes.after(call.log, call.after_sequence or 0)
-        except NotDone as error:
+        except StepFailed as error:
             # The log of changes has told why, once.
             raise CORE.error(StepFailedError(error.step, error.reason)) from error
 
@@ -236,8 +236,8 @@ def errors() -> Iterator[None]:
     """The gateway's errors as those of the interface."""
     try:
         yield
-    except NotDone as error:
-        _log.error("%s", error)
+    except StepFailed as error:
+        _log.error("%s", error.sentence)
         raise CORE.error(StepFailedError(error.step, error.reason)) from error
     except StillConnected as error:
         _log.error("%s", error)

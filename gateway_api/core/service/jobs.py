@@ -9,8 +9,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway_api.base.databases import Database
-from gateway_api.base.errors import GatewayApiError, NotDone, StillConnected
+from gateway_api.base.errors import GatewayApiError, StepFailed, StillConnected
+from gateway_api.core.configuration.store import disk_step
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.records.changes import Caller, ChangeLog, Note
 from gateway_api.core.records.clock import Clock
@@ -64,13 +64,14 @@ AND id NOT IN (SELECT id FROM job ORDER BY id DESC LIMIT ?) RETURNING id
 """
 #: Seconds to wait for a backup that reads the database.
 _PATIENCE = 1.0
+_STEP = "store jobs"
 
 _log = logging.getLogger(__name__)
 
 
 class JobStore:
     """The jobs on disk, in a folder: the last `held` ones, and those that run. For one thread at a time.
-    Raises NotDone."""
+    Raises StepFailed."""
 
     def __init__(self, folder: Path, held: int = HELD) -> None:
         self._database = Database(folder / "jobs.sqlite", "list of jobs", self._prepare, _PATIENCE)
@@ -80,7 +81,7 @@ class JobStore:
 
     def restored(self) -> list[Job]:
         """All jobs, by id. Those that ran are interrupted now, for good."""
-        with _not_done():
+        with disk_step(_STEP):
             self._database.open()
         jobs = [replace(job, id=id) for id, text in self._rows.items() if (job := _job(id, text)) is not None]
         return [self._interrupted(job) if job.state is JobState.RUNNING else job for job in jobs]
@@ -88,7 +89,7 @@ class JobStore:
     def added(self, job: Job) -> Job:
         """Stores a job, and returns it with an id that none had before."""
         text = _text(job)
-        with _not_done():
+        with disk_step(_STEP):
             id = self._database.use(lambda connection: connection.execute(_ADD, (text,)).lastrowid)
         assert id is not None  # noqa: S101 - it has inserted a row
         self._rows[id] = text
@@ -97,13 +98,13 @@ class JobStore:
     def put(self, job: Job) -> None:
         """Replaces what is kept of a job."""
         text = _text(job)
-        with _not_done():
+        with disk_step(_STEP):
             self._database.use(lambda connection: connection.execute(_PUT, (text, job.id)))
         self._rows[job.id] = text
 
     def forgotten(self) -> list[int]:
         """Forgets the oldest jobs that are too many and do not run, and returns their ids."""
-        with _not_done():
+        with disk_step(_STEP):
             rows = self._database.use(lambda one: one.execute(_FORGET, (self._held,)).fetchall())
         for (id,) in rows:
             self._rows.pop(id, None)
@@ -124,15 +125,6 @@ class JobStore:
         interrupted = replace(job, state=JobState.INTERRUPTED)
         self.put(interrupted)
         return interrupted
-
-
-@contextmanager
-def _not_done() -> Iterator[None]:
-    try:
-        yield
-    except (OSError, sqlite3.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise NotDone("store jobs", reason or "unknown") from error
 
 
 def _text(job: Job) -> str:
@@ -173,7 +165,7 @@ class EndedJob(GatewayApiError):
 
 class Jobs:
     """The jobs of a store, those of an earlier life of the core as interrupted ones. Any thread may call.
-    Raises NotDone where the disk fails."""
+    Raises StepFailed where the disk fails."""
 
     def __init__(self, store: JobStore, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> None:
         self._store = store
@@ -183,9 +175,9 @@ class Jobs:
         self._lock = threading.Lock()
         try:
             self._jobs = {job.id: job for job in store.restored()}
-        except NotDone as error:
+        except StepFailed as error:
             # A gateway without its former jobs is better than none.
-            _log.error("%s", error)
+            _log.error("%s", error.sentence)
             self._jobs = {}
 
     def all(self) -> list[Job]:
@@ -267,9 +259,9 @@ class Jobs:
         self._jobs[job.id] = job
         try:
             self._store.put(job)
-        except NotDone as error:
+        except StepFailed as error:
             # The sessions have changed. After a restart, the count may be too low.
-            _log.error("%s", error)
+            _log.error("%s", error.sentence)
         return job
 
 
@@ -348,8 +340,8 @@ class JobService:
         for id in ids:
             try:
                 done += self._rates.change(id, wanted, author) is not None
-            except NotDone as error:
-                failures.append(JobError(id, str(error)))
+            except StepFailed as error:
+                failures.append(JobError(id, error.sentence))
         return JobOutcome(done, len(ids) - done - len(failures), tuple(failures))
 
     def _disconnect(self, ids: Sequence[int], author: str | None) -> JobOutcome:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway_api.base.errors import NotDone
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.records.clock import Clock, Expiry
 from gateway_api.core.records.orders import Ordering
@@ -67,7 +67,7 @@ class Rates:
         self._again: dict[int, float] = {}
 
     def change(self, id: int, wanted: Wanted, author: str | None = None) -> Changed | None:
-        """The session before and after. None for an unknown id. Raises NotDone."""
+        """The session before and after. None for an unknown id. Raises StepFailed."""
         with self._lock:
             session = self._sessions.get(id)
             if session is None:
@@ -99,8 +99,8 @@ class Rates:
                 elif (showing := expiry.showing(self._clock)) is not expiry:
                     now = session.summary
                     self._gateway.set_rate(id, now.rate_down, now.rate_up, showing)
-            except NotDone as error:
-                _log.error("the former rates of session %d do not return yet: %s", id, error)
+            except StepFailed as error:
+                _log.error("the former rates of session %d do not return yet: %s", id, error.sentence)
                 self._again[id] = self._clock.steady() + _AGAIN
             else:
                 self._again.pop(id, None)

@@ -91,7 +91,7 @@ class Watches:
 
     def watch(self, id: int) -> Iterator[TrafficReply]:
         """The traffic of a session until its end; what other watchers had last comes at once. Raises
-        NotDone."""
+        StepFailed."""
         with self._lock:
             watched = self._watched.setdefault(id, _WatchedSession())
             watched.watchers += 1
@@ -153,7 +153,7 @@ class Talkers:
         self._idle = IdleTimer(_OLD, self._forget)
 
     def top(self, order: TalkerOrder, limit: int) -> TalkersReply:
-        """Raises NotDone. A session that is newer than the first of the two sweeps is in the next list."""
+        """Raises StepFailed. A session that is newer than the first of the two sweeps is in the next list."""
         with self._lock:
             current = self._current()
             if current is not self._sweeps:

@@ -3,14 +3,13 @@ are there again, with the same accounting ids."""
 
 import logging
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from gateway_api.base.databases import Database
-from gateway_api.base.errors import NotDone
+from gateway_api.base.errors import StepFailed
+from gateway_api.core.configuration.store import disk_step
 from gateway_api.core.records.clock import Expiry
 from gateway_api.wire.contract import Record
 
@@ -19,6 +18,7 @@ _PUT = "INSERT OR {} INTO rate VALUES (?, ?)"
 _FORGET = "DELETE FROM rate WHERE acct_session_id = ?"
 #: Seconds to wait for a backup that reads the database.
 _PATIENCE = 1.0
+_STEP = "store temporary rates"
 
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class KeptRate(Record, frozen=True):
 
 
 class KeptRates:
-    """The rates in a folder, by accounting id. For one thread at a time. Raises NotDone."""
+    """The rates in a folder, by accounting id. For one thread at a time. Raises StepFailed."""
 
     def __init__(self, folder: Path) -> None:
         #: As on disk.
@@ -41,7 +41,7 @@ class KeptRates:
         self._database = Database(
             folder / "rates.sqlite", "store of temporary rates", self._prepare, _PATIENCE
         )
-        with _not_done():
+        with disk_step(_STEP):
             self._rates = dict(self._database.open().execute("SELECT acct_session_id, rate FROM rate"))
 
     def all(self) -> dict[str, KeptRate]:
@@ -49,7 +49,7 @@ class KeptRates:
 
     def put(self, acct_session_id: str, rate: KeptRate) -> None:
         row = acct_session_id, msgspec.json.encode(rate).decode()
-        with _not_done():
+        with disk_step(_STEP):
             self._database.use(lambda connection: connection.execute(_PUT.format("REPLACE"), row))
         self._rates[acct_session_id] = row[1]
 
@@ -57,10 +57,10 @@ class KeptRates:
         """A failure is only logged: the session has ended, or has other rates."""
         self._rates.pop(acct_session_id, None)
         try:
-            with _not_done():
+            with disk_step(_STEP):
                 self._database.use(lambda connection: connection.execute(_FORGET, (acct_session_id,)))
-        except NotDone as error:
-            _log.error("a temporary rate may come back after a restart: %s", error)
+        except StepFailed as error:
+            _log.error("a temporary rate may come back after a restart: %s", error.sentence)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         # After a commit, a power cut must not bring the journal back.
@@ -69,12 +69,3 @@ class KeptRates:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(_PUT.format("IGNORE"), self._rates.items())
-
-
-@contextmanager
-def _not_done() -> Iterator[None]:
-    try:
-        yield
-    except (OSError, sqlite3.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise NotDone("store temporary rates", reason or "unknown") from error

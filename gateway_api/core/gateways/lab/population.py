@@ -42,7 +42,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 5.0, 300.0
 _ATTEMPTS = 20
 #: Routers that try at a time. Without a bound, a lab with thousands of departures a second would fill the
 #: memory, as each of its routers tries for more than an hour.
-MOST = 5000
+MOST_LOCKED_OUT = 5000
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class LockedOut:
         """A session has ended. Its subscriber may try to come back."""
         share, wait = self._random.random(), self._random.uniform(1, _FIRST_WAIT)
         (reason,) = self._random.choices(*_FAILURES)
-        if share < _LOCKED_OUT_SHARE and len(self._next) < MOST:
+        if share < _LOCKED_OUT_SHARE and len(self._next) < MOST_LOCKED_OUT:
             self._number += 1
             heapq.heappush(
                 self._next, Attempt(now + wait, self._number, wait, _ATTEMPTS, reason, session.summary)

@@ -141,7 +141,7 @@ class World:
     def set_rate(
         self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
     ) -> LabSession:
-        """Shapes a session, which must exist, at other rates. Returns the changed session. Raises NotDone."""
+        """Shapes a session, which must exist, at other rates. Returns the changed one. Raises StepFailed."""
         if self._kept is not None and expiry is not None:
             self._kept.put(before.acct_session_id, KeptRate(down_bps, up_bps, expiry))
         elif self._kept is not None and before.expiry is not None:

@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
-from gateway_api.base.errors import NotDone
-from gateway_api.core.configuration.store import StepFailed
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.gateways.linux.daemons.frr import Frr, RoutingUnavailable
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
@@ -30,7 +29,6 @@ from gateway_api.core.gateways.linux.sessions.session import (
     LinuxSession,
     sessions_on_removed_trunks,
 )
-from gateway_api.core.gateways.linux.sessions.session_store import SessionStoreUnavailable
 from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.threads import Crew, Debounced
@@ -79,7 +77,7 @@ class GatewayParts:
 
 
 class LinuxGateway:
-    """A `Gateway` of what `assembly` has put together. Methods raise NotDone where the machine refuses."""
+    """A `Gateway` of what `assembly` has put together. Methods raise StepFailed where the machine refuses."""
 
     def __init__(self, configuration: Configuration, parts: GatewayParts) -> None:
         self._configuration = configuration
@@ -173,7 +171,7 @@ class LinuxGateway:
     def set_rate(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[SessionDetail, SessionDetail] | None:
-        """Raises NotDone where the kernel or the disk refuses."""
+        """Raises StepFailed where the kernel or the disk refuses."""
         session = self.sessions.get(id)
         if session is None:
             return None
@@ -183,7 +181,7 @@ class LinuxGateway:
             self._parts.plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
             try:
                 changed = self._parts.tracker.set_rates(id, down_bps, up_bps, expiry)
-            except SessionStoreUnavailable:
+            except StepFailed:
                 self._parts.plane.apply(wanted)
                 raise
         self._links.forget()
@@ -209,14 +207,14 @@ class LinuxGateway:
         return route_rows(entries, links.names(), self.sessions.all())
 
     def bgp_summary(self) -> dict[str, Any]:
-        """Raises NotDone without a reply of FRR."""
+        """Raises StepFailed without a reply of FRR."""
         bgp = self._configuration.bgp
         if bgp is None or not bgp.neighbors:
             return {}
         try:
             return self._parts.frr.bgp_summary()
         except RoutingUnavailable as error:
-            raise NotDone(error.step, error.reason) from error
+            raise StepFailed(error.step, error.reason) from error
 
     def faults(self) -> Rows:
         return fault_rows(self._parts.reconciler.fault_register.faults())
@@ -293,11 +291,11 @@ class LinuxGateway:
 
 @contextmanager
 def not_done(step: str) -> Iterator[None]:
-    """Raises NotDone with the `step`. The texts have no secret, and nothing that a subscriber sent."""
+    """Raises StepFailed with the `step`. The texts have no secret, and nothing that a subscriber sent."""
     try:
         yield
-    except (KernelError, SessionStoreUnavailable) as error:
-        raise NotDone(step, str(error)) from error
+    except (KernelError, StepFailed) as error:
+        raise StepFailed(step, str(error)) from error
 
 
 class SessionTraffic:
@@ -308,12 +306,12 @@ class SessionTraffic:
         self._counters = counters
 
     def of(self, session: LinuxSession) -> Counters:
-        """Raises NotDone."""
+        """Raises StepFailed."""
         with not_done("read the counters of the session"):
             return session.traffic(self._counters.now(session.interface))
 
     def all(self) -> Mapping[int, Counters]:
-        """By session id, from one reading. Raises NotDone."""
+        """By session id, from one reading. Raises StepFailed."""
         with not_done("read the counters of all sessions"):
             self._sweep()
         return {each.id: each.traffic(self._counters.last(each.interface)) for each in self._sessions.all()}

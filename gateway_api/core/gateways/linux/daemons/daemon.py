@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Self
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, TemplateError
 
 from gateway_api.base import durable
-from gateway_api.core.configuration.store import StepFailed, disk_step
+from gateway_api.base.errors import StepFailed
+from gateway_api.core.configuration.store import disk_step
 from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from gateway_api.core.gateways.linux.program import CommitLimits

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
-from gateway_api.core.configuration.store import StepFailed
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,

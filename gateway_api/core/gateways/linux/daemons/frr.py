@@ -24,8 +24,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from gateway_api.base import durable
-from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.configuration.store import StepFailed
+from gateway_api.base.errors import GatewayApiError, StepFailed
 from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,

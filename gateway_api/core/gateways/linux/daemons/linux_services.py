@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from gateway_api.core.configuration.store import StepFailed
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
 from gateway_api.core.gateways.linux.daemons.daemon import ServiceDaemon, all_or_none

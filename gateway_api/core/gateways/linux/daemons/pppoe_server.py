@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from gateway_api.base import durable
-from gateway_api.core.configuration.store import StepFailed, disk_step
+from gateway_api.base.errors import StepFailed
+from gateway_api.core.configuration.store import disk_step
 from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,

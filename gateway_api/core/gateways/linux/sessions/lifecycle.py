@@ -26,14 +26,9 @@ from typing import Protocol
 
 import msgspec
 
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession, SessionRecord, SessionTerms
-from gateway_api.core.gateways.linux.sessions.session_store import (
-    GIVE_IDS,
-    STORE,
-    SessionKey,
-    SessionStore,
-    SessionStoreUnavailable,
-)
+from gateway_api.core.gateways.linux.sessions.session_store import GIVE_IDS, STORE, SessionKey, SessionStore
 from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession, SourceTraffic
 from gateway_api.core.records.clock import Clock, Expiry
 from gateway_api.core.sessions.journal import Journal
@@ -88,7 +83,7 @@ class SessionSurroundings(Protocol):
 
 class Lifecycle:
     """The sessions of all sources in `sessions`, those of an earlier life as stale ones. Any thread may call,
-    but one at a time for the sessions of one source. Raises SessionStoreUnavailable."""
+    but one at a time for the sessions of one source. Raises StepFailed."""
 
     def __init__(
         self,
@@ -116,7 +111,7 @@ class Lifecycle:
         #: Keys that may have an id on disk, and no session.
         self._unclaimed: set[SessionKey] = set()
         #: What was logged and is not over, by the step.
-        self._failures: dict[str, SessionStoreUnavailable] = {}
+        self._failures: dict[str, StepFailed] = {}
         self._awaited: list[dict[int, SessionEnd | None]] = []
         self._restore()
 
@@ -144,7 +139,7 @@ class Lifecycle:
             try:
                 encoded = {key: msgspec.json.encode(record) for key, record in records.items()}
                 ids = self._store.claim(encoded)
-            except SessionStoreUnavailable as error:
+            except StepFailed as error:
                 # They may be on disk. Later, their ids would be below those of other sessions.
                 self._unclaimed |= records.keys()
                 self._failed(error)
@@ -248,7 +243,7 @@ class Lifecycle:
                 return True
             try:
                 self._store.settle(announced=self._announced, records=self._records, released=released)
-            except SessionStoreUnavailable as error:
+            except StepFailed as error:
                 self._failed(error)
                 return False
             self._announced, self._records = set(), {}
@@ -256,7 +251,7 @@ class Lifecycle:
             self._worked(STORE)
             return True
 
-    def _failed(self, error: SessionStoreUnavailable) -> None:
+    def _failed(self, error: StepFailed) -> None:
         if error.step not in self._failures:
             _log.error("cannot %s: %s; trying again", error.step, error.reason)
         self._failures[error.step] = error

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from gateway_api.base import durable
 from gateway_api.base.databases import Database
-from gateway_api.base.errors import NotDone
+from gateway_api.core.configuration.store import disk_step
 
 #: The ids that damage costs, at most. Readers of JSON know integers below 2**53, so there is room for nine
 #: thousand million times.
@@ -48,10 +48,6 @@ _INSERT = "INSERT OR {} INTO session VALUES (?, ?, ?, ?, ?)"
 _UPDATE = "UPDATE session SET record = ?, announced = ? WHERE id = ?"
 
 
-class SessionStoreUnavailable(NotDone):
-    """The disk failed: nothing was stored, as far as is known."""
-
-
 class SessionKey(NamedTuple):
     """A session as its source knows it: the name of the source, and its own key of the session."""
 
@@ -70,7 +66,7 @@ class StoredSession(NamedTuple):
 class SessionStore:
     """The sessions in a folder that only one process uses. A key keeps its id until it is released; if it
     comes back, it gets a new one. What a method returns is on disk. Any thread may call. All methods but
-    `close` raise SessionStoreUnavailable, and the next call tries again."""
+    `close` raise StepFailed, and the next call tries again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -124,12 +120,9 @@ class SessionStore:
 
     @contextmanager
     def _usable(self, step: str) -> Iterator[None]:
-        try:
+        with disk_step(step):
             self._database.open()
             yield
-        except (OSError, sqlite3.Error) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise SessionStoreUnavailable(step, reason or "unknown") from error
 
     def _give(
         self, new: Mapping[SessionKey, bytes], connection: sqlite3.Connection

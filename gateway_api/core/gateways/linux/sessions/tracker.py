@@ -119,7 +119,7 @@ class NotDisconnected(StillConnected):
 
 class Tracker:
     """The sessions of all `sources`, whose names differ. Those of an earlier life of the core are in the
-    table at once, stale until their source replies. Raises SessionStoreUnavailable. Any thread may call."""
+    table at once, stale until their source replies. Raises StepFailed. Any thread may call."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class Tracker:
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[LinuxSession, LinuxSession] | None:
         """Changes the rates in the table and on disk, and returns the session before and after. None for an
-        unknown id. Raises SessionStoreUnavailable: then nothing is changed."""
+        unknown id. Raises StepFailed: then nothing is changed."""
         return self._lifecycle.set_rates(id, down_bps, up_bps, expiry)
 
     def disconnect(self, id: int) -> SessionEnd | None:
