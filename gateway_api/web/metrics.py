@@ -189,12 +189,24 @@ class _State(Collector):
             ("gateway_core_faults", "Faults that the core could not repair", counts.faults),
         ):
             yield GaugeMetricFamily(name, text, value)
-        repairs = CounterMetricFamily(
-            "gateway_core_repairs", "Repairs of the data plane by the core", labels=["kind"]
-        )
-        for kind in counts.repairs:
-            repairs.add_metric([kind.kind], kind.repairs)
-        yield repairs
+        for name, text, label, counted in (
+            (
+                "gateway_core_repairs",
+                "Repairs of the data plane by the core",
+                "kind",
+                {each.kind: each.repairs for each in counts.repairs},
+            ),
+            (
+                "gateway_core_demux_refusals",
+                "First frames of subscribers that made no VLAN",
+                "reason",
+                {each.reason: each.frames for each in counts.demux_refusals},
+            ),
+        ):
+            family = CounterMetricFamily(name, text, labels=[label])
+            for kind, number in counted.items():
+                family.add_metric([kind], number)
+            yield family
 
     def _of_hub(self, counts: WebhookCounts) -> Iterator[Metric]:
         for name, text, value in (

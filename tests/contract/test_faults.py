@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.wire.core.health import FaultKind
-from tests.support.faulty_core import FAULTS, REPAIRS, SOURCES, STALE, faulty_gateway
+from gateway_api.wire.core.health import FaultKind, TriggerRefusal
+from tests.support.faulty_core import FAULTS, REFUSALS, REPAIRS, SOURCES, STALE, faulty_gateway
 from tests.support.prometheus import samples
 from tests.support.stack import Api
 
@@ -76,6 +76,12 @@ def test_metrics_count_faults_repairs_stale_sessions_and_unavailable_sources(fau
     assert found["gateway_sessions_stale"] == len(STALE)
     repaired = {kind: found[f'gateway_core_repairs_total{{kind="{kind}"}}'] for kind in FaultKind}
     assert repaired == REPAIRS
+
+
+def test_metrics_count_the_frames_that_made_no_vlan_by_their_reason(faulty: Api) -> None:
+    found = samples(faulty)
+    name = "gateway_core_demux_refusals_total"
+    assert {reason: found[f'{name}{{reason="{reason}"}}'] for reason in TriggerRefusal} == REFUSALS
 
 
 def test_a_gateway_without_faults_says_so(api: Api) -> None:

@@ -2,6 +2,7 @@
 of `gateway_api.cli.core`. The lab alone never has any."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from gateway_api.core.gateways.lab.access import LabSession
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.ports import fault_rows
 from gateway_api.core.records.paging import Rows
-from gateway_api.wire.core.health import Dependency, DependencyState, Fault, FaultKind
+from gateway_api.wire.core.health import Dependency, DependencyState, Fault, FaultKind, TriggerRefusal
 from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionState
 from tests.support.stack import Api, running_api, running_core
 
@@ -33,6 +34,7 @@ FAULTS = (
     ),
 )
 REPAIRS = {kind: number for number, kind in enumerate(FaultKind)}
+REFUSALS = Counter({reason: 100 + number for number, reason in enumerate(TriggerRefusal)})
 SOURCES = ("accel-ppp", "dnsmasq")
 DEPENDENCIES = (
     Dependency("accel-ppp", DependencyState.FAILED, "accel-ppp has not replied since 2026-03-01T12:00:00Z."),
@@ -76,6 +78,9 @@ class FaultyGateway(LabGateway):
 
     def repairs(self) -> dict[FaultKind, int]:
         return REPAIRS
+
+    def refusals(self) -> Counter[TriggerRefusal]:
+        return REFUSALS
 
     def unavailable_sources(self) -> tuple[str, ...]:
         return SOURCES

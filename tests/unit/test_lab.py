@@ -111,11 +111,11 @@ def vlan_names(gateway: LabGateway) -> set[str]:
 
 
 def demux_states(gateway: LabGateway) -> dict[str, str]:
-    return {vlan.name: vlan.state for vlan in made(gateway.demux_vlans()[0])}
+    return {vlan.name: vlan.state for vlan in made(gateway.demux_vlans())}
 
 
 def refused(gateway: LabGateway) -> int:
-    return gateway.demux_vlans()[1]
+    return gateway.refusals().total()
 
 
 def limit_vlans(document: dict[str, Any], **limits: int) -> None:
@@ -211,7 +211,7 @@ def test_a_clock_that_is_set_moves_all_times_shown_and_nothing_else(lab: Lab, ah
     assert {one.id: one.started_at - ahead for one in details(gateway)} == started
     assert {session.id: session.summary.started_at - ahead for session in everyone(gateway)} == started
     assert {vlan.name: vlan.created_at - ahead for vlan in made(gateway.vlans())} == created
-    assert {vlan.name: vlan.created_at - ahead for vlan in made(gateway.demux_vlans()[0])} == created
+    assert {vlan.name: vlan.created_at - ahead for vlan in made(gateway.demux_vlans())} == created
     assert {at - ahead for at in established_at(gateway)} == established
     assert {one.id: (one.bytes_in, one.bytes_out) for one in details(gateway)} == counted
 

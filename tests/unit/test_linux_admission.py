@@ -13,11 +13,11 @@ from gateway_api.core.gateways.linux.demux.admission import (
     AccessVlan,
     Admission,
     ServedVlan,
-    TriggerRefusal,
     VlanState,
 )
 from gateway_api.core.gateways.linux.demux.listener import Trigger
 from gateway_api.wire.configuration import Demux, RateLimits, VlanProfile, VlanRange
+from gateway_api.wire.core.health import TriggerRefusal
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import SteppedClock
@@ -130,7 +130,7 @@ def test_a_vlan_under_way_is_decided_once(admission: Admission) -> None:
 def test_a_vlan_that_is_served_is_not_made_again(admission: Admission) -> None:
     serve(admission, SINGLE)
     assert admission.decide(trigger(SINGLE)) == TriggerRefusal.SERVED
-    assert admission.rate_limited_total == 0
+    assert admission.refusals == {TriggerRefusal.SERVED: 1}
 
 
 def test_a_burst_is_made_at_once_and_then_so_many_a_second(admission: Admission, clock: SteppedClock) -> None:
@@ -138,7 +138,7 @@ def test_a_burst_is_made_at_once_and_then_so_many_a_second(admission: Admission,
     assert [admission.decide(trigger(vlan)) for vlan in vlans[:25]] == vlans[:20] + [
         TriggerRefusal.RATE_LIMITED
     ] * 5
-    assert admission.rate_limited_total == 5
+    assert admission.refusals == {TriggerRefusal.RATE_LIMITED: 5}
     clock.now += 0.25
     assert [admission.decide(trigger(vlan)) for vlan in vlans[20:25]] == (
         vlans[20:22] + [TriggerRefusal.RATE_LIMITED] * 3
@@ -153,7 +153,7 @@ def test_no_more_vlans_exist_than_the_configuration_allows(make: Make) -> None:
     serve(admission, SINGLE)
     assert admission.decide(trigger(DOUBLE)) == DOUBLE
     assert admission.decide(trigger(AccessVlan("trunk0", 50, 8))) == TriggerRefusal.FULL
-    assert admission.rate_limited_total == 1
+    assert admission.refusals == {TriggerRefusal.FULL: 1}
 
 
 def test_a_vlan_that_failed_is_tried_again_after_a_while(admission: Admission, clock: SteppedClock) -> None:

@@ -16,7 +16,7 @@ from gateway_api.core.configuration.rules import strict_rules
 from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS
 from gateway_api.wire.configuration import ROOT, Choice, Field, Flag, Leaf, Many, Object, Whole, walk
 from gateway_api.wire.contract import Enumeration
-from gateway_api.wire.core.health import DependencyState, FaultKind
+from gateway_api.wire.core.health import DependencyState, FaultKind, TriggerRefusal
 from gateway_api.wire.core.impact import ServiceAction
 from gateway_api.wire.core.jobs import JobState
 from gateway_api.wire.core.network import DemuxState
@@ -290,6 +290,7 @@ _ENUMERATIONS: dict[str, type[Enumeration]] = {
     "State of a session": SessionState,
     "State of a dependency": DependencyState,
     "Kind of a fault": FaultKind,
+    "Refusal of the demux": TriggerRefusal,
     "State of a job": JobState,
     "State of a webhook": WebhookState,
     "Origin of a webhook": WebhookOrigin,

@@ -4,6 +4,7 @@ Any thread may call any method. Each result shows one moment. Rates are in bits 
 every list when its method returns. Methods raise StepFailed where the machine fails.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ from gateway_api.core.records.paging import Key, Rows, Unsorted
 from gateway_api.core.sessions.session import Counters, Session
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.health import Dependency, Fault, FaultKind
+from gateway_api.wire.core.health import Dependency, Fault, FaultKind, TriggerRefusal
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail
 
@@ -68,8 +69,11 @@ class Gateway(Protocol):
     def vlans(self) -> Rows:
         """Vlan by trunk and tags."""
 
-    def demux_vlans(self) -> tuple[Rows, int]:
-        """DemuxVlan by trunk and tags, and how many VLANs the rate limits rejected."""
+    def demux_vlans(self) -> Rows:
+        """DemuxVlan by trunk and tags."""
+
+    def refusals(self) -> Counter[TriggerRefusal]:
+        """The first frames of subscribers that made no VLAN since the start of the core."""
 
     def routes(self) -> Rows:
         """Route: those of the network, then those of the sessions."""

@@ -23,7 +23,14 @@ from gateway_api.core.sessions.table import SessionTable, WholeSessions
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import Method, SelectingMethod, record_of, served
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepFailedError
-from gateway_api.wire.core.health import DependenciesReply, FaultKind, ListFaults, RepairCount
+from gateway_api.wire.core.health import (
+    DependenciesReply,
+    FaultKind,
+    ListFaults,
+    RefusalCount,
+    RepairCount,
+    TriggerRefusal,
+)
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import (
     OVERHEAD_PROFILES,
@@ -109,12 +116,13 @@ class CoreService:
         )
 
     def get_statistics(self, _: Method[Any]) -> Statistics:
-        repairs = self._gateway.repairs()
+        repairs, refusals = self._gateway.repairs(), self._gateway.refusals()
         return record_of(
             Statistics, self._sessions.statistics(),
             unavailable_sources=tuple(self._gateway.unavailable_sources()),
             faults=len(self._gateway.faults()),
             repairs=tuple(RepairCount(kind, repairs[kind]) for kind in FaultKind),
+            demux_refusals=tuple(RefusalCount(reason, refusals[reason]) for reason in TriggerRefusal),
         )  # fmt: skip
 
     def get_sessions_version(self, _: Method[Any]) -> SessionsVersionReply:
@@ -213,8 +221,9 @@ class CoreService:
 
     def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
         with errors():
-            vlans, rate_limited_total = self._gateway.demux_vlans()
-        return selected(vlans, call, rate_limited_total=rate_limited_total)
+            vlans, refused = self._gateway.demux_vlans(), self._gateway.refusals()
+        limited = refused[TriggerRefusal.RATE_LIMITED] + refused[TriggerRefusal.FULL]
+        return selected(vlans, call, rate_limited_total=limited)
 
     def get_dependencies(self, _: Method[Any]) -> DependenciesReply:
         return DependenciesReply(tuple(self._gateway.dependencies()))

@@ -52,6 +52,27 @@ class RepairCount(Record, frozen=True):
     repairs: Annotated[int, count("Successful repairs since the core daemon started.", 2)]
 
 
+class TriggerRefusal(Enumeration):
+    """Why the first frame of a subscriber made no VLAN."""
+
+    SERVED = "served", "The VLAN exists."
+    UNDER_WAY = "under_way", "The VLAN is being made or removed."
+    NO_PROFILE = "no_profile", "No profile of the configuration has the VLAN."
+    OTHER_KIND = "other_kind", "The profile has the other session type."
+    OTHER_PROTOCOL = "other_protocol", "The first tag is not 802.1Q, or not 802.1ad where there are two."
+    HELD_OFF = "held_off", "The VLAN could not be made a moment ago."
+    RATE_LIMITED = "rate_limited", "There were too many new VLANs per second."
+    FULL = "full", "As many VLANs exist as max_vlans allows."
+    DROPPED = "dropped", "The kernel dropped the frame, because its buffer was full."
+
+
+class RefusalCount(Record, frozen=True):
+    """The first frames of subscribers that made no VLAN, for one reason."""
+
+    reason: Annotated[TriggerRefusal, about("Why they made none.", "no_profile")]
+    frames: Annotated[int, count("Frames since the core daemon started.", 2)]
+
+
 class DependencyState(Enumeration):
     """The health of a dependency, the best first."""
 

@@ -1,5 +1,6 @@
 """The access side of the lab: sessions and VLANs. Times are epoch seconds."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from gateway_api.core.records.paging import Key
 from gateway_api.core.sessions.session import Session
 from gateway_api.wire.configuration import Demux, VlanProfile
 from gateway_api.wire.contract import Record, record_of
+from gateway_api.wire.core.health import TriggerRefusal
 from gateway_api.wire.core.network import DemuxState, DemuxVlan, Vlan, VlanProtocol
 from gateway_api.wire.core.sessions import SessionDetail
 
@@ -84,7 +86,7 @@ class VlanTable:
         self._idle: dict[str, float] = {}
         #: With what the VLANs carried that are gone.
         self.traffic: dict[str, SumTraffic] = {}
-        self.rate_limited_total = 0
+        self.refusals: Counter[TriggerRefusal] = Counter()
         self.configure(demux)
 
     def __iter__(self) -> Iterator[ManagedVlan]:
@@ -107,8 +109,11 @@ class VlanTable:
         """True when the line's VLAN exists or was created; else the rejection is counted."""
         if line.name in self._vlans:
             return True
-        if len(self._vlans) >= self._demux.rate_limits.max_vlans or (limited and not self._bucket.take(now)):
-            self.rate_limited_total += 1
+        if len(self._vlans) >= self._demux.rate_limits.max_vlans:
+            self.refusals[TriggerRefusal.FULL] += 1
+            return False
+        if limited and not self._bucket.take(now):
+            self.refusals[TriggerRefusal.RATE_LIMITED] += 1
             return False
         self._put(line.name, ManagedVlan(line, next(ifindexes), now))
         self._idle[line.name] = now

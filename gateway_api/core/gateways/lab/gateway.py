@@ -1,6 +1,7 @@
 """The lab as a gateway: simulated subscribers behind the ports of the core."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +21,7 @@ from gateway_api.core.records.paging import Chained, Ordered, Rows, Sorted
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.health import Dependency, DependencyState, FaultKind
+from gateway_api.wire.core.health import Dependency, DependencyState, FaultKind, TriggerRefusal
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.network import Interface, Vlan
 from gateway_api.wire.core.sessions import SessionDetail
@@ -157,9 +158,12 @@ class LabGateway:
     def vlans(self) -> Rows:
         return self._vlan_rows(ManagedVlan.record)
 
-    def demux_vlans(self) -> tuple[Rows, int]:
+    def demux_vlans(self) -> Rows:
+        return self._vlan_rows(ManagedVlan.demux_record)
+
+    def refusals(self) -> Counter[TriggerRefusal]:
         with self._lock:
-            return self._vlan_rows(ManagedVlan.demux_record), self._world.vlans.rate_limited_total
+            return self._world.vlans.refusals.copy()
 
     def interfaces(self) -> Rows:
         with self._lock:

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from gateway_api.core.records.paging import Rows
 from gateway_api.core.sessions.session import Counters
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.health import Dependency, FaultKind
+from gateway_api.wire.core.health import Dependency, FaultKind, TriggerRefusal
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail, SessionType
 
@@ -196,8 +197,11 @@ class LinuxGateway:
     def vlans(self) -> Rows:
         return self._managed_vlans().rows()
 
-    def demux_vlans(self) -> tuple[Rows, int]:
-        return self._managed_vlans().demux_rows(), self._parts.demux.rate_limited_total
+    def demux_vlans(self) -> Rows:
+        return self._managed_vlans().demux_rows()
+
+    def refusals(self) -> Counter[TriggerRefusal]:
+        return self._parts.demux.refusals()
 
     def routes(self) -> Rows:
         cgnat = self._configuration.cgnat

@@ -14,6 +14,7 @@ from typing import Self
 from gateway_api.core.gateways.linux.demux.listener import Trigger
 from gateway_api.core.records.clock import TokenBucket
 from gateway_api.wire.configuration import Demux, VlanProfile
+from gateway_api.wire.core.health import TriggerRefusal
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType
 
@@ -78,19 +79,6 @@ class ServedVlan:
     used_at: float
 
 
-class TriggerRefusal(Enum):
-    """Why a trigger makes no VLAN."""
-
-    SERVED = "the VLAN exists"
-    UNDER_WAY = "the VLAN is being made or removed"
-    NO_PROFILE = "no profile of the configuration has the VLAN"
-    OTHER_KIND = "the profile has the other session type"
-    OTHER_PROTOCOL = "the first tag is not 802.1Q, or not 802.1ad where there are two"
-    HELD_OFF = "the VLAN could not be made a moment ago"
-    RATE_LIMITED = "too many new VLANs per second"
-    FULL = "max_vlans exist"
-
-
 class Admission:
     """All VLANs under management. `refusals` counts the triggers that made none.
 
@@ -107,10 +95,6 @@ class Admission:
 
     def __iter__(self) -> Iterator[ServedVlan]:
         return iter(self._vlans.values())
-
-    @property
-    def rate_limited_total(self) -> int:
-        return self.refusals[TriggerRefusal.RATE_LIMITED] + self.refusals[TriggerRefusal.FULL]
 
     def configure(self, demux: Demux) -> None:
         """Applies another configuration, with a full bucket as after a start. VLANs that no profile has any

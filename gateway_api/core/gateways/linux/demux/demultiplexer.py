@@ -11,10 +11,11 @@ from itertools import islice
 from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Admission, ServedVlan, TriggerRefusal
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Admission, ServedVlan
 from gateway_api.core.gateways.linux.demux.listener import Listener, Trigger
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.wire.configuration import Demux
+from gateway_api.wire.core.health import TriggerRefusal
 from gateway_api.wire.core.sessions import SessionType
 
 
@@ -86,8 +87,6 @@ class Demultiplexer:
         self._to_adopt = set(demux.trunks)
         self._to_make: deque[AccessVlan] = deque()
         self._stopping = False
-        #: Frames that the kernel dropped because its buffer was full.
-        self.dropped_total = 0
         # Of the thread in `run` alone.
         self._vanished: deque[AccessVlan] = deque()
         #: When a failure was logged, by its verb and error.
@@ -103,14 +102,9 @@ class Demultiplexer:
             return list(self._admission)
 
     def refusals(self) -> Counter[TriggerRefusal]:
-        """How many triggers made no VLAN, by the reason."""
+        """The triggers that made no VLAN since the start, by the reason."""
         with self._work:
             return self._admission.refusals.copy()
-
-    @property
-    def rate_limited_total(self) -> int:
-        """How many triggers the rate limits refused."""
-        return self._admission.rate_limited_total
 
     def configure(self, demux: Demux) -> None:
         """Applies another configuration."""
@@ -177,7 +171,7 @@ class Demultiplexer:
 
     def _heard(self, triggers: list[Trigger], dropped: int) -> None:
         with self._work:
-            self.dropped_total += dropped
+            self._admission.refusals[TriggerRefusal.DROPPED] += dropped
             for trigger in triggers:
                 decision = self._admission.decide(trigger)
                 if isinstance(decision, AccessVlan):
