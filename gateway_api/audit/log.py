@@ -15,15 +15,15 @@ from heapq import merge
 from itertools import repeat
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from gateway_api.audit.record import AuditEntry, Counted, Filter, gap
 from gateway_api.audit.trail import LogPlace, Trail
-from gateway_api.base import cursors
 from gateway_api.base.errors import AuditUnavailable, ListTooLarge
 from gateway_api.base.logs import LOG
+from gateway_api.base.pages import FoundPage, cursor_of, place_at
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.wire.contract import Page
 
@@ -38,13 +38,6 @@ _ROOM = 4 << 20
 INTERVAL = 2.0
 
 _TRAILS = ("known", "strangers")
-
-
-class RecordList(NamedTuple):
-    """Records as JSON, each with an `id`; `next_cursor` is None at the end."""
-
-    records: list[msgspec.Raw]
-    next_cursor: str | None
 
 
 class _Batch:
@@ -195,9 +188,9 @@ class AuditLog:
         """Writes what is only counted, at the end of a worker."""
         self._strangers.write()
 
-    def read(self, wanted: Filter, page: Page | None) -> RecordList:
-        """The matching records, newest first: a page of them, or all. Raises Invalid for a wrong cursor,
-        ListTooLarge and AuditUnavailable."""
+    def read(self, wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
+        """The matching records as JSON, each with an `id`, newest first: a page of them, or all. Raises
+        Invalid for a wrong cursor, ListTooLarge and AuditUnavailable."""
         # One at a time, as the pool has few threads.
         with self._reading:
             return self._on_thread("read", _read, self._readable(), wanted, page)
@@ -240,13 +233,13 @@ def prepare_folder(folder: Path) -> None:
         raise PermissionError(f"{folder} can't be written to")
 
 
-def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> RecordList:
+def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
     """A page ends at a number in each trail, and the next page continues below these numbers. So it neither
     misses nor repeats a record, even if records are added or removed, or the clock is set."""
     most = MOST if page is None else page.limit
     start: Sequence[int | None] = [None] * len(trails)
     if page is not None and page.cursor is not None:
-        start = cursors.decoded(page.cursor, len(trails))
+        start = place_at(page.cursor, len(trails))
     reached: list[int] = []
     records: list[msgspec.Raw] = []
     with ExitStack() as opened:
@@ -258,9 +251,9 @@ def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> RecordL
         for index, row in merge(*found, key=lambda each: -each[1].at):
             if len(records) == most:
                 if page is None:
-                    raise ListTooLarge("The whole list is too large for one answer; use limit")
-                return RecordList(records, cursors.encoded(reached))
+                    raise ListTooLarge
+                return FoundPage(records, cursor_of(reached))
             text = f'{{"id":"{trails[index].label}-{row.number}",{row.record[1:]}'
             records.append(msgspec.Raw(text.encode()))
             reached[index] = row.number
-    return RecordList(records, None)
+    return FoundPage(records)

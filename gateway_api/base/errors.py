@@ -43,6 +43,9 @@ class Moved(GatewayApiError):
 class ListTooLarge(GatewayApiError):
     """A whole list is too large for one response. Pages are not."""
 
+    def __init__(self) -> None:
+        super().__init__("The whole list is too large for one answer; use limit")
+
 
 class CoreUnavailable(GatewayApiError):
     """The core daemon cannot be reached, or failed. The text is for the log, never for a client."""

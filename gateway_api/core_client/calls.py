@@ -217,7 +217,6 @@ _TEXTS: dict[str, tuple[type[GatewayApiError], str]] = {
     "TooManyJobs": (Conflict, f"{MOST_RUNNING} jobs run already; wait, or cancel one"),
     "UserNotFound": (NotFound, "No such user"),
     "RevisionNotFound": (NotFound, "No such revision"),
-    "ReplyTooLarge": (ListTooLarge, "The whole list is too large for one answer; use limit"),
     "CandidateStaged": (
         Conflict,
         "Somebody has staged changes, which have to be committed or discarded first",
@@ -245,6 +244,8 @@ def translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
         case _ if name in _TEXTS:
             kind, text = _TEXTS[name]
             return kind(text)
+        case "ReplyTooLarge":
+            return ListTooLarge()
         case "EditRefused":
             refused = decoded(wire.EditRefusedError, error.parameters)
             return EditRefused(refused.edit, _problems(refused.problems))

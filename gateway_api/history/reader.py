@@ -20,14 +20,15 @@ from typing import Any, TypeVar
 
 from gateway_api.base.errors import HistoryUnavailable, NotFound, SearchTooLong
 from gateway_api.base.fair_queue import FairQueue
+from gateway_api.base.pages import FoundPage
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.history.database import open_to_read
-from gateway_api.history.sessions import FoundSessions, HistoryFilter, find, flapping
-from gateway_api.history.sign_ons import FoundFailures, WantedFailures, failed_sign_ons
-from gateway_api.history.timeline import Entries, timeline
+from gateway_api.history.sessions import HistoryFilter, find, flapping
+from gateway_api.history.sign_ons import WantedFailures, failed_sign_ons
+from gateway_api.history.timeline import timeline
 from gateway_api.history.traffic import FoundTraffic, TrafficSpan, traffic
 from gateway_api.wire.contract import Page
-from gateway_api.wire.history import FlappingSubscriber
+from gateway_api.wire.history import FailedSignOns, FlappingSubscriber, PastSession, TimelineEntry
 
 T = TypeVar("T")
 
@@ -60,12 +61,12 @@ class Reader:
         reader._user = user
         return reader
 
-    def sessions(self, wanted: HistoryFilter, page: Page | None) -> FoundSessions:
+    def sessions(self, wanted: HistoryFilter, page: Page | None) -> FoundPage[PastSession]:
         """The matching sessions, newest first: a page of them, or all. Raises Invalid for a wrong cursor, and
         ListTooLarge."""
         return self._result(find, wanted, page)
 
-    def failed_sign_ons(self, wanted: WantedFailures, page: Page) -> FoundFailures:
+    def failed_sign_ons(self, wanted: WantedFailures, page: Page) -> FoundPage[FailedSignOns]:
         """The matching attempts, the newest first. Raises Invalid for a wrong cursor."""
         return self._result(failed_sign_ons, wanted, page)
 
@@ -77,7 +78,7 @@ class Reader:
         """The subscribers with the most sessions that started in the window, and more than one."""
         return self._result(flapping, since, until, limit)
 
-    def timeline(self, id: int, page: Page) -> Entries:
+    def timeline(self, id: int, page: Page) -> FoundPage[TimelineEntry]:
         """The timeline of the subscriber that has or had a session. Raises NotFound if no session had this
         id, and Invalid for a wrong cursor."""
         found = self._result(timeline, id, page)

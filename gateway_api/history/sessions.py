@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from msgspec import json
 
-from gateway_api.base import cursors
 from gateway_api.base.databases import pragma
 from gateway_api.base.errors import ListTooLarge
 from gateway_api.base.logs import LOG
+from gateway_api.base.pages import FoundPage, cursor_of, place_at
 from gateway_api.history import database, keys, sign_ons, traffic
 from gateway_api.history.database import (
     ADDRESS,
@@ -371,18 +371,11 @@ class HistoryFilter(NamedTuple):
         return any((self.username, self.mac_address, self.ip_address, self.search))
 
 
-class FoundSessions(NamedTuple):
-    """The newest sessions first; `next_cursor` is None at the end."""
-
-    sessions: list[PastSession]
-    next_cursor: str | None
-
-
-def find(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | None) -> FoundSessions:
+def find(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | None) -> FoundPage[PastSession]:
     conditions, values = _conditions(connection, wanted)
     if page is not None and page.cursor is not None:
         conditions.append("(started, session.number) < (?, ?)")
-        values += cursors.decoded(page.cursor, 2)
+        values += place_at(page.cursor, 2)
     most = MOST if page is None else page.limit
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
@@ -390,11 +383,11 @@ def find(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | Non
     networks = _networks(connection, [row[0] for row in rows[:most]])
     sessions = [_record(row, networks.get(row[0], ())) for row in rows[:most]]
     if len(rows) == len(sessions):
-        return FoundSessions(sessions, None)
+        return FoundPage(sessions)
     if page is None:
-        raise ListTooLarge("The whole list is too large for one answer; use limit")
+        raise ListTooLarge
     number, started = rows[most - 1][0], sessions[-1].started_at
-    return FoundSessions(sessions, cursors.encoded((started, number)))
+    return FoundPage(sessions, cursor_of((started, number)))
 
 
 def flapping(

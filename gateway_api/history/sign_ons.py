@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import gevent
 
-from gateway_api.base import cursors
 from gateway_api.base.errors import CoreLacksMethod
 from gateway_api.base.logs import LOG
+from gateway_api.base.pages import FoundPage, cursor_of, place_at
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import UNTIL_ANOTHER_CORE
 from gateway_api.core_client.calls import Calls
@@ -186,28 +186,23 @@ class WantedFailures(NamedTuple):
         return any((self.username, self.mac_address, self.search))
 
 
-class FoundFailures(NamedTuple):
-    """The newest first; `next_cursor` is None at the end."""
-
-    failures: list[FailedSignOns]
-    next_cursor: str | None
-
-
-def failed_sign_ons(connection: sqlite3.Connection, wanted: WantedFailures, page: Page) -> FoundFailures:
+def failed_sign_ons(
+    connection: sqlite3.Connection, wanted: WantedFailures, page: Page
+) -> FoundPage[FailedSignOns]:
     """A page of the matching ones. Raises Invalid for a wrong cursor."""
     conditions, values = _conditions(connection, wanted)
     if not wanted.names_a_subscriber:
         conditions.append(f"NOT {WRONG_FAILURE}")
     if page.cursor is not None:
         conditions.append("(began, failed.number) < (?, ?)")
-        values += cursors.decoded(page.cursor, 2)
+        values += place_at(page.cursor, 2)
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
     rows = connection.execute(query, (*values, page.limit + 1)).fetchall()
     found = [_record(*row) for row in rows[: page.limit]]
     if len(rows) == len(found):
-        return FoundFailures(found, None)
-    return FoundFailures(found, cursors.encoded((found[-1].first_at, rows[page.limit - 1][0])))
+        return FoundPage(found)
+    return FoundPage(found, cursor_of((found[-1].first_at, rows[page.limit - 1][0])))
 
 
 def numbered(connection: sqlite3.Connection, number: int) -> FailedSignOns:

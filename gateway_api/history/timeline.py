@@ -5,9 +5,9 @@
 import sqlite3
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
-from gateway_api.base import cursors
+from gateway_api.base.pages import FoundPage, cursor_of, place_at
 from gateway_api.base.texts import rate_text, utc_text
 from gateway_api.history import keys
 from gateway_api.history.sign_ons import numbered
@@ -41,26 +41,19 @@ FROM session JOIN text AS access ON access.number = session.access WHERE session
 _FIRST = (1 << 62,) * 4
 
 
-class Entries(NamedTuple):
-    """`next_cursor` is None at the end."""
-
-    entries: list[TimelineEntry]
-    next_cursor: str | None
-
-
-def timeline(connection: sqlite3.Connection, id: int, page: Page) -> Entries | None:
+def timeline(connection: sqlite3.Connection, id: int, page: Page) -> FoundPage[TimelineEntry] | None:
     """The timeline of the subscriber that has or had the session; None if no session had this id. Raises
     Invalid for a wrong cursor."""
     known = connection.execute(_SUBSCRIBER, (id,)).fetchone()
     if known is None:
         return None
-    place = _FIRST if page.cursor is None else cursors.decoded(page.cursor, len(_FIRST))
+    place = _FIRST if page.cursor is None else place_at(page.cursor, len(_FIRST))
     values = dict(zip(("at", "number", "kind", "sequence"), place, strict=True))
     query = values | {"username": known[0], "mac": known[1], "limit": page.limit + 1}
     rows = connection.execute(_ENTRIES, query).fetchall()
     entries = [_entry(connection, row) for row in rows[: page.limit]]
-    last = None if len(rows) <= page.limit else cursors.encoded(rows[page.limit - 1][: len(_FIRST)])
-    return Entries(entries, last)
+    last = None if len(rows) <= page.limit else cursor_of(rows[page.limit - 1][: len(_FIRST)])
+    return FoundPage(entries, last)
 
 
 def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:

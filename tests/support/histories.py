@@ -154,10 +154,10 @@ class History:
         return self.store.end_comparison(FeedPlace(BOOT, 1, at))
 
     def found(self, **wanted: Any) -> list[PastSession]:
-        return self.reader.sessions(HistoryFilter(**wanted), None).sessions
+        return self.reader.sessions(HistoryFilter(**wanted), None).records
 
     def failures(self, **wanted: Any) -> list[FailedSignOns]:
-        return self.reader.failed_sign_ons(WantedFailures(**wanted), Page(1000)).failures
+        return self.reader.failed_sign_ons(WantedFailures(**wanted), Page(1000)).records
 
     def ids(self, **wanted: Any) -> list[int]:
         return [found.id for found in self.found(**wanted)]

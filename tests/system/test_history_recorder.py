@@ -34,7 +34,7 @@ def all_of(path: Path) -> list[PastSession]:
     reader, found, cursor = Reader(path, Here()), [], None
     while True:
         page = reader.sessions(HistoryFilter(), Page(1000, cursor))
-        found += page.sessions
+        found += page.records
         cursor = page.next_cursor
         if cursor is None:
             return found
@@ -42,7 +42,7 @@ def all_of(path: Path) -> list[PastSession]:
 
 def failures_in(path: Path) -> list[FailedSignOns]:
     """All failed sign-ons of a history."""
-    return Reader(path, Here()).failed_sign_ons(WantedFailures(), Page(10_000)).failures
+    return Reader(path, Here()).failed_sign_ons(WantedFailures(), Page(10_000)).records
 
 
 def recorded_up_to(path: Path, place: str = "place") -> int:

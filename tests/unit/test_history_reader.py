@@ -103,7 +103,7 @@ def pages(past: History, limit: int) -> list[list[int]]:
     cursor, found = None, []
     while True:
         page = past.reader.sessions(HistoryFilter(), Page(limit, cursor))
-        found.append([session.id for session in page.sessions])
+        found.append([session.id for session in page.records])
         cursor = page.next_cursor
         if cursor is None:
             return found

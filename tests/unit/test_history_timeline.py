@@ -43,7 +43,7 @@ MESSAGES = [
 
 
 def messages(past: History, id: int) -> list[str]:
-    return [entry.message for entry in past.reader.timeline(id, Page(100)).entries]
+    return [entry.message for entry in past.reader.timeline(id, Page(100)).records]
 
 
 @pytest.mark.parametrize("id", [1, 2])
@@ -52,7 +52,7 @@ def test_a_timeline_has_all_that_happened_to_the_subscriber_of_a_session(past: H
 
 
 def test_an_entry_has_the_fields_of_its_event(past: History) -> None:
-    lost, _, ended, back, temporary, started = past.reader.timeline(1, Page(100)).entries
+    lost, _, ended, back, temporary, started = past.reader.timeline(1, Page(100)).records
     assert (lost.event, lost.at, lost.reason, lost.author) == ("session.lost", AT + 4200, None, None)
     assert (ended.event, ended.reason, ended.author) == ("session.down", "admin_disconnect", "admin")
     assert (back.event, back.rate_down, back.rate_up, back.author) == ("session.rate", 1000, 2000, None)
@@ -64,7 +64,7 @@ def test_pages_have_each_entry_once(past: History) -> None:
     found, cursor = [], None
     while True:
         page = past.reader.timeline(1, Page(1, cursor))
-        found += [entry.message for entry in page.entries]
+        found += [entry.message for entry in page.records]
         cursor = page.next_cursor
         if cursor is None:
             break
@@ -83,7 +83,7 @@ def test_changes_within_a_second_are_all_there_and_in_their_order(past: History)
         for number, mbit in enumerate(mbits)
     ]
     past.add(*changes)
-    found = [entry.rate_down for entry in past.reader.timeline(1, Page(100)).entries if entry.at == AT + 30]
+    found = [entry.rate_down for entry in past.reader.timeline(1, Page(100)).records if entry.at == AT + 30]
     assert found == [mbit * 1_000_000 for mbit in reversed(mbits)]
 
 
@@ -124,7 +124,7 @@ def test_failed_sign_ons_of_the_username_or_from_its_mac_address_are_there(past:
         failed(AT + 4500, username="carl", mac_address="02:00:00:00:00:08"),
         failed(AT + 4600, username=None),
     )
-    nobody, misspelled, twice, *rest = past.reader.timeline(1, Page(100)).entries
+    nobody, misspelled, twice, *rest = past.reader.timeline(1, Page(100)).records
     assert [entry.message for entry in rest] == MESSAGES
     assert nobody.message == "Sign-on of 02:00:00:00:00:07 on trunk0.7 failed, rejected"
     assert misspelled.message == "Sign-on of anne on trunk0.7 failed, session_limit"
@@ -140,5 +140,5 @@ def test_pages_of_a_timeline_with_failed_sign_ons_have_each_once(past: History) 
     whole = messages(past, 1)
     first = past.reader.timeline(1, Page(2))
     second = past.reader.timeline(1, Page(100, first.next_cursor))
-    assert [entry.message for entry in (*first.entries, *second.entries)] == whole
+    assert [entry.message for entry in (*first.records, *second.records)] == whole
     assert len(whole) == len(MESSAGES) + 3

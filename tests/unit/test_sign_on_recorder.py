@@ -41,7 +41,7 @@ class Recording:
             raise Enough
 
     def usernames(self) -> list[str | None]:
-        found = Reader(self.path, Here()).failed_sign_ons(WantedFailures(), Page(100)).failures
+        found = Reader(self.path, Here()).failed_sign_ons(WantedFailures(), Page(100)).records
         return [one.username for one in found]
 
 

@@ -19,13 +19,13 @@ def index(query: dict[str, Any]) -> PastSessionList:
     """Sessions that are up or have ended, the newest first, or a page of them."""
     found = history().sessions(**query)
     cursor = UNSET if query["page"] is None else found.next_cursor
-    return PastSessionList(sessions=tuple(found.sessions), count=len(found.sessions), next_cursor=cursor)
+    return PastSessionList(sessions=tuple(found.records), count=len(found.records), next_cursor=cursor)
 
 
 def timeline(query: dict[str, Any], id: int) -> TimelineEntryList:
     """What happened to the subscriber that has or had a session, the newest first."""
     found = history().timeline(id, **query)
-    entries = tuple(found.entries)
+    entries = tuple(found.records)
     return TimelineEntryList(entries=entries, count=len(entries), next_cursor=found.next_cursor)
 
 
@@ -33,7 +33,7 @@ def failed_sign_ons(query: dict[str, Any]) -> FailedSignOnsList:
     """Attempts to sign on that failed, and why, the newest first. Those that follow one another are one
     record."""
     found = history().failed_sign_ons(**query)
-    failures = tuple(found.failures)
+    failures = tuple(found.records)
     return FailedSignOnsList(failures=failures, count=len(failures), next_cursor=found.next_cursor)
 
 

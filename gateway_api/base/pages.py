@@ -1,19 +1,29 @@
-"""Cursors of pages: the place of the last record, as numbers."""
+"""Pages of lists. The cursor of the next page is the place of the last record, as numbers."""
 
 import base64
 import binascii
 from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from gateway_api.base.errors import Invalid, Problem
 
+T = TypeVar("T")
 
-def encoded(place: Sequence[int]) -> str:
+
+class FoundPage(NamedTuple, Generic[T]):
+    """A page, or the whole list; `next_cursor` is None at the end."""
+
+    records: list[T]
+    next_cursor: str | None = None
+
+
+def cursor_of(place: Sequence[int]) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(list(place))).rstrip(b"=").decode()
 
 
-def decoded(cursor: str, numbers: int) -> list[int]:
+def place_at(cursor: str, numbers: int) -> list[int]:
     """A place of so many numbers. Raises Invalid."""
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
