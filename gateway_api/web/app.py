@@ -30,7 +30,6 @@ from gateway_api.web.routes import (
     subscribers,
     system,
     token_profile,
-    traffic,
 )
 from gateway_api.web.services import EXTENSION, UserProfileParts, WorkerParts
 
@@ -41,7 +40,7 @@ ROUTES: dict[Profile, tuple[Routes, ...]] = {
         subscribers.routes,
         history.routes,
         jobs.routes,
-        traffic.routes,
+        subscribers.traffic,
         system.routes,
         configuration.routes,
         network.interfaces,

@@ -1,15 +1,28 @@
-"""Subscriber sessions: list, inspect, disconnect, change their rates."""
+"""Subscriber sessions: list, inspect, disconnect, change their rates, watch their traffic."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
+from flask import Response, request
 
 from gateway_api.base.errors import StillConnected
 from gateway_api.core_client.calls import Listed, decoded
 from gateway_api.core_client.commands import Daemon
-from gateway_api.web import audit
+from gateway_api.web import audit, responses
 from gateway_api.web.lists import shared
-from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, POST, PUT, Passed, Routes, passed
+from gateway_api.web.operation import (
+    ADMIN,
+    ANY_ROLE,
+    DELETE,
+    EVENT_STREAM,
+    GET,
+    POST,
+    PUT,
+    Passed,
+    Routes,
+    passed,
+)
 from gateway_api.web.records import (
     InterfaceDisconnected,
     InterfaceDisconnectPreview,
@@ -18,9 +31,10 @@ from gateway_api.web.records import (
     SessionCounts,
     listing,
 )
-from gateway_api.web.schemas.queries import SubscribersQuery
+from gateway_api.web.request import caller
+from gateway_api.web.schemas.queries import SubscribersQuery, TalkersQuery
 from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
-from gateway_api.web.services import daemon
+from gateway_api.web.services import daemon, services
 from gateway_api.wire.core.sessions import (
     EndedSession,
     GetStatistics,
@@ -29,6 +43,8 @@ from gateway_api.wire.core.sessions import (
     SessionSummary,
     Statistics,
 )
+from gateway_api.wire.core.traffic import TalkersReply, TrafficReply, WatchTraffic
+from gateway_api.wire.events import Ended
 
 
 def listed(core: Daemon, query: dict[str, Any]) -> Listed:
@@ -80,6 +96,35 @@ def change_rate(body: dict[str, Any], id: int) -> RateChanged:
     return RateChanged.of(f"Rate change requested for session {id}", body["sent"], after)
 
 
+def list_talkers(talkers: msgspec.Raw, query: dict[str, Any]) -> Passed[TalkersReply]:
+    """The sessions with the most traffic now, or the least.
+
+    The core daemon reads the counters of all sessions at most every five seconds, and only while a client
+    requests them. The first request after a pause takes a second, in which the counters are read twice.
+    """
+    return Passed(talkers)
+
+
+def watch(id: int) -> Response:
+    """The traffic of a session each second, as an endless stream of events.
+
+    The rates are the difference of two samples of the counters, divided by the time between them. A client
+    that reads slowly gets the newest event next. The stream ends with the token, and with the session: its
+    last event is `ended`.
+
+        event: traffic
+        data: {"at":1795271513,"interval_ms":1000,"down_bps":5213400,"up_bps":301120,"down_pps":543,...}
+    """
+    parts = services()
+    daemon().session(id)
+    daemon().require(WatchTraffic(id))
+    parts.traffic.check(id)
+    follow = partial(parts.traffic.pieces, id=id)
+    client = request.remote_addr or ""
+    is_head = request.method != "GET"
+    return responses.stream(() if is_head else parts.streams.open_with(caller(), client, follow))
+
+
 routes = Routes(
     "subscribers",
     "/api/v1/subscribers",
@@ -97,4 +142,26 @@ routes = Routes(
     DELETE("/<session:id>", disconnect, ADMIN),
     POST("/disconnect-by-interface", disconnect_by_interface, ADMIN, body=DisconnectInterface, errors=(404,)),
     PUT("/<session:id>/rate", change_rate, ADMIN, body=RateChange),
+)
+traffic = Routes(
+    "traffic",
+    "/api/v1/subscribers",
+    GET(
+        "/traffic",
+        list_talkers,
+        ANY_ROLE,
+        name="index",
+        query=TalkersQuery,
+        read=lambda core, query: core.talkers(query),
+        errors=(501,),
+    ),
+    GET(
+        "/<session:id>/traffic",
+        watch,
+        ANY_ROLE,
+        media_type=EVENT_STREAM,
+        events={"traffic": TrafficReply, "ended": Ended},
+        resumable=False,
+        errors=(429, 501),
+    ),
 )
