@@ -22,7 +22,6 @@ from gateway_api.web.request import ApiRequest
 from gateway_api.web.routes import (
     configuration,
     events,
-    history,
     jobs,
     login,
     network,
@@ -38,7 +37,7 @@ ROUTES: dict[Profile, tuple[Routes, ...]] = {
     USERS: (
         login.routes,
         subscribers.routes,
-        history.routes,
+        subscribers.past,
         jobs.routes,
         subscribers.traffic,
         system.routes,

@@ -1,10 +1,12 @@
-"""Subscriber sessions: list, inspect, disconnect, change their rates, watch their traffic."""
+"""Subscribers: their sessions, which can be disconnected and get other rates; the traffic of these; and their
+past, with failed sign-ons."""
 
 from functools import partial
 from typing import Any
 
 import msgspec
 from flask import Response, request
+from msgspec import UNSET
 
 from gateway_api.base.errors import StillConnected
 from gateway_api.core_client.calls import Listed, decoded
@@ -24,17 +26,28 @@ from gateway_api.web.operation import (
     passed,
 )
 from gateway_api.web.records import (
+    FailedSignOnsList,
+    FlappingSubscriberList,
     InterfaceDisconnected,
     InterfaceDisconnectPreview,
     Message,
+    PastSessionList,
     RateChanged,
     SessionCounts,
+    TimelineEntryList,
     listing,
 )
 from gateway_api.web.request import caller
-from gateway_api.web.schemas.queries import SubscribersQuery, TalkersQuery
+from gateway_api.web.schemas.queries import (
+    FailedSignOnsQuery,
+    FlappingQuery,
+    HistoryQuery,
+    SubscribersQuery,
+    TalkersQuery,
+    TimelineQuery,
+)
 from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
-from gateway_api.web.services import daemon, services
+from gateway_api.web.services import daemon, history, services
 from gateway_api.wire.core.sessions import (
     EndedSession,
     GetStatistics,
@@ -125,6 +138,34 @@ def watch(id: int) -> Response:
     return responses.stream(() if is_head else parts.streams.open_with(caller(), client, follow))
 
 
+def list_past(query: dict[str, Any]) -> PastSessionList:
+    """Sessions that are up or have ended, the newest first, or a page of them."""
+    found = history().sessions(**query)
+    cursor = UNSET if query["page"] is None else found.next_cursor
+    return PastSessionList(sessions=tuple(found.records), count=len(found.records), next_cursor=cursor)
+
+
+def timeline(query: dict[str, Any], id: int) -> TimelineEntryList:
+    """What happened to the subscriber that has or had a session, the newest first."""
+    found = history().timeline(id, **query)
+    entries = tuple(found.records)
+    return TimelineEntryList(entries=entries, count=len(entries), next_cursor=found.next_cursor)
+
+
+def failed_sign_ons(query: dict[str, Any]) -> FailedSignOnsList:
+    """Attempts to sign on that failed, and why, the newest first. Those that follow one another are one
+    record."""
+    found = history().failed_sign_ons(**query)
+    failures = tuple(found.records)
+    return FailedSignOnsList(failures=failures, count=len(failures), next_cursor=found.next_cursor)
+
+
+def flapping(query: dict[str, Any]) -> FlappingSubscriberList:
+    """The subscribers with the most sessions in a window of time, those with one session left out."""
+    found = tuple(history().flapping(**query))
+    return FlappingSubscriberList(subscribers=found, count=len(found))
+
+
 routes = Routes(
     "subscribers",
     "/api/v1/subscribers",
@@ -164,4 +205,12 @@ traffic = Routes(
         resumable=False,
         errors=(429, 501),
     ),
+)
+past = Routes(
+    "history",
+    "/api/v1/subscribers",
+    GET("/history", list_past, ANY_ROLE, "index", query=HistoryQuery),
+    GET("/<session:id>/timeline", timeline, ANY_ROLE, query=TimelineQuery),
+    GET("/failed-sign-ons", failed_sign_ons, ANY_ROLE, query=FailedSignOnsQuery),
+    GET("/flapping", flapping, ANY_ROLE, query=FlappingQuery),
 )
