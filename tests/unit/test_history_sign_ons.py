@@ -131,7 +131,7 @@ def test_pages_have_each_record_once(past: History) -> None:
     found, cursor = [], None
     while True:
         page = past.reader.failed_sign_ons(WantedFailures(), Page(2, cursor))
-        found += [one.username for one in page.failures]
+        found += [one.username for one in page.records]
         cursor = page.next_cursor
         if cursor is None:
             break
