@@ -71,7 +71,7 @@ def test_who_names_the_subscriber_finds_them_with_a_mark(gateway: Gateway, ahead
     gateway.set(0.0)
     gateway.session(3, username="ann")
     assert clocks(gateway, username="ann") == [(2, "unset"), (3, "set")]
-    entries = gateway.past.reader.timeline(3, Page(9)).entries
+    entries = gateway.past.reader.timeline(3, Page(9)).records
     assert [str(entry.clock) for entry in entries] == ["unset", "unset", "set", "set"]
 
 
@@ -127,7 +127,7 @@ def test_failed_sign_ons_of_a_clock_that_was_ahead_are_not_among_the_newest(
     gateway: Gateway, ahead: float
 ) -> None:
     def found(**wanted: str) -> list[tuple[int, str]]:
-        failures = gateway.past.reader.failed_sign_ons(WantedFailures(**wanted), Page(9)).failures
+        failures = gateway.past.reader.failed_sign_ons(WantedFailures(**wanted), Page(9)).records
         return [(failure.first_at, str(failure.clock)) for failure in failures]
 
     gateway.set(ahead)
