@@ -39,7 +39,7 @@ _RETRY_AFTER = 5
 #: Seconds that a quick search takes at most, and that it has even if others wait.
 _QUICK, _LEAST = 0.1, 0.02
 #: Seconds of a slice of a long search, and of a pause.
-_SLICE, _PAUSE = 0.01, 0.002
+_SLICE, _PAUSE = 0.05, 0.002
 #: Searches in each queue, and of one user. Long searches at a time, of different users: the pool has few
 #: threads.
 _MOST, _MOST_FROM_ONE, _LONG_AT_ONCE = 256, 64, 2
@@ -127,11 +127,16 @@ class Searches:
 
     def _is_late(self, slices: "_Slices", deadline: float) -> bool:
         """Whether a long search must end. It returns in a slice."""
-        if slices.is_over or self._quick.is_serving:
+        rests = slices.is_over or self._quick.is_serving
+        if rests:
             slices.end()
-        while (now := time.monotonic()) < deadline and (self._quick.is_serving or not slices.begin()):
+        # One pause without the lock: another worker looks for it once in this time.
+        while (now := time.monotonic()) < deadline and (
+            rests or self._quick.is_serving or not slices.begin()
+        ):
             # `time.sleep` is gevent's in a worker, and this is a native thread.
             signal.sigtimedwait((), _PAUSE)
+            rests = False
         return now >= deadline
 
     def _run(self, stop: Callable[[], bool], search: Callable[..., T], *arguments: Any) -> T:

@@ -657,7 +657,7 @@ def test_an_edit_that_deletes_what_is_not_there_stages_none_and_names_it(stack: 
     ]
     answer = post(stack, "edit", {"operations": operations})
     refused(answer, 404)
-    assert "api.users.ghost" in answer.json()["message"]
+    assert answer.json()["message"] == "operations.1: The candidate has no api.users.ghost"
     assert tag(stack) == before
 
 

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,28 @@ def test_a_search_over_its_time_is_refused_with_what_to_do(
     monkeypatch.setattr(reader, "DEADLINE", 0.0)
     with pytest.raises(SearchTooLong, match="narrow it to a subscriber"):
         Reader(past.path, Here()).sessions(HistoryFilter(), None)
+
+
+def test_long_searches_of_two_workers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+
+    def search(connection: sqlite3.Connection, number: int) -> None:
+        def goes_on() -> bool:
+            if turns[-1:] != [number]:
+                turns.append(number)
+            return len(turns) < 10
+
+        connection.create_function("goes_on", 0, goes_on)
+        count = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE goes_on())"
+        connection.execute(f"{count} SELECT max(i) FROM n").fetchall()
+
+    # Each step is one of a slice.
+    monkeypatch.setattr(reader, "_STEPS", 1)
+    monkeypatch.setattr(reader, "_QUICK", 0.0)
+    with history(tmp_path / "history.sqlite") as past, ThreadPoolExecutor() as pool:
+        workers = [Searches(past.path, Here()) for _ in range(2)]
+        both = [pool.submit(worker.result, "", search, number) for number, worker in enumerate(workers)]
+        assert [each.result() for each in both] == [None, None]
 
 
 def test_all_reads_of_a_search_are_of_one_moment(tmp_path: Path) -> None:
