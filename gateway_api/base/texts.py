@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -174,6 +174,15 @@ def parse_path(text: str) -> Path:
 def path_text(segments: Iterable[Segment]) -> str:
     """The path that `parse_path` reads as these segments."""
     return ".".join(map(str, segments))
+
+
+# Lists
+
+
+def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """The names for a sentence, the first ones of many: `ppp0, ppp1 and 7 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
 
 
 # JSON

@@ -14,8 +14,10 @@ from gateway_api.core.records.paging import Key, Rows, Unsorted
 from gateway_api.core.sessions.session import Counters, Session
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Configuration
+from gateway_api.wire.contract import record_of
 from gateway_api.wire.core.health import Dependency, Fault, FaultKind, TriggerRefusal
 from gateway_api.wire.core.impact import Impact
+from gateway_api.wire.core.network import DemuxState, DemuxVlan, Vlan
 from gateway_api.wire.core.sessions import SessionDetail
 
 
@@ -92,6 +94,11 @@ class Gateway(Protocol):
 
     def dependencies(self) -> Sequence[Dependency]:
         """The sources of sessions, radius, frr and clock, as they were found last. Never waits for one."""
+
+
+def demux_vlan(vlan: Vlan) -> DemuxVlan:
+    """A VLAN with its state by its sessions."""
+    return record_of(DemuxVlan, vlan, state=DemuxState.ACTIVE if vlan.session_count else DemuxState.IDLE)
 
 
 def fault_rows(faults: Sequence[Fault]) -> Rows:

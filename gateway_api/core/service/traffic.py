@@ -12,7 +12,8 @@ from gateway_api.base.idle_timer import IdleTimer
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.service.core import errors
-from gateway_api.core.sessions.session import Counters, Session
+from gateway_api.core.sessions.session import Counters
+from gateway_api.wire.contract import record_of
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.sessions import SessionNotFoundError
 from gateway_api.wire.core.traffic import (
@@ -164,7 +165,7 @@ class Talkers:
         self._idle.used()
         before, after = current
         present = ((self._gateway.sessions.get(id), now) for id, now in found)
-        talkers = tuple(_talker(session, now) for session, now in present if session is not None)
+        talkers = tuple(record_of(Talker, each.summary, now) for each, now in present if each is not None)
         at = self._clock.wall() - (self._clock.steady() - after.at)
         return TalkersReply(talkers, len(talkers), int(at), round((after.at - before.at) * 1000))
 
@@ -198,21 +199,6 @@ def _chosen(before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int) -> li
     choose = heapq.nlargest if order.startswith("-") else heapq.nsmallest
     ids = choose(limit, later.keys() & earlier.keys(), key=moved)
     return [(id, throughput(earlier[id], later[id], after.at - before.at)) for id in ids]
-
-
-def _talker(session: Session, now: Throughput) -> Talker:
-    summary = session.summary
-    return Talker(
-        id=session.id,
-        type=summary.type,
-        username=summary.username,
-        ip_address=summary.ip_address,
-        interface=session.interface,
-        access_interface=session.access_interface,
-        rate_down=summary.rate_down,
-        rate_up=summary.rate_up,
-        **now._asdict(),
-    )
 
 
 class TrafficService:

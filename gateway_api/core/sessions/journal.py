@@ -115,10 +115,11 @@ class Journal:
         with self._lock:
             self._authors |= dict.fromkeys(ids, author)
 
-    def sign_on_failed(self, reason: str, at: float, **subscriber: Any) -> None:
-        """A subscriber got no session. `reason` and `subscriber` have fields of FailedSignOn, `at` is epoch
-        seconds."""
-        self._failures.add(lambda number: FailedSignOn(number, int(at), reason=reason, **subscriber))
+    def sign_on_failed(self, reason: str, at: float, *known: object, **fields: Any) -> None:
+        """A subscriber got no session, for a `reason` of FailedSignOn, `at` epoch seconds. Its other fields
+        are those of what is `known` of the subscriber, and `fields`."""
+        fields |= {"at": int(at), "reason": reason}
+        self._failures.add(lambda number: record_of(FailedSignOn, *known, sequence=number, **fields))
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
         """The session events, as `Feed.follow`."""

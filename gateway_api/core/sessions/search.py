@@ -4,7 +4,6 @@ A text may mean several of these. It finds a session by any of them.
 """
 
 import re
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Network
 from itertools import compress
@@ -13,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from gateway_api.core.records.orders import ByChunk, SortedSnapshot
 from gateway_api.core.sessions import ipv6
-from gateway_api.core.sessions.session import Session
+from gateway_api.core.sessions.session import Session, ipv4_key
 
 S = TypeVar("S", bound=Session)
 
@@ -163,7 +162,7 @@ def _texts(sessions: Sequence[Session]) -> _Texts:
         _Each.of(session.summary.username.casefold() for session in sessions),
         _Each.of(_keys(session) for session in sessions),
         _Each.of(_mac(session.summary.mac_address) for session in sessions),
-        [_number(session.summary.ip_address) for session in sessions],
+        [ipv4_key(session.summary.ip_address) for session in sessions],
     )
 
 
@@ -185,7 +184,3 @@ def _keys(session: Session) -> str:
 def _mac(address: str | None) -> str:
     """With colons, and as bare digits."""
     return f"{address} {address.replace(':', '')}" if address else ""
-
-
-def _number(address: str | None) -> int:
-    return -1 if address is None else int.from_bytes(socket.inet_aton(address))

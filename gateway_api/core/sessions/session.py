@@ -175,7 +175,8 @@ def session_ordering(field: str, type: SessionTypeFilter | None = None) -> Order
     return Ordering(key, None if type is None else lambda session: session.matches(wanted))
 
 
-def _ipv4_key(address: str | None) -> int:
+def ipv4_key(address: str | None) -> int:
+    """The address as a number, -1 for none."""
     return -1 if address is None else int.from_bytes(socket.inet_aton(address))
 
 
@@ -184,7 +185,7 @@ def _ipv6_key(text: str | None) -> str:
 
 
 _ADDRESS_KEYS: dict[str, Callable[[Any], int | str]] = {
-    "ip_address": _ipv4_key,
+    "ip_address": ipv4_key,
     "ipv6_address": _ipv6_key,
     "ipv6_prefix": _ipv6_key,
     "delegated_prefixes": lambda prefixes: "".join(map(ipv6.sort_key, prefixes)),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from gateway_api.core.gateways.lab.traffic import SumTraffic, Traffic
+from gateway_api.core.gateways.ports import demux_vlan
 from gateway_api.core.records.clock import TokenBucket
 from gateway_api.core.records.orders import Ordering, Orders, SortedSnapshot
 from gateway_api.core.records.paging import Key
@@ -13,7 +14,7 @@ from gateway_api.core.sessions.session import Session
 from gateway_api.wire.configuration import Demux, VlanProfile
 from gateway_api.wire.contract import Record, record_of
 from gateway_api.wire.core.health import TriggerRefusal
-from gateway_api.wire.core.network import DemuxState, DemuxVlan, Vlan, VlanProtocol
+from gateway_api.wire.core.network import DemuxVlan, Vlan, VlanProtocol
 from gateway_api.wire.core.sessions import SessionDetail
 
 
@@ -58,20 +59,15 @@ class ManagedVlan(Record, frozen=True):
 
     def record(self, ahead: int) -> Vlan:
         """With times of a clock that is so many seconds ahead of the lab's."""
-        return Vlan(
-            name=self.line.name,
-            trunk=self.line.trunk,
-            vlan_id=self.line.vlan_id,
-            outer_vlan_id=self.line.outer_vlan_id,
+        return record_of(
+            Vlan, self.line, self,
             protocol=VlanProtocol.DOT1Q if self.line.outer_vlan_id is None else VlanProtocol.DOT1AD,
             oper_state="up",
-            session_count=self.session_count,
             created_at=int(self.created_at) + ahead,
-        )
+        )  # fmt: skip
 
     def demux_record(self, ahead: int) -> DemuxVlan:
-        state = DemuxState.ACTIVE if self.session_count else DemuxState.IDLE
-        return record_of(DemuxVlan, self.record(ahead), state=state)
+        return demux_vlan(self.record(ahead))
 
 
 _BY_TAGS = Ordering(ManagedVlan.key)

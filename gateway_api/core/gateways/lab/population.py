@@ -264,23 +264,9 @@ class LockedOut:
             if not self._next or self._next[0].at > now:
                 return False
             attempt = heapq.heappop(self._next)
-            self._fail(attempt, ahead)
+            self._journal.sign_on_failed(attempt.reason, attempt.at + ahead, attempt.subscriber)
             if attempt.left > 1:
                 wait = min(2 * attempt.wait, _LONGEST_WAIT)
                 again = attempt._replace(at=attempt.at + wait, wait=wait, left=attempt.left - 1)
                 heapq.heappush(self._next, again)
         return True
-
-    def _fail(self, attempt: Attempt, ahead: int) -> None:
-        known = attempt.subscriber
-        self._journal.sign_on_failed(
-            attempt.reason,
-            attempt.at + ahead,
-            type=known.type,
-            username=known.username,
-            mac_address=known.mac_address,
-            access_interface=known.access_interface,
-            outer_vlan_id=known.outer_vlan_id,
-            inner_vlan_id=known.inner_vlan_id,
-            source=known.source,
-        )

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from gateway_api.base.errors import StepFailed
-from gateway_api.core.gateways.linux.daemons.frr import Frr, RoutingUnavailable
+from gateway_api.core.gateways.linux.daemons.frr import Frr
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
@@ -211,14 +211,8 @@ class LinuxGateway:
         return route_rows(entries, links.names(), self.sessions.all())
 
     def bgp_summary(self) -> dict[str, Any]:
-        """Raises StepFailed without a reply of FRR."""
         bgp = self._configuration.bgp
-        if bgp is None or not bgp.neighbors:
-            return {}
-        try:
-            return self._parts.frr.bgp_summary()
-        except RoutingUnavailable as error:
-            raise StepFailed(error.step, error.reason) from error
+        return self._parts.frr.bgp_summary() if bgp is not None and bgp.neighbors else {}
 
     def faults(self) -> Rows:
         return fault_rows(self._parts.reconciler.fault_register.faults())

@@ -10,12 +10,12 @@ from gateway_api.core.gateways.linux.demux.admission import AccessVlan, ServedVl
 from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_api.core.gateways.linux.kernel.links import Link
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.core.gateways.ports import demux_vlan
 from gateway_api.core.records.paging import Chained, Key, Rows, Sorted
 from gateway_api.core.sessions.session import Session
 from gateway_api.core.sessions.table import SessionTable
+from gateway_api.wire.contract import record_of
 from gateway_api.wire.core.network import (
-    DemuxState,
-    DemuxVlan,
     Interface,
     InterfaceAddress,
     InterfaceType,
@@ -162,31 +162,23 @@ class ManagedVlans:
 
     def rows(self) -> Rows:
         """Vlan by trunk and tags."""
-        return self._rows(lambda served: Vlan(**self._fields(served)))
+        return self._rows(self._vlan)
 
     def demux_rows(self) -> Rows:
         """DemuxVlan by trunk and tags."""
-        return self._rows(self._demux_vlan)
+        return self._rows(lambda served: demux_vlan(self._vlan(served)))
 
     def _rows(self, record: Callable[[ServedVlan], Vlan]) -> Rows:
         return Sorted(self._vlans, lambda served: vlan_key(served.vlan), record)
 
-    def _demux_vlan(self, served: ServedVlan) -> DemuxVlan:
-        fields = self._fields(served)
-        return DemuxVlan(**fields, state=DemuxState.ACTIVE if fields["session_count"] else DemuxState.IDLE)
-
-    def _fields(self, served: ServedVlan) -> dict[str, Any]:
+    def _vlan(self, served: ServedVlan) -> Vlan:
         vlan, link = served.vlan, self._links.named(served.vlan.name)
-        return {
-            "name": vlan.name,
-            "trunk": vlan.trunk,
-            "vlan_id": vlan.vlan_id,
-            "outer_vlan_id": vlan.outer_vlan_id,
-            "protocol": vlan.protocol,
-            "oper_state": _NOT_PRESENT if link is None else link.oper_state,
-            "session_count": len(self._sessions.on_access_interface(vlan.name)),
-            "created_at": int(served.created_at + self._ahead),
-        }
+        return record_of(
+            Vlan, vlan,
+            oper_state=_NOT_PRESENT if link is None else link.oper_state,
+            session_count=len(self._sessions.on_access_interface(vlan.name)),
+            created_at=int(served.created_at + self._ahead),
+        )  # fmt: skip
 
 
 def route_rows(

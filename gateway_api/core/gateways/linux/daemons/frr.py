@@ -25,6 +25,7 @@ import msgspec
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError, StepFailed
+from gateway_api.base.texts import listed
 from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
@@ -103,15 +104,9 @@ _BGPD = re.compile(r"^\s*bgpd=[\"']?(\w*)", re.MULTILINE)
 _log = logging.getLogger(__name__)
 
 
-class RoutingUnavailable(GatewayApiError):
+class RoutingUnavailable(StepFailed):
     """FRR, or the daemon of it that was asked, does not run or gave no usable reply. The reason is FRR's own
     line if there is one; it has no secret."""
-
-    def __init__(self, step: str, reason: str) -> None:
-        #: A verb and an object.
-        self.step = step
-        self.reason = reason
-        super().__init__(f"cannot {step}: {reason}")
 
 
 class RoutingAbsent(RoutingUnavailable):
@@ -425,8 +420,7 @@ def foreign(lines: Iterable[str]) -> tuple[str, ...]:
 
 def shown(lines: Sequence[str]) -> str:
     """The first of them, for a sentence."""
-    more = f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    return "; ".join(line.strip() for line in lines[:_SHOWN]) + more
+    return listed([line.strip() for line in lines], _SHOWN, "; ")
 
 
 def foreign_lines(folders: FrrFolders, own: str) -> tuple[str, ...]:

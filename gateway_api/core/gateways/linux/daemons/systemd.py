@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.texts import listed
 from gateway_api.core.gateways.linux.program import NO_LIMIT, EndedProgram, ProgramFailed, TimeLimit, run
 
 #: What an instance name holds as it is (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
@@ -65,9 +66,9 @@ class Systemd:
             try:
                 ended = run(command, seconds=self._limit.left(self._seconds), most=_MOST)
             except ProgramFailed as error:
-                raise SystemdUnreachable(verb, _named(several), str(error)) from error
+                raise SystemdUnreachable(verb, listed(several, 1), str(error)) from error
             if ended.status:
-                raise UnitFailed(verb, _named(several), _reason(ended))
+                raise UnitFailed(verb, listed(several, 1), _reason(ended))
 
 
 def instance(template: str, name: str) -> str:
@@ -83,10 +84,6 @@ def _escaped(name: str) -> Iterator[str]:
             yield "-"
         else:
             yield from (f"\\x{byte:02x}" for byte in one.encode())
-
-
-def _named(units: Sequence[str]) -> str:
-    return units[0] if len(units) == 1 else f"{units[0]} and {len(units) - 1} more"
 
 
 def _reason(ended: EndedProgram) -> str:

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from gateway_api.base.texts import listed
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.wire.core.health import Fault, FaultKind
 
 #: Names in one line of the log.
-_NAMED = 5
+NAMED = 5
 
 _log = logging.getLogger(__name__)
 
@@ -94,17 +95,11 @@ class FaultRegister:
         for kind in FaultKind:
             names = [place.object for place in repaired if place.kind == kind]
             if names:
-                _log.warning("repaired %d of kind %s: %s", len(names), kind, listed(names))
+                _log.warning("repaired %d of kind %s: %s", len(names), kind, listed(names, NAMED))
             faults = [fault for fault in failed if fault.kind == kind]
             if faults:
                 names = [fault.object for fault in faults]
-                _log.error("cannot repair %s of kind %s: %s", listed(names), kind, faults[0].reason)
+                _log.error("cannot repair %s of kind %s: %s", listed(names, NAMED), kind, faults[0].reason)
             names = [fault.object for fault in over if fault.kind == kind]
             if names:
-                _log.info("no fault any more of kind %s: %s", kind, listed(names))
-
-
-def listed(names: Sequence[str]) -> str:
-    """The names for a line of the log, the first ones of many."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+                _log.info("no fault any more of kind %s: %s", kind, listed(names, NAMED))

@@ -11,7 +11,8 @@ from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister, Place, listed
+from gateway_api.base.texts import listed
+from gateway_api.core.gateways.linux.dataplane.fault_register import NAMED, FaultRegister, Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
 from gateway_api.core.gateways.linux.kernel.fib import FibEntry
@@ -234,7 +235,7 @@ class Reconciler:
         if is_complete and found.routes is not None:
             removed = self._plane.remove_surplus(self._comparison.state, found.routes)
             if removed:
-                _log.info("removed what belongs to no session: %s", listed(removed))
+                _log.info("removed what belongs to no session: %s", listed(removed, NAMED))
         self.fault_register.report()
         with self._work:
             now = self._now()

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.texts import listed
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Admission, ServedVlan
 from gateway_api.core.gateways.linux.demux.listener import Listener, Trigger
 from gateway_api.core.gateways.linux.threads import Crew
@@ -282,8 +283,7 @@ class Demultiplexer:
         failure = verb, str(error)
         if failure not in self._logged:
             self._logged[failure] = self._clock()
-            more = f" and {len(vlans) - 1} more" if len(vlans) > 1 else ""
-            _log.error("cannot %s %s%s: %s", verb, vlans[0].name, more, error)
+            _log.error("cannot %s %s: %s", verb, listed([vlan.name for vlan in vlans], 1), error)
 
 
 def _next(queue: deque[AccessVlan], most: int) -> deque[AccessVlan]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.base.texts import utc_text
+from gateway_api.base.texts import listed, utc_text
 from gateway_api.core.gateways.linux.daemons.frr import REMEDY, Frr, RoutingUnavailable, shown
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
 from gateway_api.core.gateways.linux.sessions.source_watch import SourceWatch
@@ -81,7 +81,7 @@ def frr(configured: Bgp | None, daemon: Frr, foreign: Sequence[str] = ()) -> Dep
     if not missing:
         return Dependency("frr", DependencyState.OK, f"All BGP sessions are established: {len(all_of_them)}.")
     state = DependencyState.DEGRADED if len(missing) < len(all_of_them) else DependencyState.FAILED
-    message = f"{len(missing)} of {len(all_of_them)} BGP sessions are not established: {_some(missing)}."
+    message = f"{len(missing)} of {len(all_of_them)} BGP sessions are not established: {listed(missing, 3)}."
     return Dependency("frr", state, message)
 
 
@@ -94,11 +94,6 @@ def _established(summary: dict[str, Any]) -> set[str]:
         for address, neighbour in family.peers.items()
         if neighbour.state == "Established"
     }
-
-
-def _some(addresses: list[str]) -> str:
-    shown = ", ".join(addresses[:3])
-    return shown if len(addresses) <= 3 else f"{shown} and {len(addresses) - 3} more"
 
 
 #: Seconds between two looks. Each dependency has a deadline of its own, of ten at most.

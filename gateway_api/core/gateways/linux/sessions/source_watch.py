@@ -182,10 +182,8 @@ class SignOnWatch:
         self._journal.sign_on_failed(
             failure.reason,
             failure.at,
+            failure,
             type=SessionType.PPPOE,
-            username=failure.username,
-            mac_address=failure.mac_address,
-            access_interface=failure.access_interface,
             outer_vlan_id=None if vlan is None else vlan.outer_vlan_id,
             inner_vlan_id=None if vlan is None else vlan.vlan_id,
             source=source,
