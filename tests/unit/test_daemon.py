@@ -22,7 +22,7 @@ from gateway_api.base.errors import (
 from gateway_api.core_client.calls import Listed
 from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.contract import Page
-from gateway_api.wire.core.configuration import AccessReply, GetConfiguration
+from gateway_api.wire.core.configuration import AccessReply, GetConfiguration, ReplaceCandidate
 from gateway_api.wire.core.health import ListFaults
 from gateway_api.wire.core.interface import CORE, REQUIRED
 from gateway_api.wire.core.jobs import ListJobs
@@ -275,6 +275,15 @@ def test_an_invalid_parameter_is_named_as_the_request_names_it(
     with pytest.raises(Invalid) as caught:
         daemon.list_sessions({}, "x", None)
     assert caught.value.problems == (Problem(path, "invalid", "is invalid"),)
+
+
+def test_a_document_that_is_nested_too_deeply_is_refused_as_a_whole(daemon: Daemon) -> None:
+    document: dict[str, Any] = {}
+    for _ in range(2000):
+        document = {"system": document}
+    with pytest.raises(Invalid) as refused:
+        daemon.reply(ReplaceCandidate(document))
+    assert refused.value.problems == (Problem("", "invalid", "must not be nested as deeply"),)
 
 
 def test_an_invalid_cursor_says_where_cursors_come_from(core: Core, daemon: Daemon) -> None:

@@ -1,5 +1,6 @@
 """The sender of a webhook: one attempt, its deadline, and what it trusts."""
 
+import socket
 import ssl
 import subprocess
 import threading
@@ -7,9 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway_api.base.receivers import Address
+from gateway_api.hub import sender as senders
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.sender import TIMEOUT, AttemptResult, Sender
 from tests.support.receivers import Receiver, Rude, hang
@@ -62,6 +66,24 @@ def test_a_cut_between_two_attempts_keeps_the_connection() -> None:
         assert {one.connection for one in receiver.received} == {1}
         sender.close()
         sender.cut(float("inf"))
+
+
+def test_what_a_receiver_sends_is_acknowledged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    connections: list[socket.socket] = []
+    original = senders.connect
+
+    def connect(*arguments: Any) -> tuple[socket.socket, Address]:
+        connection, peer = original(*arguments)
+        connections.append(connection)
+        return connection, peer
+
+    monkeypatch.setattr(senders, "connect", connect)
+    with Receiver() as receiver:
+        sender = Sender(receiver.url, None, tuple, None)
+        for _ in range(3):
+            assert sender.send(message()).delivered
+        assert [each.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) for each in connections] == [1]
+        sender.close()
 
 
 @pytest.mark.parametrize("status", [199, 300, None])
