@@ -544,7 +544,7 @@ def test_a_state_whose_name_is_not_synced_is_not_found_by_the_next_start(
         number = published(store)
         monkeypatch.setattr(durable, "sync", refused)
         error = failed(lambda: store.publish(State(number, candidate={}), "publish"))
-        assert (error.name, error.reason) == ("publish", "Input/output error")
+        assert str(error) == "cannot publish: Input/output error"
         assert store.state == State(number)
     assert state_in(folder) == State(number)
 
