@@ -1,0 +1,398 @@
+"""Any order of what subscribers, operators and commits do to the lab: its sessions, events, lists, counters
+and VLANs agree after each step."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.lab.gateway import LabGateway
+from gateway_api.core.gateways.lab.population import Population
+from gateway_api.core.records.paging import Rows
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import LONGEST_NAME, Counters, Session
+from gateway_api.wire.core.network import Interface
+from gateway_api.wire.core.sessions import SessionDetail, SessionFilter, SessionSummary
+from tests.support.clocks import NOW, StillClock
+from tests.support.documents import valid_document
+
+SHARED = IPv4Network("100.64.0.0/10")
+RANGES = st.sampled_from(["100.64.0.0/10", "100.100.0.0/16", "198.18.0.0/16", "100.64.0.0/29"])
+TRUNKS = st.permutations(["trunk0", "trunk1", "trunk2"]).flatmap(
+    lambda names: st.integers(0, 3).map(lambda number: names[:number])
+)
+#: Parts of a second that a float has exactly.
+SECONDS = st.sampled_from([0.0625, 1.0, 7.25, 60.0, 301.0])
+LATE = st.sampled_from([0.0, 0.0, 4.0])
+NUMBERS = st.integers(0, 1000)
+
+
+def made(rows: Rows) -> list[Any]:
+    return [record for _, record in rows.beyond(None, None)]
+
+
+def networks(session: Session) -> Iterator[tuple[str, bool]]:
+    """The destinations of a session's routes, and whether each is in the VRF."""
+    summary = session.summary
+    yield f"{summary.ip_address}/32", session.vrf_steered
+    for network in (summary.ipv6_prefix, *summary.delegated_prefixes):
+        if network is not None:
+            yield network, False
+
+
+class Sum(NamedTuple):
+    """Sessions, and the bytes from them and to them."""
+
+    sessions: int = 0
+    up: int = 0
+    down: int = 0
+
+    def __add__(self, other: tuple[int, ...]) -> "Sum":  # type: ignore[override]
+        return Sum(*(one + another for one, another in zip(self, other, strict=True)))
+
+
+def summed(counted: Iterable[tuple[str, SessionDetail | Counters]]) -> defaultdict[str, Sum]:
+    """The sums by VLAN and by trunk, of counters with the VLAN of each."""
+    sums: defaultdict[str, Sum] = defaultdict(Sum)
+    for vlan, one in counted:
+        for name in (vlan, vlan.partition(".")[0]):
+            sums[name] += Sum(1, one.bytes_in, one.bytes_out)
+    return sums
+
+
+class Told(Journal):
+    """Keeps the ids of the sessions that came, and all of those that ended."""
+
+    def __init__(self) -> None:
+        super().__init__("life")
+        self.came: list[int] = []
+        self.ended: list[tuple[SessionSummary, str, Counters]] = []
+
+    def session_up(self, session: SessionSummary, at: float) -> None:
+        self.came.append(session.id)
+
+    def session_down(self, session: SessionSummary, reason: str, at: float, counters: Counters) -> None:
+        self.ended.append((session, reason, counters))
+
+
+class Lab(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.document = valid_document()
+        self.clock = StillClock(float(NOW))
+        self.journal = Told()
+        #: The accounting ids of all sessions that were ever seen, by their ids.
+        self.seen: dict[int, str] = {}
+        #: The rates down and up that each session has to have; and those whose rates changed.
+        self.rates: dict[int, tuple[int, int]] = {}
+        self.changed: set[int] = set()
+        #: The name of each interface that ever was, and what it had counted, by its index.
+        self.names: dict[int, str] = {}
+        self.moved: dict[int, tuple[int, int]] = {}
+
+    @initialize(
+        count=st.sampled_from([0, 1, 30, 130]),
+        arrivals=st.sampled_from([0.25, 0.0, 1.0]),
+        most=st.sampled_from([5, 1000]),
+        source_range=RANGES,
+        seed=st.integers(1, 5),
+    )
+    def start(self, count: int, arrivals: float, most: int, source_range: str, seed: int) -> None:
+        self.document["demux"]["rate_limits"]["max_vlans"] = most
+        self.document["cgnat"]["source_range"] = source_range
+        self.configuration = RunningConfiguration.of(self.document).sections
+        population = Population(count, arrivals, seed)
+        self.gateway = LabGateway(self.configuration, population, self.journal, self.clock)
+        self.first = {session.id for session in self.sessions()}
+        assert len(self.first) == count or (len(self.first) < count and most == 5)
+
+    def sessions(self) -> list[Session]:
+        return self.gateway.sessions.find(SessionFilter())
+
+    def details(self) -> list[SessionDetail]:
+        found = [self.gateway.detail(session.id) for session in self.sessions()]
+        return [one for one in found if one is not None]
+
+    def interfaces(self) -> dict[str, Interface]:
+        listed: list[Interface] = made(self.gateway.interfaces())
+        return {interface.name: interface for interface in listed}
+
+    def any_session(self, number: int) -> Session:
+        sessions = self.sessions()
+        return sessions[number % len(sessions)]
+
+    def those_who_came_have_the_rates_of_the_configuration(self) -> None:
+        qos = self.configuration.qos
+        for session in self.sessions():
+            wanted = self.rates.setdefault(session.id, (qos.default_down, qos.default_up))
+            assert (session.summary.rate_down, session.summary.rate_up) == wanted
+
+    def all_ended_by_the_admin(self, before: int) -> None:
+        assert {reason for _, reason, _ in self.journal.ended[before:]} <= {"admin_disconnect"}
+
+    # What happens
+
+    @rule(seconds=SECONDS)
+    def time_passes(self, seconds: float) -> None:
+        before = {one.id: one for one in self.details()}
+        self.clock.now += seconds
+        self.gateway.advance()
+        for now in self.details():
+            if was := before.get(now.id):
+                down, up = now.bytes_out - was.bytes_out, now.bytes_in - was.bytes_in
+                # The part of a byte that was there before may make one more.
+                assert abs(down - was.rate_down_bps * seconds / 8) <= 1
+                assert abs(up - was.rate_up_bps * seconds / 8) <= 1
+
+    @precondition(lambda self: self.sessions())
+    @rule(number=NUMBERS)
+    def a_session_is_disconnected(self, number: int) -> None:
+        session, others, ended = self.any_session(number), self.sessions(), len(self.journal.ended)
+        others.remove(session)
+        assert self.gateway.detail(session.id) == self.gateway.disconnect(session.id)
+        assert self.gateway.disconnect(session.id) is None
+        assert self.gateway.set_rate(session.id, 1, 1) is None
+        assert self.gateway.detail(session.id) is None
+        assert self.sessions() == others
+        self.all_ended_by_the_admin(ended)
+
+    @precondition(lambda self: self.sessions())
+    @rule(number=NUMBERS, dry_run=st.booleans())
+    def an_access_interface_is_disconnected(self, number: int, dry_run: bool) -> None:
+        sessions, ended = self.sessions(), len(self.journal.ended)
+        name = self.any_session(number).access_interface
+        there = [one for one in sessions if one.access_interface == name]
+        assert self.gateway.disconnect_interface(name, dry_run=dry_run) == there
+        assert self.sessions() == [one for one in sessions if dry_run or one not in there]
+        self.all_ended_by_the_admin(ended)
+
+    @precondition(lambda self: self.sessions())
+    @rule(number=NUMBERS, down=st.integers(1, 8_000_000), up=st.integers(1, 800_000), late=LATE)
+    def a_rate_changes(self, number: int, down: int, up: int, late: float) -> None:
+        id = self.any_session(number).id
+        # Some are due to come and to go.
+        self.clock.now += late
+        changed = self.gateway.set_rate(id, down, up)
+        if changed is None:
+            assert late
+            assert self.gateway.detail(id) is None
+            return
+        before, after = changed
+        assert after == self.gateway.detail(id)
+        assert (after.bytes_in, after.bytes_out) == (before.bytes_in, before.bytes_out)
+        assert (after.packets_in, after.packets_out) == (before.packets_in, before.packets_out)
+        self.rates[id] = down, up
+        self.changed.add(id)
+
+    @rule(
+        is_enabled=st.booleans(), source_range=RANGES, down=st.sampled_from(["100mbit", "250mbit"]), late=LATE
+    )
+    def addresses_and_rates_are_committed(
+        self, is_enabled: bool, source_range: str, down: str, late: float
+    ) -> None:
+        self.document["cgnat"] |= {"enabled": is_enabled, "source_range": source_range}
+        self.document["qos"]["default_down"] = down
+        self.commit(late)
+
+    @rule(trunks=TRUNKS, skipped=st.sampled_from([0, 0, 1]), keeps_profiles=st.booleans(), late=LATE)
+    def trunks_are_committed(
+        self, trunks: list[str], skipped: int, keeps_profiles: bool, late: float
+    ) -> None:
+        self.document["interfaces"]["trunks"] = trunks
+        self.document["demux"]["trunks"] = trunks[skipped:]
+        profiles = valid_document()["demux"]["vlan_profiles"]
+        self.document["demux"]["vlan_profiles"] = profiles if keeps_profiles else []
+        self.commit(late)
+
+    def commit(self, late: float) -> None:
+        wanted = RunningConfiguration.of(self.document).sections
+        self.clock.now += late
+        impact, before = self.gateway.impact(wanted), self.sessions()
+        self.those_who_came_have_the_rates_of_the_configuration()
+        ended, listed = len(self.journal.ended), self.interfaces()
+        with self.gateway.ending(wanted) as ids:
+            # Nobody comes or goes between the announcement and the change.
+            self.clock.now += late
+            self.gateway.configure(wanted)
+        kept = [one.id for one in before if one.access_interface.partition(".")[0] in wanted.demux.trunks]
+        assert [one.id for one in self.sessions()] == kept
+        assert list(ids) == [one.id for one in before if one.id not in kept]
+        assert (impact.sessions_dropped, list(impact.sessions)) == (len(ids), list(ids)[:100])
+        self.all_ended_by_the_admin(ended)
+        for name, one in self.interfaces().items():
+            assert name not in listed or one.ifindex == listed[name].ifindex
+        self.configuration = wanted
+
+    # What is true after each step
+
+    @invariant()
+    def an_id_is_of_one_session_forever_and_has_one_event_for_each_end(self) -> None:
+        for session in self.sessions():
+            assert self.seen.setdefault(session.id, session.acct_session_id) == session.acct_session_id
+        came, ended = Counter(self.journal.came), Counter(one.id for one, _, _ in self.journal.ended)
+        assert {*came.values(), *ended.values()} <= {1}
+        assert {*self.seen} <= {*self.first, *came}
+        assert self.first.isdisjoint(came)
+        assert [session.id for session in self.sessions()] == sorted((self.first | {*came}) - {*ended})
+
+    @invariant()
+    def each_session_has_an_address_a_name_and_a_mac_address_of_its_own(self) -> None:
+        sessions = self.sessions()
+        for values in (
+            {session.summary.ip_address for session in sessions} - {session.gateway for session in sessions},
+            {session.summary.username for session in sessions},
+            {session.summary.mac_address for session in sessions},
+            {session.acct_session_id for session in sessions},
+            {session.interface for session in sessions},
+        ):
+            assert len(values) == len(sessions)
+
+    @invariant()
+    def a_session_is_steered_where_cgnat_has_its_address(self) -> None:
+        cgnat, steered = self.configuration.cgnat, {}
+        for session in self.sessions():
+            in_range = IPv4Address(session.summary.ip_address) in cgnat.source_range
+            assert session.vrf_steered == (cgnat.enabled and in_range)
+            if session.vrf_steered:
+                steered[session.id] = session.interface
+        listed = {record.id: record for record in made(self.gateway.sessions.cgnat_sessions())}
+        assert {id: record.interface for id, record in listed.items()} == steered
+        for one in listed.values():
+            assert (one.vrf_name, one.vrf_table) == ("cgnat", 100)
+            assert (one.handoff_interface, one.handoff_gateway) == ("cgnat0", "10.255.1.2")
+
+    @invariant()
+    def statistics_count_the_sessions(self) -> None:
+        sessions, statistics = self.sessions(), self.gateway.sessions.statistics()
+        shared = (SHARED, self.configuration.cgnat.source_range)
+        addresses = [IPv4Address(session.summary.ip_address) for session in sessions]
+        public = [one for one in addresses if not any(one in network for network in shared)]
+        assert statistics.active_sessions == statistics.qos_sessions == len(sessions)
+        assert statistics.pppoe_sessions == sum(one.summary.type == "PPPoE" for one in sessions)
+        assert statistics.dhcp_sessions == sum(one.summary.type == "DHCP" for one in sessions)
+        assert statistics.vrf_steered_sessions == sum(session.vrf_steered for session in sessions)
+        assert statistics.public_ip_sessions == len(public)
+
+    @invariant()
+    def each_session_has_its_routes_and_no_place_is_there_twice(self) -> None:
+        routes = made(self.gateway.routes())
+        expected = {
+            (network, session.id, session.interface, "100" if steered else "main")
+            for session in self.sessions()
+            for network, steered in networks(session)
+        }
+        of_sessions = [one for one in routes if one.session_id is not None]
+        assert {(one.dst, one.session_id, one.dev, one.table) for one in of_sessions} == expected
+        assert len({(one.table, one.dst) for one in routes}) == len(routes)
+        assert {route.dev for route in routes} <= set(self.interfaces())
+
+    @invariant()
+    def a_network_of_ipv6_is_of_one_session(self) -> None:
+        found = []
+        for session in (one.summary for one in self.sessions()):
+            if session.ipv6_address is None:
+                assert (session.ipv6_prefix, session.delegated_prefixes) == (None, ())
+                continue
+            prefix, delegated = map(IPv6Network, (session.ipv6_prefix, *session.delegated_prefixes))
+            assert (prefix.prefixlen, delegated.prefixlen) == (64, 56)
+            assert (str(prefix), str(delegated)) == (session.ipv6_prefix, *session.delegated_prefixes)
+            assert IPv6Address(session.ipv6_address) in prefix
+            found += [prefix, delegated]
+        assert all(network.subnet_of(IPv6Network("2001:db8::/32")) for network in found)
+        assert not any(one.overlaps(next) for one, next in pairwise(sorted(found)))
+
+    @invariant()
+    def each_session_is_shaped_at_its_rates(self) -> None:
+        self.those_who_came_have_the_rates_of_the_configuration()
+        records = {record.session_id: record for record in made(self.gateway.sessions.rows(Session.qos))}
+        sessions, listed = self.sessions(), self.interfaces()
+        assert set(records) == {session.id for session in sessions}
+        for session in sessions:
+            record = records[session.id]
+            assert (record.username, record.interface) == (session.summary.username, session.interface)
+            assert (record.rate_down_bps, record.rate_up_bps) == self.rates[session.id]
+            assert listed[record.interface].parent == session.access_interface
+            assert listed[str(record.ifb_device)].type == "ifb"
+            profile = ("pppoe_ethernet", 50, 84) if session.is_pppoe else ("ipoe_qinq", 46, 84)
+            assert (record.overhead_profile, record.overhead, record.mpu) == profile
+
+    @invariant()
+    def interfaces_are_those_of_the_configuration_the_vlans_and_the_sessions(self) -> None:
+        listed, sessions = self.interfaces(), self.sessions()
+        devices = {session.interface for session in sessions}
+        vlans = {vlan.name for vlan in made(self.gateway.vlans())}
+        vrf = {"cgnat"} if self.configuration.cgnat.enabled else set()
+        fixed = {"lo", "uplink0", "cgnat0", *self.configuration.interfaces.trunks}
+        assert set(listed) == devices | {f"ifb-{name}" for name in devices} | vlans | vrf | fixed
+        ppp = {session.interface for session in sessions if session.is_pppoe}
+        assert {name for name, one in listed.items() if one.type == "ppp"} == ppp
+        assert {one.parent for one in listed.values()} - {None} <= set(listed)
+        assert max(map(len, listed)) <= LONGEST_NAME
+        macs = [one.mac_address for one in listed.values() if one.mac_address is not None]
+        assert len(set(macs)) == len(macs)
+        assert len({one.ifindex for one in listed.values()}) == len(made(self.gateway.interfaces()))
+        for one in listed.values():
+            assert self.names.setdefault(one.ifindex, one.name) == one.name
+
+    @invariant()
+    def a_session_counts_at_its_rates_and_its_device_as_it_does(self) -> None:
+        listed = self.interfaces()
+        for session, one in zip(self.sessions(), self.details(), strict=True):
+            stats = listed[session.interface].stats
+            assert one.ppp_interface == (session.interface if session.is_pppoe else "")
+            assert (stats.rx_bytes, stats.tx_bytes) == (one.bytes_in, one.bytes_out)
+            assert (stats.rx_packets, stats.tx_packets) == (one.packets_in, one.packets_out)
+            ifb = listed[f"ifb-{session.interface}"].stats
+            assert (ifb.rx_bytes, ifb.tx_bytes) == (one.bytes_in, 0)
+            if one.id not in self.changed:
+                # started_at is whole seconds.
+                longest = self.clock.now - one.started_at
+                assert -1 <= longest * one.rate_down_bps / 8 - one.bytes_out <= one.rate_down_bps / 8 + 1
+                assert -1 <= longest * one.rate_up_bps / 8 - one.bytes_in <= one.rate_up_bps / 8 + 1
+
+    @invariant()
+    def a_trunk_counts_what_all_its_sessions_counted_and_no_counter_falls(self) -> None:
+        listed = self.interfaces()
+        present = summed((one.access_interface, one) for one in self.details())
+        former = summed((one.access_interface, counters) for one, _, counters in self.journal.ended)
+        trunks = [one for one in listed.values() if one.type == "trunk"]
+        for one in (one for one in listed.values() if one.type in ("trunk", "vlan")):
+            # A VLAN that is there again begins anew.
+            least = present[one.name] + (former[one.name] if one.type == "trunk" else Sum())
+            most = present[one.name] + former[one.name]
+            # Each counter of a session drops the part of a byte.
+            assert least.up <= one.stats.rx_bytes <= most.up + most.sessions
+            assert least.down <= one.stats.tx_bytes <= most.down + most.sessions
+            was = self.moved.get(one.ifindex, (0, 0))
+            self.moved[one.ifindex] = one.stats.rx_bytes, one.stats.tx_bytes
+            assert min(now - then for now, then in zip(self.moved[one.ifindex], was, strict=True)) >= 0
+        uplink = listed["uplink0"].stats
+        assert uplink.tx_bytes == sum(trunk.stats.rx_bytes for trunk in trunks)
+        assert uplink.rx_bytes == sum(trunk.stats.tx_bytes for trunk in trunks)
+
+    @invariant()
+    def a_vlan_is_there_for_its_sessions_and_limited(self) -> None:
+        vlans = made(self.gateway.vlans())
+        counted = Counter(session.access_interface for session in self.sessions())
+        assert {vlan.name: vlan.session_count for vlan in vlans if vlan.session_count} == dict(counted)
+        states = {vlan.name: vlan.state for vlan in made(self.gateway.demux_vlans())}
+        assert states == {vlan.name: "active" if vlan.session_count else "idle" for vlan in vlans}
+        assert len(vlans) <= self.configuration.demux.rate_limits.max_vlans
+        for vlan in vlans:
+            assert vlan.trunk in self.configuration.demux.trunks
+            tags = [str(tag) for tag in (vlan.outer_vlan_id, vlan.vlan_id) if tag is not None]
+            assert vlan.name == ".".join([vlan.trunk, *tags])
+            assert vlan.protocol == ("802.1Q" if vlan.outer_vlan_id is None else "802.1ad")
+        tags_of = {vlan.name: (vlan.outer_vlan_id, vlan.vlan_id) for vlan in vlans}
+        for one in (session.summary for session in self.sessions()):
+            assert (one.outer_vlan_id, one.inner_vlan_id) == tags_of[one.access_interface]
+
+
+TestLab = Lab.TestCase
+TestLab.settings = settings(max_examples=80, stateful_step_count=15)
