@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import requests
+from msgspec import Meta, Struct
 
 from gateway_api.auth.tokens import is_token
 from gateway_api.base.errors import CoreAbsent, CoreUnavailable
@@ -30,16 +31,16 @@ from gateway_api.web.app import create_app
 from gateway_api.web.records import Committed, Configuration, Message, listing
 from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.services import WorkerParts
+from gateway_api.wire.contract import ListReply, PagedMethod
 from gateway_api.wire.core.configuration import DiscardCandidate, Edit
 from gateway_api.wire.core.network import ListVlans, VlansReply
-from gateway_api.wire.core.sessions import SetSessionRate
+from gateway_api.wire.core.sessions import AssignedAddress, Health, SessionDetail, SetSessionRate
 from gateway_api.wire.varlink.client import Client
-from tests.contract import token_profile as records
 from tests.contract.test_audit import kept_in
 from tests.package.test_units import command, service
 from tests.support.documents import SECRET_HASH
 from tests.support.records import OF_A_PAGE, assert_is
-from tests.support.requests import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid
+from tests.support.requests import NOBODY, assert_civil, assert_invalid
 from tests.support.routes import ANY_ROLE, Route
 from tests.support.stack import free_port, running_core, wait_for
 from tests.torture.test_core_faults import UNREACHABLE, assert_unreachable, faulty_core
@@ -51,20 +52,51 @@ TOKEN = "only-for-tests.0123456789~!"
 HASHES = [SECRET_HASH, SECRET_HASH[:-1] + "a"]
 NO_TOKEN = "The running configuration has no api.auth_token"
 
+Speed = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]*[1-9])? [kMG]?bit/s\Z")]
+Uptime = Annotated[str, Meta(pattern=r"^([1-9][0-9]*d )?[012][0-9]:[0-5][0-9]:[0-5][0-9]\Z")]
+
+
+class Subscriber(Struct):
+    """An item of the list."""
+
+    id: int
+    username: str
+    ip_address: AssignedAddress
+    interface: str
+    speed_down: Speed
+    speed_up: Speed
+    uptime: Uptime
+
+
+class SubscribersReply(ListReply, frozen=True):
+    """A page of the list."""
+
+    subscribers: tuple[Subscriber, ...]
+
+
+class ListSubscribers(PagedMethod[SubscribersReply], frozen=True):
+    """The list."""
+
+
+class SubscriberDetail(SessionDetail, frozen=True, kw_only=True):
+    speed_down: Speed
+    speed_up: Speed
+    uptime: Uptime
+
+
+class StatusReply(Health, frozen=True):
+    uptime: Uptime
+    core_reachable: bool
+
+
 ROUTES = (
-    Route(
-        "GET",
-        "/subscribers",
-        ANY_ROLE,
-        data=listing(records.ListSubscribers),
-        paged=records.SubscribersReply,
-    ),
-    Route("GET", "/subscribers/{id}", ANY_ROLE, data=records.SubscriberDetail),
+    Route("GET", "/subscribers", ANY_ROLE, data=listing(ListSubscribers), paged=SubscribersReply),
+    Route("GET", "/subscribers/{id}", ANY_ROLE, data=SubscriberDetail),
     Route("DELETE", "/subscribers/{id}", ANY_ROLE, data=Message),
     Route("GET", "/vlans", ANY_ROLE, data=listing(ListVlans), paged=VlansReply),
     Route("GET", "/config", ANY_ROLE, data=Configuration),
     Route("PUT", "/config", ANY_ROLE, data=Committed),
-    Route("GET", "/system/status", ANY_ROLE, data=records.Status),
+    Route("GET", "/system/status", ANY_ROLE, data=StatusReply),
 )
 LISTS = [route for route in ROUTES if route.paged is not None]
 
@@ -274,36 +306,10 @@ def test_without_a_token_it_is_401_and_nothing_is_said_of_the_request(profile: P
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-WRONG = {
-    "nothing": "",
-    "a scheme": "Bearer",
-    "a scheme and spaces": "Bearer   ",
-    "another": "Bearer another-token-of-its-length!",
-    "less": f"Bearer {TOKEN[:-1]}",
-    "more": f"Bearer {TOKEN}x",
-    "twice": f"Bearer {TOKEN} {TOKEN}",
-    "a list": f"Bearer {TOKEN},{TOKEN}",
-    "upper case": f"Bearer {TOKEN.upper()}",
-    "no scheme": TOKEN,
-    "another scheme": f"Basic {TOKEN}",
-    "not ASCII": f"Bearer {TOKEN}é",
-    "not text": b"Bearer \xff\xfe",
-    "a mask": f"Bearer {MASK}",
-}
-
-
 @named
 def test_with_another_token_it_is_401(profile: Profile, route: Route) -> None:
     answer = send(profile, route, token=TOKEN[:-1] + "x")
     assert (answer.status_code, answer.json()) == (401, NOBODY)
-
-
-def test_each_header_without_the_token_is_401(profile: Profile) -> None:
-    for value in WRONG.values():
-        given = value if isinstance(value, bytes) else value.encode()
-        answer = profile.send("GET", "/subscribers", None, headers={"Authorization": given})
-        assert_civil(answer)
-        assert (answer.status_code, answer.json()) == (401, NOBODY)
 
 
 def test_a_scheme_may_be_spelled_in_any_case(profile: Profile) -> None:
@@ -323,7 +329,10 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
     assert compared == [("é".encode(), TOKEN.encode())]
 
 
-@pytest.mark.parametrize("presented", ["", TOKEN[:-1], TOKEN + "\0", "\u0661", "\xff"])
+@pytest.mark.parametrize(
+    "presented",
+    ["", TOKEN[:-1], f"{TOKEN}x", f"{TOKEN} {TOKEN}", TOKEN.upper(), MASK, TOKEN + "\0", "\u0661", "\xff"],
+)
 def test_only_the_token_is_the_token(presented: str) -> None:
     assert not is_token(presented, TOKEN)
     assert is_token(TOKEN, TOKEN)
@@ -383,7 +392,7 @@ def test_the_list_is_the_core_s_in_texts(profile: Profile) -> None:
 def test_one_session_is_the_other_profile_s_record_in_texts_besides(profile: Profile) -> None:
     (listed,) = profile.get("/subscribers", params={"limit": "1"})["subscribers"]
     detail = profile.get(f"/subscribers/{listed['id']}")
-    assert_is(records.SubscriberDetail, detail)
+    assert_is(SubscriberDetail, detail)
     for name in ("id", "username", "ip_address", "speed_down", "speed_up"):
         assert detail[name] == listed[name]
     assert detail["speed_down"] == rate_text(detail["rate_down_bps"])
@@ -412,21 +421,11 @@ def test_a_disconnected_session_is_gone(profile: Profile) -> None:
 
 
 def test_an_id_that_is_no_session_s_is_404(profile: Profile) -> None:
-    for id in (*WRONG_IDS, "summary"):
+    for id in ("0", "abc", "99999999", "summary"):
         for method in ("GET", "DELETE"):
             answer = profile.send(method, f"/subscribers/{id}")
             assert_civil(answer)
             assert answer.status_code == 404
-
-
-def test_filters_and_an_order_are_those_of_the_other_profile(profile: Profile) -> None:
-    every = profile.get("/subscribers")["subscribers"]
-    dhcp = profile.get("/subscribers", params={"type": "dhcp"})["subscribers"]
-    assert 0 < len(dhcp) < len(every)
-    (one,) = profile.get("/subscribers", params={"ip_address": dhcp[0]["ip_address"]})["subscribers"]
-    assert one["id"] == dhcp[0]["id"]
-    order = profile.get("/subscribers", params={"sort": "-id"})["subscribers"]
-    assert [item["id"] for item in order] == [item["id"] for item in reversed(every)]
 
 
 @pytest.mark.parametrize("route", LISTS, ids=str)
@@ -442,22 +441,6 @@ def test_the_pages_together_are_the_whole(profile: Profile, route: Route) -> Non
             break
         query["cursor"] = page["next_cursor"]
     assert pages == [item["id" if name == "subscribers" else "name"] for item in whole[name]]
-
-
-@named
-def test_an_unknown_query_parameter_is_400(profile: Profile, route: Route) -> None:
-    assert_invalid(send(profile, route, params={"typo": "pppoe"}), "typo")
-
-
-@pytest.mark.parametrize("route", LISTS, ids=str)
-@pytest.mark.parametrize(
-    ("query", "name"),
-    [({"limit": "0"}, "limit"), ({"cursor": "x"}, "limit"), ({"limit": "2", "cursor": "x"}, "cursor")],
-)
-def test_a_bad_query_is_400_and_names_the_parameter(
-    profile: Profile, route: Route, query: dict[str, str], name: str
-) -> None:
-    assert_invalid(send(profile, route, params=query), name)
 
 
 def test_the_status_is_the_core_s(profile: Profile) -> None:
@@ -511,107 +494,28 @@ def test_a_configuration_replaces_the_one_that_runs_in_one_commit(
     assert TOKEN.encode() not in bytes(archived["configuration"])
 
 
-def test_a_new_secret_is_taken_as_it_is(profile: Profile, sections: dict[str, Any]) -> None:
-    sections["radius"]["secret"] = "another-one"
-    sections["api"]["users"].append({"username": "eve", "password_hash": HASHES[0], "role": "operator"})
-    assert profile.put(sections).json()["data"]["committed"] is True
-    stored = profile.stored()
-    assert stored["radius"]["secret"] == "another-one"
-    assert [user["password_hash"] for user in stored["api"]["users"]] == [*HASHES, HASHES[0]]
-
-
-def test_a_mask_that_hides_nothing_is_refused_by_its_place(
-    profile: Profile, sections: dict[str, Any]
-) -> None:
-    sections["system"]["hostname"] = MASK
-    sections["api"]["users"][1]["username"] = "carol"
-    answer = profile.put(sections)
-    assert_invalid(answer, "system.hostname")
-    assert_invalid(answer, "api.users.1.password_hash")
-
-
 def test_a_wrong_value_is_400_and_named_and_changes_nothing(profile: Profile) -> None:
-    for section, name, value, path in (
-        ("system", "hostname", "no host", "system.hostname"),
-        ("system", "hostname", 1, "system.hostname"),
-        ("system", "hostnam", "bng1", "system.hostnam"),
-        ("cgnat", "enabled", "yes", "cgnat.enabled"),
-        ("cgnat", "vrf_table", "100", "cgnat.vrf_table"),
-        ("qos", "default_down", "fast", "qos.default_down"),
-        ("demux", "trunks", ["trunk7"], "demux.trunks"),
-        ("api", "users", [], "api.users"),
-        ("api", "auth_token", "x" * 15, "api.auth_token"),
-        ("api", "auth_token", "with a space in it", "api.auth_token"),
-        ("api", "auth_token", "é" * 20, "api.auth_token"),
-        ("api", "auth_token", "x" * 257, "api.auth_token"),
-        ("api", "auth_token", "", "api.auth_token"),
-        ("api", "listen_address", "localhost", "api.listen_address"),
-        ("api", "listen_address", "fe80::1%lo", "api.listen_address"),
-        ("api", "listen_address", "224.0.0.1", "api.listen_address"),
-        ("api", "listen_port", 0, "api.listen_port"),
-        ("api", "listen_port", "8080", "api.listen_port"),
+    for name, value in (
+        ("auth_token", "x" * 15),
+        ("auth_token", "with a space in it"),
+        ("auth_token", "é" * 20),
+        ("auth_token", "x" * 257),
+        ("auth_token", ""),
+        ("listen_address", "localhost"),
+        ("listen_address", "fe80::1%lo"),
+        ("listen_address", "224.0.0.1"),
+        ("listen_port", 0),
+        ("listen_port", "8080"),
     ):
         before = profile.send("GET", "/config")
         sections = before.json()["data"]
-        sections[section][name] = value
+        sections["api"][name] = value
         answer = profile.put(sections)
         assert_civil(answer)
-        assert_invalid(answer, path)
+        assert_invalid(answer, f"api.{name}")
         assert str(value) not in answer.text or len(str(value)) < 10
         after = profile.send("GET", "/config")
         assert (after.headers["ETag"], after.content) == (before.headers["ETag"], before.content)
-
-
-def test_all_that_is_wrong_is_said_at_once(profile: Profile, sections: dict[str, Any]) -> None:
-    del sections["radius"]
-    del sections["qos"]["default_up"]
-    sections["extra"] = {}
-    answer = profile.put(sections)
-    problems = {(problem["path"], problem["code"]) for problem in answer.json()["errors"]}
-    assert problems == {("radius", "missing"), ("qos.default_up", "missing"), ("extra", "unknown")}
-
-
-@pytest.mark.parametrize("wrap", [False, True])
-def test_a_part_is_not_taken_for_the_whole(profile: Profile, wrap: bool) -> None:
-    """Nor is the envelope for what is in it."""
-    sections = profile.get("/config")
-    answer = profile.put({"status": "ok", "data": sections} if wrap else {"system": {"hostname": "bng9"}})
-    assert_invalid(answer, "cgnat")
-
-
-def test_a_body_that_bites_is_400(profile: Profile) -> None:
-    for data in BITES.values():
-        answer = profile.send("PUT", "/config", data=data)
-        assert_civil(answer)
-        assert_invalid(answer, "")
-
-
-def test_a_body_that_is_just_not_too_deep_to_be_read_is_400(profile: Profile) -> None:
-    for depth in (50, 900, 940, 960, 970, 980, 985, 990, 995):
-        for place in ("system", "nonsense"):
-            data = b'{"%s":' % place.encode() + b'{"hostname":' * depth + b"1" + b"}" * depth + b"}"
-            answer = profile.send("PUT", "/config", data=data)
-            assert_civil(answer)
-            assert answer.status_code == 400
-            assert answer.json()["errors"]
-
-
-@pytest.mark.parametrize("number", ["1" * 25, "-" + "9" * 19, "1e30", str(2**64)])
-def test_a_number_beyond_64_bits_is_400(profile: Profile, number: str) -> None:
-    sections = profile.get("/config")
-    sections["cgnat"]["vrf_table"] = "HERE"
-    data = json.dumps(sections).replace('"HERE"', number)
-    answer = profile.send("PUT", "/config", data=data)
-    assert_civil(answer)
-    assert answer.status_code == 400
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_over_a_mebibyte_is_413(profile: Profile, chunked: bool) -> None:
-    whole = b'{"a": "' + b"x" * (1 << 20) + b'"}'
-    answer = profile.send("PUT", "/config", data=iter([whole]) if chunked else whole)
-    assert_civil(answer)
-    assert answer.status_code == 413
 
 
 def test_a_body_that_only_the_core_has_no_room_for_is_400(profile: Profile) -> None:
@@ -664,15 +568,6 @@ def test_of_two_at_once_who_have_seen_the_same_one_is_told_so(
         assert sorted(pool.map(put, range(8))) == [200, *[412] * 7]
 
 
-def test_a_commit_for_a_while_is_confirmed_by_it_as_by_any_other(
-    profile: Profile, sections: dict[str, Any]
-) -> None:
-    profile.daemon.edit([Edit("set", "system.hostname", "trial")], None)
-    assert profile.daemon.commit(confirm_seconds=600).confirm_deadline
-    sections["system"]["hostname"] = "bng9"
-    assert profile.put(sections).json()["data"]["confirm_deadline"] is None
-
-
 def test_without_its_token_the_configuration_turns_the_profile_off(
     profile: Profile, sections: dict[str, Any]
 ) -> None:
@@ -691,20 +586,6 @@ def test_the_token_is_nowhere_in_the_log(profile: Profile) -> None:
 # A core that is away, or faulty
 
 
-def test_what_was_put_outlives_a_killed_core(tmp_path: Path) -> None:
-    with running_profile(tmp_path) as (profile, core):
-        sections = profile.get("/config")
-        sections["system"]["hostname"] = "bng9"
-        assert profile.put(sections).status_code == 200
-        core.kill()
-        core.wait()
-        assert_unreachable(profile.send("GET", "/config"), time.monotonic())
-        profile.socket.unlink()
-        with running_core(profile.socket, profile.factory, "--sessions", "10"):
-            assert profile.get("/config") == sections
-            assert profile.put(sections).json()["data"]["committed"] is False
-
-
 def test_without_a_core_it_is_500(lone: Profile) -> None:
     for route in ROUTES:
         began = time.monotonic()
@@ -717,14 +598,14 @@ def test_without_a_core_it_is_500(lone: Profile) -> None:
     assert lone.send("GET", "/nope", None).status_code == 404
 
 
-@pytest.mark.parametrize("fault", ["refuse", "hangup", "hang", "garbage", "wrongshape", "endless"])
+@pytest.mark.parametrize("fault", ["hangup", "hang", "wrongshape"])
 def test_a_faulty_core_lets_nobody_in(lone: Profile, fault: str) -> None:
     with faulty_core(lone, fault):
         began = time.monotonic()
         assert_unreachable(lone.send("GET", "/subscribers"), began)
 
 
-@pytest.mark.parametrize("fault", ["hangup", "half", "wrongshape", "badutf8"])
+@pytest.mark.parametrize("fault", ["hangup", "wrongshape"])
 def test_a_faulty_core_after_the_access_check_is_500(lone: Profile, profile: Profile, fault: str) -> None:
     with faulty_core(lone, fault, "--access", str(profile.socket)):
         for route in ROUTES:
@@ -782,7 +663,7 @@ def test_a_token_that_is_not_there_keeps_it_off(
         address(settings)
 
 
-@pytest.mark.parametrize("fault", ["hangup", "garbage", "wrongshape"])
+@pytest.mark.parametrize("fault", ["hangup", "wrongshape"])
 def test_a_faulty_core_says_no_address(lone: Profile, fault: str) -> None:
     with faulty_core(lone, fault), pytest.raises(CoreUnavailable):
         address(settings_of(lone.socket, beyond_loopback=True))
@@ -851,25 +732,26 @@ def test_the_unit_tells_systemd_when_it_listens(
     assert process.wait(10) == 0
 
 
+def reload(profile: Profile) -> None:
+    parent = int(re.findall(r"Listening at: \S+ \((\d+)\)", profile.log.read_text())[-1])
+    os.kill(parent, signal.SIGHUP)
+
+
 def test_a_reload_listens_where_the_configuration_says_now(tmp_path: Path) -> None:
     with running_profile(tmp_path) as (profile, _):
         port = free_port()
         profile.commit(Edit("set", "api.listen_port", port))
-        parent = int(re.findall(r"Listening at: \S+ \((\d+)\)", profile.log.read_text())[-1])
-        os.kill(parent, signal.SIGHUP)
+        reload(profile)
         profile.url = f"http://127.0.0.1:{port}/api/v1"
         wait_for("an answer at the other port", lambda: answers(profile))
 
 
-def test_a_reload_without_a_core_to_ask_goes_on_where_it_listens(tmp_path: Path) -> None:
-    with running_profile(tmp_path) as (profile, core):
-        core.terminate()
-        core.wait(10)
-        parent = int(re.findall(r"Listening at: \S+ \((\d+)\)", profile.log.read_text())[-1])
-        os.kill(parent, signal.SIGHUP)
-        wait_for("the reload", lambda: "still listening at" in profile.log.read_text())
-        wait_for("new workers", lambda: profile.log.read_text().count("Booting worker") == 4)
-        wait_for("an answer", lambda: profile.send("GET", "/system/status").status_code == 500)
+def test_a_reload_without_a_core_to_ask_goes_on_where_it_listens(lone: Profile) -> None:
+    booted = lone.log.read_text().count("Booting worker")
+    reload(lone)
+    wait_for("the reload", lambda: "still listening at" in lone.log.read_text())
+    wait_for("new workers", lambda: lone.log.read_text().count("Booting worker") == booted + 2)
+    wait_for("an answer", lambda: lone.send("GET", "/system/status").status_code == 500)
 
 
 def test_the_unit_is_started_again_but_for_what_only_an_operator_changes() -> None:
