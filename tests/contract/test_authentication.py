@@ -13,8 +13,7 @@ import pytest
 import requests
 
 from gateway_api.auth.passwords import COST, hash_password
-from gateway_api.wire.varlink.client import Client
-from tests.support.stack import Api, running_stack
+from tests.support.stack import Api, call_core, running_stack
 
 WRONG = {"detail": "Incorrect username or password"}
 NOBODY = {"detail": "Could not validate credentials"}
@@ -39,15 +38,14 @@ def stack(running: Running) -> Api:
 def reconfigure(running: Running) -> Iterator[Reconfigure]:
     """Commits a change of the configuration's API section, and at the test's end the one before: at the
     core's own socket, because the API may be the thing that was turned off."""
-    core = Client(Path(running[0].environment["CORE_SOCKET"]), timeout=10)
+    socket = Path(running[0].environment["CORE_SOCKET"])
 
     def commit(api: Any) -> None:
         edit = {"action": "set", "path": "api", "value_json": json.dumps(api)}
-        core.call("org.gatewayapi.core.EditCandidate", {"edits": [edit]})
-        core.call("org.gatewayapi.core.CommitCandidate", {"author": "test"})
+        call_core(socket, "EditCandidate", edits=[edit])
+        call_core(socket, "CommitCandidate", author="test")
 
-    state = Path(running[0].environment["CORE_SOCKET"]).parent
-    before = json.loads((state / "factory.json").read_text())["api"]
+    before = json.loads((socket.parent / "factory.json").read_text())["api"]
 
     def change(edit: Callable[[dict[str, Any]], None]) -> None:
         api = copy.deepcopy(before)
@@ -56,7 +54,6 @@ def reconfigure(running: Running) -> Iterator[Reconfigure]:
 
     yield change
     commit(before)
-    core.close()
 
 
 def both_workers(ask: Callable[[], requests.Response]) -> list[requests.Response]:

@@ -3,20 +3,17 @@ where they come and go."""
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
 import jwt
-import msgspec
 import pytest
 import requests
 
-from gateway_api.wire.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.rendered import rendered as files_of
-from tests.support.stack import Api, running_stack, wait_for
+from tests.support.stack import Api, call_core, running_stack, wait_for
 
 CONFIG = "/system/config"
 
@@ -49,8 +46,7 @@ def lively(lively_api: Api) -> Iterator[Api]:
 
 def core(api: Api, method: str, **parameters: Any) -> Any:
     """What the core itself answers at its socket."""
-    with closing(Client(Path(api.environment["CORE_SOCKET"]), timeout=30)) as client:
-        return msgspec.json.decode(client.call(f"org.gatewayapi.core.{method}", parameters))
+    return call_core(Path(api.environment["CORE_SOCKET"]), method, **parameters)
 
 
 def go_back(api: Api) -> None:

@@ -24,6 +24,7 @@ from gateway_api.auth.ledger import name_of, open_ledger
 from gateway_api.auth.tokens import Tokens
 from gateway_api.cli.run import RunFolder
 from gateway_api.core_client.commands import Daemon
+from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 
 #: Seconds that are enough even on a busy machine.
@@ -177,6 +178,12 @@ def running_stack(
         yield Api(read_environment(published)), process
     finally:
         stop(process)
+
+
+def call_core(socket_path: Path, method: str, **parameters: Any) -> Any:
+    """The reply of the core at a socket, to somebody other than the API. Raises ErrorReply."""
+    with closing(Client(socket_path, timeout=PATIENCE)) as client:
+        return json.loads(bytes(client.call(f"{CORE.name}.{method}", parameters)))
 
 
 def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float] = time.time) -> str:

@@ -29,9 +29,8 @@ from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import Gateway, children, kept_in
 from tests.support.documents import SECRET_HASH
 from tests.support.pools import Here
-from tests.support.stack import running_api, running_core, running_stack, wait_for
+from tests.support.stack import call_core, running_api, running_core, running_stack, wait_for
 
-INTERFACE = "org.gatewayapi.core"
 RATES = {"rate_down_bps": 5_000_000, "rate_up_bps": 1_000_000}
 TEXTS = {"rate_down": "50 mbit", "rate_up": "10 mbit"}
 NOW = 1_700_000_000
@@ -47,11 +46,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 def core(gateway: Gateway, method: str, **parameters: Any) -> Any:
     """As somebody at the core's socket."""
-    client = Client(Path(gateway.api.environment["CORE_SOCKET"]), timeout=10)
-    try:
-        client.call(f"{INTERFACE}.{method}", parameters)
-    finally:
-        client.close()
+    return call_core(Path(gateway.api.environment["CORE_SOCKET"]), method, **parameters)
 
 
 def stage(gateway: Gateway, hostname: str) -> None:
@@ -199,9 +194,8 @@ class Apart:
             yield arbiter
 
     def change(self, *ids: int) -> None:
-        with closing(Client(self.socket, timeout=10)) as client:
-            for id in ids:
-                client.call(f"{INTERFACE}.SetSessionRate", {"id": id, **RATES})
+        for id in ids:
+            call_core(self.socket, "SetSessionRate", id=id, **RATES)
 
     def noted(self) -> list[int]:
         """The numbers of all changes that the core tells of."""

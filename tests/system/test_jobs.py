@@ -13,7 +13,7 @@ import pytest
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import children
-from tests.support.stack import Api, core_of, listens, running_core, running_stack, wait_for
+from tests.support.stack import Api, call_core, core_of, listens, running_core, running_stack, wait_for
 
 SESSIONS = 300
 
@@ -24,14 +24,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, int]]
     with running_stack(tmp_path_factory.mktemp("jobs"), sessions=SESSIONS) as (api, process):
         (arbiter,) = set(children(process.pid)) - {core_of(process)}
         yield api, arbiter
-
-
-def call(socket: Path, method: str, **parameters: Any) -> Any:
-    client = Client(socket, timeout=10)
-    try:
-        return json.loads(bytes(client.call(f"{CORE.name}.{method}", parameters)))
-    finally:
-        client.close()
 
 
 def ends(socket: Path) -> Counter[int]:
@@ -58,7 +50,7 @@ def test_a_job_goes_on_while_workers_are_killed_and_acts_on_each_session_once(
     assert (job["state"], job["total"]) == ("running", len(wanted))
 
     def now() -> Any:
-        return call(socket, "GetJob", id=job["id"])["job"]
+        return call_core(socket, "GetJob", id=job["id"])["job"]
 
     for step in (1, 2):
         wait_for("progress", lambda step=step: now()["done"] > 60 * step)
@@ -87,20 +79,20 @@ def test_a_job_of_a_killed_core_is_interrupted_and_does_not_continue(
     factory.write_text(json.dumps(document))
     arguments = (socket, factory, "--sessions", str(SESSIONS))
     with running_core(*arguments) as core:
-        job = call(socket, "StartDisconnectJob", filter={"search": "lab"}, per_second=40)["job"]
-        wait_for("progress", lambda: call(socket, "GetJob", id=job["id"])["job"]["done"] > 40)
-        known = call(socket, "GetJob", id=job["id"])["job"]["done"]
+        job = call_core(socket, "StartDisconnectJob", filter={"search": "lab"}, per_second=40)["job"]
+        wait_for("progress", lambda: call_core(socket, "GetJob", id=job["id"])["job"]["done"] > 40)
+        known = call_core(socket, "GetJob", id=job["id"])["job"]["done"]
         core.kill()
         core.wait()
     assert not listens(socket)
     with running_core(*arguments):
-        found = call(socket, "GetJob", id=job["id"])["job"]
+        found = call_core(socket, "GetJob", id=job["id"])["job"]
         assert (found["state"], found["total"]) == ("interrupted", job["total"])
         assert known <= found["done"] < job["total"]
         # Another job as long as two of its batches: the first one would have acted meanwhile.
-        after = call(socket, "StartDisconnectJob", filter={"username": "nobody"})["job"]
-        wait_for("a later job", lambda: call(socket, "GetJob", id=after["id"])["job"]["state"] == "done")
+        after = call_core(socket, "StartDisconnectJob", filter={"username": "nobody"})["job"]
+        wait_for("a later job", lambda: call_core(socket, "GetJob", id=after["id"])["job"]["state"] == "done")
         assert ends(socket) == Counter()
-        assert call(socket, "GetHealth")["active_sessions"] == SESSIONS
-        assert call(socket, "GetJob", id=job["id"])["job"] == found
+        assert call_core(socket, "GetHealth")["active_sessions"] == SESSIONS
+        assert call_core(socket, "GetJob", id=job["id"])["job"] == found
         assert after["id"] > job["id"]

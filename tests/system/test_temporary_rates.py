@@ -4,19 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.varlink.client import Client
-from tests.support.stack import running_core, wait_for
+from tests.support.stack import call_core, running_core, wait_for
 
 MEGABIT = 1_000_000
-
-
-def call(socket: Path, method: str, **parameters: Any) -> Any:
-    client = Client(socket, timeout=10)
-    try:
-        return json.loads(bytes(client.call(f"{CORE.name}.{method}", parameters)))
-    finally:
-        client.close()
 
 
 def test_the_former_rate_returns_after_a_restart_of_the_core(
@@ -26,14 +16,14 @@ def test_the_former_rate_returns_after_a_restart_of_the_core(
     factory.write_text(json.dumps(document))
 
     def rates(id: int) -> tuple[int, int]:
-        session = call(socket, "GetSession", id=id)["session"]
+        session = call_core(socket, "GetSession", id=id)["session"]
         return session["rate_down_bps"] // MEGABIT, session["rate_up_bps"] // MEGABIT
 
     with running_core(socket, factory, "--sessions", "20") as core:
         # No default: the core cannot know them but from its disk.
-        call(socket, "SetSessionRate", id=7, rate_down_bps=50 * MEGABIT, rate_up_bps=5 * MEGABIT)
-        call(socket, "SetSessionRate", id=7, rate_down_bps=300 * MEGABIT, expires_in=5)
-        call(socket, "SetSessionRate", id=8, rate_down_bps=300 * MEGABIT, expires_in=3600)
+        call_core(socket, "SetSessionRate", id=7, rate_down_bps=50 * MEGABIT, rate_up_bps=5 * MEGABIT)
+        call_core(socket, "SetSessionRate", id=7, rate_down_bps=300 * MEGABIT, expires_in=5)
+        call_core(socket, "SetSessionRate", id=8, rate_down_bps=300 * MEGABIT, expires_in=3600)
         core.kill()
         core.wait()
     with running_core(socket, factory, "--sessions", "20"):
