@@ -51,21 +51,11 @@ def start(core_socket: Path, path: Path, pool: ThreadPool) -> None:
 
 
 class Recorder:
-    """`clock` gives epoch seconds."""
-
-    def __init__(
-        self,
-        daemon: Daemon,
-        events: Events,
-        path: Path,
-        pool: ThreadPool,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, daemon: Daemon, events: Events, path: Path, pool: ThreadPool) -> None:
         self._daemon = daemon
         self._events = events
         self._path = path
         self._pool = pool
-        self._clock = clock
         self._trimmed = -_TRIM
 
     def record(self) -> None:
@@ -83,7 +73,7 @@ class Recorder:
             if batch.gap:
                 return self._compare(store, batch, after[0] == batch.boot_id)
             sequence = batch.events[-1].sequence if batch.events else place.sequence if place else 0
-            place = FeedPlace(batch.boot_id, sequence, int(self._clock()))
+            place = FeedPlace(batch.boot_id, sequence, int(time.time()))
             on_thread(self._pool, store.add, batch.events, place)
             self._trim(store)
             if not store.is_current:
@@ -92,7 +82,7 @@ class Recorder:
 
     def _compare(self, store: HistoryStore, batch: EventsReply, same_run: bool) -> FeedPlace:
         """Closes a hole. Events that the core still holds come next: those that are known change nothing."""
-        place = FeedPlace(batch.boot_id, batch.oldest - 1, int(self._clock()))
+        place = FeedPlace(batch.boot_id, batch.oldest - 1, int(time.time()))
         on_thread(self._pool, store.begin_comparison)
         cursor = None
         while True:
@@ -117,7 +107,7 @@ class Recorder:
         with suppress(CoreLacksMethod):
             limits = self._daemon.settings().history
         for _ in range(_MOST_REMOVALS):
-            if not on_thread(self._pool, store.trim, limits, int(self._clock())):
+            if not on_thread(self._pool, store.trim, limits, int(time.time())):
                 return
         # The rest soon, and events before it.
         self._trimmed = -_TRIM
