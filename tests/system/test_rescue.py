@@ -79,7 +79,7 @@ class Gateway:
 
     def commit(self, path: str, value: Any, confirm_seconds: int | None = None) -> None:
         self.daemon.edit([Edit("set", path, value)], None)
-        self.daemon.commit("admin", None, confirm_seconds, None)
+        self.daemon.by("admin").commit(confirm_seconds=confirm_seconds)
 
     def running(self, section: str) -> Any:
         return json.loads(bytes(self.daemon.sections(GetConfiguration())[0][section]))
@@ -131,7 +131,7 @@ def test_what_somebody_has_staged_is_neither_lost_nor_committed(gateway: Gateway
     assert gateway.running("system")["hostname"] != "staged"
     gateway.done("undo")
     assert gateway.staged() == staged
-    gateway.daemon.commit("admin", None, None, None)
+    gateway.daemon.by("admin").commit()
     assert gateway.is_enabled
     assert gateway.running("system")["hostname"] == "staged"
 

@@ -175,7 +175,7 @@ def test_frr_runs_every_valid_configuration_as_it_is_rendered(frr: Frr, document
 )
 def test_what_frr_refuses_is_refused_with_frrs_line(text: str, said: str, path_to_vtysh: str) -> None:
     error = refusal({**GOOD, "frr.conf": text}, path_to_vtysh)
-    assert error.name == "check the services' files"
+    assert error.step == "check the services' files"
     assert error.reason.startswith(f"FRR refuses frr.conf: {said}")
 
 
