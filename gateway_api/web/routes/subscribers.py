@@ -146,7 +146,7 @@ def list_past(query: dict[str, Any]) -> PastSessionList:
 
 
 def timeline(query: dict[str, Any], id: int) -> TimelineEntryList:
-    """What happened to the subscriber that has or had a session, the newest first."""
+    """The timeline of the subscriber that has or had a session, the newest entry first."""
     found = history().timeline(id, **query)
     entries = tuple(found.records)
     return TimelineEntryList(entries=entries, count=len(entries), next_cursor=found.next_cursor)
