@@ -1,20 +1,22 @@
 """A gateway as its API shows it. Errors of HTTP and of the API become ClientErrors here, and nowhere else."""
 
+from __future__ import annotations
+
 import json
 import os
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, NamedTuple
-
-import requests
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway_api.client.contexts import Context, ContextsFile, is_token, own_certificate
 from gateway_api.client.errors import ClientError, LoginRequired, NoResponse, Refused
 from gateway_api.version import VERSION
+
+if TYPE_CHECKING:
+    import requests
 
 Record = dict[str, Any]
 
@@ -50,6 +52,11 @@ class RemoteGateway:
         timeout: float = _TIMEOUT,
         explained: Explained = "{}: {}".format,
     ) -> None:
+        # Not above: a command without a gateway, as `--help`, would wait for them.
+        import ssl
+
+        import requests
+
         self.context = context
         self._token = context.token
         self._renew = renew
@@ -126,8 +133,8 @@ class RemoteGateway:
         url = f"{self.context.url}/api/v1{path}"
         try:
             return self._http.request(method, url, headers=headers, allow_redirects=False, **more)
-        except (requests.RequestException, OSError) as error:
-            # OSError: the CA certificate cannot be read.
+        except OSError as error:
+            # An error of requests, or the CA certificate cannot be read.
             raise self._no_response(error) from error
 
     def _answer_of(self, response: requests.Response) -> Answer:
@@ -136,7 +143,7 @@ class RemoteGateway:
             document = json.loads(response.content)
             if not isinstance(document, dict):
                 raise TypeError("not an object")
-        except (ValueError, TypeError, requests.RequestException) as error:
+        except (ValueError, TypeError, OSError) as error:
             raise _not_a_gateway(response.url) from error
         if not response.ok:
             raise self._failure(response, document)
@@ -197,7 +204,7 @@ def _not_a_gateway(url: str) -> NoResponse:
 
 def _lines(response: requests.Response) -> Iterator[bytes]:
     # A lost connection is the end too: the client resumes after either.
-    with suppress(requests.RequestException):
+    with suppress(OSError):
         # Without a size, requests yields what has arrived.
         yield from response.iter_lines(chunk_size=None)  # type: ignore[call-overload]
 
