@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
@@ -454,6 +454,7 @@ def check_header(request: Any) -> None:
             raise errors.UnsupportedTransferCoding(value)
 
 
+@lru_cache(32)
 def _is_host(text: str) -> bool:
     match = _HOST.fullmatch(text)
     if match is None or int(match["port"] or 0) > _MAX_PORT:
