@@ -106,7 +106,16 @@ class _Response(wsgi.Response):  # type: ignore[misc]
         sock.response = self
 
     def default_headers(self) -> list[str]:
-        return [line for line in super().default_headers() if not line.startswith("Server:")]
+        connection = "upgrade" if self.upgrade else "close" if self.should_close() else "keep-alive"
+        major, minor = self.req.version
+        lines = [
+            f"HTTP/{major}.{minor} {self.status}\r\n",
+            f"Date: {_date(int(time.time()))}\r\n",
+            f"Connection: {connection}\r\n",
+        ]
+        if self.chunked:
+            lines.append("Transfer-Encoding: chunked\r\n")
+        return lines
 
     def write(self, data: bytes) -> None:
         if self.headers_sent or self._omits_body or len(data) != self.response_length or len(data) > _SHORT:
@@ -120,6 +129,9 @@ class _Response(wsgi.Response):  # type: ignore[misc]
         lines = [*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n"]
         return "".join(lines).encode("latin-1")
 
+
+#: By the second.
+_date = lru_cache(1)(wsgi.util.http_date)
 
 wsgi.Response = _Response
 

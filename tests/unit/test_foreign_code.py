@@ -12,6 +12,10 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from gateway_api.base.fields import TextField
+from gateway_api.serving import worker
+
+#: gunicorn's, which ours replaces.
+_Response = worker.wsgi.Response.__mro__[1]
 
 #: Who reads it, and the digests of what was read.
 READ: dict[str, list[tuple[Callable[..., Any], str]]] = {
@@ -27,6 +31,7 @@ READ: dict[str, list[tuple[Callable[..., Any], str]]] = {
     ],
     "gateway_api/serving/worker.py": [
         (_notify_patch, "830b2bc1ca3c3d77"),
+        (_Response.default_headers, "cb490cea5d6f5408"),
     ],
     "gateway_api/base/fields.py": [
         (fields.Field.__init__, "2e3accfc4ae337bb"),

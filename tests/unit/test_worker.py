@@ -1,0 +1,45 @@
+"""What the worker keeps from one request to the next: nothing of a response may come from an earlier one."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gunicorn.config import Config
+
+from gateway_api.serving import worker
+
+
+def response_to(method: str = "GET", version: tuple[int, int] = (1, 1), *, closes: bool = False) -> Any:
+    request = SimpleNamespace(method=method, version=version, should_close=lambda: closes)
+    return worker.wsgi.Response(request, SimpleNamespace(), Config())
+
+
+def test_the_date_is_the_second_of_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    response = response_to()
+    response.start_response("200 OK", [("Content-Length", "0")])
+    dates = []
+    for now in (0.0, 0.9, 1.0, 1_700_000_000.5, 0.0):
+        monkeypatch.setattr(worker.time, "time", lambda now=now: now)
+        dates.append(response.default_headers()[1])
+    assert dates == [
+        "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n",
+        "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n",
+        "Date: Thu, 01 Jan 1970 00:00:01 GMT\r\n",
+        "Date: Tue, 14 Nov 2023 22:13:20 GMT\r\n",
+        "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n",
+    ]
+
+
+@pytest.mark.parametrize("headers", [[], [("Content-Length", "0")], [("Connection", "upgrade")]])
+@pytest.mark.parametrize("status", ["200 OK", "204 No Content", "304 Not Modified"])
+@pytest.mark.parametrize("closes", [True, False])
+def test_the_head_is_gunicorn_s_without_the_server(
+    monkeypatch: pytest.MonkeyPatch, headers: list[tuple[str, str]], status: str, closes: bool
+) -> None:
+    monkeypatch.setattr(worker.time, "time", lambda: 1_700_000_000.5)
+    for method in ("GET", "HEAD"):
+        for version in ((1, 0), (1, 1)):
+            response = response_to(method, version, closes=closes)
+            response.start_response(status, headers)
+            theirs = super(type(response), response).default_headers()
+            assert response.default_headers() == [line for line in theirs if not line.startswith("Server:")]
