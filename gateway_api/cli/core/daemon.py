@@ -6,6 +6,7 @@ import os
 import resource
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +37,9 @@ from gateway_api.wire.varlink.server import Server
 
 #: Seconds between two checks of the deadline of a commit, of temporary rates, or of the services.
 _TICK = 0.05
+#: Seconds for which a thread keeps the interpreter while others wait. By Python's own value, ten times as
+#: long, a short call waits for such a turn of each list that is being made.
+_SWITCH = 0.0005
 #: Seconds until a failed return to the former configuration, or a service that refused, is tried again.
 _RETRY = 5.0
 
@@ -92,6 +96,7 @@ def serve(
     """Serves the gateway that `open_gateway` makes, until SIGTERM or SIGINT: 0. It may raise GatewayApiError
     and OSError, which end the start: 1."""
     _begin_log()
+    sys.setswitchinterval(_SWITCH)
     # Before any thread starts: threads inherit the mask, so only the main one gets the signals.
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
