@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -51,12 +52,18 @@ def log_fields(
         "role": environ.get(ROLE),
         "address": environ.get("REMOTE_ADDR"),
         "method": environ.get("REQUEST_METHOD"),
-        # The bytes of the request, which WSGI decodes as Latin-1.
-        "path": None if path is None else quote(masked_text(path), safe="/:@*", encoding="latin-1"),
+        "path": None if path is None else _logged_path(path),
         "status": status,
         "duration_seconds": seconds,
         "bytes": size,
     }
+
+
+# Clients ask for the same paths again and again. The longest 256 need about 4 MiB.
+@lru_cache(maxsize=256)
+def _logged_path(path: str) -> str:
+    # The bytes of the request, which WSGI decodes as Latin-1.
+    return quote(masked_text(path), safe="/:@*", encoding="latin-1")
 
 
 def level_of_request(environ: dict[str, Any], status: int) -> int:

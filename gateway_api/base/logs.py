@@ -6,12 +6,14 @@ line, look like another field, or control a terminal.
 
 import json
 import logging
+import math
 import os
 import re
 import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
@@ -90,9 +92,8 @@ class LineFormatter(logging.Formatter):
         self._for_journal = for_journal
 
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields: Fields = {
-            "time": at.replace("+00:00", "Z"),
+            "time": _time(record.created),
             "level": record.levelname.lower(),
             "logger": _NAMES.get(record.name, record.name),
             **getattr(record, "fields", {}),
@@ -109,7 +110,7 @@ class LineFormatter(logging.Formatter):
 
 def key_value(fields: Fields) -> str:
     """`name=value` of each field: `-` for None, and in quotes unless it is a plain word."""
-    return " ".join(f"{name}={_word(held)}" for name, held in fields.items())
+    return " ".join([f"{name}={_word(held)}" for name, held in fields.items()])
 
 
 FORMATS: dict[str, Callable[[Fields], str]] = {
@@ -127,6 +128,10 @@ def install(format: str, *loggers: logging.Logger) -> None:
     for logger in (root, *loggers):
         for handler in logger.handlers:
             handler.setFormatter(LineFormatter(FORMATS[format], for_journal=_is_journal(handler)))
+    # Each record would find its line of code, its thread and its process, which no formatter here writes.
+    # Under gevent, the name of the thread is an object for each greenlet.
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.captureWarnings(True)
     sys.excepthook = _ends_the_process
     threading.excepthook = _ends_a_thread
@@ -154,8 +159,21 @@ def _ends_a_thread(what: threading.ExceptHookArgs) -> None:
         logging.error("%s has ended", name, exc_info=what.exc_value)
 
 
+def _time(created: float) -> str:
+    fraction, whole = math.modf(created)
+    # To the nearest microsecond, as datetime does: that may be in the next second.
+    carried, microseconds = divmod(round(fraction * 1e6), 1_000_000)
+    return f"{_second(int(whole) + carried)}.{microseconds // 1000:03d}Z"
+
+
+@lru_cache(maxsize=1)
+def _second(at: int) -> str:
+    # Most lines are in the same second as the line before.
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def _clipped(held: Any) -> Any:
-    if not isinstance(held, str):
+    if not isinstance(held, str) or (held.isascii() and len(held) <= _LONGEST_TEXT):
         return held
     return _whole(held if len(held) <= _LONGEST_TEXT else f"{held[:_LONGEST_TEXT]}...")
 

@@ -407,6 +407,9 @@ class Log(Logger):  # type: ignore[misc]
         logs.install(format, self.error_log, self.access_log)
 
     def access(self, resp: Any, req: Any, environ: Any, request_time: timedelta) -> None:
+        level = http.level_of_request(environ, resp.status_code)
+        if not self.access_log.isEnabledFor(level):
+            return
         fields = http.log_fields(
             environ,
             request_id=http.request_id_in(resp.headers),
@@ -414,7 +417,6 @@ class Log(Logger):  # type: ignore[misc]
             size=resp.sent,
             seconds=request_time.total_seconds(),
         )
-        level = http.level_of_request(environ, resp.status_code)
         self.access_log.log(level, "", extra=logs.extra(**fields))
 
 

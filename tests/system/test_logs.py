@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import random
 import re
 import secrets
 import socket
@@ -14,16 +15,18 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.base.http import level_of_request
-from gateway_api.base.logs import FORMATS, LineFormatter, extra, install, key_value
+from gateway_api.base.http import ROLE, USER, level_of_request, log_fields
+from gateway_api.base.logs import FORMATS, LineFormatter, extra, install, key_value, masked_text
 from gateway_api.base.settings import BadSetting, log_format
 from tests.support.stack import Api, running_api, running_stack, wait_for
 
@@ -182,6 +185,93 @@ def test_null_is_told_from_a_dash() -> None:
     assert key_value({"user": None, "role": "-"}) == 'user=- role="-"'
 
 
+def plain_line(created: float, fields: dict[str, Any], path: str, format: str) -> str:
+    """The line of a request, by the most direct way: every step for every field, nothing kept."""
+    at = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
+    every = {"time": at.replace("+00:00", "Z"), "level": "info", "logger": "gunicorn.access", **fields}
+    every["path"] = quote(masked_text(path), safe="/:@*", encoding="latin-1")
+    for name, held in every.items():
+        if isinstance(held, str):
+            cut = held[:2048] + "..." if len(held) > 2048 else held
+            every[name] = cut.encode("utf-8", "backslashreplace").decode()
+    if format == "json":
+        return json.dumps(every, separators=(",", ":"))
+    words = []
+    for name, held in every.items():
+        if held is None:
+            word = "-"
+        elif isinstance(held, float):
+            word = f"{held:.6f}"
+        elif re.fullmatch("[A-Za-z0-9_.:/@%+,~-]+", str(held)) and held != "-":
+            word = str(held)
+        else:
+            word = json.dumps(held)
+        words.append(f"{name}={word}")
+    return " ".join(words)
+
+
+def test_the_lines_of_many_hostile_requests_are_those_of_the_plain_way() -> None:
+    chosen = random.Random(20)
+    pieces = [
+        "\n",
+        "\r",
+        "\x1b[31m",
+        "\x00",
+        "\x7f",
+        "\x85",
+        '"',
+        "\\",
+        "\u2028",
+        "\u202e",
+        "\ud800",
+        "\udfff",
+    ]
+    pieces += ["-", " ", "=", "%", "\xe9", "\U0001f600", "a", "admin", "/api/v1/subscribers/", "7", "'", "?"]
+    pieces += ["?token=abc123", "whsec_abc/+", "eyJhbGci.eyJzdWIi.c2ln", "$2b$12$abcdefghijklmnopqrstuv"]
+
+    def text() -> str:
+        made = "".join(chosen.choices(pieces, k=chosen.randrange(4)))
+        # Around the length at which a text is cut.
+        return made + "x" * chosen.choice((2047, 2048, 2049)) if chosen.random() < 0.01 else made
+
+    formatters = {format: LineFormatter(encode) for format, encode in FORMATS.items()}
+    now = 1_767_225_599.0
+    for _ in range(100_000):
+        # Also a clock that stands, goes back, or is a part of a microsecond before a second.
+        now += chosen.choice((0, 0.0004, 0.25, 1, -2))
+        created = chosen.choice((now, int(now) + 0.9999998, int(now) + 0.9999994, int(now) - 0.0005))
+        path = text().encode("utf-8", "surrogatepass").decode("latin-1")
+        fields = {
+            "request_id": chosen.choice((None, text())),
+            "user": chosen.choice((None, text())),
+            "role": chosen.choice((None, "admin", text())),
+            "address": text(),
+            "method": text(),
+            "path": None,
+            "status": chosen.randrange(200, 600),
+            "duration_seconds": chosen.choice((None, chosen.random())),
+            "bytes": chosen.randrange(1 << 40),
+        }
+        given_fields = log_fields(
+            {
+                USER: fields["user"],
+                ROLE: fields["role"],
+                "REMOTE_ADDR": fields["address"],
+                "REQUEST_METHOD": fields["method"],
+                "PATH_INFO": path,
+                "QUERY_STRING": "token=" + path,
+            },
+            request_id=fields["request_id"],
+            status=fields["status"],
+            size=fields["bytes"],
+            seconds=fields["duration_seconds"],
+        )
+        record = logging.LogRecord("gunicorn.access", logging.INFO, "", 0, "", (), None)
+        record.created, record.fields = created, given_fields
+        format = chosen.choice(list(FORMATS))
+        assert formatters[format].format(record) == plain_line(created, fields, path, format)
+
+
 def test_numbers_are_numbers_in_json() -> None:
     line = json.loads(line_of("x", format="json", extra=extra(status=200, duration_seconds=0.25)))
     assert (line["status"], line["duration_seconds"]) == (200, 0.25)
@@ -197,12 +287,15 @@ def said() -> Iterator[list[str]]:
             lines.append(self.format(record))
 
     before = root.handlers[:], sys.excepthook, threading.excepthook
+    switches = ("_srcfile", "logThreads", "logProcesses", "logMultiprocessing")
+    set_before = {name: getattr(logging, name) for name in switches}
     root.handlers[:] = [Keeps()]
     install("keyvalue")
     try:
         yield lines
     finally:
         root.handlers[:], sys.excepthook, threading.excepthook = before
+        vars(logging).update(set_before)
         logging.captureWarnings(False)
 
 
