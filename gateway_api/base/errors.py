@@ -51,6 +51,10 @@ class CoreUnavailable(GatewayApiError):
     """The core daemon cannot be reached, or failed. The text is for the log, never for a client."""
 
 
+class CoreBusy(CoreUnavailable):
+    """The core daemon did not reply in time to a call for a list, but to other calls."""
+
+
 class CoreAbsent(CoreUnavailable):
     """There is no socket of a core daemon."""
 
@@ -194,6 +198,9 @@ class TooManyLists(TooMany):
     """A worker makes and sends as many whole lists as it can."""
 
     WHAT = "whole lists at a time"
+
+    def __init__(self, retry_after: int = 1) -> None:
+        super().__init__(retry_after)
 
 
 class TooManyStreams(TooMany):

@@ -10,6 +10,7 @@ import msgspec
 from gateway_api.base.errors import (
     Conflict,
     CoreAbsent,
+    CoreBusy,
     CoreLacksMethod,
     CoreUnavailable,
     GatewayApiError,
@@ -31,7 +32,7 @@ from gateway_api.wire.core.impact import CommitDropsSessionsError
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.jobs import MOST_RUNNING
 from gateway_api.wire.core.sessions import LONGEST_EXPIRY
-from gateway_api.wire.varlink.client import Client, NoSocket, TooLarge, Unreachable
+from gateway_api.wire.varlink.client import Busy, Client, NoSocket, TooLarge, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply, Reply
 
 #: Fields of a reply, each still JSON bytes.
@@ -127,6 +128,8 @@ class Calls(ContractClient):
                 return Invalid(Problem("", "invalid", "The request is too large for the core"))
             case NoSocket():
                 return CoreAbsent(str(error))
+            case Busy() if isinstance(call, PagedMethod | sessions.GetSessionsVersion):
+                return CoreBusy(str(error))
             case _:
                 return super().translated(error, call)
 

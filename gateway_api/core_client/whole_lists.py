@@ -26,8 +26,6 @@ PATIENCE = 0.5
 #: Seconds that a list without requests is kept, and at most twice as many: a list of 100,000 sessions takes
 #: 43 MB of each worker.
 KEPT = 2.0
-#: Seconds after which a client should try again.
-_RETRY_AFTER = 1
 
 
 class _Kept(NamedTuple, Generic[T]):
@@ -141,7 +139,7 @@ class WholeLists:
 
     def _make(self, key: Hashable, wanted: _List, make: Callable[[], bytes]) -> None:
         # For the other requests, if this greenlet is killed.
-        wanted.error, has_turn = TooManyLists(_RETRY_AFTER), False
+        wanted.error, has_turn = TooManyLists(), False
         try:
             with self._changed:
                 try:

@@ -54,6 +54,12 @@ def _too_many(status: int) -> Callable[[errors.TooMany | errors.SearchTooLong], 
     return lambda error: responses.error(status, str(error), {"Retry-After": str(error.retry_after)})
 
 
+def _busy(error: errors.CoreBusy) -> Response:
+    """As when the worker has no room for the list: for a client it is the same."""
+    _log.warning("%s: %s", _request_line(), error, extra=logs.extra(request_id=current().id))
+    return _too_many(503)(errors.TooManyLists())
+
+
 def _failure(
     message: Callable[[Any], str], logged: Callable[[Any], str] = str, **more: Any
 ) -> Callable[[errors.GatewayApiError], Response]:
@@ -84,6 +90,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.StepFailed: _failure(_sentence, _sentence),
     errors.StillConnected: _failure(str),
     errors.CoreAbsent: _failure(lambda _: "Core daemon unreachable", hint=errors.CoreAbsent.HINT),
+    errors.CoreBusy: _busy,
     errors.CoreLacksMethod: _with_text(501),
     errors.CoreUnavailable: _failure(lambda _: "Core daemon unreachable"),
     errors.HubUnavailable: _failure(lambda _: "Webhook service unreachable"),

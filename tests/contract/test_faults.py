@@ -1,17 +1,30 @@
 """What an operator sees of a gateway with faults, stale sessions and sources that do not reply."""
 
+import signal
+import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 from gateway_api.wire.core.health import FaultKind, TriggerRefusal
-from tests.support.faulty_core import FAULTS, REFUSALS, REPAIRS, SOURCES, STALE, faulty_gateway
+from tests.support.faulty_core import (
+    FAULTS,
+    PROGRAM,
+    REFUSALS,
+    REPAIRS,
+    SOURCES,
+    STALE,
+    faulty_gateway,
+    held,
+)
 from tests.support.prometheus import samples
-from tests.support.stack import Api
+from tests.support.stack import Api, running_api, running_core
 
 ORDERED: list[dict[str, Any]] = sorted(msgspec.to_builtins(FAULTS), key=itemgetter("since", "object", "kind"))
 
@@ -92,3 +105,88 @@ def test_a_gateway_without_faults_says_so(api: Api) -> None:
     for name in ("gateway_core_faults", "gateway_core_unavailable_sources", "gateway_sessions_stale"):
         assert found[name] == 0
     assert {found[f'gateway_core_repairs_total{{kind="{kind}"}}'] for kind in FaultKind} == {0}
+
+
+UNREACHABLE = {"status": "error", "message": "Core daemon unreachable"}
+TOO_MANY = {"status": "error", "message": "Too many whole lists at a time, try again in 1 s"}
+
+
+class Holding(NamedTuple):
+    """A gateway of one worker, and its core."""
+
+    api: Api
+    socket: Path
+    core: "subprocess.Popen[bytes]"
+
+    @contextmanager
+    def holding(self, method: str) -> Iterator[None]:
+        """The core does not reply to calls that need this method."""
+        file = held(self.socket, method)
+        file.touch()
+        try:
+            yield
+        finally:
+            file.unlink()
+
+    @contextmanager
+    def requesting(self, path: str) -> Iterator[None]:
+        """Another client has this path all the time."""
+        ended, first = threading.Event(), threading.Event()
+        statuses: set[int] = set()
+
+        def request() -> None:
+            while not ended.is_set():
+                statuses.add(self.api.send("GET", path).status_code)
+                first.set()
+
+        client = threading.Thread(target=request)
+        client.start()
+        try:
+            assert first.wait(10)
+            yield
+        finally:
+            ended.set()
+            client.join()
+        assert statuses == {200}
+
+
+@pytest.fixture(scope="module")
+def holding(api: Api, state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Holding]:
+    folder = tmp_path_factory.mktemp("holding")
+    socket = folder / "core.sock"
+    with (
+        running_core(socket, state / "factory.json", "--sessions", "20", module=PROGRAM) as core,
+        # Another runtime folder: `faulty` may still run.
+        running_api(socket, state, workers=1, GATEWAY_API_RUNTIME=str(folder)) as url,
+    ):
+        yield Holding(Api({**api.environment, "GATEWAY_URL": url}), socket, core)
+
+
+@pytest.mark.parametrize("path", ["/system/faults", "/system/faults?limit=2"])
+def test_a_list_that_is_late_while_the_core_replies_to_others_gets_503(holding: Holding, path: str) -> None:
+    with holding.holding("faults"), holding.requesting("/subscribers/20"):
+        late = holding.api.send("GET", path)
+    assert (late.status_code, late.json()) == (503, TOO_MANY)
+    assert late.headers["Retry-After"] == "1"
+    assert holding.api.send("GET", path).status_code == 200
+
+
+def test_a_list_that_is_late_while_nobody_else_asks_gets_500(holding: Holding) -> None:
+    with holding.holding("faults"):
+        late = holding.api.send("GET", "/system/faults")
+    assert (late.status_code, late.json()) == (500, UNREACHABLE)
+
+
+def test_a_list_of_a_core_that_replies_to_nobody_gets_500(holding: Holding) -> None:
+    holding.core.send_signal(signal.SIGSTOP)
+    try:
+        late = holding.api.send("GET", "/system/faults")
+    finally:
+        holding.core.send_signal(signal.SIGCONT)
+    assert (late.status_code, late.json()) == (500, UNREACHABLE)
+
+
+def test_a_session_that_is_late_while_the_core_replies_to_others_gets_500(holding: Holding) -> None:
+    with holding.holding("detail"), holding.requesting("/system/faults"):
+        late = holding.api.send("GET", "/subscribers/20")
+    assert (late.status_code, late.json()) == (500, UNREACHABLE)

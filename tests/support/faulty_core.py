@@ -2,6 +2,7 @@
 of `gateway_api.cli.core`. The lab alone never has any."""
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from gateway_api.wire.core.health import Dependency, DependencyState, Fault, Fau
 from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionState
 from tests.support.stack import Api, running_api, running_core
 
+PROGRAM = "tests.support.faulty_core"
 BEGAN = 1_795_271_513
 #: Session 1 has the first two. In no order.
 FAULTS = (
@@ -47,6 +49,18 @@ DEPENDENCIES = (
 STALE = (1, 2, 3)
 
 
+def held(socket: Path, method: str) -> Path:
+    """While there is this file, the core at the socket does not reply to calls that need this method of the
+    gateway."""
+    return socket.with_name(f"held-{method}")
+
+
+def _hold(method: str) -> None:
+    file = held(Path(sys.argv[sys.argv.index("--socket") + 1]), method)
+    while file.exists():
+        time.sleep(0.05)
+
+
 class FaultyGateway(LabGateway):
     """A lab with the faults, repairs and sources above."""
 
@@ -60,6 +74,7 @@ class FaultyGateway(LabGateway):
                 self.sessions.replace(replace(session, summary=summary))
 
     def detail(self, id: int) -> SessionDetail | None:
+        _hold("detail")
         found = super().detail(id)
         if found is None:
             return None
@@ -74,6 +89,7 @@ class FaultyGateway(LabGateway):
         raise StillConnected(1, ended, f"{SOURCES[0]} does not reply")
 
     def faults(self) -> Rows:
+        _hold("faults")
         return fault_rows(FAULTS)
 
     def repairs(self) -> dict[FaultKind, int]:
@@ -93,9 +109,9 @@ class FaultyGateway(LabGateway):
 def faulty_gateway(api: Api, state: Path, folder: Path) -> Iterator[Api]:
     """A gateway of 20 sessions with these faults. The users are those of the stack `api`, whose folder is
     `state`."""
-    socket, program = folder / "core.sock", "tests.support.faulty_core"
+    socket = folder / "core.sock"
     with (
-        running_core(socket, state / "factory.json", "--sessions", "20", module=program),
+        running_core(socket, state / "factory.json", "--sessions", "20", module=PROGRAM),
         running_api(socket, state) as url,
     ):
         yield Api({**api.environment, "GATEWAY_URL": url})

@@ -4,11 +4,12 @@ Every call ends by its deadline, whatever the peer does. The client sends a call
 first cannot have reached the peer whole, so a write happens at most once.
 """
 
+import math
 import os
 import socket
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ _QUEUE_PAUSE = 0.02
 
 class Unreachable(GatewayApiError):
     """No reply: no process or an untrusted one listens, or the peer hung up, sent garbage or was too late."""
+
+
+class Busy(Unreachable):
+    """No reply in time, but the peer has replied to other calls of this client since the call began."""
 
 
 class NoSocket(Unreachable):
@@ -78,6 +83,8 @@ class Client:
         self._timeout = timeout
         self._free = threading.BoundedSemaphore(connections)
         self._idle: list[_Connection] = []
+        #: The monotonic time of the last reply. Replies to a part of the calls of an exchange do not count.
+        self._heard = -math.inf
 
     def call(self, method: str, parameters: Any = None, *, timeout: float | None = None) -> msgspec.Raw:
         """The parameters of the reply. msgspec encodes those of the call to a JSON object. Raises Unreachable
@@ -90,19 +97,22 @@ class Client:
     ) -> list[Reply]:
         """The reply to each of these methods and parameters, in one exchange; with `more`, the last may have
         several, each of which has its own limit then. Several calls must be reads: the first may have reached
-        the peer when the client sends all again. Raises Unreachable."""
+        the peer when the client sends all again. Raises Unreachable, and Busy as a kind of it."""
         names = " and ".join(method for method, _ in calls)
         last = len(calls) - 1
         requests = [encode(_call(*call, more and number == last)) for number, call in enumerate(calls)]
         if any(len(request) > REQUEST_CAP for request in requests):
             raise TooLarge(f"cannot call {names}: a request of over {REQUEST_CAP} bytes")
-        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        began = time.monotonic()
+        deadline = began + (self._timeout if timeout is None else timeout)
         if not self._free.acquire(timeout=deadline - time.monotonic()):
-            raise Unreachable(f"cannot call {names}: no connection came free in time")
+            raise self._late(began)(f"cannot call {names}: no connection came free in time")
         try:
             return self._exchange(b"".join(requests), len(requests), more, deadline)
         except FileNotFoundError as error:
             raise NoSocket(f"cannot call {names} at {self._path}: {error}") from error
+        except (TimeoutError, BlockingIOError) as error:
+            raise self._late(began)(f"cannot call {names} at {self._path}: {error}") from error
         except (OSError, GatewayApiError) as error:
             raise Unreachable(f"cannot call {names} at {self._path}: {error}") from error
         finally:
@@ -118,6 +128,7 @@ class Client:
             connection.send(encode(_call(method, parameters, more=True)), deadline)
             while True:
                 reply = connection.receive(time.monotonic() + silence)
+                self._hear()
                 yield reply.result()
                 if not reply.continues:
                     raise Unreachable("ended its replies")
@@ -134,6 +145,13 @@ class Client:
         while self._idle:
             self._idle.pop().close()
 
+    def _hear(self) -> None:
+        self._heard = time.monotonic()
+
+    def _late(self, began: float) -> type[Unreachable]:
+        """The error of a call that began then and had no reply in time."""
+        return Busy if self._heard >= began else Unreachable
+
     def _exchange(self, request: bytes, calls: int, more: bool, deadline: float) -> list[Reply]:
         while True:
             pooled = self._idle.pop() if self._idle else None
@@ -142,7 +160,7 @@ class Client:
                 continue
             connection = pooled or _Connection(self._path, deadline)
             try:
-                replies = connection.exchange(request, calls, more, deadline)
+                replies = connection.exchange(request, calls, more, deadline, self._hear)
             except _NotSent as error:
                 connection.close()
                 if pooled is None:
@@ -198,9 +216,14 @@ class _Connection:
             pass
         return False
 
-    def exchange(self, request: bytes, calls: int, more: bool, deadline: float) -> list[Reply]:
+    def exchange(
+        self, request: bytes, calls: int, more: bool, deadline: float, hear: Callable[[], None]
+    ) -> list[Reply]:
+        """Raises TimeoutError only before it calls `hear`, which it does when each call has a reply, and at
+        each further one."""
         self.send(request, deadline)
         replies = [self.receive(deadline) for _ in range(calls)]
+        hear()
         if any(reply.continues for reply in (replies[:-1] if more else replies)):
             raise Unreachable("announced another reply to a call that takes one")
         size, yielder, end = 0, Yielder(), deadline + _ALL
@@ -211,7 +234,11 @@ class _Connection:
             size += length
             if size > _MOST:
                 raise Unreachable(f"sent replies of over {_MOST} bytes")
-            replies.append(self.receive(min(max(deadline, time.monotonic() + _NEXT), end)))
+            try:
+                replies.append(self.receive(min(max(deadline, time.monotonic() + _NEXT), end)))
+            except TimeoutError as error:
+                raise Unreachable(str(error)) from error
+            hear()
         if len(self._buffer):
             raise Unreachable("sent more than one reply")
         return replies
@@ -226,15 +253,30 @@ class _Connection:
                 raise _NotSent from error
 
     def receive(self, deadline: float) -> Reply:
+        is_late = False
         while (message := self._buffer.next_message()) is None:
-            self._wait_until(deadline)
-            data = self._socket.recv(_CHUNK)
+            if is_late:
+                raise TimeoutError("no reply in time")
+            data, is_late = self._read(deadline)
             if not data:
                 raise Unreachable(
                     "hung up in the middle of its reply" if len(self._buffer) else "hung up without a reply"
                 )
             self._buffer.feed(data)
         return decode_reply(message)
+
+    def _read(self, deadline: float) -> tuple[bytes, bool]:
+        """The bytes from the peer, and whether the deadline has passed. Raises TimeoutError."""
+        try:
+            self._wait_until(deadline)
+            return self._socket.recv(_CHUNK), False
+        except TimeoutError as error:
+            # On a busy machine the reply may be here: this thread had no turn to see it.
+            self._socket.setblocking(False)
+            try:
+                return self._socket.recv(_CHUNK), True
+            except BlockingIOError:
+                raise error from None
 
     def close(self) -> None:
         self._socket.close()
