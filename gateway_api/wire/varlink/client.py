@@ -106,13 +106,13 @@ class Client:
         began = time.monotonic()
         deadline = began + (self._timeout if timeout is None else timeout)
         if not self._free.acquire(timeout=deadline - time.monotonic()):
-            raise self._late(began)(f"cannot call {names}: no connection came free in time")
+            raise self._late(began, f"cannot call {names}: no connection came free in time")
         try:
             return self._exchange(b"".join(requests), len(requests), more, deadline)
         except FileNotFoundError as error:
             raise NoSocket(f"cannot call {names} at {self._path}: {error}") from error
         except (TimeoutError, BlockingIOError) as error:
-            raise self._late(began)(f"cannot call {names} at {self._path}: {error}") from error
+            raise self._late(began, f"cannot call {names} at {self._path}: {error}") from error
         except (OSError, GatewayApiError) as error:
             raise Unreachable(f"cannot call {names} at {self._path}: {error}") from error
         finally:
@@ -148,9 +148,9 @@ class Client:
     def _hear(self) -> None:
         self._heard = time.monotonic()
 
-    def _late(self, began: float) -> type[Unreachable]:
+    def _late(self, began: float, text: str) -> Unreachable:
         """The error of a call that began then and had no reply in time."""
-        return Busy if self._heard >= began else Unreachable
+        return (Busy if self._heard >= began else Unreachable)(text)
 
     def _exchange(self, request: bytes, calls: int, more: bool, deadline: float) -> list[Reply]:
         while True:
