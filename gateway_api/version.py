@@ -1,6 +1,15 @@
-"""The name and version of this software."""
-
-from importlib.metadata import version
+"""The name and version of this software. `VERSION` is read at its first use: a help text does without it."""
 
 PRODUCT = "Subscriber Gateway"
-VERSION = version("gateway-api")
+#: The name of the distribution.
+PACKAGE = "gateway-api"
+VERSION: str
+
+
+def __getattr__(name: str) -> str:
+    if name != "VERSION":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    from importlib.metadata import version
+
+    globals()[name] = version(PACKAGE)
+    return version(PACKAGE)

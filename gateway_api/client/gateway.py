@@ -11,9 +11,9 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gateway_api import version
 from gateway_api.client.contexts import Context, ContextsFile, is_token, own_certificate
 from gateway_api.client.errors import ClientError, LoginRequired, NoResponse, Refused
-from gateway_api.version import VERSION
 
 if TYPE_CHECKING:
     import requests
@@ -67,7 +67,7 @@ class RemoteGateway:
         self._http.trust_env = False
         ca = context.ca or own_certificate(context.url, os.environ)
         self._http.verify = ca or ssl.get_default_verify_paths().capath or True
-        self._http.headers["User-Agent"] = f"gatewayctl/{VERSION}"
+        self._http.headers["User-Agent"] = f"gatewayctl/{version.VERSION}"
 
     def get(self, path: str, **query: Any) -> Any:
         """The data of a GET. Query parameters that are None are left out. Raises ClientError."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway_api.cli.ctl.texts import duration, line, moment, parse_duration, plain, rate, shown, size, speed
+from gateway_api.wire.configuration import ROOT, Seconds, walk
 
 
 @pytest.mark.parametrize(
@@ -127,6 +128,12 @@ def test_a_number_shows_as_what_its_description_says(name: str) -> None:
         assert made is size
     else:
         assert made is plain
+
+
+def test_seconds_of_the_configuration_show_as_durations() -> None:
+    found = {path.rpartition(".")[2] for path, field in walk(ROOT) if isinstance(field.kind, Seconds)}
+    assert {name: shown(name).text for name in found} == dict.fromkeys(found, duration)
+    assert "idle_timeout" in found
 
 
 def test_no_label_is_a_field() -> None:

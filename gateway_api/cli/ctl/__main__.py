@@ -28,13 +28,13 @@ from gateway_api.cli.ctl.failures import MEANINGS, ExitStatus, status_of
 from gateway_api.cli.ctl.invocation import all_option, columns_option, context_option, output_option
 from gateway_api.cli.ctl.terminal import complain
 from gateway_api.client.errors import ClientError
-from gateway_api.version import VERSION
+from gateway_api.version import PACKAGE
 
 _EPILOG = "Exit status: " + "; ".join(f"{int(status)}, {about}" for status, about in MEANINGS.items()) + "."
 
 
 @group(params=[context_option(), all_option(), output_option(), columns_option()], epilog=_EPILOG)
-@click.version_option(VERSION, message="%(prog)s %(version)s")
+@click.version_option(package_name=PACKAGE, message="%(prog)s %(version)s")
 def gatewayctl() -> None:
     """The command line of a subscriber gateway's management API.
 

@@ -11,7 +11,6 @@ from gateway_api.cli.ctl.terminal import complain
 from gateway_api.cli.ctl.texts import lines, sessions
 from gateway_api.client.errors import ClientError
 from gateway_api.client.gateway import Record, RemoteGateway
-from gateway_api.wire.configuration import KEYS
 
 ROOT = "/system/config"
 
@@ -144,6 +143,9 @@ def _keyed(items: list[Any]) -> dict[Segment, Any]:
 
 
 def _key(item: Any, index: int) -> Segment:
+    # Not above: every command of gatewayctl would wait for it.
+    from gateway_api.wire.configuration import KEYS
+
     if isinstance(item, dict):
         for name in KEYS:
             if isinstance(item.get(name), str):

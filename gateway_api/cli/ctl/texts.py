@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gateway_api.base.texts import local_text, rate_text
-from gateway_api.wire.configuration import ROOT, Seconds, walk
 
 #: For a value that is unknown, empty or does not apply.
 NOTHING = "-"
@@ -110,7 +109,7 @@ _UNITS: dict[str, Callable[[Any], str]] = {"_at": moment, "_seconds": duration, 
 _TEXTS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("at", "since", "failing_since", "ended_after", "ended_before"), moment),
     **dict.fromkeys(("confirm_deadline", "paused_until"), moment),
-    **{path.rpartition(".")[2]: duration for path, field in walk(ROOT) if isinstance(field.kind, Seconds)},
+    **dict.fromkeys(("idle_timeout", "token_lifetime"), duration),
     # Rates that are set, and traffic that is measured
     **dict.fromkeys(("rate_down", "rate_up"), rate),
     **dict.fromkeys(("down_bps", "up_bps"), speed),

@@ -32,8 +32,6 @@ from gateway_api.cli.ctl.terminal import STANDARD_INPUT, complain, first_line
 from gateway_api.cli.ctl.texts import compact, line, moment
 from gateway_api.cli.ctl.times import DurationType
 from gateway_api.client.gateway import Record, RemoteGateway
-from gateway_api.wire.configuration import ROOT as CONFIGURATION
-from gateway_api.wire.configuration import Object, walk
 
 #: The running configuration, where a revision is meant.
 _RUNNING = "0"
@@ -51,6 +49,10 @@ def _paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]
 
 def _settable(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
     """The values of the running configuration; what it leaves out, with its meaning."""
+    # Not above: every command of gatewayctl would wait for it.
+    from gateway_api.wire.configuration import ROOT as CONFIGURATION
+    from gateway_api.wire.configuration import Object, walk
+
     found = dict(_paths(gateway, incomplete))
     for path, field in walk(CONFIGURATION):
         # In capitals there is no path yet: it would have the key of an item.
