@@ -120,6 +120,8 @@ class Surroundings:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[int]]] = []
+        #: Called where sessions have left the table, before their ends are told.
+        self.at_end: Callable[[], None] = lambda: None
         self.counted = Counters(1000, 2000, 10, 20)
 
     def terms(self, _: SourceSession) -> SessionTerms:
@@ -139,6 +141,7 @@ class Surroundings:
 
     def gone(self, sessions: Sequence[LinuxSession]) -> None:
         self.calls.append(("gone", [session.id for session in sessions]))
+        self.at_end()
 
 
 def poll(tracker: Tracker) -> None:

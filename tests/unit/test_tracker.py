@@ -551,6 +551,14 @@ def test_a_source_that_hangs_does_not_delay_the_reply(lives: Lives, source: List
     go_on.set()
 
 
+def test_an_end_that_is_under_way_at_the_deadline_is_returned(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    lives.surroundings.at_end = lambda: time.sleep(2)
+    ends = lives.tracker.disconnect_many([1], seconds=1)
+    assert [(end.session.id, end.reason) for end in ends] == [(1, "admin_disconnect")]
+
+
 def test_a_source_that_hangs_does_not_keep_the_sessions_of_another(tmp_path: Path) -> None:
     one, two = ListedSource("accel-ppp"), ListedSource("pppoe-server")
     lives = Lives(tmp_path, one, two)

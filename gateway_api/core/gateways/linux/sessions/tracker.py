@@ -211,10 +211,10 @@ class Tracker:
         done, _ = wait([_on_a_thread(partial(attempt.run, seconds)) for attempt in attempts], seconds)
         for each in done:
             each.result()
-        # First those that are left: what ends between the two would be in neither list.
-        left = [session for attempt in attempts for session in attempt.left()]
-        remaining = {session.id for session in left}
-        ended = [end for attempt in attempts for end in attempt.ends() if end.session.id not in remaining]
+        # An end that is under way has left the table, but is not among the ends yet.
+        with self.standstill():
+            left = [session for attempt in attempts for session in attempt.left()]
+            ended = [end for attempt in attempts for end in attempt.ends()]
         if left:
             failures = (attempt.failure for attempt in attempts if attempt.failure)
             raise NotDisconnected(left, ended, next(failures, f"not gone after {seconds:g} s, may end later"))
