@@ -1,5 +1,7 @@
 """What the worker keeps from one request to the next: nothing of a response may come from an earlier one."""
 
+import logging
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,12 @@ from gateway_api.serving import worker
 def response_to(method: str = "GET", version: tuple[int, int] = (1, 1), *, closes: bool = False) -> Any:
     request = SimpleNamespace(method=method, version=version, should_close=lambda: closes)
     return worker.wsgi.Response(request, SimpleNamespace(), Config())
+
+
+def settings_of_a_worker(cfg: Config) -> Any:
+    made = worker.GatewayWorker(1, os.getpid(), [], None, 30, cfg, logging.getLogger("tests"))
+    made.tmp.close()
+    return made.cfg
 
 
 def test_the_date_is_the_second_of_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,3 +51,23 @@ def test_the_head_is_gunicorn_s_without_the_server(
             response.start_response(status, headers)
             theirs = super(type(response), response).default_headers()
             assert response.default_headers() == [line for line in theirs if not line.startswith("Server:")]
+
+
+def test_a_worker_has_every_setting_of_gunicorn() -> None:
+    cfg = Config()
+    kept = settings_of_a_worker(cfg)
+    # The second look finds what the first one kept.
+    for _ in range(2):
+        for name in cfg.settings:
+            assert getattr(kept, name) == getattr(cfg, name), name
+        assert not kept.is_ssl
+        assert kept.forwarded_allow_networks() == cfg.forwarded_allow_networks()
+        assert not hasattr(kept, "no_such_setting")
+
+
+def test_a_worker_looks_each_setting_up_once() -> None:
+    cfg = Config()
+    kept = settings_of_a_worker(cfg)
+    assert kept.limit_request_line == 4094
+    cfg.set("limit_request_line", 100)
+    assert kept.limit_request_line == 4094
