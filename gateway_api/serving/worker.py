@@ -4,7 +4,8 @@ The worker of gunicorn closes neither a connection without a TLS handshake nor o
 
 No other module uses internals of gunicorn. Read in 27.0: `AsyncWorker.handle` and `handle_request` (below
 `GeventWorker`), `timeout_ctx` around the wait for a request, `is_already_handled`; `wsgi.Response`, which is
-made before the application is called, its `default_headers`, `send_headers` and `write`; `failed` of a body;
+made before the application is called, its `default_headers`, `send_headers` and `write`; `base_environ` and
+`reopen_files`, which replaces the streams of its log; `failed` of a body;
 the errors of `gunicorn.http`; the loggers of its log; `WORKERS`, `num_workers` and `LISTENERS` of the
 arbiter.
 """
@@ -147,6 +148,16 @@ class _Response(wsgi.Response):  # type: ignore[misc]
 _date = lru_cache(1)(wsgi.util.http_date)
 
 wsgi.Response = _Response
+
+#: By the configuration. gunicorn would make a file for the errors of each request.
+_environ_of = lru_cache(1)(wsgi.base_environ)
+
+
+def _base_environ(cfg: Any) -> dict[str, Any]:
+    return dict(_environ_of(cfg))
+
+
+wsgi.base_environ = _base_environ
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]
@@ -433,6 +444,11 @@ class Log(Logger):  # type: ignore[misc]
             seconds=request_time.total_seconds(),
         )
         self.access_log.log(level, "", extra=logs.extra(**fields))
+
+    def reopen_files(self) -> None:
+        super().reopen_files()
+        # It has the streams of the former files.
+        _environ_of.cache_clear()
 
 
 def hold_signals_at_fork() -> None:

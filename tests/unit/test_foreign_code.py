@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from gevent.monkey._util import _notify_patch
+from gunicorn.http import wsgi
 from marshmallow import Schema, fields
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -15,7 +16,7 @@ from gateway_api.base.fields import TextField
 from gateway_api.serving import worker
 
 #: gunicorn's, which ours replaces.
-_Response = worker.wsgi.Response.__mro__[1]
+_Response = wsgi.Response.__mro__[1]
 
 #: Who reads it, and the digests of what was read.
 READ: dict[str, list[tuple[Callable[..., Any], str]]] = {
@@ -32,6 +33,8 @@ READ: dict[str, list[tuple[Callable[..., Any], str]]] = {
     "gateway_api/serving/worker.py": [
         (_notify_patch, "830b2bc1ca3c3d77"),
         (_Response.default_headers, "cb490cea5d6f5408"),
+        (worker._environ_of.__wrapped__, "942494574f2cdd6d"),
+        (wsgi.WSGIErrorsWrapper, "b8dac8d043f639d8"),
     ],
     "gateway_api/base/fields.py": [
         (fields.Field.__init__, "2e3accfc4ae337bb"),

@@ -2,6 +2,8 @@
 
 import logging
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,3 +73,48 @@ def test_a_worker_looks_each_setting_up_once() -> None:
     assert kept.limit_request_line == 4094
     cfg.set("limit_request_line", 100)
     assert kept.limit_request_line == 4094
+
+
+@pytest.fixture
+def error_file(tmp_path: Path) -> Iterator[Path]:
+    """The file of gunicorn's error log, which it writes to."""
+    handler = logging.FileHandler(tmp_path / "errors")
+    log = logging.getLogger("gunicorn.error")
+    log.addHandler(handler)
+    yield tmp_path / "errors"
+    log.removeHandler(handler)
+    handler.close()
+
+
+def environ_of_a_request(cfg: Config) -> dict[str, Any]:
+    request = SimpleNamespace(body=None, method="GET", query="", uri="/", version=(1, 1))
+    made: dict[str, Any] = worker.wsgi.default_environ(request, None, cfg)
+    return made
+
+
+def test_what_an_application_changes_in_an_environ_ends_with_its_request() -> None:
+    cfg = Config()
+    first = environ_of_a_request(cfg)
+    expected = dict(first)
+    first["wsgi.url_scheme"] = "https"
+    del first["wsgi.version"]
+    assert environ_of_a_request(cfg) == expected
+
+
+def test_an_environ_is_that_of_its_configuration() -> None:
+    for workers in (1, 2):
+        cfg = Config()
+        cfg.set("workers", workers)
+        assert environ_of_a_request(cfg)["wsgi.multiprocess"] is (workers > 1)
+
+
+def test_errors_of_requests_go_to_the_new_file_when_the_log_is_reopened(error_file: Path) -> None:
+    cfg = Config()
+    cfg.set("errorlog", str(error_file))
+    log = object.__new__(worker.Log)
+    log.cfg = cfg
+    former = error_file.rename(error_file.with_suffix(".1"))
+    environ_of_a_request(cfg)["wsgi.errors"].write("before")
+    log.reopen_files()
+    environ_of_a_request(cfg)["wsgi.errors"].write("after")
+    assert (former.read_text(), error_file.read_text()) == ("before", "after")
