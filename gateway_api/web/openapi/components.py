@@ -212,7 +212,8 @@ _ERRORS = {
     503: _Shared(
         "ServiceUnavailable",
         "The running configuration disables the API; or, with `Retry-After`, too many whole lists are being "
-        "sent: request a page with `limit`; or a search in the history takes too long: narrow it.",
+        "sent: request a page with `limit`; or the core is too busy for a list: send the request again; or a "
+        "search in the history takes too long: narrow it.",
     ),
 }
 
