@@ -72,7 +72,7 @@ figures: $(DEVELOPED)
 	$(VENV)/bin/python -m tests.tools.figures_of_history
 	$(VENV)/bin/python -m tests.tools.figures_of_search
 
-# Measures the service beside its peers and writes docs/performance.md. PARTS names some of it. SHORT=1 takes seconds, installs
+# Measures the service beside its peers and writes docs/performance.md. PARTS names some of it. SHORT=1 takes minutes, installs
 # no peer and writes nothing.
 bench: $(DEVELOPED) $(if $(SHORT),tools,$(BENCH)/.installed)
 	@$(if $(SHORT),,packaging/bench-tools)

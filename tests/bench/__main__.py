@@ -53,7 +53,7 @@ def main() -> int:
 
 def _plan(folder: Path, short: bool) -> Plan:
     if short:
-        return Plan(folder, Effort(1, 1), many=1_000, very_many=5_000, clients=100, messages=200)
+        return Plan(folder, Effort(1, 3), many=1_000, very_many=5_000, clients=100, messages=200)
     return Plan(folder, Effort(4, 5), many=10_000, very_many=100_000, clients=5_000, messages=2_000)
 
 

@@ -1,6 +1,7 @@
 """Load by wrk(1), Debian's 4.1.0: connections that send a request, wait for the response, and repeat."""
 
 import http.client
+import ssl
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,22 +49,25 @@ class Target:
 
 @dataclass(frozen=True)
 class Request:
-    """The targets of all connections, in turn. `url` is `http://127.0.0.1:port`."""
+    """The targets of all connections, in turn. `url` is `https://localhost:port`, or `http://127.0.0.1:port`
+    without TLS."""
 
     url: str
     targets: tuple[Target, ...]
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     status: int = 200
+    #: That of the server, where it speaks TLS.
+    certificate: Path | None = None
     #: Whether some sessions may end before they are asked for.
     may_be_gone: bool = False
     #: Milliseconds between a response and the next request.
     pause: int = 0
 
     def probe(self) -> tuple[Mapping[str, str], bytes]:
-        """Headers and body of one response. Raises Failed when it has another status."""
-        where, target = urlsplit(self.url), self.targets[0]
-        connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=_TIMEOUT)
+        """Headers and body of one response. Raises Failed when it has another status, and SSLError when the
+        server lacks TLS 1.3: wrk takes the newest version that it is offered."""
+        target, connection = self.targets[0], self._connection()
         try:
             connection.request(self.method, target.path, target.body, dict(self.headers))
             response = connection.getresponse()
@@ -73,6 +77,14 @@ class Request:
         if response.status not in ((self.status, 404) if self.may_be_gone else (self.status,)):
             raise Failed(f"{target.path}: status {response.status} instead of {self.status}: {body[:200]!r}")
         return dict(response.headers), body
+
+    def _connection(self) -> http.client.HTTPConnection:
+        where = urlsplit(self.url)
+        if not self.certificate:
+            return http.client.HTTPConnection(str(where.hostname), where.port, timeout=_TIMEOUT)
+        context = ssl.create_default_context(cafile=self.certificate)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return http.client.HTTPSConnection(str(where.hostname), where.port, timeout=_TIMEOUT, context=context)
 
 
 @dataclass(frozen=True)

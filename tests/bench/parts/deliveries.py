@@ -67,5 +67,6 @@ def _register(ours: Gateway, receiver: Fast) -> None:
             f"{ours.url}/api/v1/webhooks",
             json={"url": receiver.url, "events": ["session.down"]},
             headers={"Authorization": f"Bearer {token}"},
+            verify=str(ours.certificate),
             timeout=PATIENCE,
         ).raise_for_status()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import count
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway_api.core_client.commands import Daemon
@@ -27,7 +26,7 @@ def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
     """The figures, by the keys of their goals. The time of an event starts with the call to the core, and
     with the request to nchan."""
     with ExitStack() as stack:
-        ours = stack.enter_context(gateway(plan.folder / "gateway", plan.many))
+        ours = stack.enter_context(gateway(plan.folder / "gateway", plan.many, tls=False))
         before = resident(ours.workers)
         listeners = stack.enter_context(_listeners(ours, plan.clients))
         yield "stream-memory", _each(ours, before, plan.clients)
@@ -52,16 +51,16 @@ def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
                 "stream",
                 compared(in_turn(turns, {"ours": end_session, "nchan": publish}), "ours", "nchan", "ms"),
             )
-    with gateway(plan.folder / "tls", plan.many, tls=True) as ours:
+    with gateway(plan.folder / "tls", plan.many) as ours:
         before = resident(ours.workers)
-        with _listeners(ours, plan.clients, ours.folder / "certificate.pem"):
+        with _listeners(ours, plan.clients):
             yield "stream-memory-tls", _each(ours, before, plan.clients)
 
 
-def _listeners(ours: Gateway, clients: int, certificate: Path | None = None) -> "ExitStack[bool | None]":
+def _listeners(ours: Gateway, clients: int) -> "ExitStack[bool | None]":
     port = urlsplit(ours.url).port
     assert port
-    return crowd(port, _PATH, {"Authorization": f"Bearer {ours.token}"}, clients, certificate)
+    return crowd(port, _PATH, {"Authorization": f"Bearer {ours.token}"}, clients, ours.certificate)
 
 
 def _each(ours: Gateway, before: int, clients: int) -> Figure:

@@ -1,4 +1,4 @@
-"""The slowest responses of health."""
+"""The slowest responses of health, and of the detail of one session."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,9 @@ _CONNECTIONS = 16
 
 
 def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
-    """The figure, by the key of its goal."""
+    """The figures, by the keys of their goals."""
     with gateway(plan.folder / "gateway", plan.many) as ours:
-        found = loads(plan.effort, _CONNECTIONS, {"ours": ours.get("/health")})
-        rounds = [{"p99": each["ours"].p99 * 1000, "median": each["ours"].median * 1000} for each in found]
-        yield "tail", compared(rounds, "p99", "median", "ms")
+        for name, request in {"health": ours.get("/health"), "detail": ours.detail()}.items():
+            found = [each[name] for each in loads(plan.effort, _CONNECTIONS, {name: request})]
+            rounds = [{"p99": each.p99 * 1000, "median": each.median * 1000} for each in found]
+            yield f"tail-{name}", compared(rounds, "p99", "median", "ms")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flask import Flask, Response
 
+from gateway_api.cli import certificates
 from tests.bench.load import Request, Target
 from tests.bench.processes import listening
 from tests.support.stack import free_port
@@ -33,16 +34,19 @@ def application() -> Flask:
 
 @contextmanager
 def bare_flask(folder: Path, answers: Mapping[str, bytes]) -> Iterator[dict[str, Request]]:
-    """The requests that get these answers."""
+    """The requests that get these answers, over TLS."""
     port, held = free_port(), folder / "answers"
     held.mkdir(parents=True)
     for name, body in answers.items():
         (held / name).write_bytes(body)
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    certificates.ensure(certificate, key, "localhost")
     command = [
         *(str(Path(sys.executable).parent / "gunicorn"), "tests.bench.peers.bare_flask:application()"),
         *("--workers", str(_WORKERS), "--worker-class", "gevent", "--bind", f"127.0.0.1:{port}"),
         *("--keep-alive", "30", "--no-control-socket", "--chdir", str(_REPOSITORY)),
+        *("--certfile", str(certificate), "--keyfile", str(key)),
     ]
     with listening(command, port, folder / "log", {"ANSWERS": str(held)}):
-        url = f"http://127.0.0.1:{port}"
-        yield {name: Request(url, (Target(f"/{name}"),)) for name in answers}
+        url = f"https://localhost:{port}"
+        yield {name: Request(url, (Target(f"/{name}"),), certificate=certificate) for name in answers}

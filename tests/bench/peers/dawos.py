@@ -27,7 +27,7 @@ def is_installed() -> bool:
 
 @contextmanager
 def dawos(folder: Path, sessions: int) -> Iterator[Request]:
-    """The request of its list."""
+    """The request of its list. It has no TLS."""
     folder.mkdir(parents=True)
     port, table, stand_in = free_port(), folder / "table", folder / "accel-cmd"
     table.write_text("\n".join(_lines(sessions)))

@@ -15,6 +15,7 @@ from tests.support.stack import descendants, issued, running_api, running_core
 
 #: Ids that requests for one session take in turn.
 _IDS = 100
+_USER = "operator"
 _LIFETIME = 24 * 3600
 
 
@@ -28,14 +29,15 @@ class Gateway:
     core: int
     processes: tuple[int, ...]
     token: str
+    certificate: Path | None
+    password: str
 
     def get(self, *paths: str, status: int = 200, **headers: str) -> Request:
         """Requests for paths below `/api/v1`, as an operator."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         targets = tuple(Target(f"/api/v1{path}") for path in paths)
-        return Request(
-            self.url, targets, headers={"Authorization": f"Bearer {self.token}", **named}, status=status
-        )
+        headers = {"Authorization": f"Bearer {self.token}", **named}
+        return Request(self.url, targets, headers=headers, status=status, certificate=self.certificate)
 
     def data(self, path: str) -> Any:
         """The data of one response."""
@@ -49,14 +51,21 @@ class Gateway:
     def detail(self) -> Request:
         return self.get(*(f"/subscribers/{id}" for id in self.ids()))
 
+    def login(self) -> Request:
+        """The operator's."""
+        body = msgspec.json.encode({"username": _USER, "password": self.password}).decode()
+        headers = {"Content-Type": "application/json"}
+        target = Target("/api/v1/auth/login", body)
+        return Request(self.url, (target,), "POST", headers, certificate=self.certificate)
+
     @property
     def workers(self) -> list[int]:
         return [pid for pid in self.processes if not descendants(pid)]
 
 
 @contextmanager
-def gateway(folder: Path, sessions: int, arrivals: float = 0.0, tls: bool = False) -> Iterator[Gateway]:
-    """The service with so many sessions of the lab. Without TLS, as its peers."""
+def gateway(folder: Path, sessions: int, arrivals: float = 0.0, tls: bool = True) -> Iterator[Gateway]:
+    """The service with so many sessions of the lab. Without TLS, beside a peer that has none."""
     # It holds the folder's lock.
     run_folder = RunFolder(folder)
     run_folder.prepare()
@@ -67,5 +76,7 @@ def gateway(folder: Path, sessions: int, arrivals: float = 0.0, tls: bool = Fals
         running_api(run_folder.core_socket, folder, tls=tls) as url,
     ):
         api = tuple(pid for pid in descendants(os.getpid()) if pid not in before and pid != core.pid)
-        token = issued(folder, "operator", _LIFETIME)
-        yield Gateway(url, folder, sessions, core.pid, api, token)
+        token = issued(folder, _USER, _LIFETIME)
+        certificate = run_folder.certificate if tls else None
+        password = run_folder.passwords[_USER]
+        yield Gateway(url, folder, sessions, core.pid, api, token, certificate, password)

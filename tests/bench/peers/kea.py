@@ -1,7 +1,8 @@
 """Kea's DHCPv4 server behind its control agent, Debian's 2.2: HTTP before a Unix socket, as here, in C++.
 
-Both log at Debian's level. The leases are in the file of Kea's memfile backend. Source: Kea Administrator
-Reference Manual 2.2, "Memfile - Basic Storage" and "lease_cmds: Lease Commands".
+The agent speaks TLS. Both log at Debian's level. The leases are in the file of Kea's memfile backend.
+Source: Kea Administrator Reference Manual 2.2, "Memfile - Basic Storage", "lease_cmds: Lease Commands" and
+"TLS/HTTPS Support".
 """
 
 import json
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 
+from gateway_api.cli import certificates
 from tests.bench.load import Request, Target
 from tests.bench.processes import listening, running
 from tests.support.stack import free_port, wait_for
@@ -37,17 +39,21 @@ def kea(folder: Path, leases: int) -> Iterator[dict[str, Request]]:
     port, socket = free_port(), folder / "dhcp4.sock"
     file = folder / "leases.csv"
     file.write_text("\n".join((_COLUMNS, *_lines(leases), "")))
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    certificates.ensure(certificate, key, "localhost")
     server, agent = folder / "dhcp4.json", folder / "agent.json"
     server.write_text(json.dumps({"Dhcp4": _server(socket, file)}))
-    agent.write_text(json.dumps({"Control-agent": _agent(port, socket)}))
+    agent.write_text(json.dumps({"Control-agent": _agent(port, socket, certificate, key)}))
     # Where Kea writes its process id, and a lock of its log.
     places = {"KEA_PIDFILE_DIR": str(folder), "KEA_LOCKFILE_DIR": str(folder)}
-    url = f"http://127.0.0.1:{port}"
+    url = f"https://localhost:{port}"
     headers = {"Content-Type": "application/json"}
 
     def request(*commands: dict[str, object]) -> Request:
         bodies = (json.dumps({**command, "service": ["dhcp4"]}) for command in commands)
-        return Request(url, tuple(Target("/", body) for body in bodies), "POST", headers)
+        return Request(
+            url, tuple(Target("/", body) for body in bodies), "POST", headers, certificate=certificate
+        )
 
     with (
         listening(["kea-ctrl-agent", "-c", str(agent)], port, folder / "agent.log", places),
@@ -97,10 +103,15 @@ def _server(socket: Path, leases: Path) -> dict[str, object]:
     }
 
 
-def _agent(port: int, socket: Path) -> dict[str, object]:
+def _agent(port: int, socket: Path, certificate: Path, key: Path) -> dict[str, object]:
     return {
         "http-host": "127.0.0.1",
         "http-port": port,
+        # It takes no TLS without one, also where clients need no certificate.
+        "trust-anchor": str(certificate),
+        "cert-file": str(certificate),
+        "key-file": str(key),
+        "cert-required": False,
         "control-sockets": {"dhcp4": {"socket-type": "unix", "socket-name": str(socket)}},
         "loggers": [_logger("kea-ctrl-agent")],
     }

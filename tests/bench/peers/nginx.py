@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from gateway_api.cli import certificates
 from tests.bench.load import Request, Target
 from tests.bench.processes import listening
 from tests.support.stack import free_port
@@ -32,10 +33,15 @@ http {{
     sendfile on;
     default_type application/json;
     server {{
-        listen 127.0.0.1:{port} backlog=4096;
+        listen 127.0.0.1:{port} backlog=4096{tls};
         {locations}
     }}
 }}
+"""
+_TLS = """
+ssl_certificate {certificate};
+ssl_certificate_key {key};
+ssl_protocols TLSv1.3;
 """
 _CHANNEL = f"""
 location = {STREAM} {{ nchan_subscriber eventsource; nchan_channel_id sessions; }}
@@ -53,28 +59,34 @@ def has_nchan() -> bool:
 
 @contextmanager
 def files(folder: Path, answers: Mapping[str, bytes]) -> Iterator[dict[str, Request]]:
-    """The requests that get these bytes from files."""
+    """The requests that get these bytes from files, over TLS."""
     root = folder / "root"
     root.mkdir(parents=True)
     for name, body in answers.items():
         (root / name).write_bytes(body)
-    with _nginx(folder, "", f"root {root};") as port:
-        yield {name: Request(f"http://127.0.0.1:{port}", (Target(f"/{name}"),)) for name in answers}
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    certificates.ensure(certificate, key, "localhost")
+    tls = _TLS.format(certificate=certificate, key=key)
+    with _nginx(folder, "", f"root {root};{tls}", " ssl") as port:
+        url = f"https://localhost:{port}"
+        yield {name: Request(url, (Target(f"/{name}"),), certificate=certificate) for name in answers}
 
 
 @contextmanager
 def streams(folder: Path) -> Iterator[int]:
-    """The port of nchan."""
+    """The port of nchan, without TLS."""
     folder.mkdir(parents=True)
     with _nginx(folder, f"load_module {_NCHAN};", _CHANNEL) as port:
         yield port
 
 
 @contextmanager
-def _nginx(folder: Path, module: str, locations: str) -> Iterator[int]:
+def _nginx(folder: Path, module: str, locations: str, tls: str = "") -> Iterator[int]:
     port, file = free_port(), folder / "nginx.conf"
     file.write_text(
-        _CONFIGURATION.format(folder=folder, module=module, locations=locations, port=port, workers=_WORKERS)
+        _CONFIGURATION.format(
+            folder=folder, module=module, locations=locations, port=port, tls=tls, workers=_WORKERS
+        )
     )
     command = ["nginx", "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(file)]
     with listening(command, port, folder / "log"):
