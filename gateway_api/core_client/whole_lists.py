@@ -6,7 +6,7 @@ clients would use gigabytes of memory, and all of the processor.
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sized
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ from gateway_api.base.errors import TooManyLists
 from gateway_api.base.idle_timer import IdleTimer
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Sized)
 
 #: Bytes of lists that are being sent. Beyond them the next list waits. With that one, a worker stays below
 #: the limit of unsent responses, beyond which slow clients are disconnected.
@@ -26,6 +27,10 @@ PATIENCE = 0.5
 #: Seconds that a list without requests is kept, and at most twice as many: a list of 100,000 sessions takes
 #: 43 MB of each worker.
 KEPT = 2.0
+
+
+def _unchanged(body: B) -> B:
+    return body
 
 
 class _Kept(NamedTuple, Generic[T]):
@@ -75,21 +80,26 @@ class VersionedCache(Generic[T]):
             self._things.clear()
 
 
-class _List:
+class _List(Generic[B]):
     """A list that is to be made, or is being sent."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
-        self.body = b""
+        self.body: B
+        #: Bytes.
+        self.size = 0
         self.error: Exception | None = None
         #: Requests that wait for it, or send it.
         self.readers = 0
         self.made_at = 0.0
 
+    def hold(self, body: B) -> None:
+        self.body, self.size = body, len(body)
 
-class WholeLists:
-    """The lists of one worker. `patience` and `kept` are in seconds, `most` in bytes; `clock` gives monotonic
-    seconds."""
+
+class WholeLists(Generic[B]):
+    """The lists of one worker. The length of a body is in bytes. `patience` and `kept` are in seconds, `most`
+    in bytes; `clock` gives monotonic seconds."""
 
     def __init__(
         self,
@@ -103,19 +113,24 @@ class WholeLists:
         self._clock = clock
         self._changed = threading.Condition()
         #: Lists that other requests can join: their calls have not begun.
-        self._next: dict[Hashable, _List] = {}
+        self._next: dict[Hashable, _List[B]] = {}
         self._is_making = False
-        self._sending: set[_List] = set()
-        self._kept: VersionedCache[_List] = VersionedCache(most, kept)
+        self._sending: set[_List[B]] = set()
+        self._kept: VersionedCache[_List[B]] = VersionedCache(most, kept)
 
     def take(
-        self, key: Hashable, make: Callable[[], bytes], version: str | None = None
-    ) -> tuple[bytes, Callable[[], None]]:
-        """The list that `make` returns, and a function to call when it is sent.
+        self,
+        key: Hashable,
+        make: Callable[[], B],
+        version: str | None = None,
+        finish: Callable[[B], B] = _unchanged,
+    ) -> tuple[B, Callable[[], None]]:
+        """The list that `make` returns, as `finish` changes it, and a function to call when it is sent. The
+        next list does not wait for `finish`.
 
         All requests with this key that arrive before the call share it: no client gets a list that is older
         than its request. With a version, it is kept for later requests with that version. Raises the errors
-        of `make`, and TooManyLists after a long wait."""
+        of `make` and `finish`, and TooManyLists after a long wait."""
         with self._changed:
             kept = None if version is None else self._kept.get(key, version)
             if kept is not None:
@@ -129,15 +144,15 @@ class WholeLists:
             wanted = self._next.setdefault(key, _List())
             wanted.readers += 1
         if is_first:
-            self._make(key, wanted, make)
+            self._make(key, wanted, make, finish)
         wanted.done.wait()
         if wanted.error is not None:
             raise wanted.error
         if is_first and version is not None:
-            self._kept.put(key, version, wanted, len(wanted.body))
+            self._kept.put(key, version, wanted, wanted.size)
         return wanted.body, partial(self._sent, wanted)
 
-    def _make(self, key: Hashable, wanted: _List, make: Callable[[], bytes]) -> None:
+    def _make(self, key: Hashable, wanted: _List[B], make: Callable[[], B], finish: Callable[[B], B]) -> None:
         # For the other requests, if this greenlet is killed.
         wanted.error, has_turn = TooManyLists(), False
         try:
@@ -148,24 +163,32 @@ class WholeLists:
                     del self._next[key]
                 self._is_making |= has_turn
             if has_turn:
-                wanted.body = make()
+                try:
+                    wanted.hold(make())
+                finally:
+                    self._end_turn(wanted)
+                wanted.hold(finish(wanted.body))
                 wanted.error = None
         except Exception as error:  # noqa: BLE001 - raised in each request
             wanted.error = error
         finally:
-            if has_turn:
-                self._made(wanted)
-            wanted.done.set()
+            self._made(wanted)
 
-    def _made(self, wanted: _List) -> None:
+    def _end_turn(self, wanted: _List[B]) -> None:
         with self._changed:
             self._is_making = False
             wanted.made_at = self._clock()
-            if wanted.error is None:
-                self._sending.add(wanted)
+            self._sending.add(wanted)
             self._changed.notify_all()
 
-    def _sent(self, one: _List) -> None:
+    def _made(self, wanted: _List[B]) -> None:
+        with self._changed:
+            if wanted.error is not None:
+                self._sending.discard(wanted)
+            self._changed.notify_all()
+        wanted.done.set()
+
+    def _sent(self, one: _List[B]) -> None:
         with self._changed:
             one.readers -= 1
             if not one.readers:
@@ -175,4 +198,4 @@ class WholeLists:
     def _has_room(self) -> bool:
         now = self._clock()
         self._sending = {one for one in self._sending if now - one.made_at < SLOW}
-        return not self._is_making and sum(len(one.body) for one in self._sending) < self._most
+        return not self._is_making and sum(one.size for one in self._sending) < self._most

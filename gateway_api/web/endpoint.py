@@ -43,7 +43,8 @@ def respond(app: Flask) -> Response:
         taken = _taken(request, operation)
         # The read takes the access check with it, if that is not decided.
         first = (operation.read(access.core(), **taken),) if operation.read else ()
-    return _encoded(operation, operation.view(*first, **taken))
+    response = _encoded(operation, operation.view(*first, **taken))
+    return parts().compressor.compress(response) if operation.compressed else response
 
 
 def _taken(request: ApiRequest, operation: ApiOperation) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Lists of records. Requests for the same whole list of the core share one."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,6 +10,7 @@ from flask import Response, request
 from gateway_api.core_client.calls import Listed
 from gateway_api.core_client.commands import Daemon
 from gateway_api.web import headers, responses
+from gateway_api.web.compression import Body, marked, wanted
 from gateway_api.web.operation import ANY_ROLE, GET, ApiOperation
 from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery, list_query
@@ -62,13 +64,20 @@ def shared(
         tag = None if found is None else responses.weak_tag(found)
         if headers.if_none_match(tag):
             return responses.unchanged(tag)
-        key = (request.endpoint, msgspec.json.encode(query, order="sorted"))
-        body, sent = parts().whole_lists.take(key, lambda: encode(make(daemon(), query)), tag)
-        response = responses.encoded(body, tag=tag)
+        coding = wanted()
+        # The list is compressed once for all clients with this coding.
+        key = (request.endpoint, msgspec.json.encode(query, order="sorted"), coding)
+        body, sent = parts().whole_lists.take(
+            key,
+            lambda: Body(encode(make(daemon(), query))),
+            tag,
+            partial(parts().compressor.encode, coding=coding),
+        )
+        response = marked(responses.encoded(body.data, tag=tag), body.coding)
         response.call_on_close(sent)
         return response
 
-    return GET(path, view, ANY_ROLE, name, text, query=query, read=read, **more)
+    return GET(path, view, ANY_ROLE, name, text, query=query, read=read, compressed=True, **more)
 
 
 def selected(method: type[Method[R]], reply: R, filter: Mapping[str, Any], sort: str | None) -> R:

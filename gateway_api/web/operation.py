@@ -108,7 +108,8 @@ class ApiOperation:
     structs of a stream's events, by event name; they have ids if it is `resumable`.
     `more_headers` are names besides those of every response and of what the view returns; those of `may_have`
     need not be there. `conditional`: a client that sends the ETag gets 304. `errors` are statuses besides
-    those of every operation with this access and request."""
+    those of every operation with this access and request. A response that is `compressed` for a client that
+    accepts it has no secret (`web/compression.py`)."""
 
     method: str
     path: str
@@ -133,6 +134,7 @@ class ApiOperation:
     may_have: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
     conditional: bool = True
+    compressed: bool = False
 
     @cached_property
     def records(self) -> tuple[type[msgspec.Struct], ...] | None:

@@ -19,6 +19,7 @@ from gateway_api.events.streams import Streams
 from gateway_api.events.traffic import Feeds
 from gateway_api.history.reader import Reader
 from gateway_api.hub.client import Hub
+from gateway_api.web.compression import Body, Compressor
 from gateway_api.web.dependencies import Host
 from gateway_api.web.request import current
 from gateway_api.wire.varlink.client import Client
@@ -33,7 +34,8 @@ class WorkerParts:
     profile: Profile
     daemon: Daemon
     audit: AuditLog
-    whole_lists: WholeLists
+    whole_lists: WholeLists[Body]
+    compressor: Compressor
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "WorkerParts":
@@ -85,6 +87,7 @@ def _common(settings: Settings, core: Client) -> dict[str, Any]:
             settings.audit, settings.audit_size, gevent.get_hub().threadpool, settings.token_audit
         ),
         "whole_lists": WholeLists(),
+        "compressor": Compressor(),
     }
 
 

@@ -218,6 +218,61 @@ def test_a_list_that_fails_is_not_kept() -> None:
     assert taken(lists, "all", lambda: b"1", "v") == b"1"
 
 
+def test_the_next_list_does_not_wait_until_another_is_finished() -> None:
+    lists, begun, may_end = WholeLists[bytes](patience=0.01), threading.Event(), threading.Event()
+
+    def finish(body: bytes) -> bytes:
+        begun.set()
+        assert may_end.wait(60)
+        return body.upper()
+
+    with ThreadPoolExecutor(1) as readers:
+        first = readers.submit(lists.take, "a", lambda: b"first", None, finish)
+        assert begun.wait(60)
+        assert taken(lists, "a", lambda: b"next") == b"next"
+        may_end.set()
+        assert first.result(20)[0] == b"FIRST"
+
+
+def test_a_list_is_finished_once_for_all_who_share_it() -> None:
+    lists, key, make = WholeLists[bytes](patience=60, kept=60), Key(), Maker()
+    finished: list[bytes] = []
+
+    def finish(body: bytes) -> bytes:
+        finished.append(body)
+        return body + b" finished"
+
+    with ThreadPoolExecutor(4) as readers:
+        first = readers.submit(taken, lists, "other", make)
+        assert make.begun.acquire(timeout=60)
+        shared = [readers.submit(lists.take, key, lambda: b"list", "v", finish) for _ in range(3)]
+        wait_for("all to have asked", lambda: key.looked_up >= 3 * 3)
+        make.may.release()
+        first.result(20)
+        bodies = [reader.result(20)[0] for reader in shared]
+    # From those that are kept.
+    bodies.append(lists.take(key, bytes, "v", finish)[0])
+    assert bodies == [b"list finished"] * 4
+    assert finished == [b"list"]
+
+
+def test_a_list_keeps_others_back_by_the_size_that_is_sent() -> None:
+    lists = WholeLists[bytes](patience=0.01, most=100)
+    lists.take("a", lambda: bytes(1000), None, lambda body: body[:99])
+    assert taken(lists, "c", bytes) == b""
+
+
+def test_a_list_that_cannot_be_finished_keeps_none_back() -> None:
+    lists = WholeLists[bytes](patience=0.01, most=100)
+
+    def fail(body: bytes) -> bytes:
+        raise OSError("no memory")
+
+    with pytest.raises(OSError, match="no memory"):
+        lists.take("a", lambda: bytes(1000), None, fail)
+    assert taken(lists, "c", bytes) == b""
+
+
 def test_only_the_last_lists_that_fit_are_kept() -> None:
     kept: VersionedCache[str] = VersionedCache(100, 60)
     for key, size in (("a", 40), ("b", 40), ("c", 40)):

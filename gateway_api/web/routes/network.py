@@ -53,7 +53,7 @@ interfaces = Routes(
     "interfaces",
     "/api/v1/interfaces",
     listed("", wire.ListInterfaces, "All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."),
-    GET("/traffic", traffic, ANY_ROLE, query=NetworkTrafficQuery),
+    GET("/traffic", traffic, ANY_ROLE, query=NetworkTrafficQuery, compressed=True),
     VLANS,
 )
 qos = Routes(
@@ -72,7 +72,11 @@ routing = Routes(
     "routing",
     "/api/v1/routing",
     GET(
-        "/bgp/summary", bgp_summary, ANY_ROLE, read=lambda core: core.fields(wire.GetBgpSummary(), "summary")
+        "/bgp/summary",
+        bgp_summary,
+        ANY_ROLE,
+        read=lambda core: core.fields(wire.GetBgpSummary(), "summary"),
+        compressed=True,
     ),
     listed(
         "/routes",

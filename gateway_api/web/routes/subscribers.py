@@ -194,6 +194,7 @@ traffic = Routes(
         name="index",
         query=TalkersQuery,
         read=lambda core, query: core.talkers(query),
+        compressed=True,
         errors=(501,),
     ),
     GET(
@@ -209,8 +210,8 @@ traffic = Routes(
 past = Routes(
     "history",
     "/api/v1/subscribers",
-    GET("/history", list_past, ANY_ROLE, "index", query=HistoryQuery),
-    GET("/<session:id>/timeline", timeline, ANY_ROLE, query=TimelineQuery),
-    GET("/failed-sign-ons", failed_sign_ons, ANY_ROLE, query=FailedSignOnsQuery),
-    GET("/flapping", flapping, ANY_ROLE, query=FlappingQuery),
+    GET("/history", list_past, ANY_ROLE, "index", query=HistoryQuery, compressed=True),
+    GET("/<session:id>/timeline", timeline, ANY_ROLE, query=TimelineQuery, compressed=True),
+    GET("/failed-sign-ons", failed_sign_ons, ANY_ROLE, query=FailedSignOnsQuery, compressed=True),
+    GET("/flapping", flapping, ANY_ROLE, query=FlappingQuery, compressed=True),
 )

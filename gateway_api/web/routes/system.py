@@ -69,4 +69,4 @@ audit_log = Routes(
     "/api/v1/audit",
     GET("", audit_records, ADMIN, name="index", query=AuditQuery),
 )
-metrics = Routes("metrics", "", GET("/metrics", scrape, ALWAYS, media_type="text/plain"))
+metrics = Routes("metrics", "", GET("/metrics", scrape, ALWAYS, media_type="text/plain", compressed=True))

@@ -1,0 +1,126 @@
+"""Compression of responses (RFC 9110 section 8.4) with gzip, for clients that accept it.
+
+Only rows that say so are compressed. The length of a compressed response tells whether a text that the caller
+chose repeats a secret in it (BREACH, CVE-2013-3587). So a response with a secret is never compressed.
+"""
+
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import gevent
+from flask import Response, request
+from gevent.lock import BoundedSemaphore
+
+from gateway_api.base.process import on_thread
+
+#: Bytes. A shorter body gains less than its headers take.
+LEAST = 1024
+#: Bytes. A longer body is compressed on a thread, so that the event loop continues.
+AT_ONCE = 64 << 10
+#: Seconds that a long body waits for the thread. Then it is sent plain.
+PATIENCE = 0.05
+_LEVEL = 3
+#: zlib's: a window of 32 KiB, in gzip's format.
+_GZIP = 31
+
+#: RFC 9110 section 12.4.2.
+_WEIGHT = re.compile(r"0(?:\.\d{0,3})?|1(?:\.0{0,3})?")
+#: RFC 9110 section 8.4.1.3.
+_ALIASES = {"x-gzip": "gzip"}
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The bytes of a response, and their content coding."""
+
+    data: bytes
+    coding: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+class Compressor:
+    """Compresses the responses of a worker. To be made in the process that uses it."""
+
+    def __init__(self) -> None:
+        # Not the hub's threads: there logins wait for bcrypt.
+        self._thread = gevent.get_hub().threadpool_class(1)
+        self._turn = BoundedSemaphore(1)
+
+    def compress(self, response: Response) -> Response:
+        """Compresses a response if it is long enough and the client accepts it, and returns it."""
+        if "Vary" in response.headers:
+            # It was done when others got it.
+            return response
+        coding = wanted() if response.status_code == 200 else None
+        if coding is None:
+            return marked(response, None)
+        body = self.encode(Body(response.get_data()), coding)
+        if body.coding is not None:
+            response.set_data(body.data)
+        return marked(response, body.coding)
+
+    def encode(self, plain: Body, coding: str | None) -> Body:
+        """The body with this coding; plain if that is not worth it, or the thread is busy for too long."""
+        if coding is None or len(plain) < LEAST:
+            return plain
+        encode = _CODINGS[coding]
+        if len(plain) <= AT_ONCE:
+            return Body(encode(plain.data), coding)
+        if not self._turn.acquire(timeout=PATIENCE):
+            return plain
+        try:
+            return Body(on_thread(self._thread, encode, plain.data), coding)
+        finally:
+            self._turn.release()
+
+
+def wanted() -> str | None:
+    """The coding that the client of this request gets, None for none."""
+    return preferred(request.headers.get("Accept-Encoding", ""))
+
+
+@lru_cache(64)
+def preferred(accepted: str) -> str | None:
+    """The coding for this Accept-Encoding (RFC 9110 section 12.5.3), None if the client accepts none or
+    prefers the plain response. A malformed weight counts as 0."""
+    weights: dict[str, float] = {}
+    for item in accepted.lower().split(","):
+        name, *parameters = (part.strip() for part in item.split(";"))
+        weights[_ALIASES.get(name, name)] = _weight(parameters)
+    others = weights.get("*", 0.0)
+    weight, coding = max(((weights.get(name, others), name) for name in _CODINGS), key=lambda pair: pair[0])
+    return coding if weight > 0 and weight >= weights.get("identity", others) else None
+
+
+def marked(response: Response, coding: str | None) -> Response:
+    """Adds the headers of a response that may have a coding, and has this one. Returns the response."""
+    response.headers["Vary"] = "Accept-Encoding"
+    if coding is not None:
+        response.headers["Content-Encoding"] = coding
+        tag = response.headers.get("ETag")
+        if tag is not None and not tag.startswith("W/"):
+            # A strong one stands for the same bytes (RFC 9110 section 8.8.1).
+            response.headers["ETag"] = f"W/{tag}"
+    return response
+
+
+def _weight(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            value = value.strip()
+            return float(value) if _WEIGHT.fullmatch(value) else 0.0
+    return 1.0
+
+
+def _gzip(plain: bytes) -> bytes:
+    return zlib.compress(plain, _LEVEL, _GZIP)
+
+
+#: The first is preferred.
+_CODINGS: Mapping[str, Callable[[bytes], bytes]] = {"gzip": _gzip}

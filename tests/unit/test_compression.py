@@ -1,0 +1,138 @@
+"""Which coding a client gets, and when a long body is sent plain."""
+
+import zlib
+from threading import Event
+
+import gevent
+import pytest
+from flask import Flask, Response
+
+from gateway_api.web import compression
+from gateway_api.web.app import ROUTES
+from gateway_api.web.compression import AT_ONCE, LEAST, Body, Compressor, preferred
+from gateway_api.web.operation import ADMIN, EVENT_STREAM, ApiOperation
+
+ROWS = [row for routes in ROUTES.values() for resource in routes for row in resource.rows()]
+COMPRESSED = [(name, row) for name, _, row in ROWS if row.compressed]
+
+
+@pytest.mark.parametrize(
+    "accepted",
+    [
+        "gzip",
+        "GZIP",
+        "x-gzip",
+        "gzip;q=0.001",
+        "br;q=1, gzip; q=0.5",
+        "identity;q=0.5, gzip;q=0.5",
+        "*",
+        "gzip, identity;q=0",
+    ],
+)
+def test_a_client_that_accepts_gzip_gets_it(accepted: str) -> None:
+    assert preferred(accepted) == "gzip"
+
+
+@pytest.mark.parametrize(
+    "accepted", ["", "identity", "br", "gzip;q=0", "gzip;q=0.000", "*;q=0", "gzip;q=0, *", "gzipped"]
+)
+def test_a_client_that_does_not_accept_gzip_gets_the_plain_body(accepted: str) -> None:
+    assert preferred(accepted) is None
+
+
+@pytest.mark.parametrize("accepted", ["gzip;q=0.5, identity", "gzip;q=0.2, *;q=0.5"])
+def test_a_client_that_prefers_the_plain_body_gets_it(accepted: str) -> None:
+    assert preferred(accepted) is None
+
+
+@pytest.mark.parametrize("weight", ["", "x", "-1", "1.5", "0.1234", ".5", "1e0", "nan"])
+def test_a_malformed_weight_counts_as_zero(weight: str) -> None:
+    assert preferred(f"gzip;q={weight}") is None
+
+
+@pytest.mark.parametrize("length", [LEAST, AT_ONCE, AT_ONCE + 1])
+def test_a_body_is_compressed_from_1024_bytes(length: int) -> None:
+    body = Compressor().encode(Body(bytes(length)), "gzip")
+    assert body.coding == "gzip"
+    assert zlib.decompress(body.data, 31) == bytes(length)
+
+
+def test_a_shorter_body_stays_plain() -> None:
+    plain = Body(bytes(LEAST - 1))
+    assert Compressor().encode(plain, "gzip") is plain
+
+
+def test_a_long_body_leaves_the_event_loop_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    compressor, loop_ran = Compressor(), Event()
+
+    def encode(plain: bytes) -> bytes:
+        assert loop_ran.wait(60)
+        return b"short"
+
+    monkeypatch.setitem(compression._CODINGS, "gzip", encode)
+    gevent.spawn(loop_ran.set)
+    assert compressor.encode(Body(bytes(AT_ONCE + 1)), "gzip").data == b"short"
+
+
+def test_a_long_body_that_would_wait_for_another_is_sent_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    compressor, may_end, plain = Compressor(), Event(), Body(bytes(AT_ONCE + 1))
+
+    def encode(plain: bytes) -> bytes:
+        assert may_end.wait(60)
+        return b"short"
+
+    monkeypatch.setitem(compression._CODINGS, "gzip", encode)
+    first = gevent.spawn(compressor.encode, plain, "gzip")
+    gevent.sleep(0)
+    assert compressor.encode(plain, "gzip") is plain
+    may_end.set()
+    assert first.get() == Body(b"short", "gzip")
+    assert compressor.encode(plain, "gzip") == Body(b"short", "gzip")
+
+
+def test_a_body_that_cannot_be_compressed_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    compressor, plain = Compressor(), Body(bytes(AT_ONCE + 1))
+
+    def fail(plain: bytes) -> bytes:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setitem(compression._CODINGS, "gzip", fail)
+        with pytest.raises(MemoryError):
+            compressor.encode(plain, "gzip")
+    assert compressor.encode(plain, "gzip").coding == "gzip"
+
+
+def _compressed(response: Response) -> Response:
+    with Flask(__name__).test_request_context(headers={"Accept-Encoding": "gzip"}):
+        return Compressor().compress(response)
+
+
+def test_a_strong_entity_tag_becomes_weak() -> None:
+    response = Response(bytes(LEAST))
+    response.set_etag("v")
+    assert _compressed(response).headers["ETag"] == 'W/"v"'
+
+
+def test_a_strong_entity_tag_of_a_plain_body_stays() -> None:
+    response = Response(b"short")
+    response.set_etag("v")
+    assert _compressed(response).headers["ETag"] == '"v"'
+
+
+def test_a_response_that_is_not_200_stays_plain() -> None:
+    response = _compressed(Response(bytes(LEAST), 404))
+    assert "Content-Encoding" not in response.headers
+    assert response.headers["Vary"] == "Accept-Encoding"
+
+
+@pytest.mark.parametrize(("name", "row"), COMPRESSED, ids=[name for name, _ in COMPRESSED])
+def test_no_change_no_stream_and_no_data_of_an_admin_is_compressed(name: str, row: ApiOperation) -> None:
+    assert row.method == "GET"
+    assert row.access is not ADMIN
+    assert row.media_type != EVENT_STREAM
+
+
+@pytest.mark.parametrize("resource", ["configuration", "webhooks", "audit", "auth", "login", "events"])
+def test_no_row_about_secrets_is_compressed(resource: str) -> None:
+    assert resource not in {name.partition(".")[0] for name, _ in COMPRESSED}
