@@ -5,7 +5,7 @@ The worker of gunicorn closes neither a connection without a TLS handshake nor o
 No other module uses internals of gunicorn. Read in 27.0: `AsyncWorker.handle` and `handle_request` (below
 `GeventWorker`), `timeout_ctx` around the wait for a request, `is_already_handled`; `wsgi.Response`, which is
 made before the application is called, its `default_headers`, `send_headers` and `write`; `base_environ` and
-`reopen_files`, which replaces the streams of its log; `failed` of a body;
+`reopen_files`, which replaces the streams of its log; `_peer_is_trusted_proxy`; `failed` of a body;
 the errors of `gunicorn.http`; the loggers of its log; `WORKERS`, `num_workers` and `LISTENERS` of the
 arbiter.
 """
@@ -33,7 +33,8 @@ import gevent.events
 from gevent.monkey import MonkeyPatchWarning
 from gevent.server import StreamServer
 from gunicorn.glogging import Logger
-from gunicorn.http import errors, wsgi
+from gunicorn.http import errors, message, wsgi
+from gunicorn.http.parser import RequestParser
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
@@ -107,6 +108,18 @@ class _Listener:
 
     def getsockname(self) -> Any:
         return self._name
+
+
+class _Request(message.Request):  # type: ignore[misc]
+    """Without a look for the client among no trusted proxies, for which gunicorn parses the address."""
+
+    def _peer_is_trusted_proxy(self) -> bool:
+        if isinstance(self.peer_addr, tuple) and not self.cfg.forwarded_allow_ips:
+            return False
+        return bool(super()._peer_is_trusted_proxy())
+
+
+RequestParser.mesg_class = _Request
 
 
 class _Response(wsgi.Response):  # type: ignore[misc]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from gevent.monkey._util import _notify_patch
 from gunicorn.http import wsgi
+from gunicorn.http.message import HeaderPolicy
 from marshmallow import Schema, fields
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -34,6 +35,7 @@ READ: dict[str, list[tuple[Callable[..., Any], str]]] = {
         (_notify_patch, "830b2bc1ca3c3d77"),
         (_Response.default_headers, "cb490cea5d6f5408"),
         (worker._environ_of.__wrapped__, "942494574f2cdd6d"),
+        (HeaderPolicy._peer_is_trusted_proxy, "4d98e07d3c7a90fe"),
         (wsgi.WSGIErrorsWrapper, "b8dac8d043f639d8"),
     ],
     "gateway_api/base/fields.py": [

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from gunicorn.config import Config
+from gunicorn.http import get_parser
+from gunicorn.http.message import Request
 
 from gateway_api.serving import worker
 
@@ -118,3 +120,16 @@ def test_errors_of_requests_go_to_the_new_file_when_the_log_is_reopened(error_fi
     log.reopen_files()
     environ_of_a_request(cfg)["wsgi.errors"].write("after")
     assert (former.read_text(), error_file.read_text()) == ("before", "after")
+
+
+@pytest.mark.parametrize("client", [("127.0.0.1", 1), ("::1", 1, 0, 0), ("192.0.2.1", 1), ("?", 1), "", b""])
+@pytest.mark.parametrize("proxies", ["", "127.0.0.1", "192.0.2.0/24,::1", "*"])
+def test_a_proxy_is_trusted_as_gunicorn_would(proxies: str, client: object) -> None:
+    cfg = Config()
+    cfg.set("forwarded_allow_ips", proxies)
+    sent = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\n\r\n"
+    ours = get_parser(cfg, [sent], client)
+    theirs = get_parser(cfg, [sent], client)
+    theirs.mesg_class = Request
+    assert ours.mesg_class is not Request
+    assert next(ours).scheme == next(theirs).scheme
