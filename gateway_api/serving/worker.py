@@ -5,9 +5,9 @@ The worker of gunicorn closes neither a connection without a TLS handshake nor o
 No other module uses internals of gunicorn. Read in 27.0: `AsyncWorker.handle` and `handle_request` (below
 `GeventWorker`), `timeout_ctx` around the wait for a request, `is_already_handled`; `wsgi.Response`, which is
 made before the application is called, its `default_headers`, `send_headers` and `write`; `base_environ` and
-`reopen_files`, which replaces the streams of its log; `_peer_is_trusted_proxy`; `failed` of a body;
-the errors of `gunicorn.http`; the loggers of its log; `WORKERS`, `num_workers` and `LISTENERS` of the
-arbiter.
+`reopen_files`, which replaces the streams of its log; `_peer_is_trusted_proxy`; `finish_body`, and what
+`get_parser` makes; `failed` and `reader` of a body, and the `length` that a `LengthReader` has left; the
+errors of `gunicorn.http`; the loggers of its log; `WORKERS`, `num_workers` and `LISTENERS` of the arbiter.
 """
 
 import json
@@ -30,10 +30,12 @@ from typing import Any
 import gevent
 import gevent.event
 import gevent.events
+import gunicorn.http
 from gevent.monkey import MonkeyPatchWarning
 from gevent.server import StreamServer
 from gunicorn.glogging import Logger
 from gunicorn.http import errors, message, wsgi
+from gunicorn.http.body import LengthReader
 from gunicorn.http.parser import RequestParser
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base_async import AsyncWorker
@@ -119,7 +121,17 @@ class _Request(message.Request):  # type: ignore[misc]
         return bool(super()._peer_is_trusted_proxy())
 
 
-RequestParser.mesg_class = _Request
+class _Parser(RequestParser):  # type: ignore[misc]
+    """Without a read of a body that has no more bytes, for which gunicorn also sets the timeout of the socket
+    twice."""
+
+    mesg_class = _Request
+
+    def finish_body(self, *arguments: Any, **more: Any) -> bool:
+        return (self.mesg is not None and _is_read(self.mesg.body)) or super().finish_body(*arguments, **more)
+
+
+gunicorn.http.RequestParser = _Parser
 
 
 class _Response(wsgi.Response):  # type: ignore[misc]
@@ -556,5 +568,13 @@ def _discard_body(sock: PlainSocket | TlsSocket) -> None:
     """Reads the rest of the last request's body. gunicorn would read it by the kilobyte, each time with a
     copy of all that it holds: a megabyte took a tenth of a second, without a turn for others."""
     body, sock.body = sock.body, None
-    while body is not None and not body.failed and body.read(_PIECE):
+    if body is None or _is_read(body):
+        return
+    while not body.failed and body.read(_PIECE):
         pass
+
+
+def _is_read(body: Any) -> bool:
+    """Whether the next request begins behind the bytes that have been read. A chunked body says so only when
+    it is read once more."""
+    return isinstance(body.reader, LengthReader) and not body.reader.length

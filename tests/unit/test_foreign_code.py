@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from gevent.monkey._util import _notify_patch
-from gunicorn.http import wsgi
+from gunicorn.http import get_parser, wsgi
+from gunicorn.http.body import LengthReader
 from gunicorn.http.message import HeaderPolicy
+from gunicorn.http.parser import Parser
 from marshmallow import Schema, fields
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -36,6 +38,10 @@ READ: dict[str, list[tuple[Callable[..., Any], str]]] = {
         (_Response.default_headers, "cb490cea5d6f5408"),
         (worker._environ_of.__wrapped__, "942494574f2cdd6d"),
         (HeaderPolicy._peer_is_trusted_proxy, "4d98e07d3c7a90fe"),
+        (Parser.finish_body, "54c5d0d28c2626ea"),
+        (Parser.__next__, "b8536520e95854d6"),
+        (get_parser, "b7d8dcde91e20db4"),
+        (LengthReader.read, "be99a0aa587fc555"),
         (wsgi.WSGIErrorsWrapper, "b8dac8d043f639d8"),
     ],
     "gateway_api/base/fields.py": [
