@@ -24,6 +24,7 @@ from gateway_api.hub import service as hub
 from gateway_api.serving.configuration import common, forget_configuration, raise_descriptor_limit
 from gateway_api.serving.worker import has_forked, hold_signals_at_fork, listening, readiness, slots_taken
 from gateway_api.web import counters
+from gateway_api.web.app import openapi
 
 _log = logging.getLogger("gunicorn.error")
 
@@ -84,7 +85,8 @@ def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext
 
 
 def _prepare() -> None:
-    """Before the first fork, so that workers share one secret and one ledger. Raises BadSetting."""
+    """Before the first fork, so that workers share one secret, one ledger and one document. Raises
+    BadSetting."""
     readiness.take_over()
     if not has_secret(os.environ):
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
@@ -109,3 +111,4 @@ def _prepare() -> None:
         prepare_folder(settings.audit)
     except OSError as error:
         raise BadSetting(f"GATEWAY_API_AUDIT is no folder to write to: {error}") from error
+    openapi()

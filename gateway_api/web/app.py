@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from gateway_api.base.process import keep_loaded, return_large_objects
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.history import recorder
 from gateway_api.web import audit, endpoint, errors, headers, metrics
+from gateway_api.web.assets import Asset
 from gateway_api.web.openapi.document import document
 from gateway_api.web.operation import Routes
 from gateway_api.web.request import ApiRequest
@@ -96,6 +98,13 @@ class Application(Flask):
         super().raise_routing_exception(request)
 
 
+@cache
+def openapi() -> Asset:
+    """The OpenAPI document of the profile USERS. gunicorn's arbiter calls it before the first fork: then the
+    workers share it, and none takes the memory to make it."""
+    return pages.encoded(document(ROUTES[USERS]))
+
+
 def users() -> Application:
     """gunicorn calls it in each worker, for the profile USERS."""
     keep_loaded()
@@ -126,7 +135,7 @@ def create_app(parts: WorkerParts) -> Application:
     # A response passes them from the last to the first: metrics and the audit log see its final status.
     if isinstance(parts, UserProfileParts):
         metrics.install(app, parts)
-        pages.install(app, document(ROUTES[parts.profile]))
+        pages.install(app, openapi())
     audit.install(app)
     headers.install(app)
     return app

@@ -240,10 +240,12 @@ def running_api(
     workers: int = 2,
     group: str | None = None,
     tls: bool = True,
+    configuration: str = "python:gateway_api.serving.users",
     **settings: str,
 ) -> Iterator[str]:
     """gunicorn alone, with any core at `core_socket`; its base URL. `state` is the folder of a former stack,
-    which has the certificate. `group` is its own group. `settings` are further environment variables."""
+    which has the certificate. `group` is its own group.
+    `configuration` is that of gunicorn. `settings` are further environment variables."""
     port = free_port()
     # Its own runtime folder: the stack may still run, with a hub in its folder.
     runtime = state / "alone"
@@ -263,7 +265,7 @@ def running_api(
         **settings,
     }
     gunicorn = str(Path(sys.executable).parent / "gunicorn")
-    command = [gunicorn, "--config", "python:gateway_api.serving.users"]
+    command = [gunicorn, "--config", configuration]
     if not tls:
         # gunicorn's own options outdo the configuration.
         command += ["--certfile", "", "--keyfile", ""]

@@ -1,9 +1,13 @@
 """Which modules a process loads, and which it leaves until they are necessary."""
 
+import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+
+from tests.support.stack import make_state, running_api
 
 #: They take longer than all that the help needs.
 LATE = {
@@ -34,3 +38,56 @@ def loaded(*arguments: str) -> set[str]:
 @pytest.mark.parametrize("command", ["", "subscribers", "config", "config set"])
 def test_a_help_loads_no_module_that_it_does_without(command: str) -> None:
     assert loaded(*command.split(), "--help") & LATE == set()
+
+
+#: gunicorn's configuration, which also writes what a worker has at its fork, and what it loads after that.
+_WATCHED = """
+import json, os, sys
+from gateway_api.serving import users
+from gateway_api.web import app
+globals().update({name: value for name, value in vars(users).items() if not name.startswith("_")})
+
+def post_fork(server, worker):
+    global at_fork
+    users.post_fork(server, worker)
+    at_fork = set(sys.modules), app.openapi.cache_info().currsize
+
+def post_worker_init(worker):
+    inherited, documents = at_fork
+    with open(os.environ["SEEN"], "w") as file:
+        json.dump({"loaded": sorted(set(sys.modules) - inherited), "documents": documents}, file)
+"""
+#: A worker imports no more than the rest of gevent, and of Python what that needs.
+_SHARED = {"apispec", "flask", "gateway_api", "marshmallow", "prometheus_client", "requests", "urllib3"}
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What a worker has at its fork, and what it loads after that, until it serves requests."""
+    folder = tmp_path_factory.mktemp("worker")
+    make_state(folder / "state")
+    (folder / "state" / "secret").write_text("0" * 64)
+    (folder / "watched.py").write_text(_WATCHED)
+    with running_api(
+        folder / "no-core", folder / "state", workers=1,
+        configuration=str(folder / "watched.py"), SEEN=str(folder / "seen"),
+    ):  # fmt: skip
+        return json.loads((folder / "seen").read_text())
+
+
+def test_a_worker_shares_the_application_with_its_arbiter(worker: Any) -> None:
+    assert {name for name in worker["loaded"] if name.partition(".")[0] in _SHARED} == set()
+    assert "gevent.subprocess" in worker["loaded"]
+
+
+def test_a_worker_shares_the_openapi_document_with_its_arbiter(worker: Any) -> None:
+    assert worker["documents"] == 1
+
+
+def test_the_application_has_no_http_client() -> None:
+    """The hub has one. The alternative profile does without."""
+    program = "import sys, gateway_api.web.app, gateway_api.serving.configuration; print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert {"requests", "urllib3"} & set(ended.stdout.split()) == set()

@@ -70,9 +70,16 @@ _DOCS_HEADERS = {
 }
 
 
-def install(app: Flask, document: dict[str, Any]) -> None:
-    """Encodes the OpenAPI document."""
-    app.extensions[_EXTENSION] = Asset(JSON, msgspec.json.encode(document))
+def encoded(document: dict[str, Any]) -> Asset:
+    """The OpenAPI document, with what a response takes of it."""
+    made = Asset(JSON, msgspec.json.encode(document))
+    # Computed at the first use, and kept.
+    _ = made.compressed, made.digest
+    return made
+
+
+def install(app: Flask, document: Asset) -> None:
+    app.extensions[_EXTENSION] = document
 
 
 def openapi() -> Response:
