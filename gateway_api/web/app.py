@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import gevent
 from flask import Flask, Request, Response
+from flask.sessions import NullSession, SessionInterface, SessionMixin
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter, RequestRedirect
 
@@ -20,7 +21,7 @@ from gateway_api.web import audit, endpoint, errors, headers, metrics
 from gateway_api.web.assets import Asset
 from gateway_api.web.openapi.document import document
 from gateway_api.web.operation import Routes
-from gateway_api.web.request import ApiRequest
+from gateway_api.web.request import ApiRequest, current
 from gateway_api.web.routes import (
     configuration,
     events,
@@ -61,10 +62,23 @@ ROUTES: dict[Profile, tuple[Routes, ...]] = {
 }
 
 
+class _NoSessions(SessionInterface):
+    """Tokens tell who the caller is."""
+
+    _none: SessionMixin = NullSession()
+
+    def open_session(self, app: Flask, request: Request) -> SessionMixin:
+        return self._none
+
+
 class Application(Flask):
-    """Leaves the path of a request as it is."""
+    """Leaves the path of a request as it is. Has no sessions, signals, or functions before a request, which
+    Flask looks for each time."""
 
     request_class = ApiRequest
+    session_interface = _NoSessions()
+    #: Called with each request and its response, in this order.
+    on_response: tuple[Callable[[ApiRequest, Response], None], ...] = ()
 
     def stop(self) -> None:
         """Ends the event streams. When the worker stops."""
@@ -77,8 +91,26 @@ class Application(Flask):
         parts: WorkerParts = self.extensions[EXTENSION]
         parts.audit.close()
 
-    def dispatch_request(self) -> Response:
-        return endpoint.respond(self)
+    def full_dispatch_request(self) -> Response:
+        try:
+            response = endpoint.respond(self, current())
+        except Exception as error:  # noqa: BLE001 - a handler logs it
+            response = self.make_response(self.handle_user_exception(error))
+        return self.process_response(response)
+
+    def process_response(self, response: Response) -> Response:
+        request = current()
+        if request.change_response is not None:
+            request.change_response(response)
+        for each in self.on_response:
+            each(request, response)
+        return response
+
+    def do_teardown_request(self, exc: object = None) -> None:
+        audit.ended(current())
+
+    def do_teardown_appcontext(self, exc: object = None) -> None:
+        pass
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         # No function is a coroutine. Flask would look at each, with each request.
@@ -132,10 +164,9 @@ def create_app(parts: WorkerParts) -> Application:
     app.extensions[EXTENSION] = parts
     endpoint.register(app, ROUTES[parts.profile])
     errors.install(app)
-    # A response passes them from the last to the first: metrics and the audit log see its final status.
+    # The audit log and the metrics get the final status, and a duration with that of the audit log.
+    app.on_response = (headers.complete, audit.responded)
     if isinstance(parts, UserProfileParts):
-        metrics.install(app, parts)
+        app.on_response += (metrics.install(app, parts),)
         pages.install(app, openapi())
-    audit.install(app)
-    headers.install(app)
     return app

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import msgspec
-from flask import Flask, Response
+from flask import Response
 
 from gateway_api.audit.record import AuditEntry, masked, of_session, result_of
 from gateway_api.base import http, logs
@@ -39,21 +39,16 @@ def names_user(*, exists: bool) -> None:
     current().names_user = exists
 
 
-def install(app: Flask) -> None:
-    """Records every change and every rejection."""
+def responded(request: ApiRequest, response: Response) -> None:
+    """Records a change or a rejection, whose response is complete."""
+    if _is_change(request) or response.status_code in _REJECTIONS:
+        _record(request, response.status_code, _message(response))
 
-    @app.after_request
-    def _responded(response: Response) -> Response:
-        request = current()
-        if _is_change(request) or response.status_code in _REJECTIONS:
-            _record(request, response.status_code, _message(response))
-        return response
 
-    @app.teardown_request
-    def _broken_off(error: BaseException | None) -> None:
-        request = current()
-        if _is_change(request) and not request.is_recorded:
-            _record(request, None, None)
+def ended(request: ApiRequest) -> None:
+    """Records a change that was broken off before its response."""
+    if _is_change(request) and not request.is_recorded:
+        _record(request, None, None)
 
 
 def _is_change(request: ApiRequest) -> bool:

@@ -12,7 +12,7 @@ from flask import Flask, Response
 from gateway_api.web import parse, responses
 from gateway_api.web.access import check
 from gateway_api.web.operation import ApiOperation, Located, Passed, Routes, Tagged
-from gateway_api.web.request import ApiRequest, current
+from gateway_api.web.request import ApiRequest
 from gateway_api.web.services import parts
 
 _OPERATIONS = "operations"
@@ -28,9 +28,8 @@ def register(app: Flask, resources: tuple[Routes, ...]) -> None:
             app.add_url_rule(path, name, methods=[operation.method])
 
 
-def respond(app: Flask) -> Response:
+def respond(app: Flask, request: ApiRequest) -> Response:
     """The response to the current request. `app` has its routes."""
-    request = current()
     if request.routing_exception is not None:
         # An unknown path is 404 for every caller, once the API is enabled.
         with check(request):

@@ -2,12 +2,12 @@
 
 import re
 
-from flask import Flask, Response, request
+from flask import Response, request
 
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.http import guards
 from gateway_api.events.sse import EventId, parse_id
-from gateway_api.web.request import REQUEST_ID, current
+from gateway_api.web.request import REQUEST_ID, ApiRequest
 
 #: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).
 _TAG = r'(?:W/)?"[!#-~\x80-\xff]*"'
@@ -50,20 +50,15 @@ def if_none_match(etag: str | None) -> bool:
     return etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in re.findall(_TAG, text)]
 
 
-def install(app: Flask) -> None:
-    """To be called last: metrics and the audit log must see the final status."""
-
-    @app.after_request
-    def _complete(response: Response) -> Response:
-        request = current()
-        # Not `setdefault`: with each name it raises an error inside, which takes as long as the rest of this.
-        present = {name.lower() for name, _ in response.headers}
-        for name, value in (REQUEST_ID, request.id), *_GUARDS[request.is_secure]:
-            if name.lower() not in present:
-                response.headers.add(name, value)
-        is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
-        is_conditional = request.operation is None or request.operation.conditional
-        if "etag" in present and is_read and is_conditional and if_none_match(response.headers["ETag"]):
-            # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.
-            response.status_code = 304
-        return response
+def complete(request: ApiRequest, response: Response) -> None:
+    """Adds the headers of every response, and makes it 304 if the client has it. Its status is final then."""
+    # Not `setdefault`: with each name it raises an error inside, which takes as long as the rest of this.
+    present = {name.lower() for name, _ in response.headers}
+    for name, value in (REQUEST_ID, request.id), *_GUARDS[request.is_secure]:
+        if name.lower() not in present:
+            response.headers.add(name, value)
+    is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
+    is_conditional = request.operation is None or request.operation.conditional
+    if "etag" in present and is_read and is_conditional and if_none_match(response.headers["ETag"]):
+        # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.
+        response.status_code = 304

@@ -28,7 +28,7 @@ from gateway_api.version import VERSION
 from gateway_api.web import dependencies
 from gateway_api.web.dependencies import Host
 from gateway_api.web.operation import template
-from gateway_api.web.request import current
+from gateway_api.web.request import ApiRequest, current
 from gateway_api.web.services import UserProfileParts
 from gateway_api.wire.core.health import Dependency
 from gateway_api.wire.core.sessions import GetStatistics, Statistics
@@ -37,6 +37,8 @@ from gateway_api.wire.hub import GetCounts, WebhookCounts
 _log = logging.getLogger(__name__)
 
 _EXTENSION = "metrics"
+
+Count = Callable[[ApiRequest, Response], None]
 
 #: Seconds: dense where most responses are, up to the longest that any but a commit may take.
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1, 5)
@@ -71,13 +73,13 @@ class Scrapes:
             return self._text
 
 
-def install(app: Flask, services: UserProfileParts) -> None:
-    """Counts every request. To be called before other modules' `install`, so that it sees a response last."""
+def install(app: Flask, services: UserProfileParts) -> Count:
+    """Makes the scrapes. Returns what counts a request when its response is complete."""
     # The exporter adds up the files of all workers. With several workers it leaves out collectors.
     exporter = PrometheusMetrics.for_app_factory(
         path=None, export_defaults=False, registry=CollectorRegistry()
     )
-    _count(app, services.streams, exporter.registry)
+    count = _counting(services.streams, exporter.registry)
     state = CollectorRegistry()
     state.register(_State(services.daemon, services.hub, services.host))
     pool = gevent.get_hub().threadpool
@@ -94,6 +96,7 @@ def install(app: Flask, services: UserProfileParts) -> None:
         return generate_latest(state).decode() + counted
 
     app.extensions[_EXTENSION] = Scrapes(make, time.monotonic)
+    return count
 
 
 def scrapes() -> Scrapes:
@@ -101,7 +104,7 @@ def scrapes() -> Scrapes:
     return cast(Scrapes, current_app.extensions[_EXTENSION])
 
 
-def _count(app: Flask, streams: Streams, registry: CollectorRegistry) -> None:
+def _counting(streams: Streams, registry: CollectorRegistry) -> Count:
     requests = Counter(
         "gateway_api_http_requests",
         "Requests, counted when their response begins",
@@ -124,9 +127,7 @@ def _count(app: Flask, streams: Streams, registry: CollectorRegistry) -> None:
         labels = _UNMATCHED if rule is None else (method, template(rule))
         return requests.labels(*labels, status), durations.labels(*labels)
 
-    @app.after_request
-    def _end(response: Response) -> Response:
-        request = current()
+    def count(request: ApiRequest, response: Response) -> None:
         seconds = time.perf_counter() - request.began
         rule = request.url_rule
         # A method without a rule may be any text.
@@ -134,7 +135,8 @@ def _count(app: Flask, streams: Streams, registry: CollectorRegistry) -> None:
         number, duration = counters(*key, response.status_code)
         number.inc()
         duration.observe(seconds)
-        return response
+
+    return count
 
 
 class _State(Collector):

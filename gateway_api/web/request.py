@@ -3,6 +3,7 @@
 import re
 import secrets
 import time
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, cast
 
@@ -37,6 +38,8 @@ class ApiRequest(flask.Request):
     names_user: bool | None = None
     #: Whether it is in the audit log.
     is_recorded = False
+    #: Changes its response, whichever that will be.
+    change_response: Callable[[flask.Response], None] | None = None
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
