@@ -1,20 +1,55 @@
 """Programs of several commands."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+
+class LateCommands(MutableMapping[str, click.Command]):
+    """Commands by their names. `load` imports one when it is first used: a help text does without them."""
+
+    def __init__(self, names: Iterable[str], load: Callable[[str], click.Command]) -> None:
+        self._held: dict[str, click.Command | None] = dict.fromkeys(names)
+        self._load = load
+
+    def __getitem__(self, name: str) -> click.Command:
+        found = self._held[name]
+        if found is None:
+            found = self._held[name] = self._load(name)
+        return found
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._held[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
 
 
 class Group(click.Group):
-    """A group of commands, whose help has them whole, and in sections if there are any."""
+    """A group of commands, whose help has them whole, and in sections if there are any. `summaries` are those
+    of late commands."""
 
     group_class = type
 
-    def __init__(self, *args: Any, **more: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        sections: Mapping[str, Iterable[str]] | None = None,
+        summaries: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
-        self._sections: dict[str, list[str]] = {}
+        self._sections = {title: list(names) for title, names in (sections or {}).items()}
+        self._summaries = summaries or {}
 
     def add_section(self, title: str, commands: Iterable[click.Command]) -> None:
         """Adds commands below a title of the help."""
@@ -22,21 +57,30 @@ class Group(click.Group):
             self.add_command(each)
             self._sections.setdefault(title, []).append(str(each.name))
 
-    def sections(self) -> Iterator[tuple[str, list[tuple[str, click.Command]]]]:
-        """The commands by their names, in their sections; those of no section come first."""
+    def sections(self) -> Iterator[tuple[str, list[str]]]:
+        """The names of the commands, in their sections; those of no section come first."""
         held = {name for names in self._sections.values() for name in names}
         rest = [name for name in self.commands if name not in held]
         for title, names in {"Commands": rest, **self._sections}.items():
             if names:
-                yield title, [(name, self.commands[name]) for name in names]
+                yield title, names
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # click cuts the texts at the width of the terminal.
         sections = list(self.sections())
-        width = max(len(name) for _, commands in sections for name, _ in commands)
-        for title, commands in sections:
+        width = max(len(name) for _, names in sections for name in names)
+        for title, names in sections:
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), summary(command)) for name, command in commands])
+                formatter.write_dl([(name.ljust(width), self._summary(name)) for name in names])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # click would import all late commands.
+        found = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        words = [CompletionItem(name, help=self._summary(name)) for name in found]
+        return words + click.Command.shell_complete(self, ctx, incomplete)
+
+    def _summary(self, name: str) -> str:
+        return self._summaries.get(name) or summary(self.commands[name])
 
 
 def summary(command: click.Command) -> str:

@@ -1,6 +1,8 @@
 """Which modules a process loads, and which it leaves until they are necessary."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -25,19 +27,38 @@ sys.exit(main())
 """
 
 
-def loaded(*arguments: str) -> set[str]:
-    """The modules of `gatewayctl` at its end."""
+def loaded(*arguments: str, said: str, **environment: str) -> set[str]:
+    """The modules of `gatewayctl` at its end, after it has said so."""
     ended = subprocess.run(
         [sys.executable, "-c", _LOADED, "gatewayctl", *arguments],
-        capture_output=True, text=True, timeout=60, check=True,
+        env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert ended.stdout.startswith("Usage: gatewayctl")
+    assert said in ended.stdout
     return set(ended.stderr.split())
 
 
-@pytest.mark.parametrize("command", ["", "subscribers", "config", "config set"])
+def of_commands(modules: set[str]) -> set[str]:
+    """Those that only commands need: their own, and the records with what makes them."""
+    return {name for name in modules if re.match(r"gateway_api\.(cli\.ctl\.commands|wire)\b|msgspec\b", name)}
+
+
+def test_the_help_loads_no_command() -> None:
+    assert of_commands(loaded("--help", said="Usage: gatewayctl ")) == set()
+
+
+def test_the_completion_of_a_command_s_name_loads_no_command() -> None:
+    shell = {"_GATEWAYCTL_COMPLETE": "bash_complete", "COMP_WORDS": "gatewayctl sub", "COMP_CWORD": "1"}
+    assert of_commands(loaded(said="plain,subscribers\n", **shell)) == set()
+
+
+def test_a_command_loads_no_module_of_another() -> None:
+    modules = loaded("health", "--help", said="Usage: gatewayctl health ")
+    assert {name for name in modules if ".ctl.commands." in name} == {"gateway_api.cli.ctl.commands.status"}
+
+
+@pytest.mark.parametrize("command", ["subscribers", "config", "config set"])
 def test_a_help_loads_no_module_that_it_does_without(command: str) -> None:
-    assert loaded(*command.split(), "--help") & LATE == set()
+    assert loaded(*command.split(), "--help", said="Usage: gatewayctl ") & LATE == set()
 
 
 #: gunicorn's configuration, which also writes what a worker has at its fork, and what it loads after that.

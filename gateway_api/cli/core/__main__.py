@@ -1,47 +1,36 @@
 """`gateway-core`, or `python -m gateway_api.cli.core`: its commands."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 
-from gateway_api.cli.program import Group, run
+from gateway_api.cli.program import Group, LateCommands, run
 from gateway_api.version import VERSION
 
 
-class _Commands(Group):
-    """Imports a command when it is used: it imports what its own gateway needs, and nothing of another."""
+def _load(name: str) -> click.Command:
+    """Imports what the gateway of the command needs, and nothing of another."""
+    match name:
+        case "linux":
+            from gateway_api.cli.core.linux import linux
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        match cmd_name:
-            case "linux":
-                from gateway_api.cli.core.linux import linux
+            return linux
+        case "lab":
+            from gateway_api.cli.core.lab import lab
 
-                return linux
-            case "lab":
-                from gateway_api.cli.core.lab import lab
+            return lab
+        case "setup":
+            from gateway_api.cli.core.linux import setup
 
-                return lab
-            case "setup":
-                from gateway_api.cli.core.linux import setup
+            return setup
+        case _:
+            from gateway_api.cli.core.check import check_core
 
-                return setup
-            case "check":
-                from gateway_api.cli.core.check import check_core
-
-                return check_core
-        return None
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["linux", "lab", "setup", "check"]
-
-    def sections(self) -> Iterator[tuple[str, list[tuple[str, click.Command]]]]:
-        context = click.Context(self)
-        commands = {name: self.get_command(context, name) for name in self.list_commands(context)}
-        yield "Commands", [(name, command) for name, command in commands.items() if command]
+            return check_core
 
 
-@click.command(cls=_Commands)
+@click.command(cls=Group, commands=LateCommands(("linux", "lab", "setup", "check"), _load))
 @click.version_option(VERSION, message="%(prog)s %(version)s")
 def core() -> None:
     """The core daemon of the gateway."""

@@ -8,32 +8,106 @@ import click
 
 from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.command import group
-from gateway_api.cli.ctl.commands import (
-    configuration,
-    events,
-    history,
-    jobs,
-    login,
-    network,
-    rates,
-    rescue,
-    status,
-    subscribers,
-    traffic,
-    users,
-    webhooks,
-)
-from gateway_api.cli.ctl.completion import completion
 from gateway_api.cli.ctl.failures import MEANINGS, ExitStatus, status_of
 from gateway_api.cli.ctl.invocation import all_option, columns_option, context_option, output_option
+from gateway_api.cli.ctl.summaries import SUMMARIES
 from gateway_api.cli.ctl.terminal import complain
+from gateway_api.cli.program import LateCommands
 from gateway_api.client.errors import ClientError
 from gateway_api.version import PACKAGE
 
 _EPILOG = "Exit status: " + "; ".join(f"{int(status)}, {about}" for status, about in MEANINGS.items()) + "."
 
 
-@group(params=[context_option(), all_option(), output_option(), columns_option()], epilog=_EPILOG)
+_SECTIONS = {
+    "Login": ("login", "logout", "contexts"),
+    "Subscribers": ("subscribers", "jobs", "events"),
+    "Network": (
+        *("interfaces", "vlans", "qos", "routes", "bgp", "cgnat", "demux", "faults"),
+        "traffic",
+    ),
+    "Configuration": ("config", "users", "backup", "restore"),
+    "Operation": ("status", "health", "version", "audit", "webhooks", "rescue", "completion"),
+}
+
+
+def _load(name: str) -> click.Command:
+    """A command of the first level. Imports its module, and what that needs."""
+    found: click.Command
+    match name:
+        case "login" | "logout" | "contexts":
+            from gateway_api.cli.ctl.commands import login
+
+            found = getattr(login, name)
+        case "subscribers":
+            found = _subscribers()
+        case "jobs":
+            from gateway_api.cli.ctl.commands import jobs
+
+            found = jobs.jobs
+        case "events":
+            from gateway_api.cli.ctl.commands import events
+
+            found = events.events
+        case "traffic":
+            from gateway_api.cli.ctl.commands import traffic
+
+            found = traffic.over_time
+        case "config" | "backup" | "restore":
+            from gateway_api.cli.ctl.commands import configuration
+
+            found = getattr(configuration, name)
+        case "users":
+            from gateway_api.cli.ctl.commands import users
+
+            found = users.users
+        case "status" | "health" | "version":
+            from gateway_api.cli.ctl.commands import status
+
+            found = getattr(status, name)
+        case "audit":
+            from gateway_api.cli.ctl.commands import history
+
+            found = history.audit
+        case "webhooks":
+            from gateway_api.cli.ctl.commands import webhooks
+
+            found = webhooks.webhooks
+        case "rescue":
+            from gateway_api.cli.ctl.commands import rescue
+
+            found = rescue.rescue
+        case "completion":
+            from gateway_api.cli.ctl.completion import completion
+
+            found = completion
+        case _:
+            from gateway_api.cli.ctl.commands import network
+
+            found = next(each for each in network.COMMANDS if each.name == name)
+    return found
+
+
+def _subscribers() -> click.Group:
+    from gateway_api.cli.ctl.commands import history, rates, subscribers, traffic
+
+    for title, commands in {
+        "Sessions": (subscribers.list_, subscribers.find, subscribers.show, subscribers.summary),
+        "Changes": (subscribers.disconnect, rates.rate),
+        "Past": (history.history, history.timeline, history.failed_sign_ons, history.flapping),
+        "Traffic": (traffic.watch, traffic.top),
+    }.items():
+        subscribers.subscribers.add_section(title, commands)
+    return subscribers.subscribers
+
+
+@group(
+    params=[context_option(), all_option(), output_option(), columns_option()],
+    epilog=_EPILOG,
+    commands=LateCommands((name for names in _SECTIONS.values() for name in names), _load),
+    sections=_SECTIONS,
+    summaries=SUMMARIES,
+)
 @click.version_option(package_name=PACKAGE, message="%(prog)s %(version)s")
 def gatewayctl() -> None:
     """The command line of a subscriber gateway's management API.
@@ -41,32 +115,6 @@ def gatewayctl() -> None:
     `gatewayctl login` first, then for example `gatewayctl subscribers find alice`. The options --context,
     --all and -o may also stand after the command.
     """
-
-
-for _title, _commands in {
-    "Login": (login.login, login.logout, login.contexts),
-    "Subscribers": (subscribers.subscribers, jobs.jobs, events.events),
-    "Network": (*network.COMMANDS, traffic.over_time),
-    "Configuration": (configuration.config, users.users, configuration.backup, configuration.restore),
-    "Operation": (
-        status.status,
-        status.health,
-        status.version,
-        history.audit,
-        webhooks.webhooks,
-        rescue.rescue,
-        completion,
-    ),
-}.items():
-    gatewayctl.add_section(_title, _commands)
-
-for _title, _commands in {
-    "Sessions": (subscribers.list_, subscribers.find, subscribers.show, subscribers.summary),
-    "Changes": (subscribers.disconnect, rates.rate),
-    "Past": (history.history, history.timeline, history.failed_sign_ons, history.flapping),
-    "Traffic": (traffic.watch, traffic.top),
-}.items():
-    subscribers.subscribers.add_section(_title, _commands)
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """`python -m gateway_api.cli.documents` writes the files of the checkout that come from the code: the OpenAPI
 document, the list of routes, the interface files of the core and the hub, the man pages, the completions of
-gatewayctl, the environment file, and pages of the reference."""
+gatewayctl and the summaries of its commands, the environment file, and pages of the reference."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from gateway_api.cli.api import routes_text
 from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.completion import FILES, source
 from gateway_api.cli.documents import man, reference
+from gateway_api.cli.program import summary
 from gateway_api.web.app import ROUTES
 from gateway_api.web.openapi.document import document
 from gateway_api.wire.contract import description
@@ -38,7 +39,20 @@ def texts() -> dict[str, str]:
         **{f"etc/man/{name}": text for name, text in man.pages().items()},
         **{f"etc/completion/{name}": source(gatewayctl, shell) for shell, name in FILES.items()},
         **{f"docs/reference/{name}.md": text for name, text in pages.items()},
+        "gateway_api/cli/ctl/summaries.py": _summaries(),
     }
+
+
+def _summaries() -> str:
+    """The help of gatewayctl has them without an import of its commands."""
+    found = {name: summary(command) for name, command in gatewayctl.commands.items()}
+    lines = (
+        f"    {json.dumps(name)}: {json.dumps(said, ensure_ascii=False)},\n" for name, said in found.items()
+    )
+    return (
+        '"""The first sentence of each command\'s help: `make openapi` writes them."""\n\n'
+        f"# ruff: noqa: E501\n\nSUMMARIES = {{\n{''.join(lines)}}}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def _of_program(name: str, description: str, root: Group, files: Sequence[tuple[
 
 def _commands(group: Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
     """The commands of a program and of its groups, by their words."""
-    for name, command in (each for _, commands in group.sections() for each in commands):
+    for name, command in ((name, group.commands[name]) for _, names in group.sections() for name in names):
         if isinstance(command, Group):
             yield from _commands(command, f"{path}{name} ")
         elif name not in _OF_UNITS:
