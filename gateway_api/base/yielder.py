@@ -4,8 +4,8 @@ import time
 
 #: Seconds.
 _LEAST = 1e-9
-#: Bytes, which take a millisecond to send or to read, and three with TLS.
-BYTES = 1 << 20
+#: Bytes, which take a millisecond to read, check and copy.
+BYTES = 256 << 10
 
 
 class Yielder:

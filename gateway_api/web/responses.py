@@ -1,11 +1,13 @@
 """The JSON of responses, and the pieces of streams."""
 
 from collections.abc import Iterable
+from io import BytesIO
 from typing import Any
 
 import msgspec
 from flask import Response
 
+from gateway_api.base.yielder import Yielder
 from gateway_api.core_client.calls import Listed
 from gateway_api.web.operation import EVENT_STREAM, JSON
 
@@ -21,14 +23,19 @@ def ok(data: Any, status: int = 200) -> Response:
 
 
 def listed(held: Listed) -> bytes:
-    """The envelope with a list."""
-    pieces: list[bytes | memoryview] = [b'{"status":"ok","data":{"%s":[' % held.name.encode()]
+    """The envelope with a list. Others have their turns between its arrays: a list of 100,000 sessions has
+    40 MB."""
+    # Without a copy of the whole: `getvalue` gives the bytes that it has.
+    made, yielder = BytesIO(), Yielder()
+    made.write(b'{"status":"ok","data":{"%s":[' % held.name.encode())
     for number, array in enumerate(held.arrays):
-        pieces += [b","] if number else []
-        pieces.append(memoryview(array)[1:-1])
-    others = memoryview(msgspec.json.encode(held.others))[1:]
-    # One copy: a list of 100,000 sessions has 40 MB.
-    return b"".join([*pieces, b"],", others, b"}"])
+        if number:
+            made.write(b",")
+        yielder.worked(made.write(memoryview(array)[1:-1]))
+    made.write(b"],")
+    made.write(memoryview(msgspec.json.encode(held.others))[1:])
+    made.write(b"}")
+    return made.getvalue()
 
 
 def error(status: int, message: str, headers: _Headers = None, **more: Any) -> Response:
