@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.bench.goals import GOALS
+from tests.bench.peers.bare_flask import bare_flask
+
 _ROW = re.compile(
     r"^\| (health|detail|list)\b.* \| bare Flask, same bytes: [\d.,]+/s \| ([\d.]+) \|", re.MULTILINE
 )
@@ -15,15 +18,33 @@ _ROW = re.compile(
 _LEAST = {"health": 0.2, "detail": 0.15, "list": 0.25}
 
 
-def test_the_short_bench_finds_health_detail_and_list_not_far_below_bare_flask() -> None:
+def short(*parts: str) -> str:
+    """What the short form prints."""
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.bench", "--short", "requests", "lists"],
+        [sys.executable, "-m", "tests.bench", "--short", *parts],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    found = {work: float(ratio) for work, ratio in _ROW.findall(ended.stdout)}
-    assert found.keys() == _LEAST.keys(), ended.stdout
-    assert {work for work, ratio in found.items() if ratio < _LEAST[work]} == set(), ended.stdout
+    return ended.stdout
+
+
+def test_the_short_bench_finds_health_detail_and_list_not_far_below_bare_flask() -> None:
+    printed = short("requests", "lists")
+    found = {work: float(ratio) for work, ratio in _ROW.findall(printed)}
+    assert found.keys() == _LEAST.keys(), printed
+    assert {work for work, ratio in found.items() if ratio < _LEAST[work]} == set(), printed
+
+
+def test_the_short_bench_measures_each_goal_that_needs_no_peer() -> None:
+    parts = ("tails", "logins", "memory", "starts")
+    rows = [line for line in short(*parts).splitlines() if line.endswith(("| yes |", "| no |"))]
+    assert len(rows) == sum(goal.part in parts for goal in GOALS), rows
+
+
+def test_bare_flask_sends_the_bytes_of_the_service_over_tls(tmp_path: Path) -> None:
+    with bare_flask(tmp_path / "bare", {"list": b"bytes"}) as bare:
+        assert bare["list"].probe()[1] == b"bytes"
+        assert bare["list"].certificate
