@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from gateway_api.web.compression import zstd
 from tests.support.stack import Api, wait_for
 
 LIST = "/qos"
@@ -27,6 +28,12 @@ def test_a_list_is_compressed_for_a_client_that_accepts_it(api: Api) -> None:
     assert len(body) < len(expected)
     assert int(answer.headers["Content-Length"]) == len(body)
     assert zlib.decompress(body, 31) == expected
+
+
+def test_a_list_is_compressed_with_zstd_for_a_client_that_names_it(api: Api) -> None:
+    answer, body = _sent(api, LIST, "gzip, zstd")
+    assert answer.headers["Content-Encoding"] == "zstd"
+    assert zstd.decompress(body) == _sent(api, LIST, "identity")[1]
 
 
 def test_a_client_that_sends_no_accept_encoding_gets_the_plain_list(api: Api) -> None:

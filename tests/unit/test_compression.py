@@ -1,6 +1,8 @@
 """Which coding a client gets, and when a long body is sent plain."""
 
-import zlib
+import gzip
+import random
+from collections.abc import Callable
 from threading import Event
 
 import gevent
@@ -9,7 +11,7 @@ from flask import Flask, Response
 
 from gateway_api.web import compression
 from gateway_api.web.app import ROUTES
-from gateway_api.web.compression import AT_ONCE, LEAST, Body, Compressor, preferred
+from gateway_api.web.compression import AT_ONCE, LEAST, Body, Compressor, preferred, zstd
 from gateway_api.web.operation import ADMIN, EVENT_STREAM, ApiOperation
 
 ROWS = [row for routes in ROUTES.values() for resource in routes for row in resource.rows()]
@@ -34,6 +36,20 @@ def test_a_client_that_accepts_gzip_gets_it(accepted: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "accepted", ["zstd", "gzip, zstd", "gzip;q=0.5, zstd;q=0.5", "gzip, deflate, br, zstd"]
+)
+def test_a_client_that_accepts_zstd_gets_it(accepted: str) -> None:
+    assert preferred(accepted) == "zstd"
+
+
+@pytest.mark.parametrize(
+    "accepted", ["gzip, zstd;q=0.9", "gzip, zstd;q=0", "gzip, zstd;q=x", "zstd;q=0.5, *"]
+)
+def test_a_client_that_prefers_gzip_gets_it(accepted: str) -> None:
+    assert preferred(accepted) == "gzip"
+
+
+@pytest.mark.parametrize(
     "accepted", ["", "identity", "br", "gzip;q=0", "gzip;q=0.000", "*;q=0", "gzip;q=0, *", "gzipped"]
 )
 def test_a_client_that_does_not_accept_gzip_gets_the_plain_body(accepted: str) -> None:
@@ -51,10 +67,25 @@ def test_a_malformed_weight_counts_as_zero(weight: str) -> None:
 
 
 @pytest.mark.parametrize("length", [LEAST, AT_ONCE, AT_ONCE + 1])
-def test_a_body_is_compressed_from_1024_bytes(length: int) -> None:
-    body = Compressor().encode(Body(bytes(length)), "gzip")
-    assert body.coding == "gzip"
-    assert zlib.decompress(body.data, 31) == bytes(length)
+@pytest.mark.parametrize(("coding", "decode"), [("gzip", gzip.decompress), ("zstd", zstd.decompress)])
+def test_a_body_is_compressed_from_1024_bytes(
+    coding: str, decode: Callable[[bytes], bytes], length: int
+) -> None:
+    body = Compressor().encode(Body(bytes(length)), coding)
+    assert body.coding == coding
+    assert decode(body.data) == bytes(length)
+
+
+def test_a_long_body_has_no_larger_window_than_http_allows() -> None:
+    plain = random.Random(1).randbytes(32 << 20)
+    limit = {zstd.DecompressionParameter.window_log_max: 23}
+    body = Compressor().encode(Body(plain), "zstd")
+    assert zstd.decompress(body.data, options=limit) == plain
+
+
+def test_a_body_in_zstd_has_its_size_for_clients_that_need_it() -> None:
+    body = Compressor().encode(Body(bytes(AT_ONCE + 1)), "zstd")
+    assert zstd.get_frame_info(body.data).decompressed_size == AT_ONCE + 1
 
 
 def test_a_shorter_body_stays_plain() -> None:
