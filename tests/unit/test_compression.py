@@ -121,6 +121,18 @@ def test_a_long_body_that_would_wait_for_another_is_sent_plain(monkeypatch: pyte
     assert compressor.encode(plain, "gzip") == Body(b"short", "gzip")
 
 
+def test_a_long_body_does_not_wait_for_the_threads_of_logins() -> None:
+    compressor, may_end = Compressor(), Event()
+    pool = gevent.get_hub().threadpool
+    logins = [pool.spawn(may_end.wait, 60) for _ in range(pool.maxsize)]
+    try:
+        with gevent.Timeout(30):
+            assert compressor.encode(Body(bytes(AT_ONCE + 1)), "gzip").coding == "gzip"
+    finally:
+        may_end.set()
+        gevent.joinall(logins)
+
+
 def test_a_body_that_cannot_be_compressed_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
     compressor, plain = Compressor(), Body(bytes(AT_ONCE + 1))
 
