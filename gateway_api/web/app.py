@@ -11,6 +11,7 @@ from flask import Flask, Request, Response
 from flask.sessions import NullSession, SessionInterface, SessionMixin
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter, RequestRedirect
+from werkzeug.wsgi import get_host
 
 from gateway_api.audit import core_changes
 from gateway_api.base.errors import Moved
@@ -117,10 +118,26 @@ class Application(Flask):
         return func
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
+        if request is None:
+            return None
+        environ = request.environ
+        path: str = environ["PATH_INFO"]
         # werkzeug would merge leading slashes.
-        if request is not None and request.environ["PATH_INFO"].startswith("//"):
+        if path.startswith("//"):
             raise NotFound
-        return super().create_url_adapter(request)
+        if "HTTP_UPGRADE" in environ:
+            return super().create_url_adapter(request)
+        # Flask would find the host twice, and decode once more what the request has.
+        request.host = get_host(environ)
+        return self.url_map.bind(
+            request.host.lower(),
+            request.root_path,
+            "",
+            request.scheme,
+            request.method,
+            path and request.path,
+            request.query_string.decode(errors="replace"),
+        )
 
     def raise_routing_exception(self, request: Request) -> NoReturn:
         if isinstance(request.routing_exception, RequestRedirect):
@@ -160,6 +177,8 @@ def create_app(parts: WorkerParts) -> Application:
     app = Application("gateway_api", static_folder=None)
     # The redirect that merges slashes would have a body in HTML.
     app.url_map.merge_slashes = False
+    # No rule has defaults, for which werkzeug would look with each request.
+    app.url_map.redirect_defaults = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.extensions[EXTENSION] = parts
     endpoint.register(app, ROUTES[parts.profile])
