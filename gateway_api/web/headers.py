@@ -8,6 +8,7 @@ from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.http import guards
 from gateway_api.events.sse import EventId, parse_id
 from gateway_api.web.request import REQUEST_ID, ApiRequest
+from gateway_api.web.responses import JsonResponse
 
 #: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).
 _TAG = r'(?:W/)?"[!#-~\x80-\xff]*"'
@@ -42,9 +43,9 @@ def if_match() -> list[str] | None:
 def if_none_match(etag: str | None) -> bool:
     """Whether the client has the content with this entity tag (RFC 9110 section 13.1.2). A malformed header
     matches nothing: the whole response is right for every client."""
-    text = request.headers.get("If-None-Match", "").strip()
     if etag is None:
         return False
+    text = request.headers.get("If-None-Match", "").strip()
     if not re.fullmatch(ENTITY_TAGS, text):
         return text == _ANY_TAG
     return etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in re.findall(_TAG, text)]
@@ -52,13 +53,19 @@ def if_none_match(etag: str | None) -> bool:
 
 def complete(request: ApiRequest, response: Response) -> None:
     """Adds the headers of every response, and makes it 304 if the client has it. Its status is final then."""
-    # Not `setdefault`: with each name it raises an error inside, which takes as long as the rest of this.
-    present = {name.lower() for name, _ in response.headers}
-    for name, value in (REQUEST_ID, request.id), *_GUARDS[request.is_secure]:
-        if name.lower() not in present:
-            response.headers.add(name, value)
+    common = (REQUEST_ID, request.id), *_GUARDS[request.is_secure]
+    if isinstance(response, JsonResponse):
+        response.common = common
+    else:
+        # Not `setdefault`: with each name it raises an error inside, which takes as long as the rest of this.
+        present = {name.lower() for name, _ in response.headers}
+        for name, value in common:
+            if name.lower() not in present:
+                response.headers.add(name, value)
+    if "HTTP_IF_NONE_MATCH" not in request.environ:
+        return
     is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
     is_conditional = request.operation is None or request.operation.conditional
-    if "etag" in present and is_read and is_conditional and if_none_match(response.headers["ETag"]):
+    if is_read and is_conditional and if_none_match(response.headers.get("ETag")):
         # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.
         response.status_code = 304

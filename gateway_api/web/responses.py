@@ -17,6 +17,22 @@ _UNBUFFERED = {"X-Accel-Buffering": "no"}
 _Headers = dict[str, str] | None
 
 
+class JsonResponse(Response):
+    """JSON, whose headers werkzeug does not read, copy and check once more."""
+
+    #: The headers that follow its own.
+    common: tuple[tuple[str, str], ...] = ()
+
+    def get_wsgi_response(
+        self, environ: dict[str, Any]
+    ) -> tuple[Iterable[bytes], str, list[tuple[str, str]]]:
+        if self.status_code != 200 and self.status_code < 400:
+            # werkzeug quotes a Location, and removes what a 304 must not have.
+            self.headers.extend(self.common)
+            return super().get_wsgi_response(environ)
+        return self.get_app_iter(environ), self.status, [*self.headers, *self.common]
+
+
 def ok(data: Any, status: int = 200) -> Response:
     """`{"status":"ok","data":...}`. `msgspec.Raw` in the data is not parsed again."""
     return bare({"status": "ok", "data": data}, status)
@@ -50,7 +66,7 @@ def bare(document: Any, status: int = 200, headers: _Headers = None) -> Response
 
 def encoded(body: bytes, status: int = 200, headers: _Headers = None, *, tag: str | None = None) -> Response:
     """JSON that is bytes already, with this entity tag."""
-    response = Response(body, status, headers, mimetype=JSON)
+    response = JsonResponse(body, status, headers, content_type=JSON)
     if tag is not None:
         response.headers["ETag"] = tag
     return response
