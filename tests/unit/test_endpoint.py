@@ -164,3 +164,19 @@ def test_the_records_and_headers_are_those_that_the_view_returns(
 ) -> None:
     row = ApiOperation("GET", "/row", view, Access.OPEN)
     assert (row.records, row.headers) == (records, headers)
+
+
+@both
+def test_a_host_that_is_no_name_is_refused(profile: Profile, tmp_path: Path) -> None:
+    client = application.create_app(parts(tmp_path, profile)).test_client()
+    path = "/api/v1/subscribers"
+    assert client.get(path, headers={"Host": "a..b"}).status_code == 400
+    assert client.get(path, headers={"Host": "LOCALHOST:8443"}).status_code != 400
+
+
+@both
+def test_a_websocket_is_refused(profile: Profile, tmp_path: Path) -> None:
+    client = application.create_app(parts(tmp_path, profile)).test_client()
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    path = "/api/v1/vlans" if profile is TOKEN else "/api/v1/system/version"
+    assert client.get(path, headers=headers).status_code == 400
