@@ -41,10 +41,6 @@ _LOCK_TIMEOUT_MS = 50
 _RESERVED = 128 << 10
 #: Rows that are kept even if the clock says that they have expired: it may be wrong.
 _KEPT = 100_000
-#: Tokens that a worker remembers as not revoked.
-_REMEMBERED = 4096
-
-_NO_LOOK_UP = "Cannot look up whether the token was revoked"
 
 _NO_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 # A table with other columns gives ERROR.
@@ -119,11 +115,7 @@ def _keep_space(reserve: Path) -> None:
 
 class Revocations:
     """Reads from `ledger`, and writes to `synced` on a thread of `pool`. `clock` gives epoch seconds. At
-    least `kept` revocations stay.
-
-    A worker remembers up to `remembered` tokens that are not revoked, until any process commits to the
-    ledger. A commit changes the header of the index that all processes map, and with it SQLite's
-    `data_version` (https://sqlite.org/pragma.html#pragma_data_version)."""
+    least `kept` revocations stay."""
 
     def __init__(
         self,
@@ -132,17 +124,12 @@ class Revocations:
         pool: ThreadPool,
         clock: Callable[[], float],
         kept: int = _KEPT,
-        remembered: int = _REMEMBERED,
     ) -> None:
         self._ledger = ledger
         self._synced = synced
         self._pool = pool
         self._clock = clock
         self._kept = kept
-        self._remembered = remembered
-        self._version = 0
-        #: Tokens that are not revoked in this version of the ledger.
-        self._valid: set[str] = set()
         self._writing = threading.Lock()
 
     def revoke(self, jti: str, expires: int) -> None:
@@ -152,22 +139,10 @@ class Revocations:
                 on_thread(self._pool, self._write, jti, expires)
         except sqlite3.Error as error:
             raise LedgerUnavailable("Cannot store the logout: the token is still valid", error) from error
-        # If `ledger` is `synced`: a connection's own commits do not change its version.
-        self._valid.discard(jti)
 
     def is_revoked(self, jti: str) -> bool:
         """Raises LedgerUnavailable."""
-        # Before the row: a token that is revoked between the two is then looked up again.
-        version = self._read_version()
-        if version != self._version or len(self._valid) >= self._remembered:
-            self._version = version
-            self._valid.clear()
-        if jti in self._valid:
-            return False
-        if self.among([jti]):
-            return True
-        self._valid.add(jti)
-        return False
+        return bool(self.among([jti]))
 
     def among(self, jtis: Iterable[str]) -> set[str]:
         """The tokens that are revoked. Raises LedgerUnavailable."""
@@ -178,13 +153,7 @@ class Revocations:
             )
             return {jti for (jti,) in rows}
         except sqlite3.Error as error:
-            raise LedgerUnavailable(_NO_LOOK_UP, error) from error
-
-    def _read_version(self) -> int:
-        try:
-            return databases.pragma(self._ledger, "data_version")
-        except sqlite3.Error as error:
-            raise LedgerUnavailable(_NO_LOOK_UP, error) from error
+            raise LedgerUnavailable("Cannot look up whether the token was revoked", error) from error
 
     def _write(self, jti: str, expires: int) -> None:
         self._synced.execute("INSERT OR IGNORE INTO revoked (jti, expires) VALUES (?, ?)", (jti, expires))

@@ -15,7 +15,5 @@ class SamePool:
         return function(*args)
 
 
-def revocations_of(
-    ledger: sqlite3.Connection, clock: SteppedClock, kept: int = 100_000, remembered: int = 100
-) -> Revocations:
-    return Revocations(ledger, ledger, SamePool(), clock, kept, remembered)
+def revocations_of(ledger: sqlite3.Connection, clock: SteppedClock, kept: int = 100_000) -> Revocations:
+    return Revocations(ledger, ledger, SamePool(), clock, kept)

@@ -132,7 +132,7 @@ def test_no_worker_accepts_a_token_after_the_response_to_its_logout_while_worker
     refused = killed = 0
     with workers(state) as found:
         for number, token in enumerate(tokens(api, state, TOKENS)):
-            # From now on each of them remembers the token.
+            # Each of them has accepted the token before.
             assert set(found.statuses(token)) == {200}
             victim = None if number % KILLED else random.choice(list(found.connections))
             found.log_out(token, victim)

@@ -2,21 +2,17 @@
 
 import multiprocessing
 import sqlite3
-import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gateway_api.auth.ledger import Revocations, name_of, open_ledger, prepare_ledger
+from gateway_api.auth.ledger import name_of, open_ledger, prepare_ledger
 from gateway_api.base.errors import LedgerUnavailable
 from tests.support.clocks import SteppedClock
 from tests.support.ledger import revocations_of
-from tests.support.logins import HERE, throttle_of
 
 
 def test_a_prepared_ledger_and_what_lies_beside_it_are_for_its_owner_alone(tmp_path: Path) -> None:
@@ -180,109 +176,3 @@ def test_of_several_tokens_it_is_known_which_are_revoked(
         revocations.revoke(jti, int(clock()) + 60)
     assert revocations.among(["1f", "3f", "4f"]) == {"1f", "3f"}
     assert revocations.among([]) == set()
-
-
-# Tokens that are remembered as not revoked
-
-
-def look_ups(ledger: sqlite3.Connection, revocations: Revocations, *jtis: str) -> int:
-    """How often the rows are read while these tokens, which are not revoked, are asked for."""
-    statements: list[str] = []
-    ledger.set_trace_callback(statements.append)
-    assert not any(revocations.is_revoked(jti) for jti in jtis)
-    ledger.set_trace_callback(None)
-    return sum("FROM revoked" in statement for statement in statements)
-
-
-def test_a_token_is_looked_up_once_while_nobody_writes_to_the_ledger(
-    ledger: sqlite3.Connection, clock: SteppedClock
-) -> None:
-    assert look_ups(ledger, revocations_of(ledger, clock), *["1f", "2f"] * 5) == 2
-
-
-def test_a_remembered_token_is_revoked_as_soon_as_another_worker_has_revoked_it(
-    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
-) -> None:
-    revocations, neighbours = (revocations_of(each, clock) for each in (ledger, neighbours_ledger))
-    for jti in map(str, range(50)):
-        assert not revocations.is_revoked(jti)
-        neighbours.revoke(jti, int(clock()) + 60)
-        assert [revocations.is_revoked(jti) for _ in range(2)] == [True, True]
-
-
-def test_a_remembered_token_is_revoked_as_soon_as_this_worker_has_revoked_it(
-    ledger: sqlite3.Connection, clock: SteppedClock
-) -> None:
-    revocations = revocations_of(ledger, clock)
-    assert not revocations.is_revoked("1f")
-    revocations.revoke("1f", int(clock()) + 60)
-    assert revocations.is_revoked("1f")
-
-
-def test_a_remembered_token_is_revoked_by_a_program_that_only_adds_the_row(
-    ledger: sqlite3.Connection, tmp_path: Path, clock: SteppedClock
-) -> None:
-    revocations = revocations_of(ledger, clock)
-    assert not revocations.is_revoked("1f")
-    program = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit()"
-    row = "INSERT INTO revoked (jti, expires) VALUES ('1f', 1)"
-    subprocess.run([sys.executable, "-c", program, tmp_path / "ledger.sqlite", row], check=True)
-    assert revocations.is_revoked("1f")
-
-
-def test_a_failed_login_of_this_worker_hides_no_revocation_of_another(
-    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
-) -> None:
-    revocations, throttle = revocations_of(ledger, clock), throttle_of(ledger, clock)
-    assert not revocations.is_revoked("1f")
-    throttle.failed("alice", HERE)
-    revocations_of(neighbours_ledger, clock).revoke("1f", int(clock()) + 60)
-    throttle.failed("alice", HERE)
-    assert revocations.is_revoked("1f")
-
-
-class Slow(sqlite3.Connection):
-    """Calls `meanwhile` when rows have been read, before its caller has them."""
-
-    meanwhile: Callable[[], None] | None = None
-
-    def execute(self, statement: str, *values: Any) -> Any:
-        rows = super().execute(statement, *values).fetchall()
-        if self.meanwhile is not None and "FROM revoked" in statement:
-            meanwhile, self.meanwhile = self.meanwhile, None
-            meanwhile()
-        return _Rows(rows)
-
-
-class _Rows(list[Any]):
-    def fetchone(self) -> Any:
-        return self[0] if self else None
-
-
-def test_a_token_that_is_revoked_during_its_look_up_is_looked_up_again(
-    ledger: sqlite3.Connection, tmp_path: Path, clock: SteppedClock
-) -> None:
-    with closing(sqlite3.connect(tmp_path / "ledger.sqlite", factory=Slow, isolation_level=None)) as slow:
-        revocations, neighbours = revocations_of(slow, clock), revocations_of(ledger, clock)
-        slow.meanwhile = lambda: neighbours.revoke("1f", int(clock()) + 60)
-        assert not revocations.is_revoked("1f")
-        assert slow.meanwhile is None
-        assert revocations.is_revoked("1f")
-
-
-def test_a_worker_remembers_no_more_tokens_than_it_may(
-    ledger: sqlite3.Connection, clock: SteppedClock
-) -> None:
-    revocations = revocations_of(ledger, clock, remembered=3)
-    assert look_ups(ledger, revocations, "1f", "2f", "3f", "4f", "1f") == 5
-    assert look_ups(ledger, revocations, "4f", "1f") == 0
-
-
-def test_a_remembered_token_is_not_taken_for_valid_where_the_ledger_cannot_be_read(
-    ledger: sqlite3.Connection, clock: SteppedClock
-) -> None:
-    revocations = revocations_of(ledger, clock)
-    assert not revocations.is_revoked("1f")
-    ledger.close()
-    with pytest.raises(LedgerUnavailable):
-        revocations.is_revoked("1f")
