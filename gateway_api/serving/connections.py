@@ -9,8 +9,8 @@ import heapq
 import logging
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
 from operator import attrgetter
@@ -21,6 +21,8 @@ from gateway_api.base.texts import client_network
 _log = logging.getLogger(__name__)
 
 _SINCE = attrgetter("since")
+#: Inside another wait.
+_NO_WAIT = nullcontext()
 
 
 class Phase(Enum):
@@ -91,40 +93,38 @@ class Connection:
         """During the wait for the header of a request."""
         self._body_until = None
         if self.phase is Phase.HANDSHAKE:
-            return self._during(Phase.HEADER, self._table.limits.header)
-        return self._during(Phase.IDLE, self._table.limits.idle)
+            self.begin(Phase.HEADER, self._table.limits.header)
+        else:
+            self.begin(Phase.IDLE, self._table.limits.idle)
+        return self
 
     def reading(self) -> AbstractContextManager[None]:
         """During the wait for bytes of a body."""
         if self.phase is not Phase.WORK:
-            return nullcontext()
+            return _NO_WAIT
         now = self._table.clock()
         if self._body_until is None:
             self._body_until = now + self._table.limits.body
-        return self._during(Phase.BODY, self._body_until - now)
+        self.begin(Phase.BODY, self._body_until - now)
+        return self
 
-    @contextmanager
-    def _during(self, phase: Phase, seconds: float) -> Iterator[None]:
-        self.begin(phase, seconds)
-        try:
-            yield
-        finally:
-            self.begin(Phase.WORK)
-
-    @contextmanager
-    def writing(self, data: bytes) -> Iterator[None]:
+    def writing(self, data: bytes) -> AbstractContextManager[None]:
         """While the client receives these bytes."""
         if self.phase is not Phase.WORK:
-            yield
-            return
+            return _NO_WAIT
         limits = self._table.limits
         self.waiting = data
-        with self._during(Phase.RESPONSE, limits.response + len(data) / limits.rate):
-            self._table.hold(data)
-            try:
-                yield
-            finally:
-                self._table.release(self)
+        self.begin(Phase.RESPONSE, limits.response + len(data) / limits.rate)
+        self._table.hold(data)
+        return self
+
+    def __enter__(self) -> None:
+        """Waits for the client, since a call of one of the three above. A generator for each wait would take
+        more time than all that it does."""
+
+    def __exit__(self, *error: object) -> None:
+        self._table.release(self)
+        self.begin(Phase.WORK)
 
     def is_stream(self) -> None:
         """Begins a stream, the last response of a connection."""

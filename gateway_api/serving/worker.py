@@ -20,7 +20,7 @@ import ssl
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import lru_cache, partial
 from ipaddress import IPv6Address
@@ -309,8 +309,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         super().notify()
         readiness.serves()
 
-    @contextmanager
-    def timeout_ctx(self) -> Iterator[None]:
+    def timeout_ctx(self) -> AbstractContextManager[None]:
         """The wait for a next request, which the connection's deadline ends."""
         sock = gevent.getcurrent().sock
         connection = sock.connection
@@ -318,8 +317,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             # A stream is the last response of a connection.
             raise gevent.GreenletExit
         _discard_body(sock)
-        with connection.next_request():
-            yield
+        wait: AbstractContextManager[None] = connection.next_request()
+        return wait
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
         # Not GeventWorker's: it ignores GreenletExit, and then waits for another request on a connection
