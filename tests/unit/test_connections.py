@@ -109,6 +109,15 @@ def test_an_answer_has_10_seconds_and_one_for_each_32_kb(table: Table) -> None:
         assert table.ends_after(Phase.RESPONSE) == 12
 
 
+def test_an_answer_inside_another_wait_keeps_its_deadline(table: Table) -> None:
+    connection = table.admit("a")
+    with connection.next_request():
+        with connection.writing(bytes(64 << 10)):
+            assert connection.phase is Phase.HEADER
+        assert connection.phase is Phase.HEADER
+    assert connection.phase is Phase.WORK
+
+
 def test_work_of_ours_has_no_deadline(table: Table) -> None:
     connection = table.admit("a")
     with connection.next_request():
