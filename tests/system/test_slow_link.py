@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -42,7 +41,8 @@ def test_a_compressed_list_arrives_several_times_sooner(tmp_path: Path) -> None:
             for _ in range(ROUNDS):
                 for coding, took in times.items():
                     took.append(seconds(api, coding))
-    plain, gzip, zstd = (median(took) for took in times.values())
+    # What else the machine does only adds to a time.
+    plain, gzip, zstd = (min(took) for took in times.values())
     print(f"plain {plain:.3f} s, gzip {gzip:.3f} s, zstd {zstd:.3f} s")
     assert plain > 5 * zstd
     assert plain > 4 * gzip
