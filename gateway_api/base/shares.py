@@ -61,6 +61,10 @@ class Share:
         if self._shares.used_by(self) >= after:
             self.wait(price)
 
+    def gather(self, expects: bool) -> bool:
+        """As the function of this name."""
+        return self._shares.gather(expects)
+
 
 def pause() -> None:
     """Lets requests that have used less time go first. To be called in a request that has waited for the core
@@ -68,6 +72,14 @@ def pause() -> None:
     share: Share | None = getattr(gevent.getcurrent(), "share", None)
     if share is not None:
         share.pause(_TURN_OF_LONG, _PRICE_OF_LONG)
+
+
+def gather(expects: bool) -> bool:
+    """Lets the next request that waits for its turn begin, and goes on when that waits for something else. If
+    none is there and the caller `expects` one, looks at the sockets first. False when there is none. To be
+    called in a request that can share work with it."""
+    share: Share | None = getattr(gevent.getcurrent(), "share", None)
+    return share is not None and share.gather(expects)
 
 
 class Shares:
@@ -79,6 +91,8 @@ class Shares:
         self._next = self._hub.loop.timer(0)
         self._queue: list[tuple[float, int, Share, Any]] = []
         self._numbers = count()
+        #: Greenlets that go on after the next turn.
+        self._gathering: list[Any] = []
         #: The time of the shares: the place of the latest turn.
         self._now = 0.0
         #: When the current greenlet began to run, by the clock.
@@ -111,6 +125,29 @@ class Shares:
         """Seconds that the current greenlet, which has this share, used of its turn."""
         return share.used + self._clock() - self._since
 
+    def gather(self, expects: bool) -> bool:
+        if expects and not self._queue:
+            self._until_turn()
+            # The timer of the turn comes before what that look has found.
+            gevent.sleep(0)
+        if not self._queue:
+            return False
+        self._until_turn()
+        return True
+
+    def _until_turn(self) -> None:
+        """Goes on after the next turn."""
+        self._next.start(self._turn)
+        gathering = gevent.getcurrent()
+        self._gathering.append(gathering)
+        try:
+            self._hub.switch()
+        except BaseException:
+            # Its greenlet is killed.
+            if gathering in self._gathering:
+                self._gathering.remove(gathering)
+            raise
+
     def _first_has_ended(self, share: Share) -> None:
         share.is_new = False
         self._first_turn += (self.used_by(share) - self._first_turn) * _LATEST
@@ -131,14 +168,19 @@ class Shares:
             raise
 
     def _turn(self) -> None:
-        if not self._queue:
-            return
-        # With a new connection too, the time of the shares goes on: others would wait for ever behind such.
-        self._now, _, share, waiting = heappop(self._queue)
-        share.used = 0.0
+        # Not the one whose turn it is, which may gather, too.
+        gathering, self._gathering = self._gathering, []
         if self._queue:
-            self._next.start(self._turn)
-        waiting.switch()
+            # With a new connection too, the time of the shares goes on: others would wait for ever behind
+            # such.
+            self._now, _, share, waiting = heappop(self._queue)
+            share.used = 0.0
+            if self._queue:
+                self._next.start(self._turn)
+            waiting.switch()
+        # Also when the one whose turn it was has been killed.
+        for each in gathering:
+            each.switch()
 
     def _switched(self, event: str, switch: tuple[Any, Any]) -> None:
         now = self._clock()

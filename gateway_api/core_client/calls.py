@@ -181,7 +181,8 @@ class Calls(ContractClient):
         """The replies to a call, which takes `along` with it."""
         along, self._along = self._along, None
         calls = (call,) if along is None else (along[0], call)
-        replies = self._client.exchange(*map(self._named, calls), more=more, timeout=timeout)
+        at_once = not more and all(each.at_once for each in calls)
+        replies = self._client.exchange(*map(self._named, calls), more=more, at_once=at_once, timeout=timeout)
         # A request with several calls would otherwise go on before others that used less time.
         pause()
         if along is not None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
-from gateway_api.base.errors import CoreLacksMethod, Invalid, NotFound, Problem
+from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable, Invalid, NotFound, Problem
 from gateway_api.core_client.calls import Calls, EditNotFound, EditRefused, Fields, Listed, decoded
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
@@ -29,6 +29,10 @@ _LONGEST_NAME = 256
 
 IfMatch = Sequence[str] | None
 Sections = dict[str, msgspec.Raw]
+
+
+class _Identified(msgspec.Struct):
+    id: int
 
 
 class Daemon(Calls):
@@ -75,7 +79,11 @@ class Daemon(Calls):
 
     def session(self, id: int) -> msgspec.Raw:
         """The session's record. Raises NotFound."""
-        return self.fields(sessions.GetSession(id), "session")["session"]
+        record = self.fields(sessions.GetSession(id), "session")["session"]
+        # Varlink has no ids of calls: this tells that a core has mixed up its replies.
+        if (found := decoded(_Identified, record).id) != id:
+            raise CoreUnavailable(f"the reply to GetSession has session {found}, not {id}")
+        return record
 
     def talkers(self, order: Mapping[str, Any]) -> msgspec.Raw:
         """The reply to ListTalkers, whose parameters are `order`."""

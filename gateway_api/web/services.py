@@ -12,6 +12,7 @@ from gateway_api.auth.ledger import Revocations, name_of, open_ledger
 from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.auth.tokens import Authorization, Tokens
 from gateway_api.base.settings import Profile, Settings
+from gateway_api.base.shares import gather
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.core_client.whole_lists import WholeLists
@@ -40,7 +41,7 @@ class WorkerParts:
     @classmethod
     def from_settings(cls, settings: Settings) -> "WorkerParts":
         """To be called in the process that uses them, not before its fork."""
-        return WorkerParts(**_common(settings, Client(settings.core_socket)))
+        return WorkerParts(**_common(settings))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class UserProfileParts(WorkerParts):
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "UserProfileParts":
-        common = _common(settings, Client(settings.core_socket))
+        common = _common(settings)
         daemon = common["daemon"]
         ledger, synced = open_ledger(settings.ledger, synced=False), open_ledger(settings.ledger)
         pool = gevent.get_hub().threadpool
@@ -79,10 +80,10 @@ class UserProfileParts(WorkerParts):
         )
 
 
-def _common(settings: Settings, core: Client) -> dict[str, Any]:
+def _common(settings: Settings) -> dict[str, Any]:
     return {
         "profile": settings.profile,
-        "daemon": Daemon(core),
+        "daemon": Daemon(Client(settings.core_socket, gather=gather)),
         "audit": AuditLog(
             settings.audit, settings.audit_size, gevent.get_hub().threadpool, settings.token_audit
         ),

@@ -96,10 +96,12 @@ class Nothing(Record, frozen=True):
 class Method(Parameters, Generic[R], frozen=True):
     """The parameters of a method whose reply is an `R`, or which `streams` one `R` after another. Such a
     service replies every 15 seconds at least; a client ends a stream after so many seconds of `silence`. If
-    it `replies_once`, a call that is not for more gets the first reply."""
+    it `replies_once`, a call that is not for more gets the first reply. A service replies `at_once` to a read
+    that takes it far less than a millisecond, whatever else it does: the API sends many of them together."""
 
     streams: ClassVar[bool] = False
     replies_once: ClassVar[bool] = False
+    at_once: ClassVar[bool] = False
     silence: ClassVar[float] = 40.0
 
 

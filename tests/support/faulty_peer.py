@@ -2,7 +2,8 @@
 
 The socket appears once it listens. With `--count FILE`, a line is added to the file for each call that was
 read whole: the call. With `--access SOCKET`, calls about access are passed on to the core there, and
-only the others get a bad reply. It serves until it is ended by a signal.
+only the others get a bad reply. With `--alone`, a connection whose first call comes alone is served well. It
+serves until it is ended by a signal.
 """
 
 import argparse
@@ -121,6 +122,13 @@ def trickle(connection: socket.socket, calls: Iterator[bytes]) -> None:
             time.sleep(PAUSE)
 
 
+def last_late(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Replies to all calls but the eighth on a connection, and never to that."""
+    for call, _ in zip(calls, range(7), strict=False):
+        connection.sendall(_echo(call))
+    FOREVER.wait()
+
+
 def echo(connection: socket.socket, calls: Iterator[bytes]) -> None:
     """Replies correctly, with the parameters of the call."""
     for call in calls:
@@ -136,7 +144,7 @@ MODES: dict[str, Mode] = {
     mode.__name__: mode
     for mode in (
         refuse, cut, hangup, once, hang, half, garbage, text, array, list_of_parameters, badutf8,
-        wrongshape, invalid, twice, late, endless, trickle, echo, full,
+        wrongshape, invalid, twice, late, endless, trickle, last_late, echo, full,
     )
 }  # fmt: skip
 
@@ -162,9 +170,13 @@ def _calls(connection: socket.socket, count: Path | None) -> Iterator[bytes]:
             yield call
 
 
-def _serve(connection: socket.socket, mode: Mode, count: Path | None, access: Path | None) -> None:
+def _serve(
+    connection: socket.socket, mode: Mode, count: Path | None, access: Path | None, alone: bool
+) -> None:
     with connection:
         try:
+            if alone and connection.recv(1 << 16, socket.MSG_PEEK).count(b"\0") == 1:
+                mode = echo
             calls = _calls(connection, count)
             if access is not None:
                 calls = chain([_first_other(connection, calls, access)], calls)
@@ -190,6 +202,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=MODES, required=True)
     parser.add_argument("--count", type=Path, help="gets a line for each call read")
     parser.add_argument("--access", type=Path, help="a core that is asked about access")
+    parser.add_argument("--alone", action="store_true", help="serve a call that comes alone well")
     arguments = parser.parse_args()
     arguments.socket.unlink(missing_ok=True)
     unready = arguments.socket.with_suffix(".new")
@@ -205,7 +218,8 @@ def main() -> None:
         unready.rename(arguments.socket)
         while True:
             connection, _ = listener.accept()
-            served = (connection, MODES[arguments.mode], arguments.count, arguments.access)
+            mode = MODES[arguments.mode]
+            served = (connection, mode, arguments.count, arguments.access, arguments.alone)
             threading.Thread(target=_serve, args=served, daemon=True).start()
 
 

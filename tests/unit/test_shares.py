@@ -9,7 +9,7 @@ import gevent.socket
 import greenlet
 import pytest
 
-from gateway_api.base.shares import TURN, Shares, pause
+from gateway_api.base.shares import TURN, Shares, gather, pause
 from tests.support.clocks import SteppedClock
 
 
@@ -243,3 +243,89 @@ def test_only_the_first_request_of_a_connection_begins_in_the_turn_in_which_that
 def test_what_belongs_to_no_connection_does_not_pause(shares: Shares, clock: SteppedClock) -> None:
     clock.now += 1
     pause()
+
+
+def test_one_that_gathers_goes_on_after_the_next_turn(shares: Shares) -> None:
+    order: list[str] = []
+
+    def gathers() -> None:
+        with shares.share():
+            order.append("gathers")
+            assert gather(False)
+            order.append("goes on")
+
+    def begins(name: str) -> None:
+        with shares.share():
+            order.append(name)
+
+    all_of_them = [gevent.spawn(gathers), *(gevent.spawn(begins, name) for name in "ab")]
+    gevent.joinall(all_of_them, raise_error=True)
+    assert order == ["gathers", "a", "goes on", "b"]
+
+
+@pytest.mark.parametrize("expects", [True, False])
+def test_one_that_gathers_where_nobody_waits_goes_on(shares: Shares, expects: bool) -> None:
+    def gathers() -> None:
+        with shares.share():
+            assert not gather(expects)
+
+    gevent.joinall([gevent.spawn(gathers)], raise_error=True)
+
+
+def test_one_that_expects_another_sees_what_has_been_sent(shares: Shares) -> None:
+    ours, theirs = gevent.socket.socketpair()
+    order: list[str] = []
+
+    def gathers() -> None:
+        with shares.share():
+            theirs.sendall(b"x")
+            assert gather(True)
+            order.append("goes on")
+
+    def reads() -> None:
+        with shares.share() as share:
+            ours.recv(1)
+            share.wait()
+            order.append("reads")
+
+    with ours, theirs:
+        gevent.joinall([gevent.spawn(reads), gevent.spawn(gathers)], raise_error=True)
+    assert order == ["reads", "goes on"]
+
+
+def test_one_that_gathers_goes_on_when_the_one_whose_turn_is_next_is_killed(shares: Shares) -> None:
+    done: list[bool] = []
+
+    def gathers() -> None:
+        with shares.share():
+            gevent.spawn(killed.kill, block=False)
+            done.append(gather(False))
+
+    def waits() -> None:
+        with pytest.raises(gevent.GreenletExit), shares.share():
+            pytest.fail("its turn came")
+
+    gathering, killed = gevent.spawn(gathers), gevent.spawn(waits)
+    gevent.joinall([gathering, killed], timeout=10, raise_error=True)
+    assert done == [True]
+
+
+def test_one_that_is_killed_while_it_gathers_leaves_the_others_their_turns(shares: Shares) -> None:
+    order: list[str] = []
+
+    def gathers() -> None:
+        with pytest.raises(gevent.GreenletExit), shares.share():
+            gevent.spawn(gevent.getcurrent().kill, block=False)
+            gather(False)
+
+    def begins(name: str) -> None:
+        with shares.share():
+            order.append(name)
+
+    all_of_them = [gevent.spawn(gathers), *(gevent.spawn(begins, name) for name in "ab")]
+    gevent.joinall(all_of_them, timeout=10, raise_error=True)
+    assert order == ["a", "b"]
+
+
+def test_what_belongs_to_no_connection_gathers_nobody() -> None:
+    assert not gather(True)

@@ -31,12 +31,14 @@ FAULTS = (
 
 
 @contextmanager
-def peer(path: Path, mode: str, count: Path | None = None) -> Iterator["subprocess.Popen[bytes]"]:
+def peer(
+    path: Path, mode: str, count: Path | None = None, *options: str
+) -> Iterator["subprocess.Popen[bytes]"]:
     """A peer in a process of its own, until the end of the block."""
     path.unlink(missing_ok=True)
     script = str(Path(__file__).parents[1] / "support" / "faulty_peer.py")
     counting = ["--count", str(count)] if count else []
-    process = subprocess.Popen([sys.executable, script, str(path), "--mode", mode, *counting])
+    process = subprocess.Popen([sys.executable, script, str(path), "--mode", mode, *counting, *options])
 
     def ready() -> bool:
         assert process.poll() is None

@@ -400,6 +400,8 @@ class CheckAccess(Method[AccessReply], frozen=True):
     """Whether the API is enabled, and its users among these names. The API calls it before every request, so
     that a commit takes effect on the next one."""
 
+    at_once = True
+
     usernames: Annotated[tuple[str, ...], about("Names that may be of users.", ["admin"])]
 
 
@@ -481,6 +483,7 @@ class GetApiSettings(Method[ApiSettings], frozen=True):
 
     streams = True
     replies_once = True
+    at_once = True
 
 
 # Errors

@@ -189,6 +189,8 @@ class GetHealth(Method[Health], frozen=True):
     """How long the gateway is up, how many sessions it has, which of its sources do not reply, and what it
     is."""
 
+    at_once = True
+
 
 class SessionStatistics(Record, frozen=True):
     """The counts of sessions, all of one moment."""
@@ -215,6 +217,8 @@ class Statistics(SessionStatistics, frozen=True):
 class GetStatistics(Method[Statistics], frozen=True):
     """The counts of sessions, all of one moment, those of faults, repairs and refusals of the demux, and the
     sources that do not reply."""
+
+    at_once = True
 
 
 # Sessions
@@ -362,6 +366,8 @@ class GetSessionsVersion(Method[SessionsVersionReply], frozen=True):
     """The version of the list of sessions. A client with a list that it requested after it got this version
     need not request another."""
 
+    at_once = True
+
 
 class SessionReply(Record, frozen=True):
     session: Annotated[SessionDetail, about("The session.")]
@@ -369,6 +375,8 @@ class SessionReply(Record, frozen=True):
 
 class GetSession(Method[SessionReply], frozen=True):
     """One session."""
+
+    at_once = True
 
     id: SessionId
 

@@ -1,7 +1,8 @@
-"""A blocking varlink client: pooled connections, one call at a time on each.
+"""A blocking varlink client: pooled connections, one exchange at a time on each.
 
 Every call ends by its deadline, whatever the peer does. The client sends a call a second time only if the
-first cannot have reached the peer whole, so a write happens at most once.
+first cannot have reached the peer whole, so a write happens at most once. Only reads that have shared an
+exchange may go out once more.
 """
 
 import math
@@ -29,6 +30,7 @@ from gateway_api.wire.varlink.protocol import (
     decode_reply,
     encode,
 )
+from gateway_api.wire.varlink.shared import Read, SharedExchanges
 
 #: Seconds of a call. A request has its response within 5 s, and its access check makes a call, too.
 CALL_TIMEOUT = 3.0
@@ -70,7 +72,8 @@ def join_group_of(path: Path) -> None:
 
 class Client:
     """Calls the service at a Unix socket. `timeout` is the limit of a call in seconds, with the wait for one
-    of the `connections`."""
+    of the `connections`. With `gather`, reads that are answered at once share exchanges, see
+    `SharedExchanges`."""
 
     def __init__(
         self,
@@ -78,11 +81,13 @@ class Client:
         *,
         timeout: float = CALL_TIMEOUT,
         connections: int = 16,
+        gather: Callable[[bool], bool] | None = None,
     ) -> None:
         self._path = path
         self._timeout = timeout
         self._free = threading.BoundedSemaphore(connections)
         self._idle: list[_Connection] = []
+        self._shared = None if gather is None else SharedExchanges(self._on_own_connection, gather)
         #: The monotonic time of the last reply. Replies to a part of the calls of an exchange do not count.
         self._heard = -math.inf
 
@@ -93,11 +98,17 @@ class Client:
         return reply.result()
 
     def exchange(
-        self, *calls: tuple[str, Any], more: bool = False, timeout: float | None = None
+        self,
+        *calls: tuple[str, Any],
+        more: bool = False,
+        at_once: bool = False,
+        timeout: float | None = None,
     ) -> list[Reply]:
         """The reply to each of these methods and parameters, in one exchange; with `more`, the last may have
         several, each of which has its own limit then. Several calls must be reads: the first may have reached
-        the peer when the client sends all again. Raises Unreachable, and Busy as a kind of it."""
+        the peer when the client sends all again. So must calls that the peer answers `at_once`, none of which
+        is for more: others may go out with them, and they go out again if that fails. Raises Unreachable, and
+        Busy as a kind of it."""
         names = " and ".join(method for method, _ in calls)
         last = len(calls) - 1
         requests = [encode(_call(*call, more and number == last)) for number, call in enumerate(calls)]
@@ -105,18 +116,17 @@ class Client:
             raise TooLarge(f"cannot call {names}: a request of over {REQUEST_CAP} bytes")
         began = time.monotonic()
         deadline = began + (self._timeout if timeout is None else timeout)
-        if not self._free.acquire(timeout=deadline - time.monotonic()):
-            raise self._late(began, f"cannot call {names}: no connection came free in time")
+        request = b"".join(requests)
         try:
-            return self._exchange(b"".join(requests), len(requests), more, deadline)
+            if at_once and self._shared is not None:
+                return self._shared.replies(Read(request, len(requests), deadline))
+            return self._on_own_connection(request, len(requests), deadline, more)
         except FileNotFoundError as error:
             raise NoSocket(f"cannot call {names} at {self._path}: {error}") from error
         except (TimeoutError, BlockingIOError) as error:
             raise self._late(began, f"cannot call {names} at {self._path}: {error}") from error
         except (OSError, GatewayApiError) as error:
             raise Unreachable(f"cannot call {names} at {self._path}: {error}") from error
-        finally:
-            self._free.release()
 
     def stream(self, method: str, parameters: Any, *, silence: float) -> Generator[msgspec.Raw, None, None]:
         """The parameters of each reply to a call for more, on a connection of its own. Ends with Unreachable,
@@ -151,6 +161,16 @@ class Client:
     def _late(self, began: float, text: str) -> Unreachable:
         """The error of a call that began then and had no reply in time."""
         return (Busy if self._heard >= began else Unreachable)(text)
+
+    def _on_own_connection(
+        self, request: bytes, calls: int, deadline: float, more: bool = False
+    ) -> list[Reply]:
+        if not self._free.acquire(timeout=deadline - time.monotonic()):
+            raise TimeoutError("no connection came free in time")
+        try:
+            return self._exchange(request, calls, more, deadline)
+        finally:
+            self._free.release()
 
     def _exchange(self, request: bytes, calls: int, more: bool, deadline: float) -> list[Reply]:
         while True:

@@ -1,0 +1,305 @@
+"""Reads that share exchanges of the varlink client, with good peers and faulty ones."""
+
+import re
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway_api.base.errors import CoreUnavailable
+from gateway_api.core_client.commands import Daemon
+from gateway_api.wire.varlink.client import Client, NoSocket, Unreachable
+from gateway_api.wire.varlink.shared import LONGEST, MOST_BYTES, MOST_READS
+from tests.support.stack import PATIENCE, wait_for
+from tests.unit.test_varlink_client import FAULTS, MARGIN, METHOD, peer
+
+EIGHT = range(8)
+#: Without the one that only the readers of the replies can see.
+CLEAR = [fault for fault in FAULTS if fault != "twice"]
+#: Faults that a peer can have while it serves calls that come alone.
+OF_SHARED = [fault for fault in (*CLEAR, "last_late") if fault != "full"]
+
+
+class Reads:
+    """Reads of threads by one client. A leader waits until as many as `expected` wait behind it."""
+
+    def __init__(self, path: Path) -> None:
+        self.client = Client(path, timeout=PATIENCE, gather=self._gather)
+        self.expected = 0
+        self._pool = ThreadPoolExecutor(40)
+
+    def waiting(self) -> int:
+        assert self.client._shared is not None
+        return len(self.client._shared._waiting)
+
+    def _gather(self, _: bool) -> bool:
+        wait_for("the other reads", lambda: self.waiting() >= self.expected)
+        return False
+
+    def start(self, id: Any, timeout: float | None = None) -> "Future[Any]":
+        return self._pool.submit(self._read, id, timeout)
+
+    def start_behind(self, ids: range) -> "list[Future[Any]]":
+        """Reads that wait, in the order of their ids."""
+        started = []
+        for id in ids:
+            before = self.waiting()
+            started.append(self.start(id))
+            wait_for("the read to wait", lambda before=before: self.waiting() > before)
+        return started
+
+    def together(self, ids: range, timeout: float | None = None) -> "list[Future[Any]]":
+        """Reads in one exchange, which is the first."""
+        self.expected = len(ids) - 1
+        return [self.start(id, timeout) for id in ids]
+
+    def _read(self, id: Any, timeout: float | None) -> Any:
+        (reply,) = self.client.exchange((METHOD, {"id": id}), at_once=True, timeout=timeout)
+        return msgspec.json.decode(reply.result())["id"]
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        self.client.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "peer.sock"
+
+
+@pytest.fixture
+def reads(path: Path) -> Iterator[Reads]:
+    made = Reads(path)
+    yield made
+    made.close()
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.settimeout(PATIENCE)
+        listener.bind(str(path))
+        listener.listen()
+        yield listener
+
+
+def accepted(listener: socket.socket) -> socket.socket:
+    connection = listener.accept()[0]
+    connection.settimeout(PATIENCE)
+    return connection
+
+
+def calls_in(connection: socket.socket) -> list[bytes]:
+    """The calls of one exchange."""
+    data = b""
+    while not data.endswith(b"\0"):
+        data += connection.recv(1 << 16)
+    return data.split(b"\0")[:-1]
+
+
+def echo(connection: socket.socket, calls: list[bytes]) -> None:
+    for call in calls:
+        parameters = msgspec.json.encode(msgspec.json.decode(call)["parameters"])
+        connection.sendall(b'{"parameters":%s}\0' % parameters)
+
+
+def ids_of(calls: list[bytes]) -> list[int]:
+    return [msgspec.json.decode(call)["parameters"]["id"] for call in calls]
+
+
+def test_reads_that_come_during_an_exchange_go_out_together_after_it(path: Path, reads: Reads) -> None:
+    with listening(path) as listener:
+        first = reads.start(100)
+        with accepted(listener) as connection:
+            alone = calls_in(connection)
+            others = reads.start_behind(EIGHT)
+            echo(connection, alone)
+            assert first.result() == 100
+            shared = calls_in(connection)
+            assert ids_of(shared) == list(EIGHT)
+            echo(connection, shared)
+            assert [other.result() for other in others] == list(EIGHT)
+
+
+def test_a_leader_takes_along_what_joins_while_it_gathers(path: Path, reads: Reads) -> None:
+    with listening(path) as listener:
+        under_way = reads.together(EIGHT)
+        with accepted(listener) as connection:
+            shared = calls_in(connection)
+            assert sorted(ids_of(shared)) == list(EIGHT)
+            echo(connection, shared)
+            assert [read.result() for read in under_way] == list(EIGHT)
+
+
+@pytest.mark.parametrize(("ids", "most"), [(range(20), MOST_READS), (range(10**500, 10**500 + 8), 3)])
+def test_an_exchange_has_no_more_reads_and_bytes_than_it_may(
+    path: Path, reads: Reads, ids: range, most: int
+) -> None:
+    with listening(path) as listener:
+        first = reads.start(1)
+        with accepted(listener) as connection:
+            alone = calls_in(connection)
+            others = reads.start_behind(ids)
+            echo(connection, alone)
+            left, sizes = list(ids), []
+            while left:
+                shared = calls_in(connection)
+                assert sum(len(call) + 1 for call in shared) <= MOST_BYTES
+                assert ids_of(shared) == left[: len(shared)]
+                sizes.append(len(shared))
+                del left[: len(shared)]
+                echo(connection, shared)
+            assert sizes[0] == most
+            assert max(sizes) == most
+            assert [read.result() for read in (first, *others)] == [1, *ids]
+
+
+def test_a_read_of_more_bytes_than_an_exchange_may_have_waits_for_no_other(path: Path, reads: Reads) -> None:
+    with listening(path) as listener:
+        hung = reads.start(1)
+        with accepted(listener) as hanging:
+            calls = calls_in(hanging)
+            long = reads.start("x" * MOST_BYTES)
+            with accepted(listener) as connection:
+                echo(connection, calls_in(connection))
+                assert long.result() == "x" * MOST_BYTES
+            echo(hanging, calls)
+            assert hung.result() == 1
+
+
+def test_a_call_that_is_not_answered_at_once_waits_for_no_other(path: Path, reads: Reads) -> None:
+    with listening(path) as listener:
+        hung = reads.start(1)
+        with accepted(listener) as hanging, ThreadPoolExecutor(1) as pool:
+            calls = calls_in(hanging)
+            under_way = pool.submit(reads.client.call, METHOD, {"id": 2})
+            with accepted(listener) as connection:
+                echo(connection, calls_in(connection))
+                assert bytes(under_way.result()) == b'{"id":2}'
+            echo(hanging, calls)
+            assert hung.result() == 1
+
+
+def test_a_read_alone_is_sent_once(path: Path, reads: Reads, tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    with peer(path, "hangup", count):
+        assert isinstance(reads.start(1).exception(), Unreachable)
+        assert count.read_bytes().count(b"\n") == 1
+
+
+@pytest.mark.parametrize("fault", OF_SHARED)
+def test_when_a_shared_exchange_fails_each_read_is_sent_once_more_alone(
+    path: Path, reads: Reads, tmp_path: Path, fault: str
+) -> None:
+    count = tmp_path / "count"
+    with peer(path, fault, count, "--alone"):
+        assert [read.result() for read in reads.together(EIGHT)] == list(EIGHT)
+        sent = Counter(re.findall(rb'"id":(\d+)', count.read_bytes()))
+        assert max(sent.values()) <= 2
+
+
+@pytest.mark.parametrize("fault", CLEAR)
+def test_each_of_eight_reads_to_a_faulty_peer_ends_by_its_deadline(
+    path: Path, reads: Reads, tmp_path: Path, fault: str
+) -> None:
+    deadline, count = 2 * LONGEST, tmp_path / "count"
+    with peer(path, fault, count):
+        began = time.monotonic()
+        ended = [read.exception() for read in reads.together(EIGHT, deadline)]
+        assert time.monotonic() - began < deadline + MARGIN
+    assert all(isinstance(error, Unreachable) for error in ended)
+    assert len({id(error) for error in ended}) == 8
+
+
+def test_each_of_eight_reads_gets_one_error_when_the_peer_dies(path: Path, reads: Reads) -> None:
+    with peer(path, "hang") as process:
+        under_way = reads.together(EIGHT)
+        # Sent before that, or after it: there is no reply to any.
+        time.sleep(LONGEST / 5)
+        process.kill()
+        errors = [read.exception() for read in under_way]
+    assert all(isinstance(error, Unreachable) for error in errors)
+    assert len({id(error) for error in errors}) == 8
+
+
+def test_each_of_eight_reads_gets_the_error_of_its_own_call(path: Path, reads: Reads) -> None:
+    methods = [f"org.example.Read{number}" for number in EIGHT]
+    reads.expected = 7
+    with ThreadPoolExecutor(8) as pool:
+
+        def read(method: str) -> object:
+            return reads.client.exchange((method, None), at_once=True)
+
+        errors = [under_way.exception() for under_way in [pool.submit(read, method) for method in methods]]
+    assert all(isinstance(error, NoSocket) for error in errors)
+    assert [str(error).split()[2] for error in errors] == methods
+
+
+def test_an_error_reply_is_that_of_its_own_call(path: Path, reads: Reads) -> None:
+    with listening(path) as listener:
+        under_way = reads.together(EIGHT)
+        with accepted(listener) as connection:
+            for id in ids_of(calls_in(connection)):
+                reply = b'{"error":"org.example.No"}\0' if id == 3 else b'{"parameters":{"id":%d}}\0' % id
+                connection.sendall(reply)
+            assert [read.exception() is None for read in under_way] == [id != 3 for id in EIGHT]
+            assert [read.result() for read in under_way if read is not under_way[3]] == [
+                id for id in EIGHT if id != 3
+            ]
+
+
+def test_a_read_of_a_session_never_takes_the_reply_to_another(path: Path, reads: Reads) -> None:
+    with listening(path) as listener, ThreadPoolExecutor(8) as pool:
+        reads.expected = 7
+        under_way = [pool.submit(Daemon(reads.client).session, id) for id in EIGHT]
+        with accepted(listener) as connection:
+            # One reply to each call, as it must be, but shifted by one.
+            ids = ids_of(calls_in(connection))
+            for id in (ids[0], *ids[:-1]):
+                connection.sendall(b'{"parameters":{"session":{"id":%d}}}\0' % id)
+            for id, read in enumerate(under_way):
+                if id == ids[0]:
+                    assert bytes(read.result()) == b'{"id":%d}' % id
+                else:
+                    assert isinstance(read.exception(), CoreUnavailable)
+
+
+def test_reads_behind_one_that_hangs_go_out_alone(path: Path, reads: Reads) -> None:
+    with listening(path) as listener:
+        hung = reads.start(100)
+        with accepted(listener) as hanging:
+            calls = calls_in(hanging)
+            (behind,) = reads.start_behind(range(1))
+            with accepted(listener) as connection:
+                echo(connection, calls_in(connection))
+                assert behind.result() == 0
+                # The next ones do not wait for it.
+                began = time.monotonic()
+                later = reads.start(1)
+                echo(connection, calls_in(connection))
+                assert later.result() == 1
+                took = time.monotonic() - began
+                assert reads.waiting() == 0
+            echo(hanging, calls)
+            assert hung.result() == 100
+    assert took < LONGEST or took < PATIENCE / 10
+
+
+def test_a_read_with_little_time_waits_for_others_half_of_that(path: Path, reads: Reads) -> None:
+    with listening(path) as listener:
+        hung = reads.start(100)
+        with accepted(listener) as hanging:
+            calls = calls_in(hanging)
+            under_way = reads.start(1, timeout=LONGEST)
+            with accepted(listener) as connection:
+                echo(connection, calls_in(connection))
+                assert under_way.result() == 1
+            echo(hanging, calls)
+            assert hung.result() == 100
