@@ -33,7 +33,7 @@ _LATEST = 1 / 8
 class Share:
     """The turns of one connection. `began` is where the turn began, by the time of the shares."""
 
-    __slots__ = ("_has_request", "_shares", "began", "is_new", "used")
+    __slots__ = ("_has_request", "_shares", "began", "is_new", "is_short", "spent", "used")
 
     def __init__(self, shares: "Shares", began: float) -> None:
         self._shares = shares
@@ -42,14 +42,20 @@ class Share:
         self.used = 0.0
         #: Until the end of its first turn.
         self.is_new = True
+        #: Whether the request before this one took at most a TURN. Of a first one nobody knows.
+        self.is_short = False
+        #: Seconds of the loop, in former turns of this request.
+        self.spent = 0.0
         self._has_request = False
 
     def begin_request(self) -> None:
         """Waits for the turn of a request. One that came with a new connection has the first turn: a new
         connection pays for all that a client with a connection for each request costs."""
         is_first, self._has_request = not self._has_request, True
+        self.is_short = not is_first and self.spent + self._shares.used_by(self) <= TURN
         if not is_first or not self.is_new or self.used:
             self.wait()
+        self.spent = 0.0
 
     def wait(self, price: float = 1) -> None:
         """Waits for the next turn, and pays `price` for each second of this one. To be called in the greenlet
@@ -74,10 +80,16 @@ def pause() -> None:
         share.pause(_TURN_OF_LONG, _PRICE_OF_LONG)
 
 
+def is_short() -> bool:
+    """Whether this request is expected to take at most a TURN. One of no connection is short, too."""
+    share: Share | None = getattr(gevent.getcurrent(), "share", None)
+    return share is None or share.is_short
+
+
 def gather(expects: bool) -> bool:
-    """Lets the next request that waits for its turn begin, and goes on when that waits for something else. If
-    none is there and the caller `expects` one, looks at the sockets first. False when there is none. To be
-    called in a request that can share work with it."""
+    """If a short request has the next turn, lets it begin, and goes on when it waits for something else. If
+    nobody waits for a turn and the caller `expects` it, looks at the sockets first. False when there is none.
+    To be called in a request that can share work with it."""
     share: Share | None = getattr(gevent.getcurrent(), "share", None)
     return share is not None and share.gather(expects)
 
@@ -118,7 +130,9 @@ class Shares:
     def wait(self, share: Share, price: float) -> None:
         if share.is_new:
             self._first_has_ended(share)
-        share.began += price * self.used_by(share)
+        used = self.used_by(share)
+        share.spent += used
+        share.began += price * used
         self._wait(share)
 
     def used_by(self, share: Share) -> float:
@@ -130,7 +144,7 @@ class Shares:
             self._until_turn()
             # The timer of the turn comes before what that look has found.
             gevent.sleep(0)
-        if not self._queue:
+        if not self._queue or not self._queue[0][2].is_short:
             return False
         self._until_turn()
         return True

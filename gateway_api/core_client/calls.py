@@ -22,7 +22,7 @@ from gateway_api.base.errors import (
     StepFailed,
     StillConnected,
 )
-from gateway_api.base.shares import pause
+from gateway_api.base.shares import is_short, pause
 from gateway_api.base.yielder import Yielder
 from gateway_api.wire.contract import Command, Method, PagedMethod, list_field, reply_of
 from gateway_api.wire.contract_client import ContractClient
@@ -181,7 +181,8 @@ class Calls(ContractClient):
         """The replies to a call, which takes `along` with it."""
         along, self._along = self._along, None
         calls = (call,) if along is None else (along[0], call)
-        at_once = not more and all(each.at_once for each in calls)
+        # What a long request does after a shared exchange would hold up those that shared it.
+        at_once = not more and all(each.at_once for each in calls) and is_short()
         replies = self._client.exchange(*map(self._named, calls), more=more, at_once=at_once, timeout=timeout)
         # A request with several calls would otherwise go on before others that used less time.
         pause()

@@ -9,7 +9,7 @@ import gevent.socket
 import greenlet
 import pytest
 
-from gateway_api.base.shares import TURN, Shares, gather, pause
+from gateway_api.base.shares import TURN, Shares, gather, is_short, pause
 from tests.support.clocks import SteppedClock
 
 
@@ -249,13 +249,16 @@ def test_one_that_gathers_goes_on_after_the_next_turn(shares: Shares) -> None:
     order: list[str] = []
 
     def gathers() -> None:
-        with shares.share():
+        with shares.share() as share:
+            share.wait()
             order.append("gathers")
             assert gather(False)
             order.append("goes on")
 
     def begins(name: str) -> None:
-        with shares.share():
+        with shares.share() as share:
+            share.is_short = True
+            share.wait()
             order.append(name)
 
     all_of_them = [gevent.spawn(gathers), *(gevent.spawn(begins, name) for name in "ab")]
@@ -284,6 +287,7 @@ def test_one_that_expects_another_sees_what_has_been_sent(shares: Shares) -> Non
 
     def reads() -> None:
         with shares.share() as share:
+            share.is_short = True
             ours.recv(1)
             share.wait()
             order.append("reads")
@@ -297,12 +301,15 @@ def test_one_that_gathers_goes_on_when_the_one_whose_turn_is_next_is_killed(shar
     done: list[bool] = []
 
     def gathers() -> None:
-        with shares.share():
+        with shares.share() as share:
+            share.wait()
             gevent.spawn(killed.kill, block=False)
             done.append(gather(False))
 
     def waits() -> None:
-        with pytest.raises(gevent.GreenletExit), shares.share():
+        with pytest.raises(gevent.GreenletExit), shares.share() as share:
+            share.is_short = True
+            share.wait()
             pytest.fail("its turn came")
 
     gathering, killed = gevent.spawn(gathers), gevent.spawn(waits)
@@ -314,12 +321,15 @@ def test_one_that_is_killed_while_it_gathers_leaves_the_others_their_turns(share
     order: list[str] = []
 
     def gathers() -> None:
-        with pytest.raises(gevent.GreenletExit), shares.share():
+        with pytest.raises(gevent.GreenletExit), shares.share() as share:
+            share.wait()
             gevent.spawn(gevent.getcurrent().kill, block=False)
             gather(False)
 
     def begins(name: str) -> None:
-        with shares.share():
+        with shares.share() as share:
+            share.is_short = True
+            share.wait()
             order.append(name)
 
     all_of_them = [gevent.spawn(gathers), *(gevent.spawn(begins, name) for name in "ab")]
@@ -329,3 +339,35 @@ def test_one_that_is_killed_while_it_gathers_leaves_the_others_their_turns(share
 
 def test_what_belongs_to_no_connection_gathers_nobody() -> None:
     assert not gather(True)
+
+
+def test_nobody_gathers_a_long_request(shares: Shares) -> None:
+    order: list[str] = []
+
+    def gathers() -> None:
+        with shares.share():
+            order.append(f"gathers {gather(False)}")
+
+    def begins() -> None:
+        with shares.share():
+            order.append("begins")
+
+    gevent.joinall([gevent.spawn(gathers), gevent.spawn(begins)], raise_error=True)
+    assert order == ["gathers False", "begins"]
+
+
+def test_a_request_after_one_of_more_than_a_turn_is_not_short(shares: Shares, clock: SteppedClock) -> None:
+    found: list[bool] = []
+
+    def requests() -> None:
+        with shares.share() as share:
+            for seconds in (TURN / 2, TURN / 2, TURN * 2, TURN / 2, TURN / 2):
+                share.begin_request()
+                found.append(is_short())
+                # In two turns.
+                clock.now += seconds / 2
+                share.wait()
+                clock.now += seconds / 2
+
+    gevent.joinall([gevent.spawn(requests)], raise_error=True)
+    assert found == [False, True, True, False, True]
