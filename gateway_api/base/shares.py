@@ -42,7 +42,7 @@ class Share:
         self.used = 0.0
         #: Until the end of its first turn.
         self.is_new = True
-        #: Whether the request before this one took at most a TURN. Of a first one nobody knows.
+        #: Whether the request before this one took at most half a TURN. Of a first one nobody knows.
         self.is_short = False
         #: Seconds of the loop, in former turns of this request.
         self.spent = 0.0
@@ -52,7 +52,7 @@ class Share:
         """Waits for the turn of a request. One that came with a new connection has the first turn: a new
         connection pays for all that a client with a connection for each request costs."""
         is_first, self._has_request = not self._has_request, True
-        self.is_short = not is_first and self.spent + self._shares.used_by(self) <= TURN
+        self.is_short = not is_first and self.spent + self._shares.used_by(self) <= _TURN_OF_LONG
         if not is_first or not self.is_new or self.used:
             self.wait()
         self.spent = 0.0
@@ -81,7 +81,7 @@ def pause() -> None:
 
 
 def is_short() -> bool:
-    """Whether this request is expected to take at most a TURN. One of no connection is short, too."""
+    """Whether this request is expected to take at most half a TURN. One of no connection is short, too."""
     share: Share | None = getattr(gevent.getcurrent(), "share", None)
     return share is None or share.is_short
 
