@@ -7,8 +7,10 @@ import subprocess
 import sys
 from typing import Any
 
+import click
 import pytest
 
+from gateway_api.cli.program import LateCommands
 from tests.support.stack import make_state, running_api
 
 #: They take longer than all that the help needs.
@@ -33,7 +35,7 @@ def loaded(*arguments: str, said: str, **environment: str) -> set[str]:
         [sys.executable, "-c", _LOADED, "gatewayctl", *arguments],
         env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert said in ended.stdout
+    assert ended.stdout.startswith(said)
     return set(ended.stderr.split())
 
 
@@ -49,6 +51,25 @@ def test_the_help_loads_no_command() -> None:
 def test_the_completion_of_a_command_s_name_loads_no_command() -> None:
     shell = {"_GATEWAYCTL_COMPLETE": "bash_complete", "COMP_WORDS": "gatewayctl sub", "COMP_CWORD": "1"}
     assert of_commands(loaded(said="plain,subscribers\n", **shell)) == set()
+
+
+@pytest.mark.parametrize(
+    ("word", "offered"), [("sub", "plain,subscribers\n"), ("--colu", "plain,--columns\n")]
+)
+def test_a_word_of_the_first_level_completes_to_what_begins_with_it(word: str, offered: str) -> None:
+    shell = {"_GATEWAYCTL_COMPLETE": "bash_complete", "COMP_WORDS": f"gatewayctl {word}", "COMP_CWORD": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "gateway_api.cli.ctl"],
+        env={**os.environ, **shell}, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert ended.stdout == offered
+
+
+def test_a_late_command_is_imported_once() -> None:
+    made = []
+    late = LateCommands(["a"], lambda name: made.append(name) or click.Command(name))
+    assert late["a"] is late["a"]
+    assert made == ["a"]
 
 
 def test_a_command_loads_no_module_of_another() -> None:
