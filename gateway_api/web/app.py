@@ -125,9 +125,8 @@ class Application(Flask):
         # werkzeug would merge leading slashes.
         if path.startswith("//"):
             raise NotFound
-        if "HTTP_UPGRADE" in environ:
-            return super().create_url_adapter(request)
-        # Flask would find the host twice, and decode once more what the request has.
+        # Flask would find the host twice, and decode once more what the request has. It would also look for
+        # routes of websockets where a client asks for one, which a server may ignore (RFC 9110 section 7.8).
         request.host = get_host(environ)
         return self.url_map.bind(
             request.host.lower(),

@@ -175,8 +175,12 @@ def test_a_host_that_is_no_name_is_refused(profile: Profile, tmp_path: Path) -> 
 
 
 @both
-def test_a_websocket_is_refused(profile: Profile, tmp_path: Path) -> None:
+def test_a_request_for_a_websocket_gets_the_response_of_any_other(profile: Profile, tmp_path: Path) -> None:
     client = application.create_app(parts(tmp_path, profile)).test_client()
-    headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
     path = "/api/v1/vlans" if profile is TOKEN else "/api/v1/system/version"
-    assert client.get(path, headers=headers).status_code == 400
+    for method in ("GET", "PATCH"):
+        plain = client.open(path, method=method)
+        answer = client.open(path, method=method, headers={"Connection": "Upgrade", "Upgrade": "websocket"})
+        assert (answer.status_code, answer.data) == (plain.status_code, plain.data)
+        assert answer.headers.get("Allow") == plain.headers.get("Allow")
+        assert answer.status_code not in (400, 500)
