@@ -95,9 +95,10 @@ def gather(expects: bool) -> bool:
 
 
 class Shares:
-    """The shares of all connections of a worker. `clock` gives seconds."""
+    """The shares of all connections of a worker. `clock` gives seconds of the processor: a request that other
+    processes hold up would otherwise pay for their time, and wait once more."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         self._clock = clock
         self._hub = gevent.get_hub()
         self._next = self._hub.loop.timer(0)

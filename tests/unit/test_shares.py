@@ -1,5 +1,6 @@
 """Whose turn it is in a worker, and for how long."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -140,6 +141,37 @@ def test_time_in_which_a_connection_waits_is_not_its_own(shares: Shares, clock: 
     busy = kept_alive(shares, work(clock, 0.01, "busy", done))
     gevent.joinall([gevent.spawn(waits), busy], raise_error=True)
     assert max(used) == pytest.approx(0.001)
+
+
+def test_time_that_the_processor_is_elsewhere_is_not_a_connections_own() -> None:
+    def is_held_up() -> None:
+        with shares.share() as share:
+            began = time.perf_counter()
+            # The whole thread waits, as one that the kernel gives no turn.
+            time.sleep(0.2)
+            assert time.perf_counter() - began >= 0.2
+            assert shares.used_by(share) < 0.1
+
+    shares = Shares()
+    try:
+        gevent.spawn(is_held_up).get()
+    finally:
+        greenlet.settrace(None)
+
+
+def test_work_of_the_processor_is_a_connections_own() -> None:
+    def works() -> None:
+        with shares.share() as share:
+            began = time.thread_time()
+            while time.thread_time() - began < 0.05:
+                pass
+            assert shares.used_by(share) >= 0.05
+
+    shares = Shares()
+    try:
+        gevent.spawn(works).get()
+    finally:
+        greenlet.settrace(None)
 
 
 def test_one_that_is_killed_while_it_waits_leaves_the_others_their_turns(shares: Shares) -> None:
