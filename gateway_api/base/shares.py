@@ -23,6 +23,8 @@ import greenlet
 TURN = 0.001
 #: The same for a request that has waited for the core or a disk. A short one ends before that.
 _TURN_OF_LONG = TURN / 2
+#: The most that a request takes that shares an exchange: others with it would wait for a longer one.
+_SHORT = TURN / 4
 #: What a second of such a request costs: short requests come first. While a long one waits, it takes time of
 #: the core, the disk and threads, which its share does not show.
 _PRICE_OF_LONG = 4
@@ -42,7 +44,7 @@ class Share:
         self.used = 0.0
         #: Until the end of its first turn.
         self.is_new = True
-        #: Whether the request before this one took at most half a TURN. Of a first one nobody knows.
+        #: Whether the request before this one took at most _SHORT. Of a first one nobody knows.
         self.is_short = False
         #: Seconds of the loop, in former turns of this request.
         self.spent = 0.0
@@ -52,7 +54,7 @@ class Share:
         """Waits for the turn of a request. One that came with a new connection has the first turn: a new
         connection pays for all that a client with a connection for each request costs."""
         is_first, self._has_request = not self._has_request, True
-        self.is_short = not is_first and self.spent + self._shares.used_by(self) <= _TURN_OF_LONG
+        self.is_short = not is_first and self.spent + self._shares.used_by(self) <= _SHORT
         if not is_first or not self.is_new or self.used:
             self.wait()
         self.spent = 0.0
@@ -81,7 +83,8 @@ def pause() -> None:
 
 
 def is_short() -> bool:
-    """Whether this request is expected to take at most half a TURN. One of no connection is short, too."""
+    """Whether this request may share an exchange, as the one before it took little time. One of no connection
+    may, too."""
     share: Share | None = getattr(gevent.getcurrent(), "share", None)
     return share is None or share.is_short
 

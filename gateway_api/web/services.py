@@ -41,7 +41,8 @@ class WorkerParts:
     @classmethod
     def from_settings(cls, settings: Settings) -> "WorkerParts":
         """To be called in the process that uses them, not before its fork."""
-        return WorkerParts(**_common(settings))
+        # Its requests share no exchanges: beside lists, health would take longer than it gains alone.
+        return WorkerParts(**_common(settings, Client(settings.core_socket)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ class UserProfileParts(WorkerParts):
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "UserProfileParts":
-        common = _common(settings)
+        common = _common(settings, Client(settings.core_socket, gather=gather))
         daemon = common["daemon"]
         ledger, synced = open_ledger(settings.ledger, synced=False), open_ledger(settings.ledger)
         pool = gevent.get_hub().threadpool
@@ -80,10 +81,10 @@ class UserProfileParts(WorkerParts):
         )
 
 
-def _common(settings: Settings) -> dict[str, Any]:
+def _common(settings: Settings, core: Client) -> dict[str, Any]:
     return {
         "profile": settings.profile,
-        "daemon": Daemon(Client(settings.core_socket, gather=gather)),
+        "daemon": Daemon(core),
         "audit": AuditLog(
             settings.audit, settings.audit_size, gevent.get_hub().threadpool, settings.token_audit
         ),
