@@ -24,7 +24,7 @@ TURN = 0.001
 #: The same for a request that has waited for the core or a disk. A short one ends before that.
 _TURN_OF_LONG = TURN / 2
 #: The most that a request takes that shares an exchange: others with it would wait for a longer one.
-_SHORT = TURN / 4
+_SHORT = TURN / 2
 #: What a second of such a request costs: short requests come first. While a long one waits, it takes time of
 #: the core, the disk and threads, which its share does not show.
 _PRICE_OF_LONG = 4

@@ -388,14 +388,14 @@ def test_nobody_gathers_a_long_request(shares: Shares) -> None:
     assert order == ["gathers False", "begins"]
 
 
-def test_a_request_after_one_of_more_than_a_quarter_of_a_turn_is_not_short(
+def test_a_request_after_one_of_more_than_half_a_turn_is_not_short(
     shares: Shares, clock: SteppedClock
 ) -> None:
     found: list[bool] = []
 
     def requests() -> None:
         with shares.share() as share:
-            for seconds in (TURN / 5, TURN / 5, TURN * 0.3, TURN / 5, TURN / 5):
+            for seconds in (TURN / 4, TURN / 4, TURN * 0.75, TURN / 4, TURN / 4):
                 share.begin_request()
                 found.append(is_short())
                 # In two turns.
