@@ -40,8 +40,8 @@ POLLING, BUSY = 4, (1, 4)
 #: Seconds of a measurement, which are some hundred responses; and from the start of the busy clients until it
 #: begins.
 SECONDS, BEFORE = 0.25, 0.1
-#: How many times as long as alone health may take. A fair worker makes it twice as long. Alone, requests for
-#: health share exchanges with the core, which makes them half as long again beside others: three times.
+#: How many times as long as alone health may take. A fair worker makes its own part twice as long. The core
+#: has no shares: the less of the time of health alone is the worker's, the more times as long is the whole.
 MEDIAN, P99 = 4, 5
 #: Another program of the machine can hold up any of these short measurements, before the busy clients come or
 #: beside them. Starvation is seen in each, so that each bound has to be kept once.

@@ -1,13 +1,13 @@
 """Requests after the response to a logout, on each worker, while workers and the arbiter are killed."""
 
 import os
-import random
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from random import Random
 from urllib.parse import urlsplit
 
 import pytest
@@ -23,6 +23,8 @@ REQUESTS = 13
 #: One of so many logouts is sent to a worker that is killed meanwhile.
 KILLED = 10
 RESTARTS = 3
+#: Which worker gets a logout, and when a process is killed: the same in each run.
+CHANCE = Random(1)
 
 GIVEN_UP = (HTTPException, OSError)
 
@@ -82,11 +84,11 @@ class Workers:
     def log_out(self, token: str, kill: int | None = None) -> None:
         """Logs out on any worker, and again on another until one has answered. The process `kill` is killed
         at any moment meanwhile."""
-        pid = random.choice(list(self.connections)) if kill in (None, self.arbiter) else int(kill or 0)
+        pid = CHANCE.choice(list(self.connections)) if kill in (None, self.arbiter) else int(kill or 0)
         with suppress(*GIVEN_UP):
             self.send(pid, "POST", "/auth/logout", token)
             if kill is not None:
-                time.sleep(random.uniform(0, 0.01))
+                time.sleep(CHANCE.uniform(0, 0.01))
                 os.kill(kill, signal.SIGKILL)
             assert self.status(pid) == 200
             return
@@ -134,7 +136,7 @@ def test_no_worker_accepts_a_token_after_the_response_to_its_logout_while_worker
         for number, token in enumerate(tokens(api, state, TOKENS)):
             # Each of them has accepted the token before.
             assert set(found.statuses(token)) == {200}
-            victim = None if number % KILLED else random.choice(list(found.connections))
+            victim = None if number % KILLED else CHANCE.choice(list(found.connections))
             found.log_out(token, victim)
             if victim is not None:
                 # Those that are left first, then with the new one.
