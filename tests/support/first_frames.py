@@ -1,5 +1,6 @@
 """The frames with which subscribers begin, and what a packet socket makes of them."""
 
+import socket
 import struct
 
 from gateway_api.wire.core.sessions import SessionType
@@ -7,6 +8,12 @@ from gateway_api.wire.core.sessions import SessionType
 MAC = "02:00:00:00:00:2a"
 _SOURCE = bytes.fromhex(MAC.replace(":", ""))
 _BROADCAST = b"\xff" * 6
+#: The gateway's, on each trunk.
+TRUNK_MAC = "02:00:00:00:00:01"
+_TRUNK = bytes.fromhex(TRUNK_MAC.replace(":", ""))
+_LEASED = socket.inet_aton("100.64.0.42")
+#: Options of a DHCPREQUEST (RFC 2132 sections 9.1 and 9.7): its address, and the server that offered it.
+REQUESTED, OFFERED_BY = bytes((50, 4)) + _LEASED, bytes((54, 4, 192, 0, 2, 1))
 
 DOT1Q, DOT1AD = 0x8100, 0x88A8
 #: TP_STATUS_VLAN_VALID and TP_STATUS_VLAN_TPID_VALID, with TP_STATUS_USER.
@@ -33,15 +40,20 @@ def padi(source: bytes = _SOURCE, code: int = 0x09) -> bytes:
 
 def dhcp(
     message_type: int = 1, *, port: int = 67, op: int = 1, ip_options: bytes = b"", fragment: int = 0,
-    before: bytes = b"",
+    before: bytes = b"", after: bytes = b"", client: bytes = bytes(4), destination: bytes = _BROADCAST,
 ) -> bytes:  # fmt: skip
-    """RFC 2131 section 2. `before` are options in front of the message type."""
-    options = before + bytes((53, 1, message_type, 55, 2, 1, 3, 255))
-    message = struct.pack("!BBBB4x", op, 1, 6, 0).ljust(28, b"\0") + _SOURCE
+    """RFC 2131 section 2. `before` and `after` are options around the message type, `client` is `ciaddr`."""
+    options = before + bytes((53, 1, message_type)) + after + bytes((55, 2, 1, 3, 255))
+    message = (struct.pack("!BBBB8x", op, 1, 6, 0) + client).ljust(28, b"\0") + _SOURCE
     message = message.ljust(236, b"\0") + b"\x63\x82\x53\x63" + options
     header = struct.pack("!BBHHHBBH4s4s", 0x45 + len(ip_options) // 4, 0, 0, 0, fragment, 64, 17, 0, b"", b"")
     udp = struct.pack("!HHHH", 68, port, 8 + len(message), 0)
-    return _ethernet(_BROADCAST, _SOURCE, 0x0800, header + ip_options + udp + message)
+    return _ethernet(destination, _SOURCE, 0x0800, header + ip_options + udp + message)
+
+
+def renewal(destination: bytes = _TRUNK) -> bytes:
+    """A DHCPREQUEST in the state RENEWING."""
+    return dhcp(3, client=_LEASED, destination=destination)
 
 
 def dhcpv6(message_type: int = 1) -> bytes:
@@ -71,18 +83,28 @@ FIRST = {
     "PADI": (padi(), SessionType.PPPOE),
     "DHCPDISCOVER": (dhcp(), SessionType.DHCP),
     "DHCPDISCOVER with IP options": (dhcp(ip_options=b"\x94\x04\0\0"), SessionType.DHCP),
+    "DHCPREQUEST in INIT-REBOOT": (dhcp(3, after=REQUESTED), SessionType.DHCP),
+    "DHCPREQUEST in RENEWING": (renewal(), SessionType.DHCP),
+    "DHCPREQUEST in REBINDING": (renewal(_BROADCAST), SessionType.DHCP),
     "DHCPv6 Solicit": (dhcpv6(), SessionType.DHCP),
+    "DHCPv6 Request": (dhcpv6(3), SessionType.DHCP),
+    "DHCPv6 Confirm": (dhcpv6(4), SessionType.DHCP),
+    "DHCPv6 Renew": (dhcpv6(5), SessionType.DHCP),
+    "DHCPv6 Rebind": (dhcpv6(6), SessionType.DHCP),
     "Router Solicitation": (icmpv6(), SessionType.DHCP),
 }
 #: Frames that are like them, but no first message.
 OTHER = {
     "PADR": padi(code=0x19),
-    "PADI to one host": b"\x02" + padi()[1:],
+    "PADI to one host": _TRUNK + padi()[6:],
     "PPPoE session": padi()[:12] + b"\x88\x64" + padi()[14:],
     "DHCPACK to a client": dhcp(5, op=2, port=68),
     "a later fragment": dhcp(fragment=185),
     "DNS": dhcp(port=53),
-    "DHCPv6 Renew": dhcpv6(5),
+    "DHCPv6 Advertise": dhcpv6(2),
+    "DHCPv6 Release": dhcpv6(8),
+    "DHCPv6 of no type": dhcpv6(0),
+    "DHCPv6 Renew to one host": _TRUNK + dhcpv6(5)[6:],
     "Neighbour Solicitation": icmpv6(135),
     "ARP": _BROADCAST + _SOURCE + b"\x08\x06" + bytes(46),
     "nothing": _BROADCAST + _SOURCE + b"\x08\x00" + bytes(46),

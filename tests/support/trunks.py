@@ -3,13 +3,14 @@
 import socket
 from collections.abc import Iterable
 
+from tests.support.first_frames import TRUNK_MAC
 from tests.support.namespaces import ip
 
 
 def add_trunk(number: int = 0) -> None:
     """`trunkN` and `accessN`, both up."""
     ip(
-        f"link add trunk{number} type veth peer name access{number}",
+        f"link add trunk{number} address {TRUNK_MAC} type veth peer name access{number}",
         f"link set trunk{number} up",
         f"link set access{number} up",
     )

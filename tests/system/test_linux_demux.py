@@ -22,7 +22,7 @@ from gateway_api.wire.configuration import Demux, RateLimits, VlanProfile, VlanR
 from gateway_api.wire.core.health import TriggerRefusal
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import SteppedClock
-from tests.support.first_frames import DOT1AD, DOT1Q, FIRST, OTHER, dhcp, padi, tagged
+from tests.support.first_frames import DOT1AD, DOT1Q, FIRST, OTHER, dhcp, padi, renewal, tagged
 from tests.support.namespaces import can, ip, network_namespace
 from tests.support.stack import wait_for
 from tests.support.trunks import add_trunk, send
@@ -202,6 +202,12 @@ def test_each_first_message_is_heard_with_its_tags(heard: Heard) -> None:
 def test_a_frame_that_the_machine_sends_is_not_heard(heard: Heard) -> None:
     send([tagged(padi(), (DOT1Q, 300))], device="trunk0")
     send([tagged(padi(), (DOT1Q, 301))])
+    wait_for("the trigger", lambda: heard.triggers)
+    assert heard.tags() == [(None, 301)]
+
+
+def test_a_renewal_to_another_host_is_not_heard(heard: Heard) -> None:
+    send([tagged(renewal(bytes((2, 0, 0, 0, 0, 2))), (DOT1Q, 300)), tagged(renewal(), (DOT1Q, 301))])
     wait_for("the trigger", lambda: heard.triggers)
     assert heard.tags() == [(None, 301)]
 

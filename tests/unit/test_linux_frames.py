@@ -12,7 +12,9 @@ from tests.support.first_frames import (
     DOT1Q,
     FIRST,
     MAC,
+    OFFERED_BY,
     OTHER,
+    REQUESTED,
     dhcp,
     padi,
     received,
@@ -45,9 +47,18 @@ def test_no_other_message_is_a_trigger(name: str) -> None:
     assert parsed(tagged(OTHER[name], (DOT1AD, 50), (DOT1Q, 7))) is None
 
 
-@pytest.mark.parametrize("message_type", [3, 4, 7, 8])
-def test_of_dhcp_only_discover_is_a_trigger(message_type: int) -> None:
+@pytest.mark.parametrize("message_type", [4, 7, 8])
+def test_of_dhcp_only_discover_and_request_are_triggers(message_type: int) -> None:
     assert parsed(tagged(dhcp(message_type), (DOT1Q, 300))) is None
+
+
+@pytest.mark.parametrize("options", [{"before": OFFERED_BY + REQUESTED}, {"after": REQUESTED + OFFERED_BY}])
+def test_a_request_that_answers_an_offer_is_no_trigger(options: dict[str, bytes]) -> None:
+    assert parsed(tagged(dhcp(3, **options), (DOT1Q, 300))) is None
+
+
+def test_a_discover_to_one_host_is_no_trigger() -> None:
+    assert parsed(tagged(dhcp(destination=bytes((2, 0, 0, 0, 0, 1))), (DOT1Q, 300))) is None
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """The first frames of subscribers on a trunk: the kernel's filter for them, their parser, and the thread that
 hears them with a packet socket (packet(7)).
 
-Four messages count: PADI, DHCPDISCOVER, DHCPv6 Solicit and Router Solicitation, in a frame with one VLAN tag
-or two. The filter is coarse and keeps nearly all other traffic of a trunk in the kernel. The parser is exact.
+These messages count: PADI, DHCPDISCOVER, Router Solicitation and DHCPv6 Solicit; and those of a client that
+has a lease when its VLAN is gone, as after a reboot of the gateway: DHCPREQUEST, and DHCPv6 Request, Confirm,
+Renew and Rebind. They come in a frame with one VLAN tag or two. The filter is coarse and keeps nearly all
+other traffic of a trunk in the kernel. The parser is exact, but for one thing that the filter alone knows: a
+frame to one host is for the trunk's own address.
 """
 
 import ctypes
@@ -87,26 +90,30 @@ def parse(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
     # 0 is a priority tag, without a VLAN; 4095 is reserved (IEEE 802.1Q table 9-2).
     if not 0 < vlan < 0xFFF or (outer is not None and not 0 < outer < 0xFFF):
         return None
-    # A first message goes to a group, and never comes from one (bit 0 of the first byte).
-    if not destination[0] & 1 or source[0] & 1:
+    # No frame comes from a group (bit 0 of the first byte).
+    if source[0] & 1:
         return None
-    kind = _kind(ethertype, frame[payload:])
+    is_to_group = bool(destination[0] & 1)
+    kind = _kind(ethertype, frame[payload:], is_to_group=is_to_group)
     return None if kind is None else Trigger(trunk, outer, protocol, vlan, kind, source.hex(":"))
 
 
-def _kind(ethertype: int, packet: bytes) -> SessionType | None:
+def _kind(ethertype: int, packet: bytes, *, is_to_group: bool) -> SessionType | None:
+    if ethertype == 0x0800:
+        return SessionType.DHCP if _is_from_a_dhcp_client(packet, is_to_group=is_to_group) else None
+    if not is_to_group:
+        return None
     if ethertype == 0x8863:
         # RFC 2516 section 5.1: version and type 1, code 0x09, session id 0.
         return SessionType.PPPOE if packet[:4] == b"\x11\x09\x00\x00" else None
-    if ethertype == 0x0800:
-        return SessionType.DHCP if _is_discover(packet) else None
     if ethertype == 0x86DD:
         return SessionType.DHCP if _is_from_an_ipv6_host(packet) else None
     return None
 
 
-def _is_discover(packet: bytes) -> bool:
-    """True for a DHCPDISCOVER (RFC 2131 sections 2 and 3.1) in an IPv4 packet."""
+def _is_from_a_dhcp_client(packet: bytes, *, is_to_group: bool) -> bool:
+    """True for a DHCPDISCOVER (RFC 2131 sections 2 and 3.1) in an IPv4 packet, and for a DHCPREQUEST of a
+    client that has a lease (section 4.3.2). One that renews sends to the address of its server alone."""
     if len(packet) < 20 or not 0x45 <= packet[0] <= 0x4F or packet[9] != socket.IPPROTO_UDP:
         return False
     # A later fragment has no UDP header.
@@ -116,30 +123,48 @@ def _is_discover(packet: bytes) -> bool:
     message = udp[8:]
     if udp[2:4] != b"\x00\x43" or len(message) < 240 or message[0] != 1 or message[236:240] != _DHCP_COOKIE:
         return False
-    return _message_type(message[240:]) == b"\x01"
+    options = message[240:]
+    match _option(options, _MESSAGE_TYPE):
+        case b"\x01":
+            return is_to_group
+        case b"\x03":
+            # With a server identifier, it answers an offer. Ours comes on a VLAN that exists.
+            return _option(options, _SERVER_IDENTIFIER) is None
+        case _:
+            return False
 
 
-def _message_type(options: bytes) -> bytes | None:
-    """The value of option 53 (RFC 2132 section 9.6)."""
+#: RFC 2132 sections 9.6 and 9.7.
+_MESSAGE_TYPE, _SERVER_IDENTIFIER = 53, 54
+
+
+def _option(options: bytes, code: int) -> bytes | None:
+    """The value of the first option with a code (RFC 2132 section 2)."""
     at = 0
     while at + 1 < len(options) and options[at] != 255:
         if options[at] == 0:
             at += 1
             continue
         after = at + 2 + options[at + 1]
-        if options[at] == 53:
+        if options[at] == code:
             return options[at + 2 : after]
         at = after
     return None
 
 
+#: Solicit, Request, Confirm, Renew, Rebind (RFC 8415 section 7.3).
+_DHCPV6_MESSAGES = frozenset({1, 3, 4, 5, 6})
+
+
 def _is_from_an_ipv6_host(packet: bytes) -> bool:
-    """True for a Router Solicitation (RFC 4861 section 4.1) or a DHCPv6 Solicit (RFC 8415 section 7.3)."""
+    """True for a Router Solicitation (RFC 4861 section 4.1), and for a DHCPv6 message of a client that gets
+    or keeps addresses."""
     if len(packet) < 40 or packet[0] >> 4 != 6:
         return False
     if packet[6] == socket.IPPROTO_ICMPV6:
         return packet[40:41] == b"\x85"
-    return packet[6] == socket.IPPROTO_UDP and packet[42:44] == b"\x02\x23" and packet[48:49] == b"\x01"
+    is_to_server = packet[6] == socket.IPPROTO_UDP and packet[42:44] == b"\x02\x23"
+    return is_to_server and len(packet) > 48 and packet[48] in _DHCPV6_MESSAGES
 
 
 # The filter is a program of the kernel's classic BPF (linux/filter.h, linux/bpf_common.h).
@@ -147,30 +172,33 @@ _LD, _LDH, _LDB = 0x20, 0x28, 0x30  # 4, 2 or 1 bytes of the frame at k, into A
 _LDH_X, _LDB_X = 0x48, 0x50  # at X + k
 _LDX, _TAX, _ADD_X = 0x01, 0x07, 0x0C  # k into X; A into X; X added to A
 _AND, _LSH = 0x54, 0x64
-_JEQ, _JSET = 0x15, 0x45  # A equals k; A has a bit of k
+_JEQ, _JGT, _JSET = 0x15, 0x25, 0x45  # A equals k; A is greater than k; A has a bit of k
 _RET = 0x06  # so many bytes of the frame pass
-# SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT: not in the frame, but known to the kernel.
-_VLAN_TAG_PRESENT = 0xFFFFF000 + 48
+# SKF_AD_OFF with SKF_AD_PKTTYPE and SKF_AD_VLAN_TAG_PRESENT: not in the frame, but known to the kernel.
+_PACKET_TYPE, _VLAN_TAG_PRESENT = 0xFFFFF000 + 4, 0xFFFFF000 + 48
+_PACKET_MULTICAST = 2  # linux/if_packet.h; less is to this host (0) or to all
 
 _PASS, _DROP = "pass", "drop"
 _Instruction = tuple[int, int] | tuple[int, int, str | None, str | None]
 #: Labels, and instructions: code, k, and for a jump the labels to continue at if its condition is true, and
 #: if it is false; None is the next instruction. A load beyond the end of the frame drops it.
 _PROGRAM: Final[tuple[str | _Instruction, ...]] = (
-    (_LDB, 0),  # the destination
-    (_JSET, 1, None, _DROP),  # a group: nearly all other traffic ends here
     (_LD, _VLAN_TAG_PRESENT),
     (_JEQ, 1, None, _DROP),  # tagged
+    (_LD, _PACKET_TYPE),
+    (_JGT, _PACKET_MULTICAST, _DROP, None),  # to another host
     (_LDX, 0),  # X is the length of an inner tag
     (_LDH, 12),
     (_JEQ, 0x8100, None, "typed"),
     (_LDX, 4),
     "typed",
     (_LDH_X, 12),
-    (_JEQ, 0x8863, "pppoe", None),
     (_JEQ, 0x0800, "ipv4", None),
+    (_JEQ, 0x8863, "pppoe", None),
     (_JEQ, 0x86DD, "ipv6", _DROP),
     "pppoe",
+    (_LDB, 0),  # the destination
+    (_JSET, 1, None, _DROP),  # a group
     (_LDH_X, 14),
     (_JEQ, 0x1109, _PASS, _DROP),  # PADI
     "ipv4",
@@ -188,6 +216,8 @@ _PROGRAM: Final[tuple[str | _Instruction, ...]] = (
     (_LDB_X, 22),
     (_JEQ, 1, _PASS, _DROP),  # BOOTREQUEST: a loop over its options is beyond this BPF
     "ipv6",
+    (_LDB, 0),
+    (_JSET, 1, None, _DROP),
     (_LDB_X, 20),
     (_JEQ, socket.IPPROTO_UDP, "dhcpv6", None),
     (_JEQ, socket.IPPROTO_ICMPV6, None, _DROP),
@@ -197,7 +227,9 @@ _PROGRAM: Final[tuple[str | _Instruction, ...]] = (
     (_LDH_X, 56),
     (_JEQ, 547, None, _DROP),  # to a DHCPv6 server
     (_LDB_X, 62),
-    (_JEQ, 1, _PASS, _DROP),  # Solicit
+    (_JEQ, 0, _DROP, None),
+    (_JEQ, 2, _DROP, None),  # Advertise, of a server
+    (_JGT, 6, _DROP, _PASS),  # Solicit to Rebind
     _PASS,
     (_RET, LONGEST_FRAME),
     _DROP,
