@@ -469,8 +469,19 @@ class Interfaces(Section):
 
 
 @dataclass(frozen=True)
+class RadiusServer(Section):
+    """A further RADIUS server; its secret is masked."""
+
+    key = "address"
+    address: Annotated[IPv4Address, _HOST, about("IPv4 address of the server.", "192.0.2.11")]
+    secret: Annotated[str, _SECRET_TEXT, _secret("Secret shared with the server, at most 48 characters.")]
+    authentication_port: Annotated[int, _PORT, about("UDP port for authentication (RFC 2865).", 1812)] = 1812
+    accounting_port: Annotated[int, _PORT, about("UDP port for accounting (RFC 2866).", 1813)] = 1813
+
+
+@dataclass(frozen=True)
 class Radius(Section):
-    """The RADIUS server that authorizes subscribers; its secret is masked."""
+    """The RADIUS servers that authorize subscribers; their secrets are masked."""
 
     server: Annotated[
         IPv4Address | None, _HOST, about("IPv4 address of the server; null without RADIUS.", "192.0.2.10")
@@ -481,6 +492,35 @@ class Radius(Section):
         str | None,
         _SECRET_TEXT,
         _secret("Secret shared with the server, at most 48 characters; required with a server."),
+    ] = None
+    # pppd knows eight in all.
+    servers: Annotated[
+        tuple[RadiusServer, ...],
+        Many(most=7),
+        about("Further servers, which get a request when the servers before them do not reply.", []),
+    ] = ()
+    timeout: Annotated[
+        int, Seconds(1, 30), about("Seconds that a request waits for its reply before it is sent again.", 3)
+    ] = 3
+    max_try: Annotated[int, Whole(1, 10), about("How often a request is sent to one server.", 3)] = 3
+    dead_time: Annotated[
+        int,
+        Seconds(0, 3600),
+        about(
+            "Seconds that a server which did not reply gets no request while there are other servers "
+            "(accel-ppp); 0 for none.",
+            30,
+        ),
+    ] = 30
+    nas_ip_address: Annotated[
+        IPv4Address | None,
+        _HOST,
+        about("NAS-IP-Address in the requests of accel-ppp (RFC 2865); null for none.", "10.255.0.1"),
+    ] = None
+    bind: Annotated[
+        IPv4Address | None,
+        _HOST,
+        about("Source address of the requests; null for that of the route to the server.", "10.255.0.1"),
     ] = None
 
 

@@ -29,6 +29,10 @@ def profile(name: str, kind: str, vlan_range: str, outer_vlan_range: str | None 
 
 
 RADIUS = {"server": "192.0.2.5", "secret": "s3cr3t!", "authentication_port": 2812, "accounting_port": 2813}
+FURTHER_RADIUS = [
+    {"address": "192.0.2.6", "secret": "0ther", "accounting_port": 3813},
+    {"address": "192.0.2.7", "secret": "third", "authentication_port": 3812},
+]
 
 
 _NOWHERE = Path("/nowhere")
@@ -114,14 +118,20 @@ def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
     names = draw(st.lists(short, unique=True, min_size=3, max_size=7))
     vrf_name, uplink, *trunks = names
     assume(not any(vrf_name.startswith(f"{trunk}.") for trunk in trunks))
+    one, *others = draw(st.lists(addresses, min_size=1, max_size=3, unique=True))
+    further = [{"address": other, "secret": draw(secrets)[:48]} for other in others]
     document: dict[str, Any] = {
         "system": {"hostname": draw(hostnames)},
         "interfaces": {"trunks": trunks, "uplinks": [uplink]},
         "radius": draw(
             st.just({})
             | st.fixed_dictionaries(
-                {"server": addresses, "secret": secrets.map(lambda text: text[:48])},
-                optional={"authentication_port": st.integers(1, 65535)},
+                {"server": st.just(one), "secret": secrets.map(lambda text: text[:48])},
+                optional={
+                    "authentication_port": st.integers(1, 65535),
+                    "servers": st.just(further),
+                    "bind": st.none() | addresses,
+                },
             )
         ),
         "cgnat": {

@@ -47,8 +47,10 @@ def configuration(text: str) -> dict[str, Options]:
 def radius_server(value: str) -> dict[str, str]:
     """The address, the secret and the options of a server. Raises ValueError."""
     address, secret, *options = value.split(",")
-    _refuse(not all("=" in option for option in options), value)
-    return {"address": address, "secret": secret, **dict(option.split("=", 1) for option in options)}
+    is_backup = options[-1:] == ["backup"]
+    _refuse(not all("=" in option for option in options[: len(options) - is_backup]), value)
+    named = dict(option.partition("=")[::2] for option in options)
+    return {"address": address, "secret": secret, **named}
 
 
 def secrets(text: str) -> list[list[str]]:

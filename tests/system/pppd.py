@@ -53,8 +53,8 @@ class Pppd:
         return read
 
     def radius(self, file: Path) -> dict[str, Any]:
-        """The RADIUS plugin's reading of its file: the servers with their ports, the secret of the first, and
-        the name of this NAS. Fails if it refuses the file."""
+        """The RADIUS plugin's reading of its file: the servers with their ports and their secrets, and the
+        name of this NAS. Fails if it refuses the file."""
         read: dict[str, Any] = self._ask("radius", file)
         return read
 
@@ -167,13 +167,19 @@ def _client(radius: ctypes.CDLL, file: bytes) -> dict[str, Any]:
     if radius.rc_read_config(file):
         sys.exit("the plugin refuses the file")
     read = {name: radius.rc_conf_srv(name.encode()).contents for name in ("authserver", "acctserver")}
-    secret, address = ctypes.create_string_buffer(1024), ctypes.c_uint()
-    if radius.rc_find_server(read["authserver"].names[0], ctypes.byref(address), secret):
-        sys.exit("the plugin finds no secret")
+    secrets = []
+    for number in range(read["authserver"].count):
+        secret, address = ctypes.create_string_buffer(1024), ctypes.c_uint()
+        if radius.rc_find_server(read["authserver"].names[number], ctypes.byref(address), secret):
+            sys.exit("the plugin finds no secret")
+        secrets.append(secret.value.decode())
     return {
-        **{name: [held.names[0].decode(), held.ports[0]] for name, held in read.items()},
+        **{
+            name: [[held.names[number].decode(), held.ports[number]] for number in range(held.count)]
+            for name, held in read.items()
+        },
         "nas_identifier": radius.rc_conf_str(b"nas_identifier").decode(),
-        "secret": secret.value.decode(),
+        "secrets": secrets,
     }
 
 

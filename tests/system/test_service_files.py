@@ -256,11 +256,25 @@ def test_pppds_radius_client_reads_its_files_as_they_were_set(
     client = tmp_path / "radiusclient.conf"
     client.write_text(files["radiusclient.conf"].replace(str(SERVICES), str(tmp_path)))
     assert pppd.radius(client) == {
-        "authserver": ["192.0.2.5", 2812],
-        "acctserver": ["192.0.2.5", 2813],
+        "authserver": [["192.0.2.5", 2812]],
+        "acctserver": [["192.0.2.5", 2813]],
         "nas_identifier": hostname,
-        "secret": secret,
+        "secrets": [secret],
     }
+
+
+def test_pppds_radius_client_reads_all_servers(document: dict[str, Any], pppd: Pppd, tmp_path: Path) -> None:
+    further = [{"address": f"192.0.2.{number}", "secret": f"of-{number}"} for number in range(6, 13)]
+    document["radius"] = {**RADIUS, "servers": further}
+    files = rendered(document)
+    (tmp_path / "radius-servers").write_text(files["radius-servers"])
+    client = tmp_path / "radiusclient.conf"
+    client.write_text(files["radiusclient.conf"].replace(str(SERVICES), str(tmp_path)))
+    read = pppd.radius(client)
+    addresses = [one["address"] for one in further]
+    assert read["authserver"] == [["192.0.2.5", 2812], *([address, 1812] for address in addresses)]
+    assert read["acctserver"] == [["192.0.2.5", 2813], *([address, 1813] for address in addresses)]
+    assert read["secrets"] == [RADIUS["secret"], *(one["secret"] for one in further)]
 
 
 def test_pppds_radius_client_takes_its_dictionary_and_its_port_map(pppd: Pppd) -> None:
@@ -299,11 +313,12 @@ def test_accel_ppp_reads_every_valid_configuration_as_it_was_set(document: dict[
     options = dict(read["radius"])
     assert options["nas-identifier"] == hostname
     if document["radius"]:
-        server = accel_ppp.radius_server(options["server"] or "")
-        assert (server["address"], server["secret"]) == (
-            document["radius"]["server"],
-            document["radius"]["secret"],
-        )
+        servers = [accel_ppp.radius_server(value or "") for name, value in read["radius"] if name == "server"]
+        radius = document["radius"]
+        assert [(server["address"], server["secret"]) for server in servers] == [
+            (radius["server"], radius["secret"]),
+            *((further["address"], further["secret"]) for further in radius.get("servers", ())),
+        ]
     trunks = document["demux"]["trunks"]
     for pattern in (value or "" for name, value in read["pppoe"] if name == "interface"):
         vlans = [f"{trunk}.{tags}" for trunk in trunks for tags in ("7", "7.7")]

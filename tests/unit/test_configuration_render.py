@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from tests.support.documents import SECRET_HASH, put
 from tests.support.rendered import (
+    FURTHER_RADIUS,
     GOOD,
     RADIUS,
     checked,
@@ -190,6 +191,32 @@ def test_a_silent_radius_server_ends_no_session_of_accel_ppp(document: dict[str,
     assert value(document, "radius", "acct-timeout") == "0"
 
 
+def test_accel_ppp_asks_a_further_radius_server_only_while_the_first_is_dead(
+    document: dict[str, Any],
+) -> None:
+    document["radius"] = {**RADIUS, "servers": FURTHER_RADIUS, "dead_time": 40}
+    assert values(document, "radius", "server") == [
+        "192.0.2.5,s3cr3t!,auth-port=2812,acct-port=2813",
+        "192.0.2.6,0ther,auth-port=1812,acct-port=3813,backup",
+        "192.0.2.7,third,auth-port=3812,acct-port=1813,backup",
+    ]
+    assert value(document, "radius", "fail-time") == "40"
+
+
+def test_a_lone_radius_server_is_never_dead_to_accel_ppp(document: dict[str, Any]) -> None:
+    document["radius"] = {**RADIUS, "dead_time": 40}
+    assert value(document, "radius", "fail-time") == "0"
+
+
+def test_accel_ppp_has_the_time_and_the_addresses_of_radius_requests(document: dict[str, Any]) -> None:
+    document["radius"] = {**RADIUS, "timeout": 2, "max_try": 5}
+    options = ("timeout", "max-try", "nas-ip-address", "bind")
+    # Without these two lines, a reload keeps the former addresses.
+    assert [value(document, "radius", name) for name in options] == ["2", "5", "0.0.0.0", "0.0.0.0"]
+    document["radius"] |= {"nas_ip_address": "192.0.2.1", "bind": "192.0.2.2"}
+    assert [value(document, "radius", name) for name in options] == ["2", "5", "192.0.2.1", "192.0.2.2"]
+
+
 def test_accel_ppp_includes_the_password_of_its_command_line(document: dict[str, Any]) -> None:
     *options, last = section(document, "cli")
     assert options == ["tcp=127.0.0.1:2001", "verbose=0"]
@@ -234,6 +261,22 @@ def test_the_radius_client_has_the_server_the_ports_and_the_secret(document: dic
     assert "acctserver 192.0.2.5:2813" in client
     assert "nas_identifier bng9" in client
     assert lines(document, "radius-servers") == ["192.0.2.5 s3cr3t!"]
+
+
+def test_the_radius_client_has_all_servers_in_order_on_one_line(document: dict[str, Any]) -> None:
+    document["radius"] = {**RADIUS, "servers": FURTHER_RADIUS}
+    client = lines(document, "radiusclient.conf")
+    assert "authserver 192.0.2.5:2812 192.0.2.6:1812 192.0.2.7:3812" in client
+    assert "acctserver 192.0.2.5:2813 192.0.2.6:3813 192.0.2.7:1813" in client
+    assert lines(document, "radius-servers") == ["192.0.2.5 s3cr3t!", "192.0.2.6 0ther", "192.0.2.7 third"]
+
+
+def test_the_radius_client_has_the_time_and_the_source_of_its_requests(document: dict[str, Any]) -> None:
+    document["radius"] = RADIUS
+    assert {"radius_timeout 3", "radius_retries 3", "bindaddr *"} <= set(lines(document, "radiusclient.conf"))
+    document["radius"] = {**RADIUS, "timeout": 2, "max_try": 5, "bind": "192.0.2.2"}
+    client = lines(document, "radiusclient.conf")
+    assert {"radius_timeout 2", "radius_retries 5", "bindaddr 192.0.2.2"} <= set(client)
 
 
 def test_the_ports_of_a_radius_server_need_not_be_said(document: dict[str, Any]) -> None:
@@ -335,10 +378,10 @@ def test_every_secret_that_a_service_needs_reaches_it_as_it_is(document: dict[st
     """Cut into words as the services do it."""
     files = rendered(document)
     if radius := document["radius"]:
-        assert [line.split() for line in lines(document, "radius-servers")] == [
-            [radius["server"], radius["secret"]]
-        ]
-        assert value(document, "radius", "server").split(",")[:2] == [radius["server"], radius["secret"]]
+        further = [[one["address"], one["secret"]] for one in radius.get("servers", ())]
+        expected = [[radius["server"], radius["secret"]], *further]
+        assert [line.split() for line in lines(document, "radius-servers")] == expected
+        assert [server.split(",")[:2] for server in values(document, "radius", "server")] == expected
         assert "chap-secrets" not in files
         return
     local = document.get("subscribers", {}).get("local", [])

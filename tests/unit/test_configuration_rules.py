@@ -96,6 +96,19 @@ def test_a_secret_is_enough_for_a_server_and_none_is_needed_without(
     assert accepted(document)
 
 
+def test_further_radius_servers_need_a_server(document: dict[str, Any]) -> None:
+    document["radius"] = {"servers": [{"address": "10.0.0.6", "secret": "s3cret"}]}
+    assert refused_at(document) == ["radius.servers"]
+    document["radius"] |= {"server": "10.0.0.5", "secret": "s3cret"}
+    assert accepted(document)
+
+
+def test_a_radius_server_is_named_once(document: dict[str, Any]) -> None:
+    further = [{"address": address, "secret": "s3cret"} for address in ("10.0.0.6", "10.0.0.5")]
+    document["radius"] = {"server": "10.0.0.5", "secret": "s3cret", "servers": further}
+    assert refused_at(document) == ["radius.servers.1.address"]
+
+
 @pytest.mark.parametrize("path", ["radius.secret", "subscribers.local.0.password"])
 def test_a_secret_may_hold_all_printable_characters_but_those_that_would_end_it_in_a_file(
     document: dict[str, Any], path: str

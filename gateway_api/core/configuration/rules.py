@@ -28,6 +28,7 @@ from gateway_api.wire.configuration import (
     Many,
     Object,
     Radius,
+    RadiusServer,
     Section,
     Subscribers,
 )
@@ -115,11 +116,14 @@ def _is_of_subscribers(network: IPv4Network) -> bool:
     return not any(network.overlaps(other) for other in _NOT_OF_SUBSCRIBERS)
 
 
+# MAX_SECRET_LENGTH in pppd's RADIUS plugin, which silently drops the rest of a longer secret.
+_SECRET_OF_RADIUS = _Strict(
+    "must be at most 48 characters: pppd keeps no more", lambda secret: len(secret) <= 48
+)
+
 _STRICT: Mapping[tuple[type[Section], str], tuple[_Strict, ...]] = {
-    # MAX_SECRET_LENGTH in pppd's RADIUS plugin, which silently drops the rest of a longer secret.
-    (Radius, "secret"): (
-        _Strict("must be at most 48 characters: pppd keeps no more", lambda secret: len(secret) <= 48),
-    ),
+    (Radius, "secret"): (_SECRET_OF_RADIUS,),
+    (RadiusServer, "secret"): (_SECRET_OF_RADIUS,),
     # To FRR, default is what isn't in a VRF, and all is every one of them; so they are to Linux in
     # net.ipv4.conf. Other systems keep mgmt for their own management.
     (Cgnat, "vrf_name"): (
@@ -176,6 +180,12 @@ def broken_rules(section: Section) -> Iterator[tuple[str, str]]:
 def _(radius: Radius) -> Iterator[tuple[str, str]]:
     if radius.server is not None and radius.secret is None:
         yield "secret", "is required with a server"
+    if radius.servers and radius.server is None:
+        yield "servers", "must be empty without a server"
+    for number, further in enumerate(radius.servers):
+        # Each address has one secret.
+        if further.address == radius.server:
+            yield f"servers.{number}.address", "must not be that of server"
 
 
 @broken_rules.register
