@@ -1,4 +1,4 @@
-"""The process: threads for work that blocks, file descriptors, and readiness for systemd (sd_notify(3))."""
+"""The process: threads for work that blocks, file descriptors, and reports to systemd (sd_notify(3))."""
 
 import ctypes
 import gc
@@ -7,7 +7,8 @@ import os
 import resource
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -72,10 +73,42 @@ def places(most: int) -> int:
     return max(1, min(most, (limit - now_open - _OWN) // 2))
 
 
-def notify(address: str) -> None:
-    """Reports readiness to the socket that `NOTIFY_SOCKET` names."""
+def notify(address: str, state: bytes = b"READY=1") -> None:
+    """Reports readiness, or another state, to the socket that `NOTIFY_SOCKET` names. Raises OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as systemd:
-        systemd.sendto(b"READY=1", f"\0{address[1:]}" if address.startswith("@") else address)
+        systemd.sendto(state, f"\0{address[1:]}" if address.startswith("@") else address)
+
+
+class Watchdog:
+    """Reports to systemd that a loop of this process turns. systemd ends and restarts a process that is
+    silent for the unit's `WatchdogSec` (sd_watchdog_enabled(3))."""
+
+    def __init__(self, address: str, limit: float) -> None:
+        self._address = address
+        #: Seconds between two reports.
+        self.pause = limit / 4
+        self._due = 0.0
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Watchdog | None":
+        """None if systemd expects no reports of this process."""
+        address, limit = environment.get("NOTIFY_SOCKET"), environment.get("WATCHDOG_USEC", "")
+        if address is None or not limit.isdecimal():
+            return None
+        if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+            return None
+        return cls(address, int(limit) / 1e6)
+
+    def beat(self) -> None:
+        """To be called at each turn of the loop. It reports after `pause` seconds again."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + self.pause
+        try:
+            notify(self._address, b"WATCHDOG=1")
+        except OSError as error:
+            _log.error("cannot report to the watchdog of systemd: %s", error)
 
 
 class Readiness:

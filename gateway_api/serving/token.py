@@ -14,7 +14,7 @@ from gateway_api.serving.configuration import (
     forget_configuration,
     raise_descriptor_limit,
 )
-from gateway_api.serving.worker import hold_signals_at_fork
+from gateway_api.serving.worker import hold_signals_at_fork, report_turns
 
 #: EX_CONFIG of sysexits.h, which its unit does not start again.
 STATUS_OF_OFF = 78
@@ -33,6 +33,7 @@ except GatewayApiError as error:
 def on_starting(server: Any) -> None:
     forget_configuration(server)
     hold_signals_at_fork()
+    report_turns(server)
     raise_descriptor_limit()
     try:
         prepare_folder(Settings.from_environment(os.environ, TOKEN).audit)

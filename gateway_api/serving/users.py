@@ -22,7 +22,14 @@ from gateway_api.base.variables import value
 from gateway_api.history import sessions as history
 from gateway_api.hub import service as hub
 from gateway_api.serving.configuration import common, forget_configuration, raise_descriptor_limit
-from gateway_api.serving.worker import has_forked, hold_signals_at_fork, listening, readiness, slots_taken
+from gateway_api.serving.worker import (
+    has_forked,
+    hold_signals_at_fork,
+    listening,
+    readiness,
+    report_turns,
+    slots_taken,
+)
 from gateway_api.web import counters
 from gateway_api.web.app import openapi
 
@@ -38,6 +45,7 @@ keyfile = value(os.environ, "GATEWAY_API_KEY")
 def on_starting(server: Any) -> None:
     forget_configuration(server)
     hold_signals_at_fork()
+    report_turns(server)
     try:
         _prepare()
     except GatewayApiError as error:

@@ -7,7 +7,8 @@ No other module uses internals of gunicorn. Read in 27.0: `AsyncWorker.handle` a
 made before the application is called, its `default_headers`, `send_headers` and `write`; `base_environ` and
 `reopen_files`, which replaces the streams of its log; `_peer_is_trusted_proxy`; `finish_body`, and what
 `get_parser` makes; `failed` and `reader` of a body, and the `length` that a `LengthReader` has left; the
-errors of `gunicorn.http`; the loggers of its log; `WORKERS`, `num_workers` and `LISTENERS` of the arbiter.
+errors of `gunicorn.http`; the loggers of its log; `WORKERS`, `num_workers` and `LISTENERS` of the arbiter,
+and `maybe_promote_master`, which it calls at each turn of its loop, once a second or more often.
 """
 
 import json
@@ -19,6 +20,7 @@ import signal
 import ssl
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -43,7 +45,7 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.base import http, logs
 from gateway_api.base.certificate import log_expiry
-from gateway_api.base.process import Readiness, places
+from gateway_api.base.process import Readiness, Watchdog, places
 from gateway_api.base.settings import BadSetting, log_format, log_level
 from gateway_api.base.shares import Shares
 from gateway_api.events.streams import Stream
@@ -473,6 +475,24 @@ class Log(Logger):  # type: ignore[misc]
         super().reopen_files()
         # It has the streams of the former files.
         _environ_of.cache_clear()
+
+
+def report_turns(server: Any) -> None:
+    """To be called once, in the arbiter, before `Readiness.take_over`: the watchdog of systemd hears of the
+    turns of its loop. Workers that hang are ended by that loop."""
+    watchdog = Watchdog.of(os.environ)
+    if watchdog is None:
+        return
+    # Weak, as a worker must not keep the arbiter.
+    promote = weakref.WeakMethod(server.maybe_promote_master)
+
+    def turn() -> None:
+        watchdog.beat()
+        promote_master = promote()
+        if promote_master is not None:
+            promote_master()
+
+    server.maybe_promote_master = turn
 
 
 def hold_signals_at_fork() -> None:

@@ -116,6 +116,25 @@ def test_the_core_is_not_root_and_has_three_capabilities(machine: Machine) -> No
     assert machine.run("ps", "-o", "user=", "-p", pid).strip() == "gateway-core"
 
 
+def test_systemd_restarts_a_core_that_hangs(machine: Machine) -> None:
+    drop_in = "/run/systemd/system/gateway-core-linux.service.d/soon.conf"
+    settings = "[Service]\nWatchdogSec=4\nTimeoutAbortSec=1\n"
+    machine.run("sh", "-c", 'mkdir -p "${0%/*}" && printf "$1" > "$0"', drop_in, settings)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "gateway-core-linux")
+    hung = core(machine)
+    try:
+        machine.run("kill", "-STOP", hung)
+        wait_for("another core", lambda: core(machine) not in ("0", hung))
+        wait_for("its replies", lambda: state_of(machine, "gateway-core-linux") == "active")
+        result = ("journalctl", "-u", "gateway-core-linux", "-o", "cat")
+        assert "Watchdog timeout" in machine.run(*result)
+    finally:
+        machine.run("rm", drop_in)
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "restart", "gateway-core-linux")
+
+
 def test_the_core_may_ask_frr_and_read_the_journal_and_the_leases(machine: Machine) -> None:
     # The first one is there without FRR, too.
     wanted = {"frrvty", "systemd-journal", "gateway-dnsmasq"}

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -192,6 +194,18 @@ def listening_as_systemd(folder: Path) -> Iterator[socket.socket]:
         yield systemd
 
 
+def is_silent(systemd: socket.socket, seconds: float) -> bool:
+    """True if nothing more is reported in this time."""
+    systemd.settimeout(seconds)
+    try:
+        systemd.recv(1000)
+    except TimeoutError:
+        return True
+    finally:
+        systemd.settimeout(60)
+    return False
+
+
 @contextmanager
 def started_api(folder: Path, state: Path, port: int, **settings: str) -> Iterator[Path]:
     """As its unit starts it; gives what it says."""
@@ -247,6 +261,45 @@ def test_the_core_s_unit_tells_systemd_when_it_listens(tmp_path: Path, document:
         finally:
             process.terminate()
             process.wait(60)
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_systemd_restarts_a_service_that_hangs(unit: Path) -> None:
+    # A busy machine is slow, and hangs not.
+    assert int(value(unit, "Service", "WatchdogSec")) >= 30
+
+
+def test_the_watchdog_hears_the_api_until_its_arbiter_hangs(tmp_path: Path, api: Api, state: Path) -> None:
+    started = started_api(tmp_path, state, free_port(), WATCHDOG_USEC="1000000")
+    with listening_as_systemd(tmp_path) as systemd, started as log:
+        heard = {systemd.recv(1000) for _ in range(8)}
+        assert heard == {b"READY=1", b"WATCHDOG=1"}
+        arbiter = int(re.findall(r"Listening at: \S+ \((\d+)\)", log.read_text())[-1])
+        os.kill(arbiter, signal.SIGSTOP)
+        try:
+            wait_for("silence", lambda: is_silent(systemd, 3))
+        finally:
+            os.kill(arbiter, signal.SIGCONT)
+        assert systemd.recv(1000) == b"WATCHDOG=1"
+
+
+def test_the_watchdog_hears_the_core_until_it_does_not_reply(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    (tmp_path / "factory.json").write_text(json.dumps(document))
+    environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
+    with listening_as_systemd(tmp_path) as systemd, socket.socket(socket.AF_UNIX) as silent:
+        process = subprocess.Popen(command("gateway-core-lab.service", tmp_path), env=environment)
+        try:
+            assert [systemd.recv(1000) for _ in range(4)] == [b"READY=1", *[b"WATCHDOG=1"] * 3]
+            # What the core finds at its socket accepts calls, and does not reply: so does a core that hangs.
+            silent.bind(str(tmp_path / "silent"))
+            silent.listen()
+            (tmp_path / "silent").rename(tmp_path / "core.sock")
+            wait_for("silence", lambda: is_silent(systemd, 3))
+        finally:
+            process.terminate()
+            assert process.wait(60) == 0
 
 
 def test_a_reboot_keeps_what_was_logged_out() -> None:

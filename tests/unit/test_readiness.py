@@ -1,4 +1,4 @@
-"""systemd hears that a service is up when it is, and not before."""
+"""systemd hears that a service is up when it is, and not before; and as long as it works."""
 
 import os
 import socket
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.base.process import Readiness, notify
+from gateway_api.base.process import Readiness, Watchdog, notify
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -70,3 +70,36 @@ def test_without_systemd_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     readiness = Readiness()
     readiness.take_over()
     readiness.serves()
+
+
+def test_the_watchdog_hears_of_a_turn_and_not_of_each(systemd: tuple[socket.socket, str]) -> None:
+    listener, address = systemd
+    watchdog = Watchdog.of({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "400000000"})
+    assert watchdog is not None and watchdog.pause == 100
+    watchdog.beat()
+    watchdog.beat()
+    assert listener.recv(100) == b"WATCHDOG=1"
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        listener.recv(100)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"WATCHDOG_USEC": "1000000"},
+        {"NOTIFY_SOCKET": "@x"},
+        {"NOTIFY_SOCKET": "@x", "WATCHDOG_USEC": ""},
+        # Of the process that started this one.
+        {"NOTIFY_SOCKET": "@x", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"},
+    ],
+)
+def test_without_a_watchdog_nothing_is_reported(environment: dict[str, str]) -> None:
+    assert Watchdog.of(environment) is None
+
+
+def test_a_process_works_while_nobody_listens_to_its_reports() -> None:
+    watchdog = Watchdog.of({"NOTIFY_SOCKET": "@nobody-listens-here", "WATCHDOG_USEC": "1000000"})
+    assert watchdog is not None
+    watchdog.beat()

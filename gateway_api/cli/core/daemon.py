@@ -1,5 +1,6 @@
 """The daemon around one gateway: log, configuration, socket, signals."""
 
+import faulthandler
 import hashlib
 import logging
 import os
@@ -18,7 +19,7 @@ import click
 
 from gateway_api.base import logs
 from gateway_api.base.errors import GatewayApiError, StepFailed
-from gateway_api.base.process import keep_loaded, notify
+from gateway_api.base.process import Watchdog, keep_loaded, notify
 from gateway_api.base.settings import BadSetting, log_format, log_level
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.store import ConfigurationStore, Unreadable
@@ -32,6 +33,9 @@ from gateway_api.core.service.jobs import Jobs, JobService, JobStore
 from gateway_api.core.service.traffic import TrafficService
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.configuration import Configuration
+from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.sessions import GetHealth
+from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.dispatcher import Dispatcher
 from gateway_api.wire.varlink.server import Server
 
@@ -42,6 +46,9 @@ _TICK = 0.05
 _SWITCH = 0.0005
 #: Seconds until a failed return to the former configuration, or a service that refused, is tried again.
 _RETRY = 5.0
+
+#: The core's call to itself. Its reply needs the locks of other replies, and waits for nothing else.
+_HEALTH = f"{CORE.name}.{GetHealth.__name__}"
 
 _NOT_RETURNED = "cannot keep the deadline of an unconfirmed commit"
 _NOT_FORMER = "cannot return former rates"
@@ -96,6 +103,8 @@ def serve(
     """Serves the gateway that `open_gateway` makes, until SIGTERM or SIGINT: 0. It may raise GatewayApiError
     and OSError, which end the start: 1."""
     _begin_log()
+    # The watchdog ends the process by SIGABRT: what each thread did is in the log then.
+    faulthandler.enable()
     sys.setswitchinterval(_SWITCH)
     # Before any thread starts: threads inherit the mask, so only the main one gets the signals.
     signals = {signal.SIGTERM, signal.SIGINT}
@@ -138,9 +147,28 @@ def serve(
     _log.info("serving %d sessions at %s", found, socket)
     if address := os.environ.get("NOTIFY_SOCKET"):
         notify(address)
-    signal.sigwait(signals)
+    _wait_for(signals, socket)
     server.close()
     return 0
+
+
+def _wait_for(signals: set[signal.Signals], socket: Path) -> None:
+    """Until one of the signals. Meanwhile, the watchdog of systemd hears of each reply of the core to itself,
+    as the API would get it: a core with a lock that nobody gives back does not reply."""
+    watchdog = Watchdog.of(os.environ)
+    if watchdog is None:
+        signal.sigwait(signals)
+        return
+    client = Client(socket, timeout=watchdog.pause)
+    while signal.sigtimedwait(signals, watchdog.pause) is None:
+        try:
+            client.call(_HEALTH)
+        except Unreachable as error:
+            _log.error("the core does not reply to itself, and systemd will restart it: %s", error)
+        else:
+            watchdog.beat()
+        # So that the next call tells whether the core accepts connections.
+        client.close()
 
 
 def _begin_log() -> None:
