@@ -9,6 +9,7 @@ Internals of gevent, read in 26.9: a timer of 0 seconds fires after the next loo
 callback of `sleep(0)` comes before it.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,8 +24,10 @@ import greenlet
 TURN = 0.001
 #: The same for a request that has waited for the core or a disk. A short one ends before that.
 _TURN_OF_LONG = TURN / 2
-#: The most that a request takes that shares an exchange: others with it would wait for a longer one.
-_SHORT = TURN / 2
+#: The most that a request takes that shares an exchange.
+_SHORT = TURN
+#: It waits for others that take up to half a turn, or up to so many times its own time.
+_ALIKE = 2
 #: What a second of such a request costs: short requests come first. While a long one waits, it takes time of
 #: the core, the disk and threads, which its share does not show.
 _PRICE_OF_LONG = 4
@@ -35,7 +38,7 @@ _LATEST = 1 / 8
 class Share:
     """The turns of one connection. `began` is where the turn began, by the time of the shares."""
 
-    __slots__ = ("_has_request", "_shares", "began", "is_new", "is_short", "spent", "used")
+    __slots__ = ("_has_request", "_shares", "began", "cost", "is_new", "spent", "used")
 
     def __init__(self, shares: "Shares", began: float) -> None:
         self._shares = shares
@@ -44,8 +47,8 @@ class Share:
         self.used = 0.0
         #: Until the end of its first turn.
         self.is_new = True
-        #: Whether the request before this one took at most _SHORT. Of a first one nobody knows.
-        self.is_short = False
+        #: Seconds of the loop that the request before this one took. Of a first one nobody knows.
+        self.cost = math.inf
         #: Seconds of the loop, in former turns of this request.
         self.spent = 0.0
         self._has_request = False
@@ -54,7 +57,8 @@ class Share:
         """Waits for the turn of a request. One that came with a new connection has the first turn: a new
         connection pays for all that a client with a connection for each request costs."""
         is_first, self._has_request = not self._has_request, True
-        self.is_short = not is_first and self.spent + self._shares.used_by(self) <= _SHORT
+        if not is_first:
+            self.cost = self.spent + self._shares.used_by(self)
         if not is_first or not self.is_new or self.used:
             self.wait()
         self.spent = 0.0
@@ -71,7 +75,7 @@ class Share:
 
     def gather(self, expects: bool) -> bool:
         """As the function of this name."""
-        return self._shares.gather(expects)
+        return self._shares.gather(expects, max(TURN / 2, _ALIKE * self.cost))
 
 
 def pause() -> None:
@@ -86,7 +90,7 @@ def is_short() -> bool:
     """Whether this request may share an exchange, as the one before it took little time. One of no connection
     may, too."""
     share: Share | None = getattr(gevent.getcurrent(), "share", None)
-    return share is None or share.is_short
+    return share is None or share.cost <= _SHORT
 
 
 def gather(expects: bool) -> bool:
@@ -143,12 +147,13 @@ class Shares:
         """Seconds that the current greenlet, which has this share, used of its turn."""
         return share.used + self._clock() - self._since
 
-    def gather(self, expects: bool) -> bool:
+    def gather(self, expects: bool, longest: float) -> bool:
+        """Lets a request begin that takes so many seconds at most."""
         if expects and not self._queue:
             self._until_turn()
             # The timer of the turn comes before what that look has found.
             gevent.sleep(0)
-        if not self._queue or not self._queue[0][2].is_short:
+        if not self._queue or self._queue[0][2].cost > min(longest, _SHORT):
             return False
         self._until_turn()
         return True

@@ -289,7 +289,7 @@ def test_one_that_gathers_goes_on_after_the_next_turn(shares: Shares) -> None:
 
     def begins(name: str) -> None:
         with shares.share() as share:
-            share.is_short = True
+            share.cost = 0.0
             share.wait()
             order.append(name)
 
@@ -319,7 +319,7 @@ def test_one_that_expects_another_sees_what_has_been_sent(shares: Shares) -> Non
 
     def reads() -> None:
         with shares.share() as share:
-            share.is_short = True
+            share.cost = 0.0
             ours.recv(1)
             share.wait()
             order.append("reads")
@@ -340,7 +340,7 @@ def test_one_that_gathers_goes_on_when_the_one_whose_turn_is_next_is_killed(shar
 
     def waits() -> None:
         with pytest.raises(gevent.GreenletExit), shares.share() as share:
-            share.is_short = True
+            share.cost = 0.0
             share.wait()
             pytest.fail("its turn came")
 
@@ -360,7 +360,7 @@ def test_one_that_is_killed_while_it_gathers_leaves_the_others_their_turns(share
 
     def begins(name: str) -> None:
         with shares.share() as share:
-            share.is_short = True
+            share.cost = 0.0
             share.wait()
             order.append(name)
 
@@ -388,14 +388,45 @@ def test_nobody_gathers_a_long_request(shares: Shares) -> None:
     assert order == ["gathers False", "begins"]
 
 
-def test_a_request_after_one_of_more_than_half_a_turn_is_not_short(
+@pytest.mark.parametrize(
+    ("own", "other", "gathered"),
+    [
+        (0.1, 0.5, True),
+        (0.1, 0.6, False),
+        (0.4, 0.7, True),
+        (0.4, 0.9, False),
+        (1.0, 1.0, True),
+        (1.0, 1.1, False),
+    ],
+)
+def test_a_request_gathers_those_of_half_a_turn_and_those_of_twice_its_time_up_to_a_turn(
+    shares: Shares, own: float, other: float, gathered: bool
+) -> None:
+    found: list[bool] = []
+
+    def gathers() -> None:
+        with shares.share() as share:
+            share.cost = own * TURN
+            share.wait()
+            found.append(gather(False))
+
+    def begins() -> None:
+        with shares.share() as share:
+            share.cost = other * TURN
+            share.wait()
+
+    gevent.joinall([gevent.spawn(gathers), gevent.spawn(begins)], raise_error=True)
+    assert found == [gathered]
+
+
+def test_a_request_after_one_of_more_than_a_turn_is_not_short(
     shares: Shares, clock: SteppedClock
 ) -> None:
     found: list[bool] = []
 
     def requests() -> None:
         with shares.share() as share:
-            for seconds in (TURN / 4, TURN / 4, TURN * 0.75, TURN / 4, TURN / 4):
+            for seconds in (TURN / 4, TURN / 4, TURN * 1.5, TURN / 4, TURN / 4):
                 share.begin_request()
                 found.append(is_short())
                 # In two turns.
