@@ -5,6 +5,7 @@ which is in every token. A new ledger lacks the revocations of the old one, so t
 rejected."""
 
 import logging
+import mmap
 import secrets
 import sqlite3
 import threading
@@ -39,12 +40,19 @@ _LOCK_TIMEOUT_MS = 50
 
 #: Bytes that are kept for a start on a full disk.
 _RESERVED = 128 << 10
+#: The most tokens of which a worker knows that they are not revoked.
+_KNOWN = 10_000
 #: Rows that are kept even if the clock says that they have expired: it may be wrong.
 _KEPT = 100_000
 
 _NO_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 # A table with other columns gives ERROR.
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+
+#: Another value after each revocation, for all processes that are forked after the import. The values are
+#: random: two that write at the same time must not write the same one.
+_STAMP = 8
+_stamp = mmap.mmap(-1, _STAMP)
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +123,8 @@ def _keep_space(reserve: Path) -> None:
 
 class Revocations:
     """Reads from `ledger`, and writes to `synced` on a thread of `pool`. `clock` gives epoch seconds. At
-    least `kept` revocations stay."""
+    least `kept` revocations stay. A token that was found not to be revoked is looked up again after the next
+    revocation in any worker."""
 
     def __init__(
         self,
@@ -131,6 +140,9 @@ class Revocations:
         self._clock = clock
         self._kept = kept
         self._writing = threading.Lock()
+        #: Tokens that were not revoked when the stamp had this value.
+        self._valid: set[str] = set()
+        self._valid_at = b""
 
     def revoke(self, jti: str, expires: int) -> None:
         """Revokes a token in every worker. It is on disk when this returns. Raises LedgerUnavailable."""
@@ -142,7 +154,17 @@ class Revocations:
 
     def is_revoked(self, jti: str) -> bool:
         """Raises LedgerUnavailable."""
-        return bool(self.among([jti]))
+        # Before the look-up, which may miss a revocation of the moment after it.
+        stamp = _stamp[:]
+        if stamp != self._valid_at or len(self._valid) >= _KNOWN:
+            self._valid.clear()
+            self._valid_at = stamp
+        if jti in self._valid:
+            return False
+        if self.among([jti]):
+            return True
+        self._valid.add(jti)
+        return False
 
     def among(self, jtis: Iterable[str]) -> set[str]:
         """The tokens that are revoked. Raises LedgerUnavailable."""
@@ -156,7 +178,12 @@ class Revocations:
             raise LedgerUnavailable("Cannot look up whether the token was revoked", error) from error
 
     def _write(self, jti: str, expires: int) -> None:
-        self._synced.execute("INSERT OR IGNORE INTO revoked (jti, expires) VALUES (?, ?)", (jti, expires))
+        try:
+            self._synced.execute("INSERT OR IGNORE INTO revoked (jti, expires) VALUES (?, ?)", (jti, expires))
+        finally:
+            # After the row, which a worker looks for when it sees another stamp. Also after an error: the row
+            # may be there.
+            _stamp[:] = secrets.token_bytes(_STAMP)
         try:
             self._synced.execute(
                 "DELETE FROM revoked WHERE number <= (SELECT max(number) FROM revoked) - ? AND expires < ?",

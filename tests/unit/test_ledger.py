@@ -4,8 +4,10 @@ import multiprocessing
 import sqlite3
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +117,76 @@ def test_a_token_that_was_given_back_is_revoked_in_both_workers(
         True,
         True,
     ]
+
+
+def test_a_token_that_another_worker_revokes_is_no_longer_known_to_be_valid(
+    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+) -> None:
+    revocations = revocations_of(ledger, clock)
+    for jti in ("1f", "2f"):
+        assert not revocations.is_revoked(jti)
+        revocations_of(neighbours_ledger, clock).revoke(jti, int(clock()) + 60)
+        assert revocations.is_revoked(jti)
+
+
+class _Interrupted:
+    """A ledger, of which `before` and `after` are called around each statement that changes or selects
+    revocations."""
+
+    def __init__(
+        self,
+        ledger: sqlite3.Connection,
+        before: Callable[[], object] = lambda: None,
+        after: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._ledger, self._before, self._after = ledger, before, after
+
+    def execute(self, statement: str, values: tuple[object, ...]) -> Any:
+        self._before()
+        rows = self._ledger.execute(statement, values).fetchall()
+        self._after()
+        return rows
+
+
+def test_a_token_that_is_revoked_just_after_a_look_up_is_rejected_from_then_on(
+    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+) -> None:
+    neighbour = revocations_of(neighbours_ledger, clock)
+    interrupted: Any = _Interrupted(ledger, after=lambda: neighbour.revoke("1f", int(clock()) + 60))
+    revocations = revocations_of(interrupted, clock)
+    assert [revocations.is_revoked("1f") for _ in range(2)] == [False, True]
+
+
+def test_a_token_that_is_looked_up_just_before_its_revocation_is_rejected_after_it(
+    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+) -> None:
+    neighbour = revocations_of(neighbours_ledger, clock)
+    interrupted: Any = _Interrupted(ledger, before=lambda: neighbour.is_revoked("1f"))
+    revocations_of(interrupted, clock).revoke("1f", int(clock()) + 60)
+    assert neighbour.is_revoked("1f")
+
+
+def test_a_revocation_whose_write_failed_half_way_counts_where_it_is_in_the_ledger(
+    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+) -> None:
+    def fails() -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    neighbour = revocations_of(neighbours_ledger, clock)
+    assert not neighbour.is_revoked("1f")
+    interrupted: Any = _Interrupted(ledger, after=fails)
+    with pytest.raises(LedgerUnavailable):
+        revocations_of(interrupted, clock).revoke("1f", int(clock()) + 60)
+    assert neighbour.is_revoked("1f")
+
+
+def test_a_token_that_is_known_to_be_valid_is_not_looked_up_again(
+    ledger: sqlite3.Connection, clock: SteppedClock
+) -> None:
+    revocations = revocations_of(ledger, clock)
+    assert not revocations.is_revoked("1f")
+    ledger.close()
+    assert not revocations.is_revoked("1f")
 
 
 def test_revoking_one_token_revokes_no_other(ledger: sqlite3.Connection, clock: SteppedClock) -> None:
