@@ -419,9 +419,7 @@ def test_a_request_gathers_those_of_half_a_turn_and_those_of_twice_its_time_up_t
     assert found == [gathered]
 
 
-def test_a_request_after_one_of_more_than_a_turn_is_not_short(
-    shares: Shares, clock: SteppedClock
-) -> None:
+def test_a_request_after_one_of_more_than_a_turn_is_not_short(shares: Shares, clock: SteppedClock) -> None:
     found: list[bool] = []
 
     def requests() -> None:

@@ -34,7 +34,8 @@ from gateway_api.wire.varlink.shared import Read, SharedExchanges
 
 #: Seconds of a call. A request has its response within 5 s, and its access check makes a call, too.
 CALL_TIMEOUT = 3.0
-_CHUNK = 256 << 10
+#: At most the size for which malloc asks the kernel each time (`return_large_objects`).
+_CHUNK = 64 << 10
 #: Bytes of a reply beside its parameters, and the most bytes of all replies to a call.
 _OF_A_REPLY, _MOST = 256, REPLY_CAP + (4 << 20)
 #: Seconds until the next of several replies, and until the last: a busy peer is not an unreachable one.
