@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.core.gateways.linux.daemons.accel_ppp import PASSWORD as PASSWORD_FILE
+from gateway_api.core.gateways.linux.daemons.daemon import SERVICES
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sources.accel_cli import TIMEOUT
 from gateway_api.wire.varlink.protocol import ErrorReply
@@ -195,8 +196,79 @@ def test_dependencies_are_told_at_once_while_accel_ppp_hangs(core: LinuxCore) ->
     assert time.monotonic() - began < TIMEOUT
 
 
-def edit(path: str, value: str) -> dict[str, str]:
+def edit(path: str, value: object) -> dict[str, str]:
     return {"action": "set", "path": path, "value_json": json.dumps(value)}
+
+
+def in_effect(core: LinuxCore) -> tuple[object, ...]:
+    """What runs: the configuration, steering and the pool, the trunks, the file of accel-ppp."""
+    return (
+        core.call("GetConfiguration")["configuration"],
+        said("ip", "rule"),
+        # Without what is no route, such as a link that is down.
+        *(sorted(said("ip", "route", "show", "table", table).splitlines()) for table in ("100", "main")),
+        {link.name: link.is_up for link in KernelReader().links().values()},
+        (core.root / SERVICES.relative_to("/") / "accel-ppp.conf").read_text(),
+    )
+
+
+def refused(core: LinuxCore, **changes: object) -> object:
+    """Commits changes by their paths, `__` for the dot, and returns the error."""
+    edits = [edit(path.replace("__", "."), value) for path, value in changes.items()]
+    core.call("EditCandidate", edits=edits)
+    with pytest.raises(ErrorReply, match="StepFailed") as raised:
+        core.call("CommitCandidate", author="test")
+    return json.loads(bytes(raised.value.parameters))
+
+
+def test_a_steering_that_the_kernel_refuses_makes_the_commit_fail_with_all_as_before(core: LinuxCore) -> None:
+    before = in_effect(core)
+    # No network of cgnat0 has this gateway.
+    error = refused(
+        core,
+        cgnat__handoff_gateway="10.9.9.9",
+        cgnat__vrf_table=200,
+        cgnat__source_range="100.64.0.0/16",
+        system__hostname="bng2",
+    )
+    reason = "cannot steer by 0.0.0.0/0: Network is unreachable"
+    assert error == {"step": "steer the sessions", "reason": reason}
+    assert in_effect(core) == before
+    # The pool is in the main table.
+    assert said("ip", "route", "show", "table", "all", "type", "unreachable").count("100.64.0.0/16") == 0
+    assert (core.states(), core.call("ListFaults")["faults"]) == ({1: "active", 2: "active"}, [])
+    core.call("EditCandidate", edits=[edit("cgnat.handoff_gateway", "10.255.1.3")])
+    core.call("CommitCandidate", author="test")
+    assert "from 100.64.0.0/16 lookup 200" in said("ip", "rule")
+    assert f"{ALICE.ip} dev ppp0" in said("ip", "route", "show", "table", "200")
+
+
+def test_a_trunk_that_the_kernel_does_not_set_up_makes_the_commit_fail_with_all_as_before(
+    core: LinuxCore,
+) -> None:
+    # Two of one address on one link cannot be up.
+    for name in ("taken", "trunk8", "trunk9"):
+        ip(f"link add {name} link trunk0 type macvlan")
+    ip(*(f"link set {name} address 02:00:00:00:00:99" for name in ("trunk9", "taken")), "link set taken up")
+    before = in_effect(core)
+    trunks = ["trunk0", "trunk1", "trunk8", "trunk9"]
+    error = refused(core, interfaces__trunks=trunks, demux__trunks=trunks)
+    assert error == {
+        "step": "set the trunks up",
+        "reason": "cannot set trunk9 up: Address already in use",
+    }
+    assert in_effect(core) == before
+
+
+def test_a_core_starts_though_the_kernel_refuses_the_steering_and_repairs_it(core: LinuxCore) -> None:
+    core.kill()
+    ip("address flush dev cgnat0")
+    core.start()
+    wait_for("the fault", lambda: [each["object"] for each in core.call("ListFaults")["faults"]])
+    assert core.call("ListFaults")["faults"][0]["object"] == "0.0.0.0/0"
+    ip("address add 10.255.1.1/24 dev cgnat0")
+    wait_for("the repair", lambda: core.call("ListFaults")["faults"] == [])
+    assert "via 10.255.1.2 dev cgnat0" in said("ip", "route", "show", "table", "100")
 
 
 def test_the_former_rate_returns_to_the_kernel_after_the_core_was_killed(core: LinuxCore) -> None:

@@ -3,6 +3,7 @@
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 
@@ -10,7 +11,7 @@ import pytest
 
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.kernel.messages import messages
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, messages
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
 from gateway_api.wire.configuration import Cgnat
@@ -254,10 +255,27 @@ def test_without_a_way_to_the_appliance_nothing_leaves_by_the_main_table(
     assert "No route to host" in way_out()
     # As after a start of the core at that time.
     plane.configure(replace(CGNAT, enabled=False))
-    plane.configure(CGNAT)
+    with suppress(KernelError):
+        plane.configure(CGNAT)
     assert "No route to host" in way_out()
     plane.configure(replace(CGNAT, enabled=False))
     assert "dev acc1" in way_out()
+
+
+def test_a_configuration_that_the_kernel_refuses_leaves_the_former_way_until_it_is_put_back(
+    plane: DataPlane,
+) -> None:
+    plane.configure(CGNAT)
+    plane.apply(FIRST)
+    before = rules(), routes(), unreachable(), unreachable(254)
+    # It is in no network of the interface.
+    other = replace(CGNAT, vrf_table=100, source_range=NARROW, handoff_gateway=IPv4Address("10.9.9.9"))
+    with pytest.raises(KernelError, match="Network is unreachable"):
+        plane.configure(other)
+    assert (rules()[0], routes()) == (RULE, before[1])
+    plane.configure(CGNAT)
+    assert (rules(), routes(), unreachable(), unreachable(254)) == before
+    assert (routes(100), unreachable(100)) == (set(), [])
 
 
 def unreachable(table: int = TABLE) -> list[str]:

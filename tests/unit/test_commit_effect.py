@@ -287,6 +287,73 @@ def test_no_session_starts_between_the_last_look_and_the_change(
     assert steps == ["standstill", "changed", "going on"]
 
 
+# The gateway
+
+
+class Kernel:
+    """The gateway's part of a commit, which notes what it has, and refuses on demand."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.refuses = False
+
+    @contextmanager
+    def applying(self, configuration: Configuration) -> Iterator[None]:
+        if self.refuses:
+            raise StepFailed("steer the sessions", "Network is unreachable")
+        self.steps.append(f"with {configuration.system.hostname}")
+        try:
+            yield
+        except StepFailed:
+            self.steps.append("as before")
+            raise
+
+
+def test_a_kernel_that_refuses_makes_the_commit_fail_with_everything_as_it_was(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    services, kernel, followed = Services(), Kernel(), list[Configuration]()
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        workspace.apply_by(kernel.applying)
+        workspace.follow(followed.append)
+        stage(workspace, "bng2")
+        before, kernel.refuses = workspace.snapshot, True
+        with pytest.raises(StepFailed, match="cannot steer the sessions: Network is unreachable"):
+            workspace.commit(ADMIN)
+        assert (workspace.snapshot, followed, running_number(tmp_path)) == (before, [], 1)
+        assert services.applied == ["bng2", "bng1"]
+        kernel.refuses = False
+        assert workspace.commit(ADMIN).changes == 1
+
+
+@pytest.mark.usefixtures("_disk_with_space")
+def test_a_commit_that_cannot_be_stored_leaves_the_kernel_as_it_was(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    services, kernel = Services(fill_the_disk), Kernel()
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        workspace.apply_by(kernel.applying)
+        with pytest.raises(StepFailed, match="cannot replace the running configuration"):
+            commit(workspace, "bng2")
+    assert kernel.steps == ["with bng2", "as before"]
+
+
+def test_a_kernel_that_refuses_does_not_keep_a_return_from_the_operator(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    clock, kernel, followed = StillClock(), Kernel(), list[str]()
+    with opened(tmp_path, document, clock) as workspace:
+        workspace.apply_by(kernel.applying)
+        workspace.follow(lambda configuration: followed.append(configuration.system.hostname))
+        commit(workspace, "bng2", confirm_seconds=60)
+        clock.now, kernel.refuses = clock.now + 60, True
+        assert workspace.return_if_due()
+        assert (hostname(workspace), followed) == ("bng1", ["bng2", "bng1"])
+
+
+# Impacts
+
+
 def test_a_comparison_tells_what_a_commit_would_do_now(tmp_path: Path, document: dict[str, Any]) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
         workspace.foresee(lambda _: Impact.of([7]), lambda _: nullcontext([7]))

@@ -24,7 +24,7 @@ from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.gateway import GatewayParts, LinuxGateway
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
 from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
-from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.watcher import Changed
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
 from gateway_api.core.gateways.linux.sessions.session import DeviceCounters, LinuxSession
@@ -82,8 +82,18 @@ class Trunks:
         self.up: list[str] = []
         self.vlans: list[AccessVlan] = []
 
-    def raise_trunk(self, trunk: str) -> None:
+    def raise_trunk(self, trunk: str) -> bool:
+        if trunk == "gone":
+            raise NoDevice("find the link gone", "No such device")
+        if trunk == "stuck":
+            raise KernelError("set stuck up", "Network is down")
+        if trunk in self.up:
+            return False
         self.up.append(trunk)
+        return True
+
+    def lower_trunk(self, trunk: str) -> None:
+        self.up.remove(trunk)
 
     def existing(self, trunk: str) -> list[AccessVlan]:
         return [vlan for vlan in self.vlans if vlan.trunk == trunk]
@@ -290,18 +300,11 @@ def test_a_removed_trunk_takes_its_sessions_along(machine: Machine, gateway: Lin
 
 
 def test_a_removed_trunk_with_a_dot_takes_its_sessions_along(make: Make) -> None:
-    def with_trunks(*trunks: str) -> Configuration:
-        return replace(
-            CONFIGURATION,
-            interfaces=replace(CONFIGURATION.interfaces, trunks=trunks),
-            demux=replace(CONFIGURATION.demux, trunks=trunks),
-        )
-
-    machine = make(with_trunks("trunk0", "trunk1", "trunk0.5"))
+    machine = make(on_trunks("trunk0", "trunk1", "trunk0.5"))
     machine.source.up(listed("c", access_interface="trunk0.5.1000", interface="ppp2"))
     poll(machine.tracker)
     # Without the trunk, the name is that of two tags on trunk0.
-    machine.gateway.configure(with_trunks("trunk0", "trunk1"))
+    machine.gateway.configure(on_trunks("trunk0", "trunk1"))
     wait_for("the end of the session", lambda: machine.ids() == [1, 2])
 
 
@@ -392,6 +395,56 @@ def test_a_configuration_is_followed_also_if_the_kernel_refuses(
     assert [session.vrf_steered for session in gateway.sessions.all()] == [False, False]
     assert machine.trunks.up == ["trunk0", "trunk1"]
     assert "the reconciler tries again" in caplog.text
+
+
+def on_trunks(*trunks: str) -> Configuration:
+    interfaces, demux = CONFIGURATION.interfaces, CONFIGURATION.demux
+    return replace(
+        CONFIGURATION, interfaces=replace(interfaces, trunks=trunks), demux=replace(demux, trunks=trunks)
+    )
+
+
+def test_a_kernel_that_refuses_is_put_back(machine: Machine, gateway: LinuxGateway) -> None:
+    gateway.configure(CONFIGURATION)
+    machine.plane.refuses = True
+    without = replace(CONFIGURATION, cgnat=replace(CONFIGURATION.cgnat, enabled=False))
+    with not_done("steer the sessions: cannot shape ppp0"), gateway.applying(without):
+        pytest.fail("the kernel has refused")
+    assert machine.plane.cgnat == CONFIGURATION.cgnat
+    assert [session.vrf_steered for session in gateway.sessions.all()] == [True, True]
+
+
+def test_a_trunk_that_stays_down_takes_down_those_that_were_set_up_for_it(
+    machine: Machine, gateway: LinuxGateway
+) -> None:
+    gateway.configure(CONFIGURATION)
+    wanted = on_trunks("trunk0", "trunk1", "fine", "stuck")
+    with not_done("set the trunks up: cannot set stuck up"), gateway.applying(wanted):
+        pytest.fail("the kernel has refused")
+    assert machine.trunks.up == ["trunk0", "trunk1"]
+
+
+def test_an_error_after_the_kernel_puts_the_kernel_back(machine: Machine, gateway: LinuxGateway) -> None:
+    gateway.configure(CONFIGURATION)
+    cgnat = replace(CONFIGURATION.cgnat, vrf_table=200)
+    with not_done("write the revision"), gateway.applying(replace(on_trunks("fine"), cgnat=cgnat)):
+        assert (machine.plane.cgnat, "fine" in machine.trunks.up) == (cgnat, True)
+        raise StepFailed("write the revision", "No space left on device")
+    assert machine.plane.cgnat == CONFIGURATION.cgnat
+    assert machine.trunks.up == ["trunk0", "trunk1"]
+
+
+def test_what_a_commit_does_not_change_cannot_make_it_fail(machine: Machine, gateway: LinuxGateway) -> None:
+    stuck = on_trunks("trunk0", "stuck")
+    gateway.configure(stuck)
+    machine.plane.refuses = True
+    with gateway.applying(replace(stuck, system=replace(stuck.system, hostname="bng2"))):
+        pass
+
+
+def test_a_trunk_that_is_not_there_yet_is_no_refusal(gateway: LinuxGateway) -> None:
+    with gateway.applying(on_trunks("trunk0", "gone")):
+        pass
 
 
 # Links

@@ -125,6 +125,7 @@ def serve(
         journal = Journal(secrets.token_hex(8))
         gateway, run_gateway = open_gateway(workspace.snapshot.running.sections, journal, clock)
         workspace.foresee(gateway.impact, gateway.ending)
+        workspace.apply_by(gateway.applying)
         # A restart applies the configuration, which is on disk.
         workspace.follow(_or_end(gateway.configure, "the gateway can't follow the configuration"))
         service = CoreService(gateway, journal, workspace, changes, clock)

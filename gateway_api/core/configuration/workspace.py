@@ -39,8 +39,9 @@ ARCHIVED = 49
 
 _NO_IMPACT = Impact()
 
-#: As `Gateway.ending`.
+#: As `Gateway.ending` and `Gateway.applying`.
 Ending = Callable[[Configuration], AbstractContextManager[Sequence[int]]]
+Applying = Callable[[Configuration], AbstractContextManager[None]]
 #: The text of each rendered file, by its name.
 Rendered = Mapping[str, str]
 
@@ -106,6 +107,7 @@ class Workspace:
         self._applied = False
         self._impact: Callable[[Configuration], Impact] = lambda _: _NO_IMPACT
         self._ending: Ending = lambda _: nullcontext(())
+        self._in_gateway: Applying = lambda _: nullcontext()
         self._followers: list[Callable[[Configuration], None]] = []
         self._tell: Callable[[Note], None] = lambda _: None
         self._lock = threading.RLock()
@@ -136,6 +138,10 @@ class Workspace:
         a gateway there is no session to end."""
         self._impact = impact
         self._ending = ending
+
+    def apply_by(self, applying: Applying) -> None:
+        """Replaces the running configuration in a block of `applying`, which may refuse it."""
+        self._in_gateway = applying
 
     def note(self, tell: Callable[[Note], None]) -> None:
         """Calls `tell` with the note of each change, once it is on disk. Also calls it now, with the last
@@ -282,7 +288,9 @@ class Workspace:
                 _log.critical("the configuration before an unconfirmed commit is lost: %s", error)
                 self._amend(state, "give up the deadline", None)
                 return False
-            self._run(former, _RETURN, state)
+            # A refusal of the gateway must not keep it: it may be the operator's only way back. The followers
+            # do what can be done.
+            self._run(former, _RETURN, state, lambda _: nullcontext())
             _log.warning("a commit wasn't confirmed in time: the configuration before it runs again")
             return True
 
@@ -364,7 +372,13 @@ class Workspace:
             return self._reply(len(found), before, self._run(configuration, request, state))
         return self._reply(0, before)
 
-    def _run(self, configuration: RunningConfiguration, request: ChangeRequest, state: State) -> Impact:
+    def _run(
+        self,
+        configuration: RunningConfiguration,
+        request: ChangeRequest,
+        state: State,
+        applying: Applying | None = None,
+    ) -> Impact:
         """Makes a configuration run, with the candidate and the deadline of `state`, and returns what that
         did. The baseline of the deadline may be a revision that does not count yet. Raises
         CommitDropsSessionsError."""
@@ -382,7 +396,8 @@ class Workspace:
             # Again: the services may have taken seconds, in which sessions start.
             impact = Impact.of(ids, foreseen.services)
             _refuse_over(impact, request)
-            self._publish(snapshot, "replace the running configuration", request.caller, impact)
+            with (applying or self._in_gateway)(configuration.sections):
+                self._publish(snapshot, "replace the running configuration", request.caller, impact)
             for follower in self._followers:
                 follower(configuration.sections)
         _log.info("revision %d runs, committed by %s", number, commit.author)

@@ -28,10 +28,14 @@ class Gateway(Protocol):
     def sessions(self) -> SessionTable[Any]:
         """All sessions that the gateway has now."""
 
+    def applying(self, configuration: Configuration) -> AbstractContextManager[None]:
+        """In the block, the kernel has what a configuration that is about to run changes there. Raises
+        StepFailed where it refuses. Then, and after an error of the block, the kernel is as before."""
+
     def configure(self, configuration: Configuration) -> None:
         """Applies a new running configuration. Sessions on a trunk that `demux.trunks` loses end, with the
         reason admin_disconnect; the others stay. Steering and limits change at once; default rates apply to
-        new sessions."""
+        new sessions. What the kernel refuses now is logged, and tried again."""
 
     def impact(self, configuration: Configuration) -> Impact:
         """The sessions that `configure` would end now, and the services that reload or restart for this

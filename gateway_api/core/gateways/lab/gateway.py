@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -96,6 +96,10 @@ class LabGateway:
                 more = self._world.advance(now, _AT_ONCE)
             if more:
                 pause(_PAUSE)
+
+    def applying(self, configuration: Configuration) -> AbstractContextManager[None]:
+        """The lab has nothing in the kernel."""
+        return nullcontext()
 
     def configure(self, configuration: Configuration) -> None:
         # Without the arrivals that are due: `ending` does not count them, and the world draws others.

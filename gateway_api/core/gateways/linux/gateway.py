@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -20,7 +20,7 @@ from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
 from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE
-from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
@@ -106,13 +106,32 @@ class LinuxGateway:
             crew.start(work)
         crew.wait()
 
+    @contextmanager
+    def applying(self, configuration: Configuration) -> Iterator[None]:
+        """An interface that does not exist is no refusal: it may come later, and is served then."""
+        running, raised = self._configuration, list[str]()
+        try:
+            if configuration.cgnat != running.cgnat:
+                with not_done("steer the sessions"):
+                    self._parts.plane.configure(configuration.cgnat)
+            with not_done("set the trunks up"):
+                for trunk in sorted({*configuration.demux.trunks} - {*running.demux.trunks}):
+                    with suppress(NoDevice):
+                        if self._parts.devices.raise_trunk(trunk):
+                            raised.append(trunk)
+            yield
+        except BaseException:
+            self._put_back(raised)
+            raise
+
     def configure(self, configuration: Configuration) -> None:
         """Sessions on a removed trunk end within seconds."""
         ending, address = self._sessions_to_end(configuration), self._parts.provision.address
         self._configuration = configuration
         self._parts.provision.configure(configuration)
         self._parts.tracker.configure(configuration.cgnat)
-        self._steer()
+        if self._parts.plane.cgnat != configuration.cgnat:
+            self._steer()
         self._keep_neighbours()
         self._raise_trunks()
         self._parts.demux.configure(configuration.demux)
@@ -228,6 +247,15 @@ class LinuxGateway:
 
     def _sessions_to_end(self, configuration: Configuration) -> dict[int, str]:
         return sessions_on_removed_trunks(self.sessions.all(), self._configuration, configuration)
+
+    def _put_back(self, raised: Sequence[str]) -> None:
+        if self._parts.plane.cgnat != self._configuration.cgnat:
+            self._steer()
+        for trunk in raised:
+            try:
+                self._parts.devices.lower_trunk(trunk)
+            except KernelError as error:
+                _log.error("a trunk of a failed commit stays up: %s", error)
 
     def _steer(self) -> None:
         try:

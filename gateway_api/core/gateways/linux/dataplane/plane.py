@@ -34,6 +34,8 @@ class DataPlane:
         self._pool = PoolRoute()
         self._steering = Steering(reader)
         self._lock = threading.RLock()
+        #: What `configure` had last; None before.
+        self.cgnat: Cgnat | None = None
         self._applied: dict[int, WantedSession] = {}
         #: By device or destination: of several sessions with one, the newest has it.
         self._owners: dict[object, int] = {}
@@ -42,13 +44,16 @@ class DataPlane:
 
     def configure(self, cgnat: Cgnat) -> None:
         """Has the pool and the steering of another configuration: its routes and rule come first, then the
-        former ones go. What the kernel refuses, the next comparison finds."""
+        former ones go. Raises the first refusal of the kernel, after all else was made: then the former ones
+        stay, until a comparison finds what is missing, or another call. A device that is missing is no
+        refusal: it may come, and a comparison finds that too."""
         with self._lock:
             self._revision += 1
+            self.cgnat = cgnat
             self._pool.configure(cgnat.source_range)
             unused = self._steering.configure(cgnat)
             links = self._reader.link_entries()
-            self._routes.replace(
+            refused = self._routes.replace(
                 route
                 for wanted in self._applied.values()
                 if wanted.device in links
@@ -56,8 +61,11 @@ class DataPlane:
                 if kind == FaultKind.STEERING
             )
             own = self._routes.own()
-            self._pool.settle(own)
-            self._steering.settle(self._reader.rules(), own)
+            refused += self._pool.settle(own).failed.values()
+            refused += self._steering.settle(self._reader.rules(), own).failed.values()
+            for error in refused:
+                if not isinstance(error, NoDevice):
+                    raise error
             kept = self._routes_of_no_session()
             self._routes.remove(
                 route

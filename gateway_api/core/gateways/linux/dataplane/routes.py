@@ -3,7 +3,7 @@ removed."""
 
 import errno
 import socket
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from ipaddress import IPv4Address, IPv4Network
 
 from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
@@ -71,9 +71,16 @@ class SessionRoutes:
                 raise NoDevice(step, "it is gone", code)
             yield place, code
 
-    def replace(self, routes: Iterable[FibEntry]) -> None:
-        """Puts routes, in place of those to elsewhere. What the kernel refuses stays missing."""
-        exchange.make("replace routes", [fib.replace_route(route) for route in routes])
+    def replace(self, routes: Iterable[FibEntry]) -> list[KernelError]:
+        """Puts routes, in place of those to elsewhere. Returns what the kernel refuses, NoDevice for a device
+        that is gone."""
+        routes = list(routes)
+        codes = exchange.make("replace routes", [fib.replace_route(route) for route in routes])
+        return [
+            exchange.refusal(f"add the route to {destination(route)}", code)
+            for route, code in zip(routes, codes, strict=True)
+            if code
+        ]
 
     def remove(self, routes: Iterable[FibEntry]) -> list[FibEntry]:
         """Removes routes of ours, and returns those that were there."""
@@ -208,7 +215,7 @@ class Steering:
 
     def settle(self, rules: Iterable[Rule], own_routes: Set[FibEntry]) -> Outcome:
         """Makes the rule and the routes of no session, of those that the kernel has, what they must be. Rules
-        of another life, or another configuration, go after the new one is there."""
+        of another life, or another configuration, go after the new one is there, and not if it is refused."""
         cgnat, failed = self._cgnat, dict[Place, KernelError]()
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_PRIORITY, OWN_PROTOCOL)]
         missing: list[tuple[str, KernelChange]] = []
@@ -227,18 +234,26 @@ class Steering:
             if wanted not in ours:
                 missing.append((_name(wanted), fib.add_rule(wanted)))
         unwanted = [(_name(rule), fib.delete_rule(rule)) for rule in ours if rule != wanted]
-        codes = exchange.make("steer", [change for _, change in (*missing, *unwanted)])
-        made = zip(missing, codes, strict=False)
-        changed = [Place(FaultKind.STEERING, name) for (name, _), code in made if not code]
-        for (name, _), code in zip((*missing, *unwanted), codes, strict=True):
-            if code not in {0, errno.EEXIST, errno.ENOENT}:
-                failed[Place(FaultKind.STEERING, name)] = exchange.refusal(f"steer by {name}", code)
-        return Outcome(tuple(changed), failed)
+        made, refused = _made(missing)
+        if not refused:
+            _, refused = _made(unwanted)
+        return Outcome(made, {**failed, **refused})
 
     def _handoff(self, cgnat: Cgnat) -> FibEntry:
         """The route to the appliance. Raises NoDevice."""
         index = self._reader.link(cgnat.handoff_interface).index
         return FibEntry(cgnat.vrf_table, _ANY, 0, index, cgnat.handoff_gateway.packed, None)
+
+
+def _made(changes: Sequence[tuple[str, KernelChange]]) -> tuple[tuple[Place, ...], dict[Place, KernelError]]:
+    """Makes changes of steering. The places of those that were made, and of those that the kernel refused."""
+    codes = exchange.make("steer", [change for _, change in changes])
+    places = [(Place(FaultKind.STEERING, name), code) for (name, _), code in zip(changes, codes, strict=True)]
+    return tuple(place for place, code in places if not code), {
+        place: exchange.refusal(f"steer by {place.object}", code)
+        for place, code in places
+        if code not in {0, errno.EEXIST, errno.ENOENT}
+    }
 
 
 def _unreachable(cgnat: Cgnat) -> tuple[FibEntry, FibEntry]:

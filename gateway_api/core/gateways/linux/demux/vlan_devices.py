@@ -14,6 +14,7 @@ from gateway_api.core.gateways.linux.kernel.links import (
     add_vlan,
     delete_group,
     proxy_arp,
+    set_down,
     set_group,
     set_up,
 )
@@ -50,11 +51,18 @@ class VlanDevices:
             if vlan is not None and _is_device_of(vlan, link, links):
                 yield vlan
 
-    def raise_trunk(self, trunk: str) -> None:
-        """Sets a trunk up. Raises NoDevice if there is none."""
-        index = self._reader.link(trunk).index
-        change(f"set {trunk} up", set_up(index))
-        self._raised[trunk] = index
+    def raise_trunk(self, trunk: str) -> bool:
+        """Sets a trunk up. False if it was up. Raises NoDevice if there is none."""
+        link = self._reader.link(trunk)
+        if not link.is_up:
+            change(f"set {trunk} up", set_up(link.index))
+        self._raised[trunk] = link.index
+        return not link.is_up
+
+    def lower_trunk(self, trunk: str) -> None:
+        """Sets a trunk down, as it was before `raise_trunk`. Raises NoDevice if there is none."""
+        self._raised.pop(trunk, None)
+        change(f"set {trunk} down", set_down(self._reader.link(trunk).index))
 
     def raise_new_trunk(self, trunk: str) -> None:
         """Sets a trunk up if its device came after the last `raise_trunk`."""

@@ -188,6 +188,10 @@ def set_up(ifindex: int) -> KernelChange:
     return KernelChange(rt.RTM_SETLINK, 0, rt.IFINFOMSG.pack(0, 0, ifindex, rt.IFF_UP, rt.IFF_UP))
 
 
+def set_down(ifindex: int) -> KernelChange:
+    return KernelChange(rt.RTM_SETLINK, 0, rt.IFINFOMSG.pack(0, 0, ifindex, 0, rt.IFF_UP))
+
+
 def set_group(ifindex: int, group: int) -> KernelChange:
     """Puts a link into a group, which `delete_group` removes in one step."""
     return _set(ifindex, nl.u32_attribute(rt.IFLA_GROUP, group))
