@@ -273,7 +273,7 @@ def test_the_core_reads_the_leases_of_dhcp_with_their_vlans(machine: Machine) ->
     assert "lease of 100." in machine.run(*asked)
 
     def records() -> str:
-        return machine.attempt(*AS_CORE, "sh", "-c", "cat /run/gateway-dnsmasq/leases/*").stdout
+        return machine.attempt(*AS_CORE, "sh", "-c", "cat /var/lib/gateway-dnsmasq/records/*").stdout
 
     wait_for("the record", lambda: " trunk0.200 " in records())
     assert machine.run(*AS_CORE, "cat", "/var/lib/gateway-dnsmasq/leases")

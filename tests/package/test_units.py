@@ -142,8 +142,8 @@ def test_the_core_and_its_daemons_meet_in_the_same_places() -> None:
     assert f"radius-config-file {daemon.SERVICES}/radiusclient.conf" in radius
     assert of_dnsmasq["PIDFile"] == str(dnsmasq.PID_FILE)
     assert of_dnsmasq["LoadCredential"] == f"dnsmasq.conf:{daemon.SERVICES}/dnsmasq.conf"
-    assert Path("/var/lib", of_dnsmasq["StateDirectory"]) == dnsmasq.LEASES.parent
-    assert Path("/run", of_dnsmasq["RuntimeDirectory"]) == dnsmasq.RECORDS.parent
+    assert Path("/var/lib", of_dnsmasq["StateDirectory"]) == dnsmasq.LEASES.parent == dnsmasq.RECORDS.parent
+    assert Path("/run", of_dnsmasq["RuntimeDirectory"]) == dnsmasq.PID_FILE.parent
     assert Path("/run", service("gateway-core-linux.service")["RuntimeDirectory"]) == TRIGGER.parent
 
 
@@ -154,9 +154,8 @@ def test_pppd_asks_subscribers_only_for_what_its_radius_client_can_check() -> No
     assert required == {"require-pap", "require-chap", "require-mschap-v2"}
 
 
-@pytest.mark.parametrize("unit", DAEMONS)
-def test_a_daemon_leaves_its_records_to_the_core_when_it_stops(unit: str) -> None:
-    assert service(f"{unit}.service")["RuntimeDirectoryPreserve"] == "yes"
+def test_pppoe_server_leaves_its_records_to_the_core_when_it_stops() -> None:
+    assert service("gateway-pppoe@.service")["RuntimeDirectoryPreserve"] == "yes"
 
 
 def test_shellcheck_has_nothing_to_say_of_the_program_that_runs_pppoe_server() -> None:

@@ -76,7 +76,7 @@ class Server:
         self._folder = folder
         self._far_end = far_end
         self._subscribers: list[Subscriber] = []
-        self.run = folder / "run"
+        self.state = folder / "state"
         self.trigger = folder / "trigger"
         self.lease_file, self._pid_file = folder / "leases", folder / "dnsmasq.pid"
         self.document = valid_document()
@@ -90,7 +90,7 @@ class Server:
             "dnsmasq",
             self.lease_file,
             self._pid_file,
-            self.run / "leases",
+            self.state / "records",
             clock or Clock("boot 1"),
         )
 
@@ -100,7 +100,7 @@ class Server:
         self._pid_file.unlink(missing_ok=True)
         self._process = subprocess.Popen(
             ["dnsmasq", "--keep-in-foreground", f"--conf-file={file}", "--log-facility=-"],
-            env={**os.environ, "RUNTIME_DIRECTORY": str(self.run), "GATEWAY_TRIGGER": str(self.trigger)},
+            env={**os.environ, "STATE_DIRECTORY": str(self.state), "GATEWAY_TRIGGER": str(self.trigger)},
         )
         wait_for("dnsmasq", self._pid_file.exists)
 

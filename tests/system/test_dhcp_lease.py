@@ -25,11 +25,11 @@ class Script:
         subprocess.run(
             [LEASE_SCRIPT, *arguments],
             check=True,
-            env={"RUNTIME_DIRECTORY": str(self._folder), **environment},
+            env={"STATE_DIRECTORY": str(self._folder), **environment},
         )
 
     def record(self, address: str = ADDRESS) -> LeaseRecord:
-        return record_of((self._folder / "leases" / address).read_bytes())
+        return record_of((self._folder / "records" / address).read_bytes())
 
 
 @pytest.fixture
@@ -128,19 +128,30 @@ def test_other_events_of_dnsmasq_are_ignored(script: Script, tmp_path: Path) -> 
 def test_a_record_goes_some_time_after_the_end_of_its_lease(
     script: Script, later: str, tmp_path: Path
 ) -> None:
-    leases = tmp_path / "leases"
+    records = tmp_path / "records"
     for address in ("100.64.9.40", "100.64.9.41", "100.64.9.42"):
         script.run("add", MAC, address, DNSMASQ_INTERFACE="trunk0.302", DNSMASQ_LEASE_EXPIRES=later)
     for address in ("100.64.9.41", "100.64.9.42"):
         script.run("del", MAC, address, DNSMASQ_LEASE_EXPIRES=later)
     for name in ("100.64.9.40", "100.64.9.41", ".pruned"):
-        os.utime(leases / name, (1, 1))
+        os.utime(records / name, (1, 1))
     add(script, later)
-    assert {path.name for path in leases.iterdir()} == {ADDRESS, "100.64.9.40", "100.64.9.42", ".pruned"}
+    assert {path.name for path in records.iterdir()} == {ADDRESS, "100.64.9.40", "100.64.9.42", ".pruned"}
     # Each time would cost too much.
-    os.utime(leases / "100.64.9.42", (1, 1))
+    os.utime(records / "100.64.9.42", (1, 1))
     add(script, later)
-    assert (leases / "100.64.9.42").exists()
+    assert (records / "100.64.9.42").exists()
+
+
+def test_a_record_whose_lease_a_power_cut_took_goes_after_its_expiry(
+    script: Script, later: str, tmp_path: Path
+) -> None:
+    past = str(int(time.time()) - 700)
+    script.run("add", MAC, "100.64.9.40", DNSMASQ_INTERFACE="trunk0.302", DNSMASQ_LEASE_EXPIRES=past)
+    for name in ("100.64.9.40", ".pruned"):
+        os.utime(tmp_path / "records" / name, (1, 1))
+    add(script, later)
+    assert not (tmp_path / "records/100.64.9.40").exists()
 
 
 def test_without_a_listener_the_script_succeeds(script: Script, later: str, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_lease_of_dhcpv6_belongs_to_the_session_with_its_mac_address_and_vlan(
         file.write("duid 00:01:00:01:32:95:77:8a:fa:e3:a2:a4:8f:08\n")
         file.write("4000000000 7 2001:db8:5::1bb * 00:01:00:01:32:95:77:9c:02:00:00:00:00:07\n")
     record = f"4b727e627f7afb2a 1795341085 {MAC} trunk0.302 4000000000 live\n"
-    (server.run / "leases/2001:db8:5::1bb").write_text(record)
+    (server.state / "records/2001:db8:5::1bb").write_text(record)
     assert source.sessions() == [replace(session, ipv6_address="2001:db8:5::1bb")]
 
 
@@ -193,7 +193,7 @@ def test_a_reserved_address_is_given_to_nobody(server: Server) -> None:
     assert address is not None
     server.kill()
     server.lease_file.unlink()
-    shutil.rmtree(server.run / "leases")
+    shutil.rmtree(server.state / "records")
     alice = {"username": "alice", "password": "secret-1", "ip_address": address}
     server.document["subscribers"]["local"] = [alice]
     server.start()
@@ -259,6 +259,30 @@ def test_the_vlan_that_dnsmasq_guesses_after_its_start_is_not_believed(server: S
     assert the_session(source) is session
 
 
+def test_the_vlans_of_leases_are_known_while_dnsmasq_does_not_run(server: Server) -> None:
+    server.sign_on(302)
+    server.kill()
+    clock = StillClock(time.time())
+    source = server.source(clock)
+    assert source.leased() == {"trunk0.302"}
+    clock.now += LEASE_TIME + 5
+    assert source.leased() == set()
+
+
+def test_before_the_first_start_of_dnsmasq_no_lease_is_known(server: Server) -> None:
+    server.kill()
+    server.lease_file.unlink()
+    assert server.source().leased() == set()
+
+
+def test_a_record_that_a_power_cut_left_empty_hides_no_other(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    (server.state / "records/100.64.9.77").write_bytes(b"")
+    assert source.sessions() == [session]
+
+
 def test_a_new_core_finds_the_same_session(server: Server) -> None:
     server.sign_on(302)
     session = the_session(server.source())
@@ -270,10 +294,10 @@ def test_a_lease_whose_record_was_lost_is_listed_from_its_next_renewal(server: S
     session = the_session(server.source())
     route(session)
     server.kill()
-    shutil.rmtree(server.run)
+    shutil.rmtree(server.state)
     server.start()
     source = server.source()
-    wait_for("the script", lambda: list(server.run.glob("leases/*")))
+    wait_for("the script", lambda: list(server.state.glob("records/*")))
     assert source.sessions() == []
     time.sleep(1.1)
     subscriber.renew()

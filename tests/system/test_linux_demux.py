@@ -24,7 +24,7 @@ from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import SteppedClock
 from tests.support.first_frames import DOT1AD, DOT1Q, FIRST, OTHER, dhcp, padi, renewal, tagged
 from tests.support.namespaces import can, ip, network_namespace
-from tests.support.stack import wait_for
+from tests.support.stack import PATIENCE, wait_for
 from tests.support.trunks import add_trunk, send
 from tests.support.workspaces import many_descriptors
 
@@ -82,6 +82,9 @@ class Ports:
     def __init__(self) -> None:
         self.devices: set[AccessVlan] = set()
         self.made: list[str] = []
+        #: Seconds of the clock that it takes to make a device.
+        self.takes = 0.0
+        self.clock = SteppedClock()
         self.refused: set[str] = set()
         self.served: dict[str, SessionType] = {}
         self.released: list[str] = []
@@ -102,6 +105,7 @@ class Ports:
     def make(self, vlan: AccessVlan) -> None:
         if vlan.name in self.refused:
             raise GatewayApiError("no such thing")
+        self.clock.now += self.takes
         self.made.append(vlan.name)
         self.devices.add(vlan)
 
@@ -131,9 +135,9 @@ class Ports:
 class Running:
     """A demultiplexer that runs, with a clock of the test."""
 
-    def __init__(self, ports: Ports, demux: Demux) -> None:
-        self.clock = SteppedClock()
-        self.demux = Demultiplexer(demux, ports, ports, lambda: ports.occupied, self.clock)
+    def __init__(self, ports: Ports, demux: Demux, leased: Sequence[str]) -> None:
+        self.clock = ports.clock
+        self.demux = Demultiplexer(demux, ports, ports, lambda: ports.occupied, self.clock, leased)
         self.crew = Crew()
         self.thread = self.crew.start(lambda: self.demux.run(self.crew))
 
@@ -154,8 +158,8 @@ def ports() -> Ports:
 
 
 @contextmanager
-def demultiplexer(ports: Ports, demux: Demux = DEMUX) -> Iterator[Running]:
-    running = Running(ports, demux)
+def demultiplexer(ports: Ports, demux: Demux = DEMUX, leased: Sequence[str] = ()) -> Iterator[Running]:
+    running = Running(ports, demux, leased)
     try:
         wait_for("the listener", is_listening)
         yield running
@@ -481,6 +485,42 @@ def test_a_flood_over_all_tags_makes_no_more_vlans_than_allowed_and_ends_with_it
         refused = running.demux.refusals()
         assert refused.total() + len(ports.made) >= 20_000
         assert refused[TriggerRefusal.RATE_LIMITED] + refused[TriggerRefusal.FULL] > 0
+
+
+def test_the_vlans_of_leases_are_made_and_served_without_a_frame(ports: Ports) -> None:
+    ports.devices = {AccessVlan("trunk0", 50, 1)}
+    # Some of no profile, or of no trunk any more.
+    others = ["trunk0.49.1", "trunk7.50.1", "eth0"]
+    with demultiplexer(ports, leased=[*others, *(f"trunk0.50.{id}" for id in range(1, 101))]) as running:
+        assert running.demux.wait_until_restored(PATIENCE)
+        assert ports.served.keys() >= {f"trunk0.50.{id}" for id in range(2, 101)}
+        wait_for("the one that existed", lambda: "trunk0.50.1" in ports.served)
+    assert len(ports.made) == 99
+    assert set(ports.served.values()) == {SessionType.DHCP}
+
+
+def test_the_vlans_of_leases_are_made_with_rests_and_a_new_subscriber_comes_first(ports: Ports) -> None:
+    ports.takes = 0.1
+    with demultiplexer(ports, leased=[f"trunk0.50.{id}" for id in range(1, 101)]) as running:
+        wait_for("a part of them", lambda: len(ports.made) >= 32)
+        send([tagged(padi(), (DOT1Q, 300))])
+        wait_for("the new subscriber", lambda: "trunk0.300" in ports.served)
+        before = len(ports.made)
+        assert before < 100
+        assert not running.demux.wait_until_restored(0)
+        running.advance(4)
+        wait_for("another part", lambda: len(ports.made) > before)
+
+
+def test_vlans_of_leases_on_a_trunk_that_comes_late_are_made_then(ports: Ports) -> None:
+    ports.refused = {"trunk0.50.1", "trunk0.50.2"}
+    with demultiplexer(ports, leased=["trunk0.50.1", "trunk0.50.2", "trunk0.50.3"]) as running:
+        # The DHCP server does not wait for it.
+        assert running.demux.wait_until_restored(PATIENCE)
+        assert ports.made == ["trunk0.50.3"]
+        ports.refused = set()
+        running.advance(5)
+        wait_for("the others", lambda: len(ports.served) == 3)
 
 
 def test_the_source_is_told_of_several_vlans_at_once(ports: Ports) -> None:

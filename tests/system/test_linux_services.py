@@ -476,6 +476,16 @@ def test_services_run_by_what_a_new_version_renders_from_its_start_on(world: Wor
     assert world.files() == new
 
 
+def test_dhcp_starts_last_and_after_the_vlans_of_its_leases(world: World) -> None:
+    services = LinuxServices([world.dhcp(is_source=True), world.units()], 30, 30)
+    # Nothing was started before.
+    services.await_vlans = lambda seconds: waits.append((seconds, world.asked()))
+    waits: list[tuple[float, list[str]]] = []
+    services.resume(world.configuration)
+    assert waits == [(30.0, [])]
+    assert world.asked() == ["restart gateway-dnsmasq.service"]
+
+
 def test_daemons_that_are_sources_no_longer_are_stopped_once(world: World) -> None:
     units = world.units()
     units.start(["trunk0.300"])

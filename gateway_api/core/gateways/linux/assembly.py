@@ -1,6 +1,7 @@
 """Puts the Linux gateway together: which part gets which."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gateway_api.core.gateways.linux.daemons.daemon import SERVICES, DaemonHost, PlacedFiles, SourceDaemon
@@ -22,6 +23,8 @@ from gateway_api.core.gateways.linux.sessions.session import DeviceCounters
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
+from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
+from gateway_api.core.gateways.linux.sources.source import Source, SourceUnavailable
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.configuration import Configuration
@@ -33,6 +36,9 @@ _ASK_FRR = 2.0
 _APPLY, _PUT_BACK = 12.0, 8.0
 #: The sessions and their ids.
 _SESSIONS = Path("/var/lib/gateway-core/sessions")
+
+
+_log = logging.getLogger(__name__)
 
 
 class LinuxMachine:
@@ -59,7 +65,15 @@ class LinuxMachine:
         tracker = Tracker(sources.values(), store, journal, clock, configuration.cgnat, provision)
         devices = VlanDevices(reader)
         vlan_serving = VlanServing(serving, reader, lambda: provision.address)
-        demux = Demultiplexer(configuration.demux, devices, vlan_serving, tracker.occupied, clock.steady)
+        demux = Demultiplexer(
+            configuration.demux,
+            devices,
+            vlan_serving,
+            tracker.occupied,
+            clock.steady,
+            _leased(sources.values()),
+        )
+        self.services.await_vlans = demux.wait_until_restored
         plane = DataPlane(reader)
         desired = DesiredSessions(provision, tracker, devices, vlan_serving, demux)
         reconciler = Reconciler(plane, desired, clock)
@@ -94,3 +108,16 @@ class LinuxMachine:
             raise_thresholds=raise_thresholds,
         )
         return LinuxGateway(configuration, parts)
+
+
+def _leased(sources: Iterable[Source]) -> list[str]:
+    """The access interfaces of DHCP subscribers with a lease, in order."""
+    found: set[str] = set()
+    for source in sources:
+        if isinstance(source, Dnsmasq):
+            try:
+                found |= source.leased()
+            except SourceUnavailable as error:
+                # As before the first lease. A renewal makes the VLAN.
+                _log.warning("the VLANs of DHCP leases are not known: %s", error)
+    return sorted(found)

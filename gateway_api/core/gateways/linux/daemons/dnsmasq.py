@@ -31,10 +31,10 @@ from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceAction
 
 #: The lease file, the process id, and the records of its script, which is beside the programs. The unit names
-#: the same places.
+#: the same places. Leases and records outlive a reboot.
 LEASES = Path("/var/lib/gateway-dnsmasq/leases")
 PID_FILE = Path("/run/gateway-dnsmasq/dnsmasq.pid")
-RECORDS = Path("/run/gateway-dnsmasq/leases")
+RECORDS = Path("/var/lib/gateway-dnsmasq/records")
 SCRIPT = Path(sys.prefix, "dhcp-lease")
 
 #: Seconds. A subscriber who left without a word counts as online for so long. dnsmasq takes two minutes for

@@ -1,7 +1,7 @@
 """The daemons beside the core, and a commit: all run by the new files, or all as before."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from gateway_api.base.errors import StepFailed
@@ -37,6 +37,8 @@ class LinuxServices:
         self._daemons = daemons
         self._apply = apply
         self._put_back = put_back
+        #: Waits so many seconds for the VLANs of DHCP subscribers, at a start.
+        self.await_vlans: Callable[[float], object] = lambda _: None
 
     def render(self, configuration: Configuration) -> Rendered:
         files: dict[str, str] = {}
@@ -51,9 +53,13 @@ class LinuxServices:
         all_or_none(partial(daemon.apply, rendered, configuration, limits) for daemon in self._daemons)
 
     def resume(self, configuration: Configuration) -> None:
-        """It lasts longer than a commit may: all daemons start while the core does."""
+        """It lasts longer than a commit may: all daemons start while the core does. The DHCP server is the
+        last: before the VLANs of its leases are back, it could answer no renewal, and a DHCP server that runs
+        reads all its interfaces for each one that comes."""
         failures = []
-        for daemon in self._daemons:
+        for daemon in sorted(self._daemons, key=lambda each: isinstance(each, DhcpServer)):
+            if isinstance(daemon, DhcpServer):
+                self.await_vlans(_RESUME)
             try:
                 # Not verified: a parser that is slow while the machine starts must not keep a daemon back.
                 rendered = daemon.render(configuration)

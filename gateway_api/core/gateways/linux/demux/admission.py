@@ -151,6 +151,16 @@ class Admission:
                 self._vlans[vlan] = ServedVlan(vlan, _kind(profile), VlanState.MADE, now, now)
         return vanished
 
+    def restore(self, vlan: AccessVlan) -> bool:
+        """Has a VLAN made that had a subscriber before a reboot: it is under way then, without a token of the
+        bucket. False if it is under management, if no profile has it, or if there is no room."""
+        profile = self._profiles.of(vlan)
+        if profile is None or vlan in self._vlans or len(self._vlans) >= self._demux.rate_limits.max_vlans:
+            return False
+        now = self._clock()
+        self._vlans[vlan] = ServedVlan(vlan, _kind(profile), VlanState.MAKING, now, now)
+        return True
+
     def expired(self, occupied: Container[str] | None, most: int) -> list[AccessVlan]:
         """The VLANs to remove, at most so many: without a session and a trigger for the idle timeout, or
         without a session and a profile. `occupied` has the names of the devices with sessions. While a source

@@ -1,6 +1,7 @@
 """VLANs on demand: a subscriber's first frame on a trunk makes the VLAN, and its device goes when it is idle.
 
-A thread per trunk listens. All work on devices and sources is done by one thread, in `run`.
+A thread per trunk listens. All work on devices and sources is done by one thread, in `run`. After a reboot,
+it makes the VLANs of the subscribers that have a lease.
 """
 
 import logging
@@ -8,7 +9,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.texts import listed
@@ -49,6 +50,12 @@ class VlanServer(Protocol):
 _MADE_AT_ONCE = 64
 #: VLANs that the source is told of at once: several daemons start in little more time than one.
 _SERVED_AT_ONCE = 16
+#: VLANs of leases made in one turn, after which it rests so many times as long as that took: all programs of
+#: the machine start at the same time.
+_RESTORED_AT_ONCE = 32
+_REST = 1.0
+#: Seconds from the start in which what fails is tried again: a trunk may come late.
+_RESTORING = 120.0
 #: VLANs removed in one sweep: new ones must not wait for the end of all that a flood left, nor may a session
 #: begin between the decision and the removal.
 _REMOVED_AT_ONCE = 32
@@ -59,6 +66,8 @@ _SWEEP = 5.0
 #: Seconds until a failure that goes on is logged again: each sweep may have it.
 _QUIET = 300.0
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 
@@ -66,7 +75,8 @@ class Demultiplexer:
     """Makes and removes VLANs, as the configuration allows.
 
     `occupied` returns the names of the devices with sessions, or None while a source does not say: then no
-    VLAN is removed. `clock` gives steady seconds. Any thread may call any method.
+    VLAN is removed. `clock` gives steady seconds, `leased` are the names of the devices whose subscribers
+    have a lease at the start. Any thread may call any method.
     """
 
     def __init__(
@@ -76,6 +86,7 @@ class Demultiplexer:
         source: VlanServer,
         occupied: Callable[[], Container[str] | None],
         clock: Callable[[], float],
+        leased: Iterable[str] = (),
     ) -> None:
         self._devices = devices
         self._source = source
@@ -88,7 +99,11 @@ class Demultiplexer:
         self._to_adopt = set(demux.trunks)
         self._to_make: deque[AccessVlan] = deque()
         self._stopping = False
+        self._restored = threading.Event()
         # Of the thread in `run` alone.
+        self._leased = deque(leased)
+        self._unrestored: list[str] = []
+        self._began = self._restore_at = clock()
         self._vanished: deque[AccessVlan] = deque()
         #: When a failure was logged, by its verb and error.
         self._logged: dict[tuple[str, str], float] = {}
@@ -126,6 +141,10 @@ class Demultiplexer:
         with self._work:
             self._admission.serve_again(kind)
 
+    def wait_until_restored(self, seconds: float) -> bool:
+        """Waits until the VLANs of all leases were made, or could not be. False after so many seconds."""
+        return self._restored.wait(seconds)
+
     def stop(self) -> None:
         """Has `run` return."""
         with self._work:
@@ -139,10 +158,12 @@ class Demultiplexer:
         try:
             while True:
                 with self._work:
-                    self._work.wait_for(self._has_work, max(0.0, sweep_at - self._clock()))
+                    wake_at = min(sweep_at, self._restore_at) if self._leased else sweep_at
+                    self._work.wait_for(self._has_work, max(0.0, wake_at - self._clock()))
                     if self._stopping:
                         return
                 self._turn(crew)
+                self._restore()
                 if self._clock() >= sweep_at:
                     is_done = self._sweep()
                     sweep_at = self._clock() + (_SWEEP if is_done else 0)
@@ -227,9 +248,32 @@ class Demultiplexer:
             else:
                 self._refused.discard(kind)
 
+    def _restore(self) -> None:
+        """Makes some of the VLANs of leases, if it is time."""
+        began = self._clock()
+        if began < self._restore_at:
+            return
+        names = _next(self._leased, _RESTORED_AT_ONCE)
+        to_make = []
+        with self._work:
+            for name in names:
+                vlan = AccessVlan.named(name, self._trunks)
+                if vlan is not None and self._admission.restore(vlan):
+                    to_make.append(vlan)
+        made = self._make(to_make)
+        self._serve(made)
+        failed = {vlan.name for vlan in to_make} - {managed.vlan.name for managed in made}
+        self._unrestored += sorted(failed)
+        self._restore_at = self._clock() + _REST * (self._clock() - began)
+        if not self._leased:
+            self._restored.set()
+
     def _sweep(self) -> bool:
         """False when there may be more to remove."""
         now = self._clock()
+        if now - self._began < _RESTORING:
+            self._leased.extend(self._unrestored)
+        self._unrestored.clear()
         self._logged = {failure: at for failure, at in self._logged.items() if now - at < _QUIET}
         unread, self._unread = self._unread, set()
         for trunk in sorted(unread):
@@ -286,7 +330,7 @@ class Demultiplexer:
             _log.error("cannot %s %s: %s", verb, listed([vlan.name for vlan in vlans], 1), error)
 
 
-def _next(queue: deque[AccessVlan], most: int) -> deque[AccessVlan]:
+def _next(queue: deque[T], most: int) -> deque[T]:
     return deque(queue.popleft() for _ in range(min(most, len(queue))))
 
 

@@ -43,8 +43,8 @@ _MOST_OUTPUT = 1 << 12
 
 
 class Dnsmasq:
-    """A Source. The files are those of dnsmasq's options, `records` is the folder `leases` in the script's
-    RUNTIME_DIRECTORY. dnsmasq must be visible in /proc."""
+    """A Source. The files are those of dnsmasq's options, `records` is the folder `records` in the script's
+    STATE_DIRECTORY. dnsmasq must be visible in /proc."""
 
     def __init__(self, name: str, lease_file: Path, pid_file: Path, records: Path, clock: Clock) -> None:
         self._name = name
@@ -68,8 +68,7 @@ class Dnsmasq:
         return self._name
 
     def sessions(self) -> Sequence[SourceSession]:
-        """A lease is listed when the script has told its VLAN: after a reboot, with its next
-        renewal."""
+        """A lease is listed when the script has told its VLAN."""
         with self._sweep:
             records, live = self._live()
             now = self._clock.wall()
@@ -81,6 +80,26 @@ class Dnsmasq:
                 for key, session in found.items()
             }
             return list(self._known.values())
+
+    def leased(self) -> set[str]:
+        """The access interfaces with a lease that has not ended, as they are on disk: dnsmasq need not run.
+        Raises SourceUnavailable."""
+        # Before the first start of dnsmasq there is none.
+        if not self._lease_file.exists():
+            return set()
+        with self._sweep:
+            leases, records, now = (
+                self._parsed(self._read_lease_file()),
+                self._records.read(),
+                self._clock.wall(),
+            )
+        return {
+            record.interface
+            for address, record in records.items()
+            if record.is_live and record.interface is not None
+            and (lease := leases.get(address)) is not None
+            and _is_of(record, lease) and not lease.is_over(now)
+        }  # fmt: skip
 
     def terminate(self, session: SourceSession) -> None:
         """As Source, by `dhcp_release` of Debian's dnsmasq-utils, which sends dnsmasq a DHCPRELEASE. The
@@ -203,14 +222,16 @@ class Records:
         return {address: record for address, (_, record) in found.items()}
 
     def _record(self, entry: "os.DirEntry[str]") -> tuple[tuple[int, int], LeaseRecord] | None:
-        """None if the script has removed it meanwhile."""
+        """None if the script has removed it meanwhile, or if it is empty."""
         try:
             status = entry.stat()
             version = (status.st_ino, status.st_mtime_ns)
             known = self._known.get(entry.name)
             if known is not None and known[0] == version:
                 return known
-            return version, record_of(Path(entry.path).read_bytes())
+            data = Path(entry.path).read_bytes()
+            # A power cut may have left an empty one.
+            return (version, record_of(data)) if data else None
         except FileNotFoundError:
             return None
 
