@@ -4,12 +4,18 @@ import json
 import re
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from gateway_api.core.gateways.linux.dataplane.shaping import CLASS, Shaper
+from gateway_api.core.gateways.linux.kernel import messages as nl
+from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
+from gateway_api.core.gateways.linux.kernel.exchange import DATAGRAM
+from gateway_api.core.gateways.linux.kernel.links import link_entry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
@@ -33,6 +39,7 @@ NAMES = ("acc0", "ifb-acc0")
 DOWN, UP = 20_000_000, 5_000_000
 #: What shaping changed, downstream and upstream.
 DOWNSTREAM, UPSTREAM, BOTH, NOTHING = (True, False), (False, True), (True, True), (False, False)
+_TOLD = {rt.RTM_NEWQDISC: "qdisc", rt.RTM_NEWTCLASS: "class", rt.RTM_NEWTFILTER: "filter"}
 
 
 @pytest.fixture
@@ -94,6 +101,25 @@ def shape(
     return is_changed, shaper.shape_upstream(interface, ifb, up, PROFILE)
 
 
+def changes_told(act: Callable[[], object]) -> list[tuple[str, str]]:
+    """What the kernel tells of links that go up and of traffic control, in its order, each with its
+    device."""
+    found = []
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as events:
+        events.bind((0, rt.RTMGRP_LINK | rt.RTMGRP_TC))
+        act()
+        events.setblocking(False)
+        names = {link.ifindex: link.name for link in KernelReader().link_entries().values()}
+        with suppress(BlockingIOError):
+            while True:
+                for type, _, sequence, body in nl.messages(events.recv(DATAGRAM)):
+                    if type == rt.RTM_NEWLINK and link_entry(body).is_up:
+                        found.append(("up", link_entry(body).name))
+                    elif type in _TOLD and sequence != nl.QUESTION:
+                        found.append((_TOLD[type], names[nl.unpacked(rt.TCMSG, body)[1]]))
+    return found
+
+
 def test_a_session_gets_a_limit_each_way(shaper: Shaper) -> None:
     assert shape(shaper) == BOTH
     for device, rate in zip(NAMES, ("20Mbit", "5Mbit"), strict=True):
@@ -104,13 +130,22 @@ def test_a_session_gets_a_limit_each_way(shaper: Shaper) -> None:
     assert "Redirect to device ifb-acc0" in told("filter", "show", "dev", "acc0", "parent", "ffff:")
 
 
-def test_an_ifb_adds_no_route(shaper: Shaper) -> None:
+def test_an_ifb_has_no_ipv6(shaper: Shaper) -> None:
+    # Each one's own routes would be siblings in one node of the tables.
     shape(shaper)
     ifb = KernelReader().link("ifb-acc0")
-    hops = [hop for route in KernelReader().routes([254]) for hop in route.next_hops]
     assert ifb.is_up
-    assert ifb.index not in {hop.ifindex for hop in hops}
-    assert ifb.index not in {address.ifindex for address in KernelReader().addresses()}
+    for file in ("if_inet6", "ipv6_route", "igmp6"):
+        assert ifb.name not in Path("/proc/thread-self/net", file).read_text()
+
+
+def test_an_ifb_gets_its_queues_before_it_is_up(shaper: Shaper) -> None:
+    told = changes_told(lambda: shape(shaper))
+    of_ifb = [kind for kind, name in told if name == "ifb-acc0"]
+    assert of_ifb[-1] == "up"
+    assert of_ifb.count("class") == of_ifb.count("up") == 1
+    # Packets to an IFB that is down are lost.
+    assert told[-1] == ("filter", "acc0")
 
 
 def test_the_ethernet_header_is_counted_once(shaper: Shaper) -> None:

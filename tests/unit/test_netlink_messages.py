@@ -4,7 +4,6 @@ import errno
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import IPv4Address
-from socket import AF_INET6
 
 import pytest
 from hypothesis import given
@@ -268,16 +267,11 @@ def test_redirects_go_by_their_priority() -> None:
     assert (type, flags, body[:20]) == (45, 0, REDIRECT[:8] + bytes(4) + REDIRECT[12:20])
 
 
-def test_an_ifb_is_made_down() -> None:
+def test_an_ifb_is_made_down_and_too_narrow_for_ipv6() -> None:
     type, flags, body = links.add_ifb("ifb-ppp0")
     made = links.link(body)
     assert (type, flags, body[:16]) == (16, nl.CREATE | nl.EXCLUSIVE, bytes(16))
-    assert (made.name, made.kind, made.is_up) == ("ifb-ppp0", "ifb", False)
-
-
-def test_a_link_is_told_to_make_no_address_of_ipv6() -> None:
-    families = nl.attributes(nl.attributes(links.no_own_address(10).body, 16)[26])
-    assert nl.attributes(families[AF_INET6]) == {8: b"\x01"}
+    assert (made.name, made.kind, made.is_up, made.mtu) == ("ifb-ppp0", "ifb", False, 1279)
 
 
 def test_a_rule_that_is_added_is_the_one_wanted() -> None:

@@ -17,7 +17,6 @@ from gateway_api.core.gateways.linux.kernel.links import (
     LinkEntry,
     add_ifb,
     delete_group,
-    no_own_address,
     set_group,
     set_up,
 )
@@ -70,7 +69,6 @@ _PFIFO_LIMIT = 170
 _PRIORITY = 10
 #: The group of IFBs that go: the kernel removes a group in one step. Nothing else has this number.
 _OUTGOING = 0x47415445
-_NO_IPV6 = {errno.EAFNOSUPPORT, errno.EOPNOTSUPP}
 #: Error numbers for a thing to remove that went by itself.
 _GONE = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
 
@@ -103,9 +101,12 @@ class Shaper:
             if not bps:
                 is_changed = self._remove_redirect(step, link)
                 return self._remove_ifbs(step, [ifb]) or is_changed
-            # The redirect comes last: packets to an IFB that is down, or gone, are lost.
-            device, is_changed = self._ifb(step, ifb)
-            is_changed |= self._set_limit(step, device, _limit(bps, profile, link))
+            device = self._ifb(step, ifb)
+            # Before it is up: then the kernel need not wait until no processor uses its former queue.
+            is_changed = self._set_limit(step, device, _limit(bps, profile, link))
+            if not device.is_up:
+                is_changed |= any(change(step, set_up(device.index)))
+            # Last: packets to an IFB that is down, or gone, are lost.
             return self._set_redirect(step, link, device) or is_changed
 
     def entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
@@ -218,8 +219,8 @@ class Shaper:
         except NoDevice:
             return False
 
-    def _ifb(self, step: str, name: str) -> tuple[Link, bool]:
-        """The IFB, up, and whether it had to be made or set up."""
+    def _ifb(self, step: str, name: str) -> Link:
+        """The IFB, which is made if there is none."""
         try:
             link = self._reader.link(name)
         except NoDevice:
@@ -230,12 +231,7 @@ class Shaper:
             link = self._reader.link(name)
         if link.kind != IFB:
             raise KernelError(f"shape by {name}", "it is not an IFB")
-        if not link.is_up:
-            # An address that the kernel makes by itself would add an IPv6 route for each session.
-            change(step, no_own_address(link.index), accept=_NO_IPV6)
-            change(step, set_up(link.index))
-        # A new one is down.
-        return link, not link.is_up
+        return link
 
     def _set_redirect(self, step: str, link: Link, ifb: Link) -> bool:
         """True when something changed."""

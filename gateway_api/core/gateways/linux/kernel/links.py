@@ -17,6 +17,10 @@ from gateway_api.wire.core.network import AddressFamily, AdminState, InterfaceSt
 
 #: The kind of an IFB, as `ip link add ... type` says it.
 IFB = "ifb"
+#: The MTU of an IFB: below 1280, IPv6 is off (RFC 8200 section 5). The routes that IPv6 adds for each device
+#: are siblings of one node, which the kernel walks for each further one: after 10,000 devices, 10,000 more
+#: took 154 s instead of 2. What is redirected to a device is not held to its MTU.
+_WITHOUT_IPV6 = 1279
 
 _U16 = struct.Struct("=H")
 _ETHERTYPE = struct.Struct("!H")
@@ -178,8 +182,9 @@ def add_vlan(name: str, parent: int, tag: VlanTag) -> KernelChange:
 
 
 def add_ifb(name: str) -> KernelChange:
-    """Makes an IFB, which is down. Refused with EEXIST if the name is taken."""
+    """Makes an IFB, which is down, and has no IPv6. Refused with EEXIST if the name is taken."""
     body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.text_attribute(rt.IFLA_IFNAME, name)
+    body += nl.u32_attribute(rt.IFLA_MTU, _WITHOUT_IPV6)
     body += nl.attribute(rt.IFLA_LINKINFO, _info(IFB))
     return KernelChange(rt.RTM_NEWLINK, nl.CREATE | nl.EXCLUSIVE, body)
 
@@ -201,13 +206,6 @@ def delete_group(group: int) -> KernelChange:
     """Removes the links of a group. Refused with ENODEV if there are none."""
     body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.u32_attribute(rt.IFLA_GROUP, group)
     return KernelChange(rt.RTM_DELLINK, 0, body)
-
-
-def no_own_address(ifindex: int) -> KernelChange:
-    """Has the kernel make no IPv6 address for a link by itself. Refused with EAFNOSUPPORT or EOPNOTSUPP where
-    IPv6 is off."""
-    mode = nl.attribute(rt.IFLA_INET6_ADDR_GEN_MODE, bytes([rt.IN6_ADDR_GEN_MODE_NONE]))
-    return _set(ifindex, nl.attribute(rt.IFLA_AF_SPEC, nl.attribute(socket.AF_INET6, mode)))
 
 
 def proxy_arp(ifindex: int) -> KernelChange:
