@@ -207,7 +207,7 @@ def test_new_tokens_live_as_long_as_configured_at_once(still: Api) -> None:
 def test_the_host_name_is_in_the_configuration_and_in_the_services_files(still: Api) -> None:
     commit(still, setting("system.hostname", "bng7.example.net"))
     assert still.get(CONFIG)["system"]["hostname"] == "bng7.example.net"
-    assert "\nhostname bng7.example.net\n" in rendered(still)["frr.conf"]
+    assert "\nac-name=bng7.example.net\n" in rendered(still)["accel-ppp.conf"]
 
 
 def test_with_a_radius_server_its_files_take_the_place_of_the_local_subscribers(still: Api) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gateway_api.core.gateways.linux.daemons.frr import FrrFolders
+from gateway_api.core.gateways.linux.daemons.frr_text import MARK
 from tests.support.frr import Frr
 from tests.support.stack import descendants, wait_for
 
@@ -53,10 +54,12 @@ wait
 
 #: The rendered file has these lines too, but for the timers: the neighbour is up soon, and stays on a busy
 #: machine.
-NEAR = """\
+NEAR = f"""\
 frr defaults traditional
 hostname bng1
 service integrated-vtysh-config
+!
+{MARK}
 !
 router bgp 65001
  bgp router-id 10.255.0.1
@@ -82,6 +85,7 @@ class Pair:
 
     def __init__(self, frr: Frr, folder: Path, leader: int) -> None:
         self._tools = frr.tools
+        self._environment = frr.environment
         self._folder = folder
         self._leader = leader
         self._programs = folder / "bin"
@@ -107,6 +111,17 @@ class Pair:
             if command[0].endswith(f"/{daemon}".encode()) and side.encode() in command:
                 return pid
         raise AssertionError(f"no {daemon} of {side}")
+
+    def start(self, daemon: str) -> None:
+        """Another daemon of the near router."""
+        space = f"/proc/{self._leader}/ns"
+        command = ["nsenter", f"--mount={space}/mnt", f"--net=/proc/{self.pid('zebra')}/ns/net"]
+        command += [str(self._tools / daemon), "-d", "-u", "root"]
+        command += ["-g", "frrvty", "-N", "near", "-P", "0", "--vty_socket", str(self.near.sockets)]
+        command += ["-z", str(self.near.sockets / "zserv.api"), "--log", "syslog"]
+        command += ["-i", str(self.near.sockets / f"{daemon}.pid")]
+        subprocess.run(command, env=self._environment, check=True, timeout=60)
+        wait_for(daemon, (self.near.sockets / f"{daemon}.vty").is_socket)
 
     def end(self, daemon: str) -> None:
         """Kills a daemon of the near router."""

@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,9 +13,8 @@ import pytest
 from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons import frr as frr_module
-from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
+from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles, PutBack
 from gateway_api.core.gateways.linux.daemons.frr import (
-    MARK,
     Frr,
     FrrByDifference,
     FrrConfiguration,
@@ -26,6 +26,7 @@ from gateway_api.core.gateways.linux.daemons.frr import (
     RoutingUnavailable,
     take_over,
 )
+from gateway_api.core.gateways.linux.daemons.frr_text import MARK
 from gateway_api.core.gateways.linux.program import CommitLimits
 from tests.support import frr as packages
 from tests.support.rendered import rendered
@@ -143,7 +144,7 @@ def test_a_bgpd_that_hangs_does_not_hang_the_gateway(running: Pair) -> None:
     with running.stopped("bgpd"):
         with pytest.raises(RoutingUnavailable, match="vtysh did not end within 1 s"):
             Frr(running.near, 1).bgp_summary()
-        with pytest.raises(RoutingUnavailable, match=r"frr-reload\.py did not end within \S+ s"):
+        with pytest.raises(RoutingUnavailable, match=r"did not end within \S+ s"):
             FrrConfiguration(running.near, limits(2)).apply(NEAR.replace("core 8", "core 9"))
         assert file.read_text() == before
     assert neighbor(running)["desc"] == "core 8"
@@ -239,8 +240,13 @@ def test_a_new_configuration_takes_effect_and_keeps_the_neighbor(pair: Pair) -> 
     )
     found = neighbor(pair)
     assert (found["desc"], found["state"], found["connectionsDropped"]) == ("core 9", "Established", 0)
-    assert (pair.near.configuration / "frr.conf").read_text() == text
+    assert "core 9" in saved(pair)
     assert configuration.difference(text) == FrrDifference()
+
+
+def saved(pair: Pair) -> str:
+    """What FRR reads at its next start."""
+    return (pair.near.configuration / "frr.conf").read_text()
 
 
 def test_a_difference_changes_nothing(pair: Pair) -> None:
@@ -252,7 +258,7 @@ def test_a_difference_changes_nothing(pair: Pair) -> None:
         removed=("router bgp 65001\n address-family ipv4 unicast\n  no redistribute kernel",)
     )
     assert FrrConfiguration(pair.near, limits(PATIENCE)).difference(NEAR) == FrrDifference()
-    assert (pair.near.configuration / "frr.conf").read_text() == NEAR
+    assert " redistribute kernel" in saved(pair)
 
 
 def test_the_rendered_file_takes_effect(pair: Pair, document: dict[str, Any]) -> None:
@@ -268,8 +274,9 @@ def test_a_change_of_the_bgp_process_with_a_vrf_takes_effect_as_it_is(
     pair: Pair, document: dict[str, Any]
 ) -> None:
     """frr-reload.py alone leaves `vrf-policy cgnat` in it."""
-    FrrConfiguration(pair.near, limits(PATIENCE)).apply(rendered(document)["frr.conf"])
-    FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR)
+    text = rendered(document)["frr.conf"]
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(text)
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR, text)
     assert FrrConfiguration(pair.near, limits(PATIENCE)).difference(NEAR) == FrrDifference()
     assert "cgnat" not in pair.vtysh(pair.near, "-c", "show running-config")
 
@@ -323,21 +330,62 @@ def test_the_neighbor_is_told_of_delegated_prefixes_and_of_no_other_route_of_ipv
     assert told() == {"2001:db8:5::/56"}
 
 
-# A configuration of somebody else.
+# What is somebody else's.
 
 STATIC = "ip route 10.9.0.0/16 10.255.0.2"
 PASSWORD = f"neighbor {NEIGHBOR} password s3cret"
+#: An operator's routing, with a route in the gateway's VRF, and a name that begins as the gateway's do.
+OTHERS = f"""\
+{STATIC}
+ip route 10.11.0.0/16 Null0 tag 7
+vrf cgnat
+ ip route 10.10.0.0/16 Null0
+exit-vrf
+interface uplink
+ description to the core: 10.255.0.2
+ ip ospf area 0.0.0.0
+ ip ospf cost 7
+exit
+router ospf
+ ospf router-id 10.255.0.1
+ redistribute static route-map BORDER
+exit
+ip prefix-list BORDER seq 5 permit 10.9.0.0/16 le 24
+route-map BORDER permit 10
+ match ip address prefix-list BORDER
+exit
+route-map not-gateway-x permit 10
+exit
+"""
+
+
+def lines_of(pair: Pair) -> list[str]:
+    return pair.vtysh(pair.near, "-c", "show running-config").splitlines()
+
+
+def unmarked(pair: Pair) -> None:
+    pair.vtysh(pair.near, "-c", "configure terminal", "-c", f"no {MARK}")
 
 
 @pytest.fixture
 def foreign(pair: Pair) -> Pair:
     """A router of an operator: BGP, with a password, and a static route."""
+    unmarked(pair)
     pair.vtysh(pair.near, "-c", "configure terminal", "-c", STATIC, "-c", "router bgp 65001", "-c", PASSWORD)
     return pair
 
 
-def lines_of(pair: Pair) -> list[str]:
-    return pair.vtysh(pair.near, "-c", "show running-config").splitlines()
+@pytest.fixture
+def others(pair: Pair, tmp_path: Path) -> Pair:
+    """A router of an operator: OSPF, static routes, and no BGP."""
+    unmarked(pair)
+    pair.vtysh(pair.near, "-c", "configure terminal", "-c", "no router bgp 65001")
+    pair.start("ospfd")
+    file = tmp_path / "others"
+    file.write_text(OTHERS)
+    pair.vtysh(pair.near, "--inputfile", str(file))
+    assert {*OTHERS.splitlines()} <= {*lines_of(pair)}
+    return pair
 
 
 def commit(pair: Pair, document: dict[str, Any], folder: Path, placed: str | None = None) -> FrrByDifference:
@@ -346,84 +394,110 @@ def commit(pair: Pair, document: dict[str, Any], folder: Path, placed: str | Non
     if placed is not None:
         files.place("frr.conf", placed)
     daemon = FrrByDifference(files, pair.near)
-    daemon.apply(rendered(document), RunningConfiguration.of(document).sections, limits(PATIENCE))
+    apply(daemon, document)
     return daemon
 
 
-def test_another_s_configuration_is_refused_with_what_would_go_and_stays(
+def apply(daemon: FrrByDifference, document: dict[str, Any]) -> PutBack:
+    return daemon.apply(rendered(document), RunningConfiguration.of(document).sections, limits(PATIENCE))
+
+
+def test_another_s_lines_stay_at_the_first_start_a_commit_and_a_rollback(
+    others: Pair, document: dict[str, Any], tmp_path: Path
+) -> None:
+    before = lines_of(others)
+    daemon = commit(others, document, tmp_path)
+    assert f"router bgp {document['bgp']['as_number']}" in lines_of(others)
+    assert " ip route 0.0.0.0/0 10.255.1.2 cgnat0" in lines_of(others)
+    changed = {**document, "bgp": {**document["bgp"], "as_number": 65077}}
+    changed["cgnat"] = {**document["cgnat"], "handoff_gateway": "10.255.1.3"}
+    put_back = apply(daemon, changed)
+    assert "router bgp 65077" in lines_of(others)
+    assert " ip route 0.0.0.0/0 10.255.1.2 cgnat0" not in lines_of(others)
+    put_back()
+    assert f"router bgp {document['bgp']['as_number']}" in lines_of(others)
+    said = {*OTHERS.splitlines()} - {"exit", "exit-vrf"}
+    for found in (lines_of(others), saved(others).splitlines()):
+        assert [line for line in found if line in said] == [line for line in before if line in said]
+    without = {**document, "bgp": None, "cgnat": {**document["cgnat"], "enabled": False}}
+    apply(daemon, without)
+    assert lines_of(others) == before
+
+
+def test_a_first_commit_that_is_put_back_leaves_nothing_in_frr(
+    others: Pair, document: dict[str, Any], tmp_path: Path
+) -> None:
+    before = lines_of(others)
+    apply(FrrByDifference(PlacedFiles(tmp_path / "services"), others.near), document)()
+    assert lines_of(others) == before
+    assert not (tmp_path / "services" / "frr.conf").exists()
+
+
+def test_another_s_bgp_is_refused_with_what_would_go_and_stays(
     foreign: Pair, document: dict[str, Any], tmp_path: Path
 ) -> None:
     before = lines_of(foreign)
     with pytest.raises(StepFailed) as refused:
         commit(foreign, document, tmp_path)
     reason = refused.value.reason
-    assert reason.startswith("FRR has a configuration that is not the gateway's, and would lose: ")
-    assert STATIC in reason and "router bgp 65001" in reason
-    assert "`gateway-core setup --frr replace`, as root, gives FRR to the gateway" in reason
+    assert reason.startswith("FRR has a BGP instance that is not the gateway's, and would lose: router bgp")
+    assert STATIC not in reason
+    assert "`gateway-core setup --frr replace`, as root, gives BGP to the gateway" in reason
     assert "s3cret" not in reason
     assert lines_of(foreign) == before
     assert not (tmp_path / "services" / "frr.conf").exists()
 
 
-def test_a_gateway_without_bgp_leaves_another_s_configuration_alone(
+def test_a_gateway_without_bgp_leaves_another_s_bgp_alone(
     foreign: Pair, document: dict[str, Any], tmp_path: Path
 ) -> None:
+    document["cgnat"]["enabled"] = False
     before = lines_of(foreign)
-    daemon = commit(foreign, {**document, "bgp": None}, tmp_path)
+    commit(foreign, {**document, "bgp": None}, tmp_path)
     assert lines_of(foreign) == before
-    assert STATIC in daemon.foreign
 
 
-def test_another_s_configuration_that_was_given_to_the_gateway_is_replaced(
+def test_another_s_bgp_that_was_given_to_the_gateway_is_replaced(
     foreign: Pair, document: dict[str, Any], tmp_path: Path
 ) -> None:
-    before = (foreign.near.configuration / "frr.conf").read_text()
+    before = saved(foreign)
     copy, has_mark = take_over(foreign.near)
     assert (copy.name, copy.read_text(), has_mark) == ("frr.conf.before-gateway", before, True)
-    assert (foreign.near.configuration / "frr.conf").read_text() == f"{before}\n{MARK}\n"
+    assert saved(foreign) == f"{before}\n{MARK}\n"
     daemon = commit(foreign, document, tmp_path)
-    assert not {STATIC, f" {PASSWORD}"} & set(lines_of(foreign))
-    assert MARK in lines_of(foreign)
+    assert f" {PASSWORD}" not in lines_of(foreign)
+    assert {STATIC, MARK} <= {*lines_of(foreign)}
     assert daemon.foreign == ()
 
 
-def test_a_fresh_installation_of_frr_is_the_gateway_s(
-    pair: Pair, document: dict[str, Any], tmp_path: Path
+def test_bgp_that_was_given_to_the_gateway_stays_until_the_gateway_has_bgp(
+    foreign: Pair, document: dict[str, Any], tmp_path: Path
 ) -> None:
-    for line in ("no router bgp 65001", "log syslog informational"):
-        pair.vtysh(pair.near, "-c", "configure terminal", "-c", line)
-    commit(pair, document, tmp_path)
-    assert MARK in lines_of(pair)
+    take_over(foreign.near)
+    document["cgnat"]["enabled"] = False
+    before = lines_of(foreign)
+    commit(foreign, {**document, "bgp": None}, tmp_path)
+    assert lines_of(foreign) == before
 
 
-def test_what_an_older_version_of_the_gateway_wrote_is_the_gateway_s(
+def test_bgp_that_an_older_version_of_the_gateway_wrote_is_the_gateway_s(
     pair: Pair, document: dict[str, Any], tmp_path: Path
 ) -> None:
+    unmarked(pair)
     commit(pair, document, tmp_path, placed=NEAR)
     assert MARK in lines_of(pair)
 
 
-def test_what_an_operator_added_to_the_lines_of_an_older_version_is_not(
+def test_what_an_operator_added_to_the_bgp_of_an_older_version_is_not(
     foreign: Pair, document: dict[str, Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(StepFailed, match=STATIC):
-        commit(foreign, document, tmp_path, placed=NEAR)
-
-
-def test_without_the_right_to_write_the_file_frr_writes_what_it_runs(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("gateway_api.base.durable.replace", refused)
-    FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR.replace("core 8", "core 9"))
-    assert f" neighbor {NEIGHBOR} description core 9\n" in (pair.near.configuration / "frr.conf").read_text()
+    with pytest.raises(StepFailed, match="password"):
+        commit(foreign, document, tmp_path, placed=NEAR.replace(f"{MARK}\n", ""))
 
 
 def as_before(pair: Pair) -> None:
     assert FrrConfiguration(pair.near, limits(PATIENCE)).difference(NEAR) == FrrDifference()
-    assert (pair.near.configuration / "frr.conf").read_text() == NEAR
+    assert "core 8" in saved(pair)
     found = neighbor(pair)
     assert (found["desc"], found["state"], found["connectionsDropped"]) == ("core 8", "Established", 0)
 
@@ -460,20 +534,26 @@ def test_a_line_for_a_daemon_that_does_not_run_is_named(pair: Pair) -> None:
     with pytest.raises(RoutingRefused, match="the daemon that it is for does not run") as refused:
         FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR.replace("core 8", "core 9"))
     assert refused.value.line == "router bgp 65001"
-    assert (pair.near.configuration / "frr.conf").read_text() == NEAR
+    assert "core 8" in saved(pair)
 
 
-def test_if_the_file_cannot_be_written_all_is_as_before(pair: Pair) -> None:
+def test_if_frr_cannot_save_all_is_as_before(pair: Pair, tmp_path: Path) -> None:
     FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR)
     established(pair)
-    file = pair.near.configuration / "frr.conf"
-    file.unlink()
-    file.mkdir()
-    with pytest.raises(RoutingUnavailable, match="cannot write it: Is a directory"):
-        FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR.replace("core 8", "core 9"))
-    file.rmdir()
-    file.write_text(NEAR)
+    script = f'case $* in *"write memory"*) exit 1;; esac; exec {pair.near.programs}/vtysh "$@"'
+    full = replace(pair.near, programs=stand_in(tmp_path, script).programs)
+    with pytest.raises(RoutingUnavailable, match="cannot save the configuration of FRR: FRR gives no reason"):
+        FrrConfiguration(full, limits(PATIENCE)).apply(NEAR.replace("core 8", "core 9"))
     as_before(pair)
+
+
+def test_a_change_of_another_s_line_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    stand_in(tmp_path, f"echo '{STATIC}'")
+    script = f"echo $1 >> {tmp_path}/modes; printf '\\nLines To Delete\\n===\\n{STATIC}\\n'"
+    folders = stand_in(tmp_path, script, "frr-reload.py")
+    with pytest.raises(RoutingUnavailable, match=rf"frr-reload\.py would change {STATIC} too"):
+        FrrConfiguration(folders, limits(PATIENCE)).apply("router bgp 7\n")
+    assert (tmp_path / "modes").read_text() == "--test\n"
 
 
 #: Says that there is a difference, always, and fails to apply what is to be restored.
@@ -498,6 +578,7 @@ def test_a_configuration_that_cannot_be_taken_back_is_told(tmp_path: Path) -> No
 
 
 def test_a_reload_that_hangs_is_killed_with_its_vtysh(tmp_path: Path) -> None:
+    stand_in(tmp_path, "echo old")
     folders = stand_in(tmp_path, f"sleep 600 & echo $! > {tmp_path}/pids; wait", "frr-reload.py")
     with pytest.raises(RoutingUnavailable, match=r"frr-reload\.py did not end within \S+ s"):
         FrrConfiguration(folders, limits(SHORT)).apply("router bgp 7\n")
@@ -506,7 +587,7 @@ def test_a_reload_that_hangs_is_killed_with_its_vtysh(tmp_path: Path) -> None:
 
 
 def test_a_program_that_has_no_time_left_is_not_run(tmp_path: Path) -> None:
-    folders = stand_in(tmp_path, f"touch {tmp_path}/ran", "frr-reload.py")
-    with pytest.raises(RoutingUnavailable, match=r"no time was left to run frr-reload\.py"):
+    folders = stand_in(tmp_path, f"touch {tmp_path}/ran")
+    with pytest.raises(RoutingUnavailable, match="no time was left to run vtysh"):
         FrrConfiguration(folders, limits(0)).apply("router bgp 7\n")
     assert not (tmp_path / "ran").exists()

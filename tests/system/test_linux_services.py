@@ -376,7 +376,7 @@ def test_only_a_gateway_with_bgp_requires_frr(world: World, document: dict[str, 
     with pytest.raises(StepFailed) as failed:
         daemon.apply(render(of(document)), of(document), limits())
     assert failed.value.step == "apply frr.conf to FRR"
-    assert "cannot run frr-reload.py" in failed.value.reason
+    assert "cannot run vtysh" in failed.value.reason
 
 
 def frr_stand_in(folder: Path, script: str) -> FrrFolders:

@@ -289,11 +289,6 @@ def test_the_ports_of_a_radius_server_need_not_be_said(document: dict[str, Any])
 # FRR.
 
 
-def test_frr_has_the_hosts_name(document: dict[str, Any]) -> None:
-    put(document, "system.hostname", "bng9.isp.example")
-    assert "hostname bng9.isp.example" in lines(document, "frr.conf")
-
-
 def test_frr_has_the_bgp_neighbors(document: dict[str, Any]) -> None:
     document["bgp"] = {
         "as_number": 4200000000,
@@ -324,16 +319,16 @@ def test_without_bgp_frr_has_none(document: dict[str, Any], absent: bool) -> Non
 def test_frr_tells_its_neighbors_of_subscribers_and_not_of_its_own_networks(document: dict[str, Any]) -> None:
     found = lines(document, "frr.conf")
     assert [line for line in found if "redistribute" in line] == [
-        "  redistribute kernel route-map sessions",
-        "  redistribute connected route-map subscribers",
-        "  redistribute kernel route-map subscribers6",
-        "  redistribute connected route-map subscribers6",
+        "  redistribute kernel route-map gateway-sessions",
+        "  redistribute connected route-map gateway-subscribers",
+        "  redistribute kernel route-map gateway-subscribers6",
+        "  redistribute connected route-map gateway-subscribers6",
     ]
     assert [line for line in found if line.startswith("ip prefix-list")] == [
-        "ip prefix-list sessions seq 5 permit 100.64.0.0/10 ge 32",
-        "ip prefix-list subscribers seq 5 deny 100.64.0.1/32",
-        "ip prefix-list subscribers seq 10 deny 10.255.0.1/32",
-        "ip prefix-list subscribers seq 15 permit 0.0.0.0/0 ge 32",
+        "ip prefix-list gateway-sessions seq 5 permit 100.64.0.0/10 ge 32",
+        "ip prefix-list gateway-subscribers seq 5 deny 100.64.0.1/32",
+        "ip prefix-list gateway-subscribers seq 10 deny 10.255.0.1/32",
+        "ip prefix-list gateway-subscribers seq 15 permit 0.0.0.0/0 ge 32",
     ]
 
 
@@ -341,14 +336,14 @@ def test_frr_tells_its_neighbors_of_ipv6_without_the_networks_of_uplinks(documen
     found = lines(document, "frr.conf")
     assert found[found.index(" address-family ipv6 unicast") :][:6] == [
         " address-family ipv6 unicast",
-        "  redistribute kernel route-map subscribers6",
-        "  redistribute connected route-map subscribers6",
+        "  redistribute kernel route-map gateway-subscribers6",
+        "  redistribute connected route-map gateway-subscribers6",
         "  neighbor 10.255.0.2 activate",
         "  neighbor 10.255.0.6 activate",
         " exit-address-family",
     ]
     for number, uplink in enumerate(document["interfaces"]["uplinks"], 1):
-        start = found.index(f"route-map subscribers6 deny {number}")
+        start = found.index(f"route-map gateway-subscribers6 deny {number}")
         assert found[start + 1] == f" match interface {uplink}"
 
 

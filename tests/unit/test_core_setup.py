@@ -10,7 +10,7 @@ import pytest
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli.core.linux import Ask, SetupOptions, set_up
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.daemons.frr import MARK
+from gateway_api.core.gateways.linux.daemons.frr_text import MARK
 from gateway_api.core.gateways.linux.health.requirements import MODULES, SOURCES
 from gateway_api.wire.configuration import VlanRange
 from tests.support.documents import SECRET_HASH
@@ -345,11 +345,12 @@ log syslog informational
 ip route 10.9.0.0/16 10.255.0.2
 router ospf
  area 0 authentication
+exit
+router bgp 65001
  neighbor 10.255.0.2 password s3cret
 exit
 """
-LOST = ["ip route 10.9.0.0/16 10.255.0.2", "router ospf", " area 0 authentication"]
-LOST += [" neighbor 10.255.0.2 password ..."]
+LOST = ["router bgp 65001", " neighbor 10.255.0.2 password ..."]
 
 
 def frr_conf(root: Path, text: str = FOREIGN) -> Path:
@@ -358,7 +359,7 @@ def frr_conf(root: Path, text: str = FOREIGN) -> Path:
     return path
 
 
-def test_another_s_configuration_of_frr_is_refused_with_the_lines_that_would_go(
+def test_another_s_bgp_is_refused_with_the_lines_that_would_go(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = frr_conf(root)
@@ -370,18 +371,16 @@ def test_another_s_configuration_of_frr_is_refused_with_the_lines_that_would_go(
     assert file.read_text() == FOREIGN
 
 
-def test_another_s_configuration_of_frr_stays_if_the_operator_says_so(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_s_bgp_stays_if_the_operator_says_so(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = frr_conf(root)
     assert ready(root, options(frr="keep"))
-    assert "FRR keeps its configuration" in capsys.readouterr().out
+    assert "FRR keeps its BGP instance" in capsys.readouterr().out
     assert file.read_text() == FOREIGN
     # The next setup asks again: nothing else remembers it.
     assert not ready(root)
 
 
-def test_an_operator_gives_frr_to_the_gateway_and_has_a_copy(
+def test_an_operator_gives_bgp_to_the_gateway_and_has_a_copy(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = frr_conf(root)
@@ -391,15 +390,15 @@ def test_an_operator_gives_frr_to_the_gateway_and_has_a_copy(
     assert copy.read_text() == FOREIGN
     assert file.read_text() == f"{FOREIGN}\n{MARK}\n"
     assert ready(root)
-    frr_conf(root, "router rip\n")
+    frr_conf(root, "router bgp 1\n")
     assert ready(root, options(frr="replace"))
-    assert (root / "etc/frr/frr.conf.before-gateway.1").read_text() == "router rip\n"
+    assert (root / "etc/frr/frr.conf.before-gateway.1").read_text() == "router bgp 1\n"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "# default to using syslog.\nlog syslog informational\n\n", f"router bgp 1\n{MARK}\n"]
+    "text", ["", "router ospf\nrouter bgp 65001 vrf customer\n", f"router bgp 1\n{MARK}\n"]
 )
-def test_a_fresh_frr_and_that_of_the_gateway_are_no_question(root: Path, text: str) -> None:
+def test_an_frr_without_bgp_and_that_of_the_gateway_are_no_question(root: Path, text: str) -> None:
     frr_conf(root, text)
     assert ready(root)
 

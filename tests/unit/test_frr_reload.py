@@ -34,9 +34,15 @@ DOWN = b"Exiting: failed to connect to any daemons.\nTraceback (most recent call
 EMPTY = b"2026-11-22 09:00:31,076 \x1b[91m  ERROR\x1b[0m: Filename /tmp/frr.conf is an empty file\n"
 
 
+RUNNING = EndedProgram(0, b"frr version 8.4.4\n!\nend\n", b"")
+
+
 def difference(ended: EndedProgram, text: str = TEXT) -> FrrDifference:
+    def run(command: list[str], **_: object) -> EndedProgram:
+        return RUNNING if "show running-config no-header" in command else ended
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frr, "run", lambda *_, **__: ended)
+        patch.setattr(frr, "run", run)
         return FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).difference(text)
 
 
@@ -116,6 +122,7 @@ def test_any_bytes_are_a_difference_or_an_error(status: int, output: bytes, erro
 
 
 def test_a_draft_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(frr, "run", lambda *_, **__: RUNNING)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with pytest.raises(RoutingUnavailable, match="cannot write its draft: No such file or directory"):
         FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).difference(TEXT)

@@ -241,17 +241,14 @@ def test_frr_is_unused_without_neighbours(vtysh: Callable[[str], Frr]) -> None:
     assert frr(None, vtysh("exit 1")).state == "unused"
 
 
-def test_another_s_configuration_of_frr_is_a_failure_with_what_to_do(vtysh: Callable[[str], Frr]) -> None:
-    lines = [f"ip route 10.{number}.0.0/16 10.255.0.2" for number in range(7)]
+def test_another_s_bgp_is_a_failure_with_what_to_do(vtysh: Callable[[str], Frr]) -> None:
+    lines = [f"neighbor 10.255.0.{number} remote-as 65002" for number in range(7)]
     found = frr(BGP, vtysh("exit 1"), lines)
     assert found.state == "failed"
     assert found.message == (
-        f"Routing is not managed: FRR has a configuration that is not the gateway's: {'; '.join(lines[:5])} "
-        "and 2 more. `gateway-core setup --frr replace`, as root, gives FRR to the gateway."
+        f"Routing is not managed: FRR has a BGP instance that is not the gateway's: {'; '.join(lines[:5])} "
+        "and 2 more. `gateway-core setup --frr replace`, as root, gives BGP to the gateway."
     )
-    unused = frr(None, vtysh("exit 1"), lines[:1])
-    assert unused.state == "unused"
-    assert unused.message.endswith(f" FRR keeps a configuration that is not the gateway's: {lines[0]}.")
 
 
 # The clock

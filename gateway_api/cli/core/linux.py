@@ -85,7 +85,7 @@ class SetupOptions:
 )  # fmt: skip
 @click.option(
     "--frr", type=click.Choice(("keep", "replace")),
-    help="what happens to a configuration of FRR that is not the gateway's",
+    help="what happens to a BGP instance of FRR that is not the gateway's",
 )  # fmt: skip
 @click.option("--range", default="", metavar="CIDR", help="addresses of subscribers")
 def setup(**options: Any) -> int:
@@ -141,11 +141,12 @@ def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) ->
 
 
 def _decide_on_frr(decision: str | None, root: Path) -> bool:
-    """False while FRR has a configuration that is not the gateway's, and the operator has not decided. Raises
+    """False while FRR has a BGP instance that is not the gateway's, and the operator has not decided. Raises
     OSError."""
     folders = FrrFolders(*(_below(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
     placed = _below(root, SERVICES / "frr.conf")
     lines = foreign_lines(folders, placed.read_text(errors="replace") if placed.exists() else "")
+    _say("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
     if not lines:
         return True
     listed = "".join(f"\n    {line}" for line in lines)
@@ -154,20 +155,20 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
             copy, has_mark = take_over(folders)
             when = "" if has_mark else ", when FRR runs"
             _say(
-                f"FRR is the gateway's. At the next start of the core{when}, it loses these lines, which "
-                f"{copy} keeps:{listed}"
+                "BGP is the gateway's. With the first configuration that has the section bgp"
+                f"{when}, FRR loses these lines, which {copy} keeps:{listed}"
             )
         case "keep":
             _say(
-                "FRR keeps its configuration: the gateway does no routing, and refuses a configuration with "
-                f"the section bgp. These lines are not the gateway's:{listed}"
+                "FRR keeps its BGP instance: the gateway refuses a configuration with the section bgp. These "
+                f"lines are not the gateway's:{listed}"
             )
         case _:
             _say(
-                "FRR has a configuration that is not the gateway's. With BGP, the gateway replaces all of "
-                f"it, and these lines would go:{listed}\n  Decide, and run this again:\n"
-                "    --frr replace    gives FRR to the gateway, and keeps a copy of the configuration\n"
-                "    --frr keep       FRR stays as it is, and the gateway has no BGP"
+                "FRR has a BGP instance that is not the gateway's. A configuration with the section bgp "
+                f"would replace it, and these lines would go:{listed}\n  Decide, and run this again:\n"
+                "    --frr replace    gives BGP to the gateway, and keeps a copy of the configuration\n"
+                "    --frr keep       FRR keeps its BGP instance, and the gateway has no BGP"
             )
             return False
     return True

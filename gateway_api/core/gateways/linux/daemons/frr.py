@@ -5,8 +5,9 @@ The status of frr-reload.py is not the whole truth: it is 0 if the daemon of a l
 refused line it applies those that follow. So the difference is computed again afterwards. Unless it is empty,
 FRR gets back what ran before.
 
-A commit replaces the whole configuration of FRR, and an operator with routing of its own must not lose it
-without a word. It is the gateway's if it has the line `MARK`, or is that of a fresh installation.
+A commit replaces the gateway's part of what FRR runs, and nothing else: frr-reload.py gets the running
+configuration with the new part in it. FRR then saves what it runs. An operator's own BGP instance is replaced
+only after the operator has said so.
 
 No value of a request or of a configuration is on a command line of vtysh: it would read its syntax in it.
 """
@@ -14,7 +15,7 @@ No value of a request or of a configuration is on a command line of vtysh: it wo
 import logging
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,9 +24,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError, StepFailed
-from gateway_api.base.texts import listed
 from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
@@ -40,6 +39,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     template,
     undo,
 )
+from gateway_api.core.gateways.linux.daemons.frr_text import MARK, OwnText, foreign_instance, shown
 from gateway_api.core.gateways.linux.program import (
     CommitLimits,
     EndedProgram,
@@ -50,15 +50,11 @@ from gateway_api.core.gateways.linux.program import (
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceAction
 
-#: A line without effect, by which a configuration of FRR is the gateway's. FRR keeps it, and drops comments.
-MARK = "access-list gateway-core remark Each commit of the gateway replaces this configuration"
-#: What gives FRR to the gateway, for a message.
-REMEDY = "`gateway-core setup --frr replace`, as root, gives FRR to the gateway"
+#: What gives BGP to the gateway, for a message.
+REMEDY = "`gateway-core setup --frr replace`, as root, gives BGP to the gateway"
 
 _FILE, _SETTINGS = "frr.conf", "vtysh.conf"
 _TEMPLATE = template(_FILE)
-#: As FRR makes it: passwords of neighbours may be in it.
-_MODE = 0o640
 
 #: Bytes of FRR's output: a configuration, a summary with about 1,000 for each neighbour, and anything else.
 _MOST_CONFIGURATION, _MOST_SUMMARY, _MOST = 16 * 2**20, 2**22, 1 << 16
@@ -90,15 +86,6 @@ _FATAL = re.compile(r"(?:ERROR|WARNING)\S*: *([ -~]+)")
 #: leaves the configuration, and the next one vtysh.
 _REFUSED = re.compile(r"line \d+: [ -~]{1,200}")
 
-#: Lines of a fresh installation, those that FRR writes by itself, and those that only end a context.
-_OF_FRR = re.compile(
-    r"|[!#].*|frr (version|defaults) .*|hostname .*|log syslog informational|service integrated-vtysh-config"
-    r"|(no )?ip(v6)? forwarding|username root nopassword|exit|exit-[a-z-]+|end"
-)
-#: What follows in a line is a secret.
-_SECRET = re.compile(r"\b(password|secret|md5|authentication-key|key-string|authentication string)\b .+")
-#: Lines in a message.
-_SHOWN = 5
 _BGPD = re.compile(r"^\s*bgpd=[\"']?(\w*)", re.MULTILINE)
 
 _log = logging.getLogger(__name__)
@@ -127,13 +114,13 @@ class RoutingRefused(GatewayApiError):
 
 
 class RoutingForeign(GatewayApiError):
-    """FRR has a configuration that is not the gateway's."""
+    """FRR has a BGP instance that is not the gateway's."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         #: Those that FRR would lose, without their secrets.
         self.lines = lines
         super().__init__(
-            f"FRR has a configuration that is not the gateway's, and would lose: {shown(lines)}. {REMEDY}"
+            f"FRR has a BGP instance that is not the gateway's, and would lose: {shown(lines)}. {REMEDY}"
         )
 
 
@@ -154,13 +141,11 @@ class FrrFolders:
 
 
 class FrrByDifference(ServiceDaemon):
-    """FRR, which gets only what differs. Without BGP in the configuration, the gateway does without FRR, and
-    leaves an FRR alone whose configuration is not the gateway's."""
+    """FRR, which gets only what differs. Without BGP in the configuration, the gateway does without FRR."""
 
     name = "frr"
     programs: ClassVar = {"vtysh": "frr", "frr-reload.py": "frr-pythontools"}
     effects: ClassVar = {
-        "system.hostname": ServiceAction.RELOAD,
         "interfaces.uplinks": ServiceAction.RELOAD,
         "cgnat.enabled": ServiceAction.RELOAD,
         "cgnat.vrf_name": ServiceAction.RELOAD,
@@ -186,7 +171,7 @@ class FrrByDifference(ServiceDaemon):
         self._files = files
         self._folders = folders
         self._applied: str | None = None
-        #: The lines of a configuration that is not the gateway's, which keep FRR from running by this one.
+        #: The lines of a BGP instance that is not the gateway's, which keep FRR from running by its part.
         self.foreign: Sequence[str] = ()
 
     def render(self, configuration: Configuration) -> Rendered:
@@ -219,25 +204,23 @@ class FrrByDifference(ServiceDaemon):
             self._run_by(text, limits, before)
         except StepFailed as error:
             is_needed = configuration.bgp is not None
-            if is_needed or not isinstance(error.__cause__, RoutingAbsent | RoutingForeign):
+            if is_needed or not isinstance(error.__cause__, RoutingAbsent):
                 raise
             _log.warning("the gateway runs without FRR: %s", error)
             # What `action` compares the next configuration with.
             return self._files.place(_FILE, text)
         back = replace(limits, apply=limits.put_back)
-        return lambda: None if before is None else self._run_by(before, back, text)
+        return lambda: self._run_by(before, back, text)
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         return ServiceAction.RELOAD if rendered[_FILE] != self._files.read(_FILE) else None
 
-    def _run_by(self, text: str, limits: CommitLimits, before: str | None) -> None:
+    def _run_by(self, text: str | None, limits: CommitLimits, before: str | None) -> None:
         self._applied, self.foreign = None, ()
         # First: a full disk must not be found when FRR has changed.
         place_back = self._files.place(_FILE, text)
         try:
-            frr = FrrConfiguration(self._folders, limits)
-            frr.refuse_foreign(text, before)
-            frr.apply(text)
+            FrrConfiguration(self._folders, limits).apply(text or "", before or "")
         except RoutingForeign as error:
             self.foreign = error.lines
             undo([place_back])
@@ -270,32 +253,28 @@ class FrrConfiguration:
         self._folders = folders
         self._limits = limits
 
-    def refuse_foreign(self, text: str, former: str | None) -> None:
-        """Raises RoutingForeign if `apply` would delete what somebody else has configured. `former` is the
-        text of the last `apply`: older versions wrote no mark. Raises RoutingRefused, RoutingUnavailable."""
-        lines = foreign(_lost(self.difference(text), text))
-        if not lines or is_marked(self._running()):
-            return
-        if former is None or foreign(_lost(self.difference(former), former)):
-            raise RoutingForeign(lines)
-
-    def difference(self, text: str) -> FrrDifference:
-        """The changes that `apply` would make. Raises RoutingRefused, RoutingUnavailable."""
-        with _draft(self._folders, text) as draft:
+    def difference(self, text: str, former: str = "") -> FrrDifference:
+        """The changes that `apply` would make. Raises as it does."""
+        wanted = OwnText(text, former).merged(self._running())
+        with _draft(self._folders, wanted) as draft:
             return self._difference(draft, text)
 
-    def apply(self, text: str) -> FrrDifference:
-        """Makes FRR run a configuration, and returns what changed. Then frr.conf has the text, or FRR's form
-        of it, for FRR's next start. After an error all is as before, unless it is RoutingHalfChanged. Raises
-        RoutingRefused, RoutingUnavailable."""
-        with _draft(self._folders, text) as draft:
+    def apply(self, text: str, former: str = "") -> FrrDifference:
+        """Makes FRR run the gateway's part of a configuration in place of a former one, and returns what
+        changed. Then FRR has saved what it runs. After an error all is as before, unless it is
+        RoutingHalfChanged. Raises RoutingForeign, RoutingRefused, RoutingUnavailable."""
+        own, before = OwnText(text, former), self._running()
+        if lines := own.foreign(before):
+            raise RoutingForeign(lines)
+        with _draft(self._folders, own.merged(before)) as draft:
             changes = self._difference(draft, text)
-            before = self._running() if changes else ""
+            if strange := [each for each in (*changes.removed, *changes.added) if not own.is_own(each)]:
+                raise RoutingUnavailable(_STEP, f"frr-reload.py would change {printable(strange[0])} too")
             try:
                 self._reach(draft, text, changes)
-                self._write(text)
+                self._save()
             except (RoutingRefused, RoutingUnavailable) as error:
-                if before:
+                if changes:
                     self._restore(before, error)
                 raise
         return changes
@@ -330,7 +309,8 @@ class FrrConfiguration:
         if ended.status:
             # The output is no reason: it may have passwords.
             reason = last_line(ended.errors) or f"vtysh ended with status {ended.status}"
-            raise RoutingUnavailable(_READ, reason)
+            kind = RoutingAbsent if _NO_DAEMON in reason else RoutingUnavailable
+            raise kind(_READ, reason)
         # A description has any bytes.
         return ended.output.decode("utf-8", "surrogateescape")
 
@@ -360,21 +340,8 @@ class FrrConfiguration:
         except ProgramFailed as error:
             raise RoutingUnavailable(step, str(error)) from error
 
-    def _write(self, text: str) -> None:
-        path = self._folders.configuration / _FILE
-        try:
-            durable.replace(path, text.encode("utf-8", "surrogateescape"), mode=_MODE)
-        except durable.NotSynced as error:
-            # The file is there. A power cut may bring back the former one.
-            _log.warning("cannot sync %s: %s", path, error.strerror)
-        except PermissionError:
-            self._save()
-        except OSError as error:
-            raise RoutingUnavailable(_STEP, f"cannot write it: {error.strerror}") from error
-
     def _save(self) -> None:
-        """Has watchfrr write the file, which is root: for a member of the group frrvty. Right after a change,
-        what runs is what was to be written."""
+        """Has FRR write its file by what runs: the core may not, and FRR may have a file for each daemon."""
         ended = self._run(_SAVE, [*vtysh(self._folders), "-c", "write memory"])
         if ended.status or _SAVED not in ended.output:
             raise RoutingUnavailable(_SAVE, last_line(ended.errors) or "FRR gives no reason")
@@ -408,36 +375,19 @@ class Frr:
             raise RoutingUnavailable(_SUMMARY, reason) from error
 
 
-def is_marked(text: str) -> bool:
-    return MARK in map(str.strip, text.splitlines())
-
-
-def foreign(lines: Iterable[str]) -> tuple[str, ...]:
-    """The lines that somebody else has configured, without their secrets."""
-    found = (line.rstrip() for line in lines if not _OF_FRR.fullmatch(line.strip()))
-    return tuple(_SECRET.sub(r"\1 ...", line) for line in found)
-
-
-def shown(lines: Sequence[str]) -> str:
-    """The first of them, for a sentence."""
-    return listed([line.strip() for line in lines], _SHOWN, "; ")
-
-
-def foreign_lines(folders: FrrFolders, own: str) -> tuple[str, ...]:
-    """The lines of frr.conf that the gateway would delete; none without the file. `own` is what the gateway
-    wrote last: older versions wrote no mark. Raises OSError."""
+def foreign_lines(folders: FrrFolders, former: str) -> tuple[str, ...]:
+    """The lines of a BGP instance in frr.conf that is not the gateway's; none without the file. `former` is
+    what the gateway wrote last. Raises OSError."""
     try:
         text = (folders.configuration / _FILE).read_text(errors="replace")
     except FileNotFoundError:
         return ()
-    known = set(map(str.strip, own.splitlines()))
-    lines = (line for line in text.splitlines() if line.strip() not in known)
-    return () if is_marked(text) else foreign(lines)
+    return foreign_instance(text, former)
 
 
 def take_over(folders: FrrFolders) -> tuple[Path, bool]:
-    """Marks frr.conf as the gateway's, and FRR if it runs. Returns a copy of the file as it was, and whether
-    FRR has the mark. Raises OSError."""
+    """Marks the BGP instance as the gateway's: in frr.conf, and in FRR if it runs. Returns a copy of the file
+    as it was, and whether FRR has the mark. Raises OSError."""
     file = folders.configuration / _FILE
     copy, number = file.with_name(f"{_FILE}.before-gateway"), 1
     while copy.exists():
@@ -497,17 +447,6 @@ def _commands(printed: str) -> Iterator[str]:
         else:
             found.append([line])
     return (command for command in map("\n".join, found) if not _OF_VTYSH.fullmatch(command))
-
-
-def _lost(difference: FrrDifference, text: str) -> Iterator[str]:
-    """The lines of the running FRR that a configuration lacks, each after the lines of its contexts."""
-    kept = set(map(str.strip, text.splitlines()))
-    for command in (*difference.removed, *difference.added):
-        *contexts, last = map(str.strip, command.splitlines())
-        is_removal = last.startswith("no ")
-        # Static routes are removed among what is added.
-        if command in difference.removed or (is_removal and last not in kept):
-            yield ": ".join([*contexts, last.removeprefix("no ") if is_removal else f"no {last}"])
 
 
 def _refusal(ended: EndedProgram, text: str) -> RoutingRefused | RoutingUnavailable:

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from gateway_api.base.texts import listed, utc_text
-from gateway_api.core.gateways.linux.daemons.frr import REMEDY, Frr, RoutingUnavailable, shown
+from gateway_api.core.gateways.linux.daemons.frr import REMEDY, Frr, RoutingUnavailable
+from gateway_api.core.gateways.linux.daemons.frr_text import shown
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
 from gateway_api.core.gateways.linux.sessions.source_watch import SourceWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
@@ -63,11 +64,9 @@ def frr(configured: Bgp | None, daemon: Frr, foreign: Sequence[str] = ()) -> Dep
     """Whether FRR replies, and has its BGP neighbours. `foreign` lines keep FRR from running by the
     configuration. Ends by the deadline of `daemon`."""
     if configured is None or not configured.neighbors:
-        kept = f" FRR keeps a configuration that is not the gateway's: {shown(foreign)}." if foreign else ""
-        message = f"The configuration has no BGP neighbours.{kept}"
-        return Dependency("frr", DependencyState.UNUSED, message)
+        return Dependency("frr", DependencyState.UNUSED, "The configuration has no BGP neighbours.")
     if foreign:
-        reason = f"FRR has a configuration that is not the gateway's: {shown(foreign)}"
+        reason = f"FRR has a BGP instance that is not the gateway's: {shown(foreign)}"
         message = f"Routing is not managed: {reason}. {REMEDY}."
         return Dependency("frr", DependencyState.FAILED, message)
     try:
