@@ -12,7 +12,7 @@ services, and rules between values, are in `core/configuration/rules.py`.
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -34,6 +34,7 @@ from gateway_api.base.logs import MASK, is_secret
 from gateway_api.base.receivers import check_url
 from gateway_api.base.receivers import key_of as signing_key
 from gateway_api.base.texts import Path, parse_rate
+from gateway_api.base.vlan_names import LONGEST_INTERFACE_NAME, heads
 from gateway_api.wire.contract import about
 from gateway_api.wire.core.configuration import Role
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
@@ -413,9 +414,7 @@ def _signing_secret(text: str) -> str:
     return text
 
 
-#: Linux: IFNAMSIZ is 16 with the closing NUL; not "." or "..". Of the characters, those that need no quotes
-#: in any service's file.
-LONGEST_INTERFACE_NAME = 15
+#: Linux: not "." or "..". Of the characters, those that need no quotes in any service's file.
 _INTERFACE = Text.of(
     rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,{LONGEST_INTERFACE_NAME - 1}}}",
     "must be an interface name: up to 15 letters, digits and . _ @ + -",
@@ -608,6 +607,12 @@ class VlanProfile(Section):
         about("Name of the overhead profile: GET /qos/profiles lists them.", "ipoe_qinq"),
     ]
 
+    @property
+    def last_tags(self) -> tuple[int, ...]:
+        """The largest ones."""
+        ranges = (self.outer_vlan_range, self.vlan_range)
+        return tuple(tags.last for tags in ranges if tags is not None)
+
     def overlaps(self, other: "VlanProfile") -> bool:
         """True when a VLAN can belong to both. With one tag it is another VLAN than with two."""
         one, two = self.outer_vlan_range, other.outer_vlan_range
@@ -640,6 +645,11 @@ class Demux(Section):
     idle_timeout: Annotated[
         int, Seconds(1, 7 * 86400), about("Seconds that a VLAN without sessions stays.", 300)
     ]
+
+    def heads(self, trunk: str, profiles: Iterable[VlanProfile] | None = None) -> Iterator[str]:
+        """With what the names of a trunk's VLANs begin, before the tags; of these profiles, or of all."""
+        chosen = self.vlan_profiles if profiles is None else profiles
+        return heads(trunk, [profile.last_tags for profile in chosen])
 
     def profiles_of(self, session_type: str) -> Iterator[VlanProfile]:
         return (profile for profile in self.vlan_profiles if profile.type == session_type)

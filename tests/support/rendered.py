@@ -9,6 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from gateway_api.base.errors import StepFailed
+from gateway_api.base.vlan_names import short_name
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppReload
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles, ServiceDaemon
@@ -112,12 +113,13 @@ def vlan_profiles(draw: st.DrawFn) -> list[dict[str, Any]]:
 @st.composite
 def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
     """Configurations of moderate size, with any valid value in each field."""
-    # Short enough for two VLAN tags of four digits after them.
+    # Of any length: no two end alike, as the end stands for a name that is too long with its tags.
     taken = r"\.\.?|[0-9]+|(?i:lo|all|mgmt|n|nu|nul|null|null0)|(ppp|ipoe|ifb-?)[0-9]+"
-    short = st.from_regex(rf"(?!({taken})\Z|ifb-)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,4}}", fullmatch=True)
-    names = draw(st.lists(short, unique=True, min_size=3, max_size=7))
+    interfaces = st.from_regex(rf"(?!({taken})\Z|ifb-)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,14}}", fullmatch=True)
+    names = draw(st.lists(interfaces, unique_by=short_name, min_size=3, max_size=7))
     vrf_name, uplink, *trunks = names
-    assume(not any(vrf_name.startswith(f"{trunk}.") for trunk in trunks))
+    heads = [head for trunk in trunks for head in (trunk, short_name(trunk))]
+    assume(not any(vrf_name.startswith(f"{head}.") for head in heads))
     one, *others = draw(st.lists(addresses, min_size=1, max_size=3, unique=True))
     further = [{"address": other, "secret": draw(secrets)[:48]} for other in others]
     document: dict[str, Any] = {

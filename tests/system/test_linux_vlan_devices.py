@@ -40,6 +40,17 @@ def names() -> set[str]:
     return {link.name for link in KernelReader().links().values()} - {"lo", "trunk0", "access0"}
 
 
+def test_a_trunk_with_a_long_name_has_vlans_with_any_tags(devices: VlanDevices) -> None:
+    ip("link set trunk0 down", "link set trunk0 name enp129s0f1np1", "link set enp129s0f1np1 up")
+    vlan = AccessVlan("enp129s0f1np1", 4094, 4094)
+    devices.make(vlan)
+    devices.make(vlan)
+    assert "f1np1.4094.4094@f1np1-4094" in shown("f1np1.4094.4094")
+    assert set(devices.existing("enp129s0f1np1")) == {vlan}
+    devices.remove([vlan])
+    assert names() == {"enp129s0f1np1"}
+
+
 def existing(devices: VlanDevices) -> set[AccessVlan]:
     return set(devices.existing("trunk0"))
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from gateway_api.base.errors import Invalid
+from gateway_api.base.vlan_names import short_name
 from gateway_api.core.gateways.linux.daemons import accel_ppp as daemon
 from gateway_api.core.gateways.linux.daemons.daemon import SERVICES
 from tests.support.documents import put
@@ -311,7 +312,8 @@ def test_accel_ppp_reads_every_valid_configuration_as_it_was_set(document: dict[
         ]
     trunks = document["demux"]["trunks"]
     for pattern in (value or "" for name, value in read["pppoe"] if name == "interface"):
-        vlans = [f"{trunk}.{tags}" for trunk in trunks for tags in ("7", "7.7")]
+        heads = [head for trunk in trunks for head in (trunk, short_name(trunk))]
+        vlans = [f"{head}.{tags}" for head in heads for tags in ("7", "7.7")]
         assert any(re.match(pattern.removeprefix("re:"), vlan) for vlan in vlans)
     # An expression would never let an interface go.
     assert "interface" not in dict(read["ipoe"])

@@ -399,8 +399,30 @@ def test_a_configuration_has_at_most_a_mebibyte_of_json() -> None:
         refuse_too_large({"text": f"{most}x"})
 
 
-def test_vlans_whose_names_would_be_too_long_for_linux_are_refused(document: dict[str, Any]) -> None:
-    document["demux"]["vlan_profiles"][1].update(vlan_range="100-1000", outer_vlan_range="1000")
+@pytest.mark.parametrize("trunk", ["enp1s0", "enp129s0f1np1.7"])
+def test_a_trunk_may_have_any_name_and_any_tags(document: dict[str, Any], trunk: str) -> None:
+    document["demux"]["vlan_profiles"][1].update(vlan_range="1-4094", outer_vlan_range="1-4094")
+    document["interfaces"]["trunks"] = document["demux"]["trunks"] = [trunk, "trunk0"]
+    RunningConfiguration.of(document)
+
+
+@pytest.mark.parametrize("other", ["enp1s0", "np1s0", "xnp1s0"])
+def test_trunks_whose_vlans_could_have_the_same_name_are_refused(
+    document: dict[str, Any], other: str
+) -> None:
+    document["interfaces"]["trunks"] = ["wanp1s0", other]
+    document["demux"]["trunks"] = ["wanp1s0"]
+    document["demux"]["vlan_profiles"][1].update(vlan_range="100-999", outer_vlan_range="10")
+    RunningConfiguration.of(document)
+    document["demux"]["vlan_profiles"][1].update(vlan_range="100-1000", outer_vlan_range="100")
     with pytest.raises(Invalid) as refused:
         RunningConfiguration.of(document)
     assert [problem.path for problem in refused.value.problems] == ["demux.vlan_profiles.1.vlan_range"]
+
+
+def test_a_vrf_is_not_named_like_a_vlan_with_a_short_name(document: dict[str, Any]) -> None:
+    document["interfaces"]["trunks"] = document["demux"]["trunks"] = ["enp129s0f1"]
+    document["cgnat"]["vrf_name"] = "9s0f1.50.7"
+    with pytest.raises(Invalid) as refused:
+        RunningConfiguration.of(document)
+    assert [problem.path for problem in refused.value.problems] == ["cgnat.vrf_name"]

@@ -122,6 +122,19 @@ def test_accel_ppp_serves_the_interfaces_that_the_vlans_become(document: dict[st
     assert values(document, "ipoe", "interface") == []
 
 
+def test_accel_ppp_serves_vlans_whose_names_do_not_have_the_whole_trunk(document: dict[str, Any]) -> None:
+    document["interfaces"]["trunks"] = document["demux"]["trunks"] = ["enp1s0"]
+    document["demux"]["vlan_profiles"] = [
+        profile("one", "pppoe", "1-4094"),
+        profile("two", "pppoe", "1-4094", "1000-1999"),
+    ]
+    assert values(document, "pppoe", "interface") == [
+        r"re:^enp1s0\.[0-9]+$",
+        r"re:^enp1s0\.[0-9]+\.[0-9]+$",
+        r"re:^np1s0\.[0-9]+\.[0-9]+$",
+    ]
+
+
 def test_accel_ppp_tells_subscribers_the_dns_servers(document: dict[str, Any]) -> None:
     document["subscribers"] = {"dns_servers": ["192.0.2.54", "192.0.2.53"]}
     assert section(document, "dns") == ["dns1=192.0.2.54", "dns2=192.0.2.53"]

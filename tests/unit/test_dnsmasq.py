@@ -24,7 +24,7 @@ from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     record_of,
 )
 from tests.support.documents import put
-from tests.support.rendered import valid_documents
+from tests.support.rendered import profile, valid_documents
 
 #: Of dnsmasq 2.90, with udhcpc 1.35.
 CAPTURED = b"1795305076 52:61:db:13:7f:03 100.64.9.32 * 01:52:61:db:13:7f:03\n"
@@ -224,6 +224,13 @@ def test_dnsmasq_runs_without_a_profile_of_dhcp_and_not_without_a_trunk(document
     assert "interface=trunk0.*\n" in rendered(document)["dnsmasq.conf"]
     document["demux"]["trunks"] = []
     assert rendered(document) == {}
+
+
+def test_dnsmasq_serves_vlans_whose_names_do_not_have_the_whole_trunk(document: dict[str, Any]) -> None:
+    document["interfaces"]["trunks"] = document["demux"]["trunks"] = ["enp129s0f1"]
+    document["demux"]["vlan_profiles"] = [profile("dhcp", "dhcp", "1-4094", "1-4094")]
+    text = rendered(document)["dnsmasq.conf"]
+    assert "interface=enp129s0f1.*\ninterface=9s0f1.*\n" in text
 
 
 @given(valid_documents())

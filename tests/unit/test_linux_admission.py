@@ -34,6 +34,43 @@ DOUBLE = AccessVlan("trunk0", 50, 7)
 Make = Callable[..., Admission]
 
 
+# Names of devices.
+
+
+@pytest.mark.parametrize(
+    ("vlan", "name"),
+    [
+        (SINGLE, "trunk0.300"),
+        (DOUBLE, "trunk0.50.7"),
+        (AccessVlan("enp1s0", 999, 4094), "enp1s0.999.4094"),
+        (AccessVlan("enp1s0", 4094, 4094), "np1s0.4094.4094"),
+        (AccessVlan("enp129s0f1np1", None, 9), "enp129s0f1np1.9"),
+        (AccessVlan("enp129s0f1np1", None, 4094), "f1np1.4094"),
+        (AccessVlan("enp129s0f1np1.7", 5, 6), "np1.7.5.6"),
+        (AccessVlan("enp129s0f1np.77", 5, 6), "np.77.5.6"),
+        (AccessVlan("enp129s0f1.1234", 5, 6), "1234.5.6"),
+    ],
+)
+def test_a_device_has_the_name_of_its_trunk_or_the_end_of_it(vlan: AccessVlan, name: str) -> None:
+    assert vlan.name == name
+    assert AccessVlan.named(name, (vlan.trunk, "trunk1")) == vlan
+
+
+_TRUNKS = some.from_regex(r"[A-Za-z0-9._@][A-Za-z0-9._@+-]{0,14}", fullmatch=True)
+_TAGS = some.integers(1, 4094)
+
+
+@given(_TRUNKS, some.none() | _TAGS, _TAGS)
+def test_any_name_fits_and_tells_its_vlan(trunk: str, outer: int | None, inner: int) -> None:
+    vlan = AccessVlan(trunk, outer, inner)
+    assert len(vlan.name) <= 15
+    assert AccessVlan.named(vlan.name, (trunk,)) == vlan
+
+
+def test_a_short_name_that_is_not_needed_is_another_device() -> None:
+    assert AccessVlan.named("np1s0.50.7", ("enp1s0",)) is None
+
+
 @pytest.fixture
 def clock() -> SteppedClock:
     return SteppedClock()

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, shown
+from gateway_api.base.vlan_names import needs_short_name, short_name
 from gateway_api.wire.configuration import (
-    LONGEST_INTERFACE_NAME,
     NETWORK_OF_SUBSCRIBERS,
     ROOT,
     Api,
@@ -231,9 +231,16 @@ def _(configuration: Configuration) -> Iterator[tuple[str, str]]:
         yield "cgnat.vrf_name", NAME_OF_AN_INTERFACE
     if cgnat.enabled and cgnat.handoff_interface not in trunks | uplinks:
         yield "cgnat.handoff_interface", "must be among the interfaces"
+    others = [*interfaces.trunks, *interfaces.uplinks, cgnat.vrf_name]
     for number, profile in enumerate(demux.vlan_profiles):
-        tags = [tag for tag in (profile.outer_vlan_range, profile.vlan_range) if tag is not None]
-        names = [".".join([trunk, *(str(tag.last) for tag in tags)]) for trunk in demux.trunks]
-        if too_long := [name for name in names if len(name) > LONGEST_INTERFACE_NAME]:
-            rule = f"must leave interface names short enough for Linux, {too_long[-1]} is not"
-            yield f"demux.vlan_profiles.{number}.vlan_range", rule
+        for trunk in demux.trunks:
+            if not needs_short_name(trunk, profile.last_tags):
+                continue
+            short, rest = short_name(trunk), [other for other in others if other != trunk]
+            if short in rest or short in map(short_name, rest):
+                yield (
+                    f"demux.vlan_profiles.{number}.vlan_range",
+                    f"must leave interface names short enough for Linux: those on {trunk} would begin with "
+                    f"{short}, as those of another interface",
+                )
+                break

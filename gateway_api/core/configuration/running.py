@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import MOST_PROBLEMS
+from gateway_api.base.vlan_names import short_name
 from gateway_api.core.configuration.documents import Change, changes, diff_text
 from gateway_api.core.configuration.rules import NAME_OF_AN_INTERFACE, broken_strict_rules, load
 from gateway_api.core.configuration.store import Commit, State, read_json
@@ -99,7 +100,8 @@ def _violations(document: Any, sections: Configuration | None) -> dict[_Violatio
     if sections is not None:
         # A VLAN interface of that name may appear later, with its first session.
         name = sections.cgnat.vrf_name
-        if any(re.fullmatch(rf"{re.escape(one)}(\.[0-9]+)+", name) for one in sections.interfaces.trunks):
+        heads = {head for trunk in sections.interfaces.trunks for head in (trunk, short_name(trunk))}
+        if any(re.fullmatch(rf"{re.escape(head)}(\.[0-9]+)+", name) for head in heads):
             violation = ("cgnat", "vrf_name"), name, NAME_OF_AN_INTERFACE
             found[violation] = Problem("cgnat.vrf_name", "invalid", NAME_OF_AN_INTERFACE)
     return found

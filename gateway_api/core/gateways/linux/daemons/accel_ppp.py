@@ -64,8 +64,8 @@ class AccelPppReload(SourceDaemon):
         "radius": ServiceAction.RELOAD,
         "cgnat.source_range": ServiceAction.RELOAD,
         "demux.trunks": ServiceAction.RELOAD,
-        "demux.vlan_profiles": "accel-ppp reloads when the first profile with one tag, or with two, is "
-        "added, or the last one removed",
+        "demux.vlan_profiles": "accel-ppp reloads when the first profile with one tag, or with two, or "
+        "whose tags need short names of interfaces, is added, or the last one removed",
         "subscribers.dns_servers": ServiceAction.RELOAD,
     }
 

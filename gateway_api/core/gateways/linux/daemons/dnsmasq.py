@@ -61,6 +61,8 @@ class DhcpServer(SourceDaemon):
     effects: ClassVar = {
         "cgnat.source_range": ServiceAction.RESTART,
         "demux.trunks": ServiceAction.RESTART,
+        "demux.vlan_profiles": "dnsmasq restarts if the first one comes whose tags need short names of "
+        "interfaces on a trunk, or the last one goes",
         "subscribers.local": "dnsmasq restarts for a fixed `ip_address` in its half of the range",
         "subscribers.dns_servers": ServiceAction.RESTART,
     }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Self
 
+from gateway_api.base.vlan_names import short_name, vlan_name
 from gateway_api.core.gateways.linux.demux.listener import Trigger
 from gateway_api.core.records.clock import TokenBucket
 from gateway_api.wire.configuration import Demux, VlanProfile
@@ -37,20 +38,22 @@ class AccessVlan:
 
     @property
     def name(self) -> str:
-        """The name of its device. The configuration refuses profiles with VLANs whose names would exceed the
-        15 characters of Linux (IFNAMSIZ)."""
-        tags = (self.outer_vlan_id, self.vlan_id)
-        return ".".join([self.trunk, *(str(tag) for tag in tags if tag is not None)])
+        """The name of its device."""
+        if self.outer_vlan_id is None:
+            return vlan_name(self.trunk, self.vlan_id)
+        return vlan_name(self.trunk, self.outer_vlan_id, self.vlan_id)
 
     @classmethod
     def named(cls, name: str, trunks: Iterable[str]) -> Self | None:
         """The VLAN with the device of this name, on one of these trunks. None for any other name. The name of
         a trunk may have dots, too: the longest one counts."""
         for trunk in sorted(trunks, key=len, reverse=True):
-            if name.startswith(trunk) and (match := _TAGS.fullmatch(name, len(trunk))):
-                outer, inner = None if match[1] is None else int(match[1]), int(match[2])
-                if max(outer or 1, inner) <= _LAST_VLAN:
-                    return cls(trunk, outer, inner)
+            for head in (trunk, short_name(trunk)):
+                if name.startswith(head) and (match := _TAGS.fullmatch(name, len(head))):
+                    outer, inner = None if match[1] is None else int(match[1]), int(match[2])
+                    vlan = cls(trunk, outer, inner)
+                    if max(outer or 1, inner) <= _LAST_VLAN and vlan.name == name:
+                        return vlan
         return None
 
     @property

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address
 
+from gateway_api.base.vlan_names import outer_name
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.kernel.exchange import change
 from gateway_api.core.gateways.linux.kernel.links import (
@@ -30,11 +31,8 @@ _GONE = {errno.ENODEV, errno.EINVAL}
 
 
 class VlanDevices:
-    """Makes `trunk.vlan` for one tag. For two, it makes `trunk.outer.inner` on `trunk-outer`.
-
-    The name of the outer device has no dot: a source for `trunk.*` must not serve it, and the VLAN with one
-    tag and the same id needs the other name. Raises KernelError.
-    """
+    """Makes a device for one tag. For two, it makes one on a device with the outer tag. `vlan_names` has the
+    names. Raises KernelError."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
@@ -74,15 +72,15 @@ class VlanDevices:
             self.raise_trunk(trunk)
 
     def make(self, vlan: AccessVlan) -> None:
-        """Makes the device, on the outer one if there are two tags, and sets them up. What exists stays. The
-        kernel refuses a name of more than 15 characters."""
+        """Makes the device, on the outer one if there are two tags, and sets them up. What exists
+        stays."""
         step = f"make {vlan.name}"
         with self._lock:
             parent = self._reader.link(vlan.trunk)
             if vlan.outer_vlan_id is not None:
                 # An operator may have made it, with another name.
                 tag = VlanTag(VlanProtocol.DOT1AD, vlan.outer_vlan_id)
-                parent = self._device(step, _outer_name(vlan.trunk, tag), parent, tag)
+                parent = self._device(step, outer_name(vlan.trunk, tag.id), parent, tag)
             made = self._device(step, vlan.name, parent, VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id))
             if made.name != vlan.name:
                 raise KernelError(step, f"{made.name} has its tags")
@@ -138,16 +136,12 @@ def _has_tag(link: Link, parent: Link, tag: VlanTag) -> bool:
     return link.parent == parent.index and link.vlan == tag
 
 
-def _outer_name(trunk: str, tag: VlanTag) -> str:
-    return f"{trunk}-{tag.id}"
-
-
 def _is_outer_device(link: Link, links: Mapping[int, Link], trunks: Container[str]) -> bool:
     """True for one that `make` made: by its name."""
     tag, trunk = link.vlan, _parent(link, links)
     if tag is None or trunk is None or trunk.name not in trunks:
         return False
-    return tag.protocol == VlanProtocol.DOT1AD and link.name == _outer_name(trunk.name, tag)
+    return tag.protocol == VlanProtocol.DOT1AD and link.name == outer_name(trunk.name, tag.id)
 
 
 def _is_device_of(vlan: AccessVlan, link: Link, links: Mapping[int, Link]) -> bool:

@@ -1,0 +1,47 @@
+"""The names of VLAN devices on a trunk, of at most 15 characters (IFNAMSIZ of Linux is 16 with a NUL).
+
+A device has the name of its trunk and its tags, the outer one first: `trunk0.50.7`. Where that is too long,
+the end of the trunk's name stands for the whole: `np1s0.4094.4094` is on `enp1s0`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+LONGEST_INTERFACE_NAME = 15
+#: The longest tags are `.4094.4094`.
+_END = 5
+
+
+def short_name(trunk: str) -> str:
+    """The end of a trunk's name, which stands for it where that is too long: up to five characters, a letter
+    or a digit first if there is one."""
+    end = trunk[-_END:]
+    return trunk if len(trunk) <= _END else re.sub(r"\A[^A-Za-z0-9]+(?=.)", "", end)
+
+
+def vlan_name(trunk: str, *tags: int) -> str:
+    """The name of the device with one tag, or with an outer and an inner one."""
+    return _fitting(trunk, "".join(f".{tag}" for tag in tags))
+
+
+def outer_name(trunk: str, tag: int) -> str:
+    """The name of the device that carries those with this outer tag. It has no dot: a service for `trunk.*`
+    must not serve it, and the VLAN with one tag and the same id needs the other name."""
+    return _fitting(trunk, f"-{tag}")
+
+
+def heads(trunk: str, longest: Sequence[Sequence[int]]) -> Iterator[str]:
+    """With what the names of VLANs on a trunk begin, before the first dot of their tags. `longest` has the
+    largest tags of each kind of VLAN."""
+    yield trunk
+    if any(needs_short_name(trunk, tags) for tags in longest):
+        yield short_name(trunk)
+
+
+def needs_short_name(trunk: str, tags: Sequence[int]) -> bool:
+    return not vlan_name(trunk, *tags).startswith(f"{trunk}.")
+
+
+def _fitting(trunk: str, tail: str) -> str:
+    fits = len(trunk) + len(tail) <= LONGEST_INTERFACE_NAME
+    return (trunk if fits else short_name(trunk)) + tail
