@@ -136,7 +136,7 @@ def test_the_core_and_its_daemons_meet_in_the_same_places() -> None:
     assert Path("/run", of_pppoe["RuntimeDirectory"]) == pppd.RECORDS
     assert f"set GATEWAY_SESSIONS={pppd.RECORDS}" in options
     assert f"set GATEWAY_TRIGGER={TRIGGER}" in options
-    assert of_dnsmasq["Environment"] == f"GATEWAY_TRIGGER={TRIGGER}"
+    assert of_dnsmasq["Environment"] == f"GATEWAY_TRIGGER={TRIGGER} BOOT_ID=%b"
     assert f"settings={pppoe_server.SETTINGS}/$interface" in (folder / "server").read_text()
     radius = (folder / "options.radius").read_text()
     assert f"radius-config-file {daemon.SERVICES}/radiusclient.conf" in radius

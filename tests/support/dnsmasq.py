@@ -77,6 +77,7 @@ class Server:
         self._far_end = far_end
         self._subscribers: list[Subscriber] = []
         self.state = folder / "state"
+        self.boot_id = "1"
         self.trigger = folder / "trigger"
         self.lease_file, self._pid_file = folder / "leases", folder / "dnsmasq.pid"
         self.document = valid_document()
@@ -91,7 +92,7 @@ class Server:
             self.lease_file,
             self._pid_file,
             self.state / "records",
-            clock or Clock("boot 1"),
+            clock or Clock("1"),
         )
 
     def start(self) -> None:
@@ -100,7 +101,12 @@ class Server:
         self._pid_file.unlink(missing_ok=True)
         self._process = subprocess.Popen(
             ["dnsmasq", "--keep-in-foreground", f"--conf-file={file}", "--log-facility=-"],
-            env={**os.environ, "STATE_DIRECTORY": str(self.state), "GATEWAY_TRIGGER": str(self.trigger)},
+            env={
+                **os.environ,
+                "STATE_DIRECTORY": str(self.state),
+                "GATEWAY_TRIGGER": str(self.trigger),
+                "BOOT_ID": self.boot_id,
+            },
         )
         wait_for("dnsmasq", self._pid_file.exists)
 

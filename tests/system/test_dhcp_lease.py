@@ -57,6 +57,16 @@ def test_no_two_leases_have_one_key(script: Script, later: str) -> None:
     assert add(script, later).key != add(script, later).key
 
 
+def test_a_record_has_the_boot_in_which_its_key_was_made(script: Script, later: str) -> None:
+    for number, boot in enumerate(("1", "2")):
+        expires = f"{int(later) + number}"
+        script.run(
+            "old" if number else "add", MAC, ADDRESS,
+            DNSMASQ_INTERFACE="trunk0.302", DNSMASQ_LEASE_EXPIRES=expires, BOOT_ID=boot,
+        )  # fmt: skip
+        assert script.record().boot_id == "1"
+
+
 def test_a_guess_at_the_start_of_dnsmasq_changes_nothing(script: Script, later: str) -> None:
     record = add(script, later)
     script.run(

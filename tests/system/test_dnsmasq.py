@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gateway_api.core.gateways.linux.daemons.dnsmasq import LEASE_TIME
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import StillClock
 from tests.support.dnsmasq import GATEWAY, Server, route, running_dnsmasq, the_session
@@ -261,6 +262,8 @@ def test_the_vlan_that_dnsmasq_guesses_after_its_start_is_not_believed(server: S
 
 def test_the_vlans_of_leases_are_known_while_dnsmasq_does_not_run(server: Server) -> None:
     server.sign_on(302)
+    # The client has its lease a moment before.
+    the_session(server.source())
     server.kill()
     clock = StillClock(time.time())
     source = server.source(clock)
@@ -304,6 +307,28 @@ def test_a_lease_whose_record_was_lost_is_listed_from_its_next_renewal(server: S
     found = the_session(source)
     assert found.access_interface == "trunk0.302"
     assert found.key != session.key
+
+
+def test_a_lease_that_outlives_a_reboot_is_another_session_without_a_word_of_its_client(
+    server: Server,
+) -> None:
+    subscriber = server.sign_on(302)
+    session = the_session(server.source())
+    server.kill()
+    server.boot_id = "2"
+    server.start()
+    source, booted = server.source(Clock("2")), Clock("2").booted()
+    found = the_session(source)
+    route(found)
+    assert found.key != session.key
+    assert found.started_at >= booted - 1
+    fields = {"key": found.key, "acct_session_id": found.key, "started_at": found.started_at}
+    assert found == replace(session, **fields)
+    # After a restart of the core, and a renewal.
+    assert the_session(server.source(Clock("2"))).key == found.key
+    time.sleep(1.1)
+    subscriber.renew()
+    assert the_session(source).key == found.key
 
 
 def test_the_script_sends_a_trigger(server: Server) -> None:

@@ -23,6 +23,7 @@ from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     mac_address,
     record_of,
 )
+from tests.support.clocks import StillClock
 from tests.support.documents import put
 from tests.support.rendered import profile, valid_documents
 
@@ -142,6 +143,11 @@ def test_a_line_of_the_script_is_a_record() -> None:
     )
 
 
+def test_a_record_has_the_boot_of_its_key() -> None:
+    assert record_of(RECORD.replace(b"\n", b" 84a7e8343baf37f9\n")).boot_id == "84a7e8343baf37f9"
+    assert record_of(RECORD.replace(b"\n", b" -\n")).boot_id is None
+
+
 def test_a_record_may_lack_its_interface() -> None:
     assert record_of(RECORD.replace(b"trunk0.301", b"-")).interface is None
 
@@ -154,6 +160,8 @@ def test_a_record_may_lack_its_interface() -> None:
         RECORD.replace(b"trunk0.301", b"--help"),
         RECORD.replace(b"trunk0.301", b"a-name-that-is-too-long"),
         RECORD.replace(b" live", b""),
+        RECORD.replace(b"\n", b" --help\n"),
+        RECORD.replace(b"\n", b" 1 2\n"),
         RECORD.replace(b"0123456789abcdef", b"0123456789ABCDEF"),
         RECORD.replace(b"1795304476", "\u0661".encode()),
     ],
@@ -175,7 +183,7 @@ def test_any_bytes_are_a_record_or_unreadable(data: bytes) -> None:
 
 
 def test_a_record_that_is_gone_when_it_is_read_ends_no_other_session(tmp_path: Path) -> None:
-    records = Records(tmp_path / "leases")
+    records = Records(tmp_path / "leases", StillClock())
     assert records.read() == {}
     (tmp_path / "leases").mkdir()
     (tmp_path / "leases/100.64.0.10").write_bytes(RECORD)

@@ -55,6 +55,60 @@ def states(lives: Lives) -> list[str]:
     return [session.summary.state for session in lives.tracker.sessions.all()]
 
 
+# Reboots
+
+
+def test_after_a_reboot_each_session_has_ended_once_and_one_that_is_listed_is_another(
+    lives: Lives, source: ListedSource
+) -> None:
+    source.up(listed("a"), listed("b"))
+    lives.poll()
+    lives.clock.now += 100
+    lives.clock.reboot()
+    source.down("a")
+    lives.restart()
+    # Whether its source replies or not.
+    assert told(lives) == [("up", 1), ("up", 2), ("down", 1), ("down", 2)]
+    assert list(lives.tracker.sessions.all()) == []
+    lives.poll()
+    lives.restart()
+    lives.poll()
+    assert told(lives)[4:] == [("up", 3)]
+    downs = lives.events[2:4]
+    assert [event.reason for event in downs] == ["nas_reboot"] * 2
+    # It was up until the reboot, and not until the core started.
+    assert {(event.at, event.duration_seconds) for event in downs} == {(lives.clock.booted(), 161)}
+    assert only(lives).key.name == "b"
+
+
+def test_a_start_that_no_event_told_before_a_reboot_is_told_with_its_end(
+    lives: Lives, source: ListedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.up(listed("a"))
+    monkeypatch.setattr(lives.store, "settle", lambda **_: None)
+    lives.poll()
+    lives.clock.reboot()
+    lives.restart()
+    assert told(lives) == [("up", 1), ("up", 1), ("down", 1)]
+
+
+def test_the_sessions_of_a_version_that_stored_no_boot_last_until_the_next_one(
+    lives: Lives, source: ListedSource
+) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    key, row = next(iter(lives.store.known().items()))
+    former = row.record.replace(b'"boot_id":"boot 1"', b'"boot_id":null')
+    assert former != row.record
+    lives.store.settle(records={key: former})
+    lives.restart()
+    lives.poll()
+    assert told(lives) == [("up", 1)]
+    lives.clock.reboot()
+    lives.restart()
+    assert told(lives) == [("up", 1), ("down", 1)]
+
+
 # Starts and ends
 
 

@@ -32,6 +32,10 @@ class Clock:
         """Seconds since the boot, time asleep included. They never jump."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
+    def booted(self) -> float:
+        """When the machine booted, in epoch seconds by the wall clock as it is set now."""
+        return self.wall() - self.steady()
+
 
 def boot_id() -> str:
     """The kernel's id of this boot. A random id where it cannot be read: then earlier times count as those of

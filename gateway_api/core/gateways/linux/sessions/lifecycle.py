@@ -16,6 +16,9 @@ So each start and each end is an event at least once. The second event of a kind
 repetition. While the disk fails, no session starts, ends are events at once, and what is missing on disk is
 written later. After damage of the disk, the sessions that are up are new ones; those that ended meanwhile
 have no event. The journal itself is memory: what no client has read when the core is killed is lost.
+
+No session outlives a boot of the machine: those of a former one have ended with it, for the reason
+`nas_reboot`, before any other session starts. Where the lease of a subscriber goes on, that is a new session.
 """
 
 import logging
@@ -25,11 +28,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway_api.base.errors import StepFailed
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession, SessionRecord, SessionTerms
 from gateway_api.core.gateways.linux.sessions.session_store import GIVE_IDS, STORE, SessionKey, SessionStore
-from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession, SourceTraffic
+from gateway_api.core.gateways.linux.sources.source import NAS_REBOOT, SourceEnd, SourceSession, SourceTraffic
 from gateway_api.core.records.clock import Clock, Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
@@ -114,6 +118,7 @@ class Lifecycle:
         self._failures: dict[str, StepFailed] = {}
         self._awaited: list[dict[int, SessionEnd | None]] = []
         self._restore()
+        self._end_former()
 
     def known(self, source: str) -> dict[str, SourceSession]:
         """The sessions of a source, as it listed them last."""
@@ -269,16 +274,25 @@ class Lifecycle:
                 _log.error("cannot read the record of session %d, which is forgotten: %s", row.id, error)
                 self._unclaimed.add(key)
                 continue
+            if record.boot_id is None:
+                record = replace(record, boot_id=self._clock.boot_id)
+                self._records[key] = msgspec.json.encode(record)
             self.sessions.add(self._session(row.id, key, record, SessionState.STALE))
             self._ids[key] = row.id
             if not row.announced:
                 self._unannounced.add(key)
 
+    def _end_former(self) -> None:
+        this = self._clock.boot_id
+        if former := [each.key for each in self.sessions.all() if each.record.boot_id != this]:
+            _log.info("%d sessions have ended with the reboot of the machine", len(former))
+            self._end(dict.fromkeys(former, SourceEnd(NAS_REBOOT)), self._clock.booted())
+
     def _begun(self, listed: SourceSession) -> SessionRecord:
         terms = self._surroundings.terms(listed)
         if listed.interface != listed.access_interface:
-            return SessionRecord.new(listed, terms)
-        return SessionRecord.new(listed, terms, self._surroundings.baseline(listed))
+            return SessionRecord.new(listed, terms, boot_id=self._clock.boot_id)
+        return SessionRecord.new(listed, terms, self._surroundings.baseline(listed), self._clock.boot_id)
 
     def _session(
         self, id: int, key: SessionKey, record: SessionRecord, state: SessionState = SessionState.ACTIVE
@@ -299,7 +313,8 @@ class Lifecycle:
             self._unannounced.discard(session.key)
             self._announced.add(session.key)
 
-    def _end(self, told: Mapping[SessionKey, SourceEnd]) -> None:
+    def _end(self, told: Mapping[SessionKey, SourceEnd], at: float | None = None) -> None:
+        """Now, or `at` a time in epoch seconds."""
         with self._lock:
             with self.sessions.lock:
                 removed = [self.sessions.remove(self._ids.pop(key)) for key in told]
@@ -309,9 +324,9 @@ class Lifecycle:
             ]
             self._surroundings.gone([end.session for end in ends])
             self._announce(end.session for end in ends if end.session.key in self._unannounced)
-            now = self._clock.wall()
+            at = self._clock.wall() if at is None else at
             for end in ends:
-                self._journal.session_down(end.session.summary, end.reason, now, end.traffic)
+                self._journal.session_down(end.session.summary, end.reason, at, end.traffic)
                 self._forget(end)
             self.settle()
 

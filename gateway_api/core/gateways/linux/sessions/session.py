@@ -42,16 +42,22 @@ class SessionTerms(Record, frozen=True):
 
 class SessionRecord(Record, frozen=True):
     """A session but for its id. The rates of `terms` are those in force; `baseline` is what the session's
-    device had counted at its start, `expiry` is that of temporary rates."""
+    device had counted at its start, `expiry` is that of temporary rates. `boot_id` is the boot in which it
+    began, None in a record of a version that did not store it."""
 
     listed: SourceSession
     terms: SessionTerms
     baseline: Counters
     expiry: Expiry | None = None
+    boot_id: str | None = None
 
     @classmethod
     def new(
-        cls, listed: SourceSession, terms: SessionTerms, baseline: Counters = NO_COUNTERS
+        cls,
+        listed: SourceSession,
+        terms: SessionTerms,
+        baseline: Counters = NO_COUNTERS,
+        boot_id: str | None = None,
     ) -> "SessionRecord":
         """The record of a session that starts: a rate that its source was told comes before the default."""
         return cls(
@@ -62,6 +68,7 @@ class SessionRecord(Record, frozen=True):
                 rate_up=terms.rate_up if listed.rate_up is None else listed.rate_up,
             ),
             baseline,
+            boot_id=boot_id,
         )
 
     def following(self, listed: SourceSession) -> "SessionRecord":

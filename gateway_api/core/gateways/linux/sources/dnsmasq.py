@@ -1,15 +1,19 @@
 """dnsmasq 2.89 to 2.91 as a source of sessions: DHCP subscribers, one or several on a VLAN.
 
 A session is a lease of DHCPv4 that has not ended. The lease file is the truth; `packaging/dhcp-lease`, the
-script of dnsmasq, adds the VLAN and the start. A lease of DHCPv6 gives its address to the session with the
-same MAC address and VLAN; alone it is no session. dnsmasq delegates no prefixes.
+script of dnsmasq, adds the VLAN and the start. A lease outlives a reboot of the machine, and is another
+session then, with another key. A lease of DHCPv6 gives its address to the session with the same MAC address
+and VLAN; alone it is no session. dnsmasq delegates no prefixes.
 """
 
 import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from gateway_api.core.gateways.linux.kernel.links import is_device
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
@@ -50,7 +54,7 @@ class Dnsmasq:
         self._name = name
         self._lease_file = lease_file
         self._pid_file = pid_file
-        self._records = Records(records)
+        self._records = Records(records, clock)
         self._clock = clock
         self._sweep = threading.Lock()
         #: The lease file as it was last believed.
@@ -197,10 +201,12 @@ class Dnsmasq:
 
 
 class Records:
-    """The records in a folder. One that did not change is not read again."""
+    """The records in a folder. One that did not change is not read again. One of a former boot has the key
+    and the start of its session in this one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
+        self._clock = clock
         #: With the inode and the time of the last change: the script replaces whole files.
         self._known: dict[str, tuple[tuple[int, int], LeaseRecord]] = {}
 
@@ -231,9 +237,16 @@ class Records:
                 return known
             data = Path(entry.path).read_bytes()
             # A power cut may have left an empty one.
-            return (version, record_of(data)) if data else None
+            return (version, self._in_this_boot(record_of(data))) if data else None
         except FileNotFoundError:
             return None
+
+    def _in_this_boot(self, record: LeaseRecord) -> LeaseRecord:
+        if record.boot_id in (None, self._clock.boot_id):
+            return record
+        # The same after a restart of the core.
+        key = blake2b(f"{record.key} {self._clock.boot_id}".encode(), digest_size=8).hexdigest()
+        return replace(record, key=key, started_at=max(record.started_at, int(self._clock.booted())))
 
 
 def _is_of(record: LeaseRecord, lease: Lease) -> bool:

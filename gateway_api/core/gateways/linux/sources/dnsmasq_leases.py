@@ -18,6 +18,7 @@ _OCTETS = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){0,254}")
 #: The identity of an IA; `T` for temporary addresses.
 _IAID = re.compile(r"T?[0-9]{1,10}")
 _KEY = re.compile(r"[0-9a-f]{16}")
+_BOOT_ID = re.compile(r"[0-9a-z]{1,64}")
 _NONE = "*"
 
 
@@ -51,6 +52,8 @@ class LeaseRecord(msgspec.Struct, frozen=True, gc=False):
     #: None until dnsmasq tells it: after a start it only guesses.
     interface: str | None
     state: str
+    #: The boot in which the script made it. None where that is not known.
+    boot_id: str | None = None
 
     @property
     def is_live(self) -> bool:
@@ -93,11 +96,13 @@ def leases_of(data: bytes) -> dict[str, Lease]:
 
 
 def record_of(data: bytes) -> LeaseRecord:
-    """The content of a file that the script wrote. Raises UnreadableLease."""
+    """The content of a file that the script wrote; one of an earlier version has six words. Raises
+    UnreadableLease."""
     try:
-        key, started, hardware, interface, expires, state = data.decode("ascii").removesuffix("\n").split(" ")
+        words = data.decode("ascii").removesuffix("\n").split(" ")
+        key, started, hardware, interface, expires, state, boot_id = [*words, "-"][: max(7, len(words))]
     except ValueError as error:
-        raise UnreadableLease("a record of a lease does not have six words") from error
+        raise UnreadableLease("a record of a lease does not have seven words") from error
     if not (
         _KEY.fullmatch(key)
         and _NUMBER.fullmatch(started)
@@ -105,6 +110,7 @@ def record_of(data: bytes) -> LeaseRecord:
         and (interface == "-" or is_interface(interface))
         and _NUMBER.fullmatch(expires)
         and state in ("live", "ended", "expired")
+        and (boot_id == "-" or _BOOT_ID.fullmatch(boot_id))
     ):
         raise UnreadableLease("a record of a lease has a word that is not in its format")
     return LeaseRecord(
@@ -113,6 +119,7 @@ def record_of(data: bytes) -> LeaseRecord:
         hardware=None if hardware == "-" else hardware,
         interface=None if interface == "-" else interface,
         state=state,
+        boot_id=None if boot_id == "-" else boot_id,
     )
 
 

@@ -20,6 +20,8 @@ from gateway_api.wire.core.sessions import SessionType
 UNKNOWN = "unknown"
 #: The reason of an end by request.
 ADMIN_DISCONNECT = "admin_disconnect"
+#: The reason of the ends of all sessions of a former boot.
+NAS_REBOOT = "nas_reboot"
 #: Seconds after a request in which the end of the session is its work.
 _WORKS = 60.0
 #: Seconds by which the start of a session may differ after a restart of the core: uptimes are whole seconds,
