@@ -204,6 +204,12 @@ class _State(Collector):
                 "reason",
                 {each.reason: each.frames for each in counts.demux_refusals},
             ),
+            (
+                "gateway_core_spoofed_packets",
+                "Packets that were not forwarded, because their source belongs to no session of their device",
+                "trunk",
+                {each.trunk: each.spoofed for each in counts.packet_drops},
+            ),
         ):
             family = CounterMetricFamily(name, text, labels=[label])
             for kind, number in counted.items():

@@ -14,6 +14,7 @@ import pytest
 
 from gateway_api.wire.core.health import FaultKind, TriggerRefusal
 from tests.support.faulty_core import (
+    DROPS,
     FAULTS,
     PROGRAM,
     REFUSALS,
@@ -95,6 +96,14 @@ def test_metrics_count_the_frames_that_made_no_vlan_by_their_reason(faulty: Api)
     found = samples(faulty)
     name = "gateway_core_demux_refusals_total"
     assert {reason: found[f'{name}{{reason="{reason}"}}'] for reason in TriggerRefusal} == REFUSALS
+
+
+def test_metrics_count_the_packets_of_subscribers_that_were_dropped(faulty: Api) -> None:
+    found = samples(faulty)
+    name = "gateway_core_spoofed_packets_total"
+    assert {each.trunk: found[f'{name}{{trunk="{each.trunk}"}}'] for each in DROPS} == {
+        each.trunk: each.spoofed for each in DROPS
+    }
 
 
 def test_a_gateway_without_faults_says_so(api: Api) -> None:

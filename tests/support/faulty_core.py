@@ -19,7 +19,14 @@ from gateway_api.core.gateways.lab.access import LabSession
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.ports import fault_rows
 from gateway_api.core.records.paging import Rows
-from gateway_api.wire.core.health import Dependency, DependencyState, Fault, FaultKind, TriggerRefusal
+from gateway_api.wire.core.health import (
+    Dependency,
+    DependencyState,
+    Fault,
+    FaultKind,
+    PacketDrops,
+    TriggerRefusal,
+)
 from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionState
 from tests.support.stack import Api, running_api, running_core
 
@@ -37,6 +44,7 @@ FAULTS = (
 )
 REPAIRS = {kind: number for number, kind in enumerate(FaultKind)}
 REFUSALS = Counter({reason: 100 + number for number, reason in enumerate(TriggerRefusal)})
+DROPS = (PacketDrops("trunk0", 7), PacketDrops("ppp", 8))
 SOURCES = ("accel-ppp", "dnsmasq")
 DEPENDENCIES = (
     Dependency("accel-ppp", DependencyState.FAILED, "accel-ppp has not replied since 2026-03-01T12:00:00Z."),
@@ -97,6 +105,9 @@ class FaultyGateway(LabGateway):
 
     def refusals(self) -> Counter[TriggerRefusal]:
         return REFUSALS
+
+    def packet_drops(self) -> tuple[PacketDrops, ...]:
+        return DROPS
 
     def unavailable_sources(self) -> tuple[str, ...]:
         return SOURCES

@@ -17,6 +17,7 @@ from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.dataplane.fault_register import Place
+from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
@@ -75,6 +76,19 @@ class KernelPlane:
             raise KernelError("shape ppp0", "No buffer space available")
 
 
+class Rules:
+    """nftables of a kernel that takes all rules."""
+
+    def __init__(self) -> None:
+        self.commands = ""
+
+    def load(self, step: str, commands: str) -> None:
+        self.commands = commands
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        return []
+
+
 class Trunks:
     """VLAN devices that exist, at first none, on trunks that can be set up."""
 
@@ -104,7 +118,7 @@ class Machine:
 
     def __init__(self, folder: Path, configuration: Configuration = CONFIGURATION) -> None:
         self.source, self.clock, self.journal = ListedSource(), StillClock(), Journal("life")
-        self.plane, self.trunks = KernelPlane(), Trunks()
+        self.plane, self.trunks, self.rules = KernelPlane(), Trunks(), Rules()
         self.daemons: list[Any] = []
         #: The numbers of neighbours that the kernel was to keep, and what it refuses them with.
         self.neighbours: list[int] = []
@@ -129,7 +143,8 @@ class Machine:
         # FRR is not there.
         frr = Frr(FrrFolders(folder, folder, folder, folder), 2)
         parts = GatewayParts(
-            self.clock, self.tracker, provision, self.plane, self.reconciler, self.demux,
+            self.clock, self.tracker, provision, self.plane, Firewall(self.clock.wall, self.rules),
+            self.reconciler, self.demux,
             self.trunks, self.kernel, self.counters, LinuxServices(self.daemons, 12, 8),
             frr, SimpleNamespace(), DependencyWatch(configuration, self.tracker, None, frr, tuple),
             SignOnWatch(configuration, None, self.journal), self._raise_thresholds,
@@ -362,6 +377,13 @@ def test_the_kernel_keeps_as_many_neighbours_as_there_may_be_sessions(
     cgnat = replace(CONFIGURATION.cgnat, source_range=IPv4Network(pool))
     machine.gateway.configure(replace(CONFIGURATION, cgnat=cgnat))
     assert machine.neighbours == [neighbours]
+
+
+def test_a_commit_replaces_the_rules(machine: Machine) -> None:
+    trunks = ("trunk0", "trunk7")
+    demux = replace(CONFIGURATION.demux, trunks=trunks)
+    machine.gateway.configure(replace(CONFIGURATION, demux=demux))
+    assert 'iifname "trunk7.*" fib saddr . iif oif missing' in machine.rules.commands
 
 
 def test_a_kernel_that_keeps_its_limit_of_neighbours_is_told_in_the_log(

@@ -15,7 +15,7 @@ from gateway_api.core.sessions.session import Counters, Session
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.contract import record_of
-from gateway_api.wire.core.health import Dependency, Fault, FaultKind, TriggerRefusal
+from gateway_api.wire.core.health import Dependency, Fault, FaultKind, PacketDrops, TriggerRefusal
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.network import DemuxState, DemuxVlan, Vlan
 from gateway_api.wire.core.sessions import SessionDetail
@@ -80,6 +80,9 @@ class Gateway(Protocol):
 
     def refusals(self) -> Counter[TriggerRefusal]:
         """The first frames of subscribers that made no VLAN since the start of the core."""
+
+    def packet_drops(self) -> tuple[PacketDrops, ...]:
+        """The packets of subscribers that were dropped, by trunk, as they were last counted."""
 
     def routes(self) -> Rows:
         """Route: those of the network, then those of the sessions."""

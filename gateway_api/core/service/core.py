@@ -123,6 +123,7 @@ class CoreService:
             faults=len(self._gateway.faults()),
             repairs=tuple(RepairCount(kind, repairs[kind]) for kind in FaultKind),
             demux_refusals=tuple(RefusalCount(reason, refusals[reason]) for reason in TriggerRefusal),
+            packet_drops=self._gateway.packet_drops(),
         )  # fmt: skip
 
     def get_sessions_version(self, _: Method[Any]) -> SessionsVersionReply:

@@ -17,6 +17,7 @@ class FaultKind(Enumeration):
     STEERING = "steering", "The rule and the routes that steer sessions through the CGNAT VRF."
     POOL = "pool", "The unreachable route to the addresses of subscribers, for those without a session."
     VLAN = "vlan", "A VLAN sub-interface of a trunk."
+    FIREWALL = "firewall", "The table of nftables that drops packets without a session."
 
 
 Kind = Annotated[FaultKind, about("Part of the data plane.", "shaper")]
@@ -71,6 +72,15 @@ class RefusalCount(Record, frozen=True):
 
     reason: Annotated[TriggerRefusal, about("Why they made none.", "no_profile")]
     frames: Annotated[int, count("Frames since the core daemon started.", 2)]
+
+
+class PacketDrops(Record, frozen=True):
+    """The packets of subscribers that the table of nftables dropped, of one trunk."""
+
+    trunk: Annotated[str, about("Name of the trunk; ppp for the sessions of PPPoE on all trunks.", "trunk0")]
+    spoofed: Annotated[
+        int, count("Packets whose source belongs to no session of their device, not forwarded.", 2)
+    ]
 
 
 class DependencyState(Enumeration):

@@ -19,7 +19,7 @@ from gateway_api.wire.contract import (
     count,
     record_of,
 )
-from gateway_api.wire.core.health import Fault, RefusalCount, RepairCount
+from gateway_api.wire.core.health import Fault, PacketDrops, RefusalCount, RepairCount
 
 _RATE = Meta(ge=1, le=MAX_BPS)
 
@@ -206,18 +206,22 @@ class SessionStatistics(Record, frozen=True):
 
 
 class Statistics(SessionStatistics, frozen=True):
-    """The counts of sessions, all of one moment, those of faults, repairs and refusals of the demux, and the
-    sources that do not reply."""
+    """The counts of sessions, all of one moment, those of faults, repairs, refusals of the demux and dropped
+    packets, and the sources that do not reply."""
 
     unavailable_sources: UnavailableSources
     faults: Annotated[int, count("Faults of the data plane that are present.", 0)]
     repairs: Annotated[tuple[RepairCount, ...], about("One for each kind.")]
     demux_refusals: Annotated[tuple[RefusalCount, ...], about("One for each reason.")] = ()
+    packet_drops: Annotated[
+        tuple[PacketDrops, ...],
+        about("One for each trunk and one for ppp. They continue over a restart of the core; none in a lab."),
+    ] = ()
 
 
 class GetStatistics(Method[Statistics], frozen=True):
-    """The counts of sessions, all of one moment, those of faults, repairs and refusals of the demux, and the
-    sources that do not reply."""
+    """The counts of sessions, all of one moment, those of faults, repairs, refusals of the demux and dropped
+    packets, and the sources that do not reply."""
 
     at_once = True
 

@@ -21,7 +21,13 @@ from gateway_api.core.records.paging import Chained, Ordered, Rows, Sorted
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.health import Dependency, DependencyState, FaultKind, TriggerRefusal
+from gateway_api.wire.core.health import (
+    Dependency,
+    DependencyState,
+    FaultKind,
+    PacketDrops,
+    TriggerRefusal,
+)
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.network import Interface, Vlan
 from gateway_api.wire.core.sessions import SessionDetail
@@ -168,6 +174,9 @@ class LabGateway:
     def refusals(self) -> Counter[TriggerRefusal]:
         with self._lock:
             return self._world.vlans.refusals.copy()
+
+    def packet_drops(self) -> tuple[PacketDrops, ...]:
+        return ()
 
     def interfaces(self) -> Rows:
         with self._lock:

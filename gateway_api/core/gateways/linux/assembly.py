@@ -8,6 +8,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import SERVICES, DaemonHost,
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
+from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
@@ -85,6 +86,7 @@ class LinuxMachine:
             tracker=tracker,
             provision=provision,
             plane=plane,
+            firewall=Firewall(clock.wall),
             reconciler=reconciler,
             demux=demux,
             devices=devices,

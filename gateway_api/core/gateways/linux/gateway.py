@@ -14,6 +14,9 @@ from msgspec.structs import replace
 from gateway_api.base.errors import StepFailed
 from gateway_api.core.gateways.linux.daemons.frr import Frr
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister
+from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
+from gateway_api.core.gateways.linux.dataplane.nftables import RulesetEvents
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
@@ -40,7 +43,7 @@ from gateway_api.core.records.paging import Rows
 from gateway_api.core.sessions.session import Counters
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.health import Dependency, FaultKind, TriggerRefusal
+from gateway_api.wire.core.health import Dependency, FaultKind, PacketDrops, TriggerRefusal
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail, SessionType
 
@@ -64,6 +67,7 @@ class GatewayParts:
     tracker: Tracker
     provision: Provision
     plane: DataPlane
+    firewall: Firewall
     reconciler: Reconciler
     demux: Demultiplexer
     devices: VlanDevices
@@ -89,6 +93,8 @@ class LinuxGateway:
 
     def run(self) -> NoReturn:
         """Works until the process ends. Raises the error that ended one of the threads."""
+        # Before the demux: no VLAN of a subscriber may be there without the rules.
+        self._parts.firewall.configure(self._configuration)
         # Before the reconciler: without it, the routes of an earlier life would belong to nothing.
         self._steer()
         self._keep_neighbours()
@@ -96,6 +102,7 @@ class LinuxGateway:
         crew, parts = Crew(), self._parts
         for work in (
             lambda: parts.tracker.run(parts.hooks, crew),
+            self._watch_rules,
             lambda: parts.reconciler.run(crew),
             lambda: parts.demux.run(crew),
             self._watch_links,
@@ -128,6 +135,7 @@ class LinuxGateway:
         """Sessions on a removed trunk end within seconds."""
         ending, address = self._sessions_to_end(configuration), self._parts.provision.address
         self._configuration = configuration
+        self._parts.firewall.configure(configuration)
         self._parts.provision.configure(configuration)
         self._parts.tracker.configure(configuration.cgnat)
         if self._parts.plane.cgnat != configuration.cgnat:
@@ -222,6 +230,9 @@ class LinuxGateway:
     def refusals(self) -> Counter[TriggerRefusal]:
         return self._parts.demux.refusals()
 
+    def packet_drops(self) -> tuple[PacketDrops, ...]:
+        return self._parts.firewall.drops()
+
     def routes(self) -> Rows:
         cgnat = self._configuration.cgnat
         tables = [MAIN_TABLE, cgnat.vrf_table] if cgnat.enabled else [MAIN_TABLE]
@@ -234,16 +245,20 @@ class LinuxGateway:
         return self._parts.frr.bgp_summary() if bgp is not None and bgp.neighbors else {}
 
     def faults(self) -> Rows:
-        return fault_rows(self._parts.reconciler.fault_register.faults())
+        return fault_rows([fault for each in self._fault_registers() for fault in each.faults()])
 
     def repairs(self) -> Mapping[FaultKind, int]:
-        return self._parts.reconciler.fault_register.repairs()
+        one, other = (each.repairs() for each in self._fault_registers())
+        return {kind: one[kind] + other[kind] for kind in FaultKind}
 
     def unavailable_sources(self) -> Sequence[str]:
         return self._parts.tracker.unavailable_sources
 
     def dependencies(self) -> Sequence[Dependency]:
         return self._parts.dependencies.now()
+
+    def _fault_registers(self) -> tuple[FaultRegister, FaultRegister]:
+        return self._parts.reconciler.fault_register, self._parts.firewall.fault_register
 
     def _sessions_to_end(self, configuration: Configuration) -> dict[int, str]:
         return sessions_on_removed_trunks(self.sessions.all(), self._configuration, configuration)
@@ -291,6 +306,10 @@ class LinuxGateway:
                 if Changed.LINKS in changed:
                     self._parts.tracker.trigger()
                     adoption.request()
+
+    def _watch_rules(self) -> None:
+        with RulesetEvents() as events:
+            self._parts.firewall.run(events)
 
     def _adopt(self) -> None:
         for trunk in self._configuration.demux.trunks:

@@ -1,0 +1,116 @@
+"""The program nft(8) of nftables 1.0.6 to 1.1, and the kernel's events about its rules."""
+
+import errno
+import json
+import logging
+import os
+import select
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any, Self
+
+from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_api.core.gateways.linux.program import ProgramFailed, run
+
+#: Seconds and bytes of a run. A table of 64 trunks has some 100 kB.
+_SECONDS, _MOST = 10.0, 1 << 22
+#: linux/netlink.h and linux/netfilter/nfnetlink.h.
+_NETLINK_NETFILTER, _SOL_NETLINK, _ADD_MEMBERSHIP, _NFNLGRP_NFTABLES = 12, 270, 1, 7
+_DATAGRAM = 1 << 16
+
+_log = logging.getLogger(__name__)
+
+
+class Nft:
+    """Loads and lists rules. Any thread may call. Methods raise KernelError."""
+
+    def __init__(self, program: str = "nft") -> None:
+        self._program = program
+
+    def load(self, step: str, commands: str) -> None:
+        """All commands in one transaction, or none. `step` is for the error: a verb and an object."""
+        self._run(step, commands)
+
+    def table(self, name: str) -> list[dict[str, Any]] | None:
+        """The objects of a table, as libnftables-json(5) has them. None if there is no such table."""
+        step = f"list the table {name}"
+        try:
+            output = self._run(step, "-j", f"list table {name}")
+        except KernelError as error:
+            if error.code == errno.ENOENT:
+                return None
+            raise
+        try:
+            objects: list[dict[str, Any]] = json.loads(output)["nftables"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise KernelError(step, "nft printed no JSON") from error
+        return objects
+
+    def _run(self, step: str, *arguments: str) -> bytes:
+        try:
+            ended = run([self._program, *arguments], seconds=_SECONDS, most=_MOST)
+        except ProgramFailed as error:
+            raise KernelError(step, error) from error
+        if ended.status:
+            # Below its first line are the commands.
+            lines = ended.errors.decode(errors="replace").splitlines() or [f"status {ended.status}"]
+            is_absent = "No such file or directory" in lines[0]
+            reason = lines[0].rpartition("Error: ")[2]
+            raise KernelError(step, reason, errno.ENOENT if is_absent else None)
+        return ended.output
+
+
+class RulesetEvents:
+    """The kernel's events about the rules of nftables, of any table and program. It listens from the start.
+    One thread iterates, any may `close`; the block ends after the iteration."""
+
+    def __init__(self) -> None:
+        self._wake = os.eventfd(0)
+        self._events = _listening()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._events is not None:
+            self._events.close()
+        os.close(self._wake)
+
+    def each(self, seconds: float, pause: float) -> Iterator[None]:
+        """Yields `pause` seconds after an event, for others that follow, or without one after `seconds`; ends
+        after `close`."""
+        waiting: list[Any] = [self._wake] if self._events is None else [self._wake, self._events]
+        while self._wake not in (found := select.select(waiting, [], [], seconds)[0]):
+            if found:
+                time.sleep(pause)
+                self._empty()
+            yield
+
+    def close(self) -> None:
+        """Ends the iteration."""
+        os.eventfd_write(self._wake, 1)
+
+    def _empty(self) -> None:
+        while self._events is not None:
+            try:
+                self._events.recv(_DATAGRAM)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # The kernel dropped events: that something changed is all that counts.
+                if error.errno != errno.ENOBUFS:
+                    raise
+
+
+def _listening() -> socket.socket | None:
+    try:
+        events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
+    except OSError as error:
+        _log.warning("changes of nftables are found by and by only: %s", error.strerror)
+        return None
+    events.setblocking(False)
+    # Without an address, it would get nothing.
+    events.bind((0, 0))
+    events.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, _NFNLGRP_NFTABLES)
+    return events

@@ -1,0 +1,484 @@
+"""The gateway's own table of nftables: packets that reach a peer, or do not."""
+
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace as with_fields
+
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.dataplane.firewall import TABLE, Firewall
+from gateway_api.core.gateways.linux.dataplane.nftables import Nft, RulesetEvents
+from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.wire.configuration import Cgnat, Configuration
+from gateway_api.wire.core.health import FaultKind
+from tests.support.documents import valid_document
+from tests.support.linux_core import VLAN, LinuxCore, far, running_linux_core
+from tests.support.namespaces import can, inside, ip_batch, neighbour, network_namespace, network_of
+from tests.support.stack import wait_for
+from tests.system.test_steering import session
+
+pytestmark = pytest.mark.skipif(
+    not can(
+        "ip link add v type veth peer name w",
+        "nft 'add table inet t; add chain inet t c; add rule inet t c fib saddr . iif oif missing drop'",
+    ),
+    reason="needs to be root, a kernel with veth and nft_fib, and nft",
+)
+
+POOL = IPv4Network("100.64.0.0/16")
+#: The gateway has no BGP and no steering.
+CONFIGURATION = RunningConfiguration.of({**valid_document(), "bgp": None}).sections
+CGNAT = Cgnat(True, "cgnat", 100, "cgnat0", IPv4Address("10.255.1.2"), POOL)
+#: What belongs to the subscriber of a session, and what does not.
+OWN, FRAMED, DELEGATED = "100.64.0.9", "198.51.100.6", "2001:db8:9::6"
+#: Of the other subscriber, with a session and without; of nobody.
+FOREIGN = ("100.64.0.10", "2001:db8:a::6", "100.64.0.77", "8.8.8.8", "2001:db8:77::1")
+WORLD, WORLD6 = "203.0.113.1", "2001:db8:ff::1"
+PORT = 9
+#: Of the gateway, in every network of this module: no address waits for a second.
+_SWITCHES = "echo 0 > ipv6/conf/default/accept_dad; echo 0 > ipv6/conf/all/accept_dad"
+_FORWARD = "echo 1 > ipv4/ip_forward; echo 1 > ipv6/conf/all/forwarding"
+
+
+def udp(source: str, destination: str, payload: bytes, port: int = PORT, source_port: int = PORT) -> bytes:
+    """A packet, from its IP header on. The kernel adds what is zero in that of IPv4."""
+    one, other = ip_address(source), ip_address(destination)
+    body = struct.pack("!HHHH", source_port, port, 8 + len(payload), 0) + payload
+    if isinstance(one, IPv4Address):
+        length = 20 + len(body)
+        return struct.pack("!BBHHHBBH", 0x45, 0, length, 0, 0, 64, 17, 0) + one.packed + other.packed + body
+    pseudo = one.packed + other.packed + struct.pack("!II", len(body), 17)
+    checksum = ~_sum(pseudo + body) & 0xFFFF or 0xFFFF
+    body = body[:6] + struct.pack("!H", checksum) + body[8:]
+    return struct.pack("!IHBB", 6 << 28, len(body), 17, 64) + one.packed + other.packed + body
+
+
+def with_checksum(packet: bytes) -> bytes:
+    """IPv4, for a device: no kernel completes its header."""
+    return packet[:10] + struct.pack("!H", ~_sum(packet[:20]) & 0xFFFF) + packet[12:]
+
+
+def _sum(data: bytes) -> int:
+    total = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + bytes(len(data) % 2)))
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host beside the gateway, which sends packets with any source, and counts those that it receives."""
+
+    pid: int
+    _raw: dict[int, socket.socket]
+    _heard: dict[int, socket.socket]
+
+    @classmethod
+    def of(cls, pid: int) -> "Host":
+        with network_of(pid):
+            raw, heard = {}, {}
+            for family in (socket.AF_INET, socket.AF_INET6):
+                raw[family] = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW)
+                heard[family] = socket.socket(family, socket.SOCK_DGRAM)
+                if family == socket.AF_INET6:
+                    heard[family].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                heard[family].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+                heard[family].setblocking(False)
+                heard[family].bind(("", PORT))
+        return cls(pid, raw, heard)
+
+    def send(self, source: str, destination: str, number: int = 1, payload: bytes = b"x") -> None:
+        packet = udp(source, destination, payload)
+        family = socket.AF_INET if packet[0] >> 4 == 4 else socket.AF_INET6
+        for _ in range(number):
+            self._raw[family].sendto(packet, (destination, 0))
+
+    def received(self) -> Counter[str]:
+        """Packets since the last call, by their source."""
+        found = Counter[str]()
+        for each in self._heard.values():
+            try:
+                while True:
+                    _, (source, *_) = each.recvfrom(2048)
+                    found[source] += 1
+            except BlockingIOError:
+                continue
+        return found
+
+    def receives(self, expected: dict[str, int]) -> None:
+        """These, and no others until then."""
+        found = Counter[str]()
+
+        def come() -> bool:
+            found.update(self.received())
+            return found.total() >= sum(expected.values())
+
+        wait_for(f"the packets {expected}", come)
+        assert found == expected
+
+    def run(self, *commands: str) -> None:
+        text = "\n".join(commands)
+        subprocess.run(inside(self.pid, "ip", "-batch", "-"), input=text, text=True, check=True)
+
+    def close(self) -> None:
+        for each in (*self._raw.values(), *self._heard.values()):
+            each.close()
+
+
+class Network:
+    """The gateway, in the network of the calling thread, with two subscribers, the appliance for CGNAT and
+    the rest of the world."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        stack.enter_context(network_namespace())
+        self._stack = stack
+        switch(_SWITCHES, _FORWARD)
+        self.world = self._beside("uplink0")
+        self.first = self._subscriber("trunk0.100", OWN)
+        self.second = self._subscriber("trunk0.101", "100.64.0.10")
+        self.appliance = self._beside("cgnat0")
+        ip_batch(
+            [
+                "address add 10.255.0.1/24 dev uplink0",
+                "address add 10.255.1.1/24 dev cgnat0",
+                "address add 2001:db8:ff00::1/64 dev uplink0",
+                "route add default via 10.255.0.2",
+                "route add default via 2001:db8:ff00::2",
+            ]
+        )
+        self.world.run(
+            "address add 10.255.0.2/24 dev far0",
+            "address add 2001:db8:ff00::2/64 dev far0",
+            f"address add {WORLD}/32 dev lo",
+            f"address add {WORLD6}/128 dev lo",
+            "route add default via 10.255.0.1",
+            "route add default via 2001:db8:ff00::1",
+        )
+        self.appliance.run(
+            "address add 10.255.1.2/24 dev far0",
+            f"address add {WORLD}/32 dev lo",
+            "route add default via 10.255.1.1",
+        )
+        self.plane = DataPlane(KernelReader())
+
+    def _beside(self, device: str) -> Host:
+        pid = self._stack.enter_context(neighbour())
+        subprocess.run(inside(pid, "sh", "-c", f"cd /proc/sys/net; {_SWITCHES}"), check=True)
+        ip_batch([f"link add {device} type veth peer name far0 netns {pid}", f"link set {device} up"])
+        host = Host.of(pid)
+        self._stack.callback(host.close)
+        host.run("link set far0 up")
+        return host
+
+    def _subscriber(self, device: str, address: str) -> Host:
+        host = self._beside(device)
+        ip_batch([f"address add 100.64.0.1/32 dev {device}", f"address add fe80::1/64 dev {device}"])
+        host.run(
+            f"address add {address}/32 dev far0",
+            "route add 100.64.0.1 dev far0",
+            "route add default via 100.64.0.1",
+            "route add default via fe80::1 dev far0",
+        )
+        return host
+
+    def another(self, device: str) -> Host:
+        """On another device of the gateway."""
+        return self._subscriber(device, "100.64.0.11")
+
+    def sign_on(self) -> None:
+        """Both subscribers. The first one has a framed route, and each a delegated prefix."""
+        for id, device, address, prefix in (
+            (1, "trunk0.100", OWN, "2001:db8:9::/56"),
+            (2, "trunk0.101", "100.64.0.10", "2001:db8:a::/56"),
+        ):
+            made = session(id, device, IPv4Address(address))
+            self.plane.apply(with_fields(made, delegated=(IPv6Network(prefix),)))
+        ip_batch(["route add 198.51.100.0/29 dev trunk0.100"])
+
+
+def switch(*commands: str) -> None:
+    subprocess.run(["sh", "-c", f"cd /proc/sys/net; {'; '.join(commands)}"], check=True)
+
+
+def nft(command: str) -> str:
+    return subprocess.run(["nft", command], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with ExitStack() as stack:
+        yield Network(stack)
+
+
+@pytest.fixture
+def firewall(network: Network) -> Firewall:
+    made = Firewall(time.time)
+    made.configure(CONFIGURATION)
+    assert made.fault_register.faults() == []
+    return made
+
+
+def spoofed(firewall: Firewall) -> dict[str, int]:
+    """By trunk, without those that are zero."""
+    firewall.check()
+    return {each.trunk: each.spoofed for each in firewall.drops() if each.spoofed}
+
+
+def towards(source: str) -> str:
+    return WORLD if "." in source else WORLD6
+
+
+@pytest.mark.parametrize("source", FOREIGN)
+def test_a_source_of_no_session_on_the_device_is_not_forwarded(
+    network: Network, firewall: Firewall, source: str
+) -> None:
+    network.sign_on()
+    network.first.send(source, towards(source), 5)
+    # The order of packets of a device stays.
+    for own in (OWN, DELEGATED):
+        network.first.send(own, towards(own))
+    network.world.receives({OWN: 1, DELEGATED: 1})
+    assert spoofed(firewall) == {"trunk0": 5}
+    nft(f"delete table {TABLE}")
+    network.first.send(source, towards(source), 5)
+    network.world.receives({source: 5})
+
+
+def test_what_belongs_to_the_session_is_forwarded(network: Network, firewall: Firewall) -> None:
+    network.sign_on()
+    for source in (OWN, FRAMED, DELEGATED):
+        network.first.send(source, towards(source), 5)
+    network.world.receives({OWN: 5, FRAMED: 5, DELEGATED: 5})
+    network.first.send(OWN, "100.64.0.10", 5)
+    network.second.receives({OWN: 5})
+    network.world.send(WORLD, OWN, 5)
+    network.first.receives({WORLD: 5})
+    assert spoofed(firewall) == {}
+
+
+def test_a_device_without_a_session_forwards_nothing(network: Network, firewall: Firewall) -> None:
+    for source in (OWN, DELEGATED):
+        network.first.send(source, towards(source), 5)
+    wait_for("the drops", lambda: spoofed(firewall) == {"trunk0": 10})
+    network.sign_on()
+    network.first.send(OWN, WORLD)
+    network.world.receives({OWN: 1})
+    network.plane.remove(*network.plane.applied().values())
+    network.first.send(OWN, WORLD, 5)
+    wait_for("the drops", lambda: spoofed(firewall) == {"trunk0": 15})
+    assert network.world.received() == {}
+
+
+def test_a_steered_session_sends_with_its_own_address_alone(network: Network, firewall: Firewall) -> None:
+    network.plane.configure(CGNAT)
+    network.sign_on()
+    for source in FOREIGN:
+        network.first.send(source, towards(source), 5)
+    network.first.send(OWN, WORLD, 5)
+    network.appliance.receives({OWN: 5})
+    network.first.send(OWN, "100.64.0.10", 5)
+    network.second.receives({OWN: 5})
+    network.first.send(DELEGATED, WORLD6, 5)
+    network.world.receives({DELEGATED: 5})
+    assert spoofed(firewall) == {"trunk0": 5 * len(FOREIGN)}
+
+
+def test_the_appliance_may_send_what_leaves_by_another_interface(
+    network: Network, firewall: Firewall
+) -> None:
+    network.sign_on()
+    network.appliance.send("8.8.8.8", OWN, 5)
+    network.first.receives({"8.8.8.8": 5})
+
+
+@pytest.mark.parametrize(
+    ("device", "counted"),
+    [("ppp7", "ppp"), ("trunk0", "trunk0"), ("trunk0-50", "trunk0"), ("trunk1.2.3", "trunk1")],
+)
+def test_each_device_that_a_subscriber_may_send_from_is_checked(
+    network: Network, firewall: Firewall, device: str, counted: str
+) -> None:
+    network.another(device).send("8.8.8.8", WORLD, 5)
+    wait_for("the drops", lambda: spoofed(firewall) == {counted: 5})
+    assert network.world.received() == {}
+
+
+@pytest.mark.parametrize("device", ["129s0.4094", "129s0-50"])
+def test_a_vlan_with_the_short_name_of_its_trunk_is_checked(
+    network: Network, firewall: Firewall, device: str
+) -> None:
+    trunks = ("enp129s0",)
+    interfaces = replace(CONFIGURATION.interfaces, trunks=trunks)
+    demux = replace(CONFIGURATION.demux, trunks=trunks)
+    firewall.configure(replace(CONFIGURATION, interfaces=interfaces, demux=demux))
+    network.another(device).send("8.8.8.8", WORLD, 5)
+    wait_for("the drops", lambda: spoofed(firewall) == {"enp129s0": 5})
+    assert network.world.received() == {}
+
+
+def test_a_vlan_of_a_trunk_that_is_an_uplink_is_not_checked(network: Network, firewall: Firewall) -> None:
+    uplinks = (*CONFIGURATION.interfaces.uplinks, "trunk0.5")
+    interfaces = replace(CONFIGURATION.interfaces, uplinks=uplinks)
+    firewall.configure(replace(CONFIGURATION, interfaces=interfaces))
+    network.another("trunk0.5").send("8.8.8.8", WORLD, 5)
+    network.world.receives({"8.8.8.8": 5})
+
+
+def without_trunk1() -> Configuration:
+    trunks = ("trunk0",)
+    interfaces = replace(CONFIGURATION.interfaces, trunks=trunks)
+    return replace(CONFIGURATION, interfaces=interfaces, demux=replace(CONFIGURATION.demux, trunks=trunks))
+
+
+def test_no_packet_passes_while_the_configuration_changes(network: Network, firewall: Firewall) -> None:
+    stopped, sent = threading.Event(), 0
+
+    def flood() -> None:
+        nonlocal sent
+        while not stopped.is_set():
+            network.first.send("8.8.8.8", WORLD, 20)
+            sent += 20
+
+    sender = threading.Thread(target=flood)
+    sender.start()
+    try:
+        for _ in range(20):
+            firewall.configure(without_trunk1())
+            firewall.configure(CONFIGURATION)
+    finally:
+        stopped.set()
+        sender.join()
+    wait_for("the drops", lambda: spoofed(firewall).get("trunk0") == sent)
+    assert network.world.received() == {}
+    assert sent > 1000
+
+
+def test_a_removed_trunk_is_checked_until_its_devices_are_gone(network: Network, firewall: Firewall) -> None:
+    host = network.another("trunk1.7")
+    firewall.configure(without_trunk1())
+    host.send("8.8.8.8", WORLD, 5)
+    host.send(OWN, WORLD)
+    wait_for("the drops", lambda: "packets 6 " in nft(f"list counter {TABLE} spoofed-trunk1"))
+    assert network.world.received() == {}
+    ip_batch(["link del trunk1.7"])
+    firewall.check()
+    assert "trunk1" not in nft(f"list chain {TABLE} forward")
+
+
+@pytest.fixture
+def running(firewall: Firewall) -> Iterator[Firewall]:
+    """One that looks as in the core does."""
+    with RulesetEvents() as events:
+        thread = threading.Thread(target=firewall.run, args=(events,))
+        thread.start()
+        try:
+            yield firewall
+        finally:
+            events.close()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "flush ruleset",
+        f"delete table {TABLE}",
+        f"flush chain {TABLE} forward",
+        f"insert rule {TABLE} forward accept",
+        f"add table {TABLE} {{ flags dormant; }}",
+        f"add chain {TABLE} forward {{ policy drop; }}",
+    ],
+)
+def test_what_others_change_is_repaired_within_5_s(network: Network, running: Firewall, damage: str) -> None:
+    before, began = nft(f"list table {TABLE}"), time.monotonic()
+    nft(damage)
+    wait_for("the repair", lambda: running.fault_register.repairs()[FaultKind.FIREWALL])
+    assert time.monotonic() - began < 5
+    assert nft(f"list table {TABLE}") == before
+    network.first.send("8.8.8.8", WORLD, 5)
+    wait_for("the drops", lambda: spoofed(running) == {"trunk0": 5})
+    assert running.fault_register.repairs()[FaultKind.FIREWALL] == 1
+
+
+def test_the_numbers_continue_after_the_table_is_gone(network: Network, firewall: Firewall) -> None:
+    network.first.send("8.8.8.8", WORLD, 5)
+    wait_for("the drops", lambda: spoofed(firewall) == {"trunk0": 5})
+    nft("flush ruleset")
+    firewall.check()
+    network.first.send("8.8.8.8", WORLD, 2)
+    wait_for("the drops", lambda: spoofed(firewall) == {"trunk0": 7})
+
+
+def test_a_table_that_cannot_be_loaded_is_a_fault_until_it_can(network: Network, tmp_path: Path) -> None:
+    program = tmp_path / "nft"
+    firewall = Firewall(time.time, Nft(str(program)))
+    firewall.configure(CONFIGURATION)
+    (fault,) = firewall.fault_register.faults()
+    assert (fault.kind, fault.object, fault.session_id) == (FaultKind.FIREWALL, TABLE, None)
+    assert fault.reason == f"cannot load the table {TABLE}: cannot run nft: No such file or directory"
+    program.write_text(
+        "#!/bin/sh\necho 'Error: Could not process rule: Operation not permitted' >&2; exit 1\n"
+    )
+    program.chmod(0o755)
+    firewall.configure(CONFIGURATION)
+    (fault,) = firewall.fault_register.faults()
+    program.write_text('#!/bin/sh\nexec nft "$@"\n')
+    firewall.check()
+    assert firewall.fault_register.faults() == []
+    assert f"table {TABLE}" in nft("list ruleset")
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LinuxCore]:
+    with running_linux_core(tmp_path_factory.mktemp("core")) as made:
+        yield made
+
+
+def drops(core: LinuxCore) -> dict[str, int]:
+    return {each["trunk"]: each["spoofed"] for each in core.call("GetStatistics")["packet_drops"]}
+
+
+def test_the_rules_stay_while_the_core_is_dead_and_a_start_changes_nothing(core: LinuxCore) -> None:
+    def to_world() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as line:
+            line.bind((far(VLAN), 0))
+            address = KernelReader().link(VLAN).mac_address
+            assert address is not None
+            ethernet = bytes.fromhex(address.replace(":", "")) + bytes(6) + b"\x08\x00"
+            line.send(ethernet + with_checksum(udp("8.8.8.8", WORLD, b"x")))
+
+    def counted() -> str:
+        return nft(f"list counter {TABLE} spoofed-trunk0").split("packets ")[1].split()[0]
+
+    switch("echo 1 > ipv4/ip_forward")
+    ip_batch(["address add 10.255.0.1/24 dev uplink0", "route add default via 10.255.0.2"])
+    wait_for("the table", lambda: TABLE in nft("list tables"))
+    table = nft(f"list chain {TABLE} forward")
+    core.kill()
+    to_world()
+    wait_for("the drop", lambda: counted() == "1")
+    core.start()
+    assert nft(f"list chain {TABLE} forward") == table
+    to_world()
+    wait_for("both drops", lambda: drops(core) == {"trunk0": 2, "trunk1": 0, "ppp": 0})
+
+
+def test_the_core_repairs_a_flush_of_all_rules_and_counts_it(core: LinuxCore) -> None:
+    before, began = nft(f"list chain {TABLE} forward"), time.monotonic()
+    nft("flush ruleset")
+    wait_for("the table", lambda: TABLE in nft("list tables"))
+    assert time.monotonic() - began < 5
+    assert nft(f"list chain {TABLE} forward") == before
+    wait_for("the count", lambda: core.repairs().get("firewall") == 1)
+    assert core.call("ListFaults")["faults"] == []
