@@ -159,16 +159,17 @@ class Calls(ContractClient):
         """A list, which the core sends in parts, or a page of it."""
         name = list_field(type(call))
         left_out = _OF_A_PAGE if call.page is None else ()
-        names = [field for field in reply_of(type(call)).__struct_fields__ if field not in left_out]
+        reply_type = reply_of(type(call))
+        names = [field for field in reply_type.__struct_fields__ if field not in left_out]
+        omitted = _defaults(reply_type)
         arrays: list[msgspec.Raw] = []
         others: Fields = {}
         count, yielder = 0, Yielder()
         with self._errors_of(call):
             for reply in self._replies(call, more=True):
-                held = decoded(Fields, reply.result())
+                # A reply may omit a field that is null, and that of an older core one that is newer.
+                held = omitted | decoded(Fields, reply.result())
                 yielder.worked(len(memoryview(reply.parameters)))
-                # A reply may omit a field that is null.
-                held.setdefault("next_cursor", msgspec.Raw(b"null"))
                 others = _required(call, held, names)
                 arrays.append(others.pop(name))
                 count += decoded(int, others["count"])
@@ -204,6 +205,16 @@ class Calls(ContractClient):
 
 #: A part of a reply as a value. Raises CoreUnavailable.
 decoded = Calls.decoded
+
+
+def _defaults(reply: type[Any]) -> Fields:
+    """The fields of a reply that have a default, with it."""
+    fields = msgspec.structs.fields(reply)
+    return {
+        field.name: msgspec.Raw(msgspec.json.encode(field.default))
+        for field in fields
+        if field.default is not msgspec.NODEFAULT
+    }
 
 
 def _required(call: Method[Any], held: Fields, names: Iterable[str]) -> Fields:

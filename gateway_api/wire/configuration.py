@@ -628,6 +628,15 @@ class RateLimits(Section):
     vlans_per_second: Annotated[int, Whole(1, 100_000), about("New VLANs a second.", 200)]
     burst: Annotated[int, Whole(1, 100_000), about("New VLANs at once.", 1000)]
     max_vlans: Annotated[int, Whole(1, 4094 * 4094), about("VLANs in all.", 16384)]
+    outer_vlan_share: Annotated[
+        int,
+        Whole(1, 100),
+        about(
+            "Percent of each of these limits that one outer VLAN can have; for VLANs with one tag, one "
+            "trunk. Where there is only one, it has all.",
+            75,
+        ),
+    ] = 75
 
 
 @dataclass(frozen=True)

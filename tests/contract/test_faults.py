@@ -106,6 +106,13 @@ def test_metrics_count_the_packets_of_subscribers_that_were_dropped(faulty: Api)
     }
 
 
+def test_the_demux_state_has_the_refusals_by_their_reason(faulty: Api) -> None:
+    state = faulty.get("/demux/state")
+    assert {each["reason"]: each["frames"] for each in state["refusals"]} == REFUSALS
+    by_limits = ("rate_limited", "outer_vlan_rate_limited", "full", "outer_vlan_full")
+    assert state["rate_limited_total"] == sum(REFUSALS[TriggerRefusal(reason)] for reason in by_limits)
+
+
 def test_a_gateway_without_faults_says_so(api: Api) -> None:
     assert api.get("/system/faults") == {"faults": [], "count": 0}
     health = api.get("/system/health", None)

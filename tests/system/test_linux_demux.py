@@ -484,7 +484,48 @@ def test_a_flood_over_all_tags_makes_no_more_vlans_than_allowed_and_ends_with_it
         assert len(ports.devices) <= 100 + 50 * (running.clock.now - before)
         refused = running.demux.refusals()
         assert refused.total() + len(ports.made) >= 20_000
-        assert refused[TriggerRefusal.RATE_LIMITED] + refused[TriggerRefusal.FULL] > 0
+        assert refused[TriggerRefusal.OUTER_VLAN_RATE_LIMITED] > 0
+
+
+def test_a_flood_behind_one_outer_tag_leaves_a_subscriber_behind_another_its_service(
+    ports: Ports, caplog: Any
+) -> None:
+    limits = RateLimits(50, 100, 200)
+    with demultiplexer(ports, Demux(("trunk0",), (PPPOE, QINQ), limits, idle_timeout=300)) as running:
+        walk = [tagged(dhcp(), (DOT1AD, 50), (DOT1Q, id)) for id in range(1, 4095)]
+
+        def has_its_share() -> bool:
+            running.clock.now += 1
+            send(walk)
+            return running.demux.refusals()[TriggerRefusal.OUTER_VLAN_FULL] > 0
+
+        wait_for("the share", has_its_share)
+
+        def are_served() -> bool:
+            # The kernel may drop a frame in the flood: clients repeat themselves.
+            send([*walk[:500], tagged(dhcp(), (DOT1AD, 51), (DOT1Q, 7)), tagged(padi(), (DOT1Q, 300))])
+            return {"trunk0.51.7", "trunk0.300"} <= ports.served.keys()
+
+        wait_for("the others", are_served)
+        assert len([vlan for vlan in ports.devices if vlan.outer_vlan_id == 50]) == 150
+    message = "no VLAN is made on trunk trunk0, outer VLAN 50: it has its outer_vlan_share of max_vlans"
+    assert caplog.messages.count(message) == 1
+
+
+def test_two_802_1q_tags_are_refused_with_a_reason(ports: Ports, caplog: Any) -> None:
+    with demultiplexer(ports) as running:
+        send([tagged(dhcp(), (DOT1Q, 50), (DOT1Q, 7))] * 2 + [tagged(dhcp(), (DOT1Q, 60), (DOT1Q, 7))])
+        send([tagged(padi(), (DOT1Q, 300))])
+        wait_for("another", lambda: ports.served)
+        assert running.demux.refusals() == {
+            TriggerRefusal.DROPPED: 0,
+            TriggerRefusal.OTHER_PROTOCOL: 2,
+            TriggerRefusal.NO_PROFILE: 1,
+        }
+    assert caplog.messages == [
+        "first frames on trunk trunk0, outer VLAN 50 make no VLAN: the first of two tags must be 802.1ad "
+        "(0x88a8), a single one 802.1Q (0x8100)"
+    ]
 
 
 def test_the_vlans_of_leases_are_made_and_served_without_a_frame(ports: Ports) -> None:

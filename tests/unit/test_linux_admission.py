@@ -26,7 +26,11 @@ from tests.support.first_frames import MAC
 PPPOE = VlanProfile("pppoe", "pppoe", VlanRange(100, 499), None, "pppoe_ethernet")
 IPOE = VlanProfile("ipoe", "dhcp", VlanRange(600, 699), None, "ipoe_ethernet")
 QINQ = VlanProfile("qinq", "pppoe", VlanRange(1, 4094), VlanRange(50, 59), "pppoe_qinq")
-DEMUX = Demux(("trunk0", "trunk1"), (IPOE, QINQ, PPPOE), RateLimits(10, 20, 100), idle_timeout=300)
+DEMUX = Demux(
+    ("trunk0", "trunk1"), (IPOE, QINQ, PPPOE), RateLimits(10, 20, 100, outer_vlan_share=100), idle_timeout=300
+)
+#: As DEMUX, with the shares of outer VLANs.
+SHARED = replace(DEMUX, rate_limits=RateLimits(10, 20, 100, outer_vlan_share=75))
 
 SINGLE = AccessVlan("trunk0", None, 300)
 DOUBLE = AccessVlan("trunk0", 50, 7)
@@ -157,6 +161,8 @@ def test_another_protocol_of_the_first_tag_makes_none(
     admission: Admission, vlan: AccessVlan, protocol: VlanProtocol
 ) -> None:
     assert admission.decide(trigger(vlan, protocol=protocol)) == TriggerRefusal.OTHER_PROTOCOL
+    foreign = replace(vlan, vlan_id=99, outer_vlan_id=49)
+    assert admission.decide(trigger(foreign, protocol=protocol)) == TriggerRefusal.NO_PROFILE
 
 
 def test_a_vlan_under_way_is_decided_once(admission: Admission) -> None:
@@ -186,7 +192,7 @@ def test_a_burst_is_made_at_once_and_then_so_many_a_second(admission: Admission,
 
 
 def test_no_more_vlans_exist_than_the_configuration_allows(make: Make) -> None:
-    admission = make(rate_limits=RateLimits(10, 20, 2))
+    admission = make(rate_limits=RateLimits(10, 20, 2, outer_vlan_share=100))
     serve(admission, SINGLE)
     assert admission.decide(trigger(DOUBLE)) == DOUBLE
     assert admission.decide(trigger(AccessVlan("trunk0", 50, 8))) == TriggerRefusal.FULL
@@ -245,8 +251,99 @@ def test_a_client_that_is_signing_on_keeps_its_vlan(admission: Admission, clock:
     serve(admission, SINGLE)
     clock.now += 299
     assert admission.decide(trigger(SINGLE)) == TriggerRefusal.SERVED
-    clock.now += 299
+    clock.now += 29
     assert expired(admission, ()) == []
+    clock.now += 1
+    assert expired(admission, ()) == ["trunk0.300"]
+
+
+def test_triggers_without_end_do_not_keep_a_vlan(admission: Admission, clock: SteppedClock) -> None:
+    serve(admission, SINGLE)
+    for _ in range(330):
+        assert expired(admission, ()) == []
+        assert admission.decide(trigger(SINGLE)) == TriggerRefusal.SERVED
+        clock.now += 1
+    assert expired(admission, ()) == ["trunk0.300"]
+
+
+def behind(outer: int, number: int) -> list[AccessVlan]:
+    """So many VLANs behind an outer tag."""
+    return [AccessVlan("trunk0", outer, id) for id in range(1, number + 1)]
+
+
+def test_an_outer_tag_that_walks_through_its_inner_tags_takes_only_its_share(clock: SteppedClock) -> None:
+    admission = Admission(SHARED, clock)
+    for vlan in behind(50, 4094):
+        decision = admission.decide(trigger(vlan))
+        assert decision in (vlan, TriggerRefusal.OUTER_VLAN_RATE_LIMITED, TriggerRefusal.OUTER_VLAN_FULL)
+        if decision == vlan:
+            admission.made(vlan)
+        # Meanwhile, another outer tag and the VLANs with one tag have room and tokens.
+        clock.now += 0.02
+    assert len(list(admission)) == 75
+    assert admission.refusals[TriggerRefusal.OUTER_VLAN_FULL] > 0
+    assert admission.decide(trigger(AccessVlan("trunk0", 51, 7))) == AccessVlan("trunk0", 51, 7)
+    assert admission.decide(trigger(SINGLE)) == SINGLE
+
+
+def test_a_flood_behind_an_outer_tag_leaves_the_others_tokens(clock: SteppedClock) -> None:
+    admission = Admission(SHARED, clock)
+    made = [vlan for vlan in behind(50, 4094) if admission.decide(trigger(vlan)) == vlan]
+    assert len(made) == 15
+    assert admission.refusals == {TriggerRefusal.OUTER_VLAN_RATE_LIMITED: 4094 - 15}
+    assert admission.decide(trigger(AccessVlan("trunk0", 51, 7))) == AccessVlan("trunk0", 51, 7)
+
+
+def test_of_vlans_with_one_tag_each_trunk_has_a_share(clock: SteppedClock) -> None:
+    admission = Admission(SHARED, clock)
+    decisions = [admission.decide(trigger(AccessVlan("trunk0", None, id))) for id in range(100, 120)]
+    assert decisions[15:] == [TriggerRefusal.OUTER_VLAN_RATE_LIMITED] * 5
+    assert admission.decide(trigger(AccessVlan("trunk1", None, 300))) == AccessVlan("trunk1", None, 300)
+
+
+def test_the_only_outer_vlan_has_all(clock: SteppedClock) -> None:
+    admission = Admission(replace(SHARED, trunks=("trunk0",), vlan_profiles=(PPPOE,)), clock)
+    vlans = [AccessVlan("trunk0", None, id) for id in range(100, 121)]
+    assert [admission.decide(trigger(vlan)) for vlan in vlans] == [*vlans[:20], TriggerRefusal.RATE_LIMITED]
+
+
+def test_the_share_is_free_again_when_vlans_go(clock: SteppedClock) -> None:
+    admission = Admission(replace(SHARED, rate_limits=RateLimits(10, 20, 2, outer_vlan_share=50)), clock)
+    one, other = behind(50, 2)
+    for gone in (admission.failed, admission.removed):
+        assert admission.decide(trigger(one)) == one
+        assert admission.decide(trigger(other)) == TriggerRefusal.OUTER_VLAN_FULL
+        gone(one)
+        clock.now += HOLD_OFF
+
+
+def test_where_there_is_little_room_a_vlan_that_never_had_a_session_goes_first(
+    make: Make, clock: SteppedClock
+) -> None:
+    admission = make(rate_limits=RateLimits(10, 20, 8, outer_vlan_share=100))
+    used, *walked = behind(50, 8)
+    for vlan in (used, *walked):
+        serve(admission, vlan)
+    assert expired(admission, {used.name}) == []
+    assert admission.decide(trigger(SINGLE)) == TriggerRefusal.FULL
+    clock.now += 29
+    assert expired(admission, ()) == []
+    for vlan in walked:
+        admission.decide(trigger(vlan))
+    clock.now += 1
+    # One is enough: a part of the places stays free.
+    assert expired(admission, ()) == [walked[0].name]
+    admission.removed(walked[0])
+    serve(admission, SINGLE)
+
+
+def test_the_share_of_an_outer_vlan_has_room_for_its_newcomers(clock: SteppedClock) -> None:
+    admission = Admission(replace(SHARED, rate_limits=RateLimits(100, 100, 32, outer_vlan_share=50)), clock)
+    walked, other = behind(50, 16), behind(51, 2)
+    for vlan in (*walked, *other):
+        serve(admission, vlan)
+    clock.now += 30
+    assert expired(admission, ()) == sorted(vlan.name for vlan in walked[:2])
 
 
 def test_no_more_vlans_expire_at_once_than_requested(admission: Admission, clock: SteppedClock) -> None:
@@ -393,7 +490,7 @@ def test_triggers_of_a_flood_leave_nothing_behind(
 )
 def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, bool]]) -> None:
     clock = SteppedClock()
-    admission = Admission(replace(DEMUX, rate_limits=RateLimits(2, 4, 6)), clock)
+    admission = Admission(replace(DEMUX, rate_limits=RateLimits(2, 4, 6, outer_vlan_share=75)), clock)
     making: set[AccessVlan] = set()
     removing: set[AccessVlan] = set()
     devices: set[AccessVlan] = set()

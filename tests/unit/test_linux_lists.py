@@ -205,7 +205,7 @@ def managed(*sessions: LinuxSession, vlans: tuple[AccessVlan, ...] = VLANS) -> M
     table: SessionTable[LinuxSession] = SessionTable(CGNAT)
     for each in sessions:
         table.add(each)
-    served = [ServedVlan(vlan, SessionType.PPPOE, VlanState.SERVED, 12.5, 20.0) for vlan in vlans]
+    served = [ServedVlan(vlan, SessionType.PPPOE, VlanState.SERVED, 12.5, 20.0, 20.0) for vlan in vlans]
     return ManagedVlans(served, Links(KnownLinks(*MACHINE)), table, _AHEAD)
 
 

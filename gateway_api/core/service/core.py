@@ -1,6 +1,7 @@
 """The methods of the core's interface, for a gateway and its configuration."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -69,6 +70,14 @@ from gateway_api.wire.varlink.protocol import Peer
 
 IDENTITY = Identity("gateway-api", f"{PRODUCT} core (embedded)", VERSION, "urn:gateway-api")
 
+#: The refusals for which the limits of the configuration are the reason.
+_LIMITS = (
+    TriggerRefusal.RATE_LIMITED,
+    TriggerRefusal.OUTER_VLAN_RATE_LIMITED,
+    TriggerRefusal.FULL,
+    TriggerRefusal.OUTER_VLAN_FULL,
+)
+
 _log = logging.getLogger(__name__)
 
 _summary = attrgetter("summary")
@@ -122,7 +131,7 @@ class CoreService:
             unavailable_sources=tuple(self._gateway.unavailable_sources()),
             faults=len(self._gateway.faults()),
             repairs=tuple(RepairCount(kind, repairs[kind]) for kind in FaultKind),
-            demux_refusals=tuple(RefusalCount(reason, refusals[reason]) for reason in TriggerRefusal),
+            demux_refusals=_refusal_counts(refusals),
             packet_drops=self._gateway.packet_drops(),
         )  # fmt: skip
 
@@ -223,8 +232,12 @@ class CoreService:
     def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
         with errors():
             vlans, refused = self._gateway.demux_vlans(), self._gateway.refusals()
-        limited = refused[TriggerRefusal.RATE_LIMITED] + refused[TriggerRefusal.FULL]
-        return selected(vlans, call, rate_limited_total=limited)
+        return selected(
+            vlans,
+            call,
+            rate_limited_total=sum(refused[reason] for reason in _LIMITS),
+            refusals=_refusal_counts(refused),
+        )
 
     def get_dependencies(self, _: Method[Any]) -> DependenciesReply:
         return DependenciesReply(tuple(self._gateway.dependencies()))
@@ -239,6 +252,10 @@ class CoreService:
 
     def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:
         self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), before=before, after=after))
+
+
+def _refusal_counts(refusals: Counter[TriggerRefusal]) -> tuple[RefusalCount, ...]:
+    return tuple(RefusalCount(reason, refusals[reason]) for reason in TriggerRefusal)
 
 
 @contextmanager

@@ -60,10 +60,21 @@ class TriggerRefusal(Enumeration):
     UNDER_WAY = "under_way", "The VLAN is being made or removed."
     NO_PROFILE = "no_profile", "No profile of the configuration has the VLAN."
     OTHER_KIND = "other_kind", "The profile has the other session type."
-    OTHER_PROTOCOL = "other_protocol", "The first tag is not 802.1Q, or not 802.1ad where there are two."
+    OTHER_PROTOCOL = (
+        "other_protocol",
+        ("The first of two tags is not 802.1ad (0x88a8), or the only one is not 802.1Q (0x8100)."),
+    )
     HELD_OFF = "held_off", "The VLAN could not be made a moment ago."
     RATE_LIMITED = "rate_limited", "There were too many new VLANs per second."
+    OUTER_VLAN_RATE_LIMITED = (
+        "outer_vlan_rate_limited",
+        "The outer VLAN, or the trunk for one tag, had its share of new VLANs per second.",
+    )
     FULL = "full", "As many VLANs exist as max_vlans allows."
+    OUTER_VLAN_FULL = (
+        "outer_vlan_full",
+        "The outer VLAN, or the trunk for one tag, has its share of max_vlans.",
+    )
     DROPPED = "dropped", "The kernel dropped the frame, because its buffer was full."
 
 

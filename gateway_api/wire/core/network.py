@@ -13,6 +13,7 @@ from gateway_api.wire.contract import (
     count,
 )
 from gateway_api.wire.core import sessions
+from gateway_api.wire.core.health import RefusalCount
 from gateway_api.wire.core.sessions import IPV4, IPV6, MAC, RateExpiresAt, ipv4, vlan
 
 _ADDRESS = f"^({IPV4}|{IPV6})$"
@@ -282,6 +283,7 @@ class DemuxReply(ListReply, frozen=True):
 
     vlans: Annotated[tuple[DemuxVlan, ...], about("The VLANs.")]
     rate_limited_total: Annotated[int, count("New VLANs refused by the limits.", 0)]
+    refusals: Annotated[tuple[RefusalCount, ...], about("First frames that made no VLAN, by reason.")] = ()
 
 
 class GetDemuxState(SelectingMethod[DemuxReply], frozen=True):

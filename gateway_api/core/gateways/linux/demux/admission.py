@@ -23,6 +23,8 @@ from gateway_api.wire.core.sessions import SessionType
 HOLD_OFF = 10.0
 #: Seconds that a sign-on may take, with RADIUS. A shorter idle timeout would remove the VLAN meanwhile.
 _SIGN_ON = 30.0
+#: Of the VLANs that are allowed: from here on, those that never had a session make room for others.
+_SHORT = 7 / 8
 _LAST_VLAN = 4094
 #: Of a device, after the name of its trunk.
 _TAGS = re.compile(r"(?:\.([1-9][0-9]{0,3}))?\.([1-9][0-9]{0,3})", re.ASCII)
@@ -62,6 +64,15 @@ class AccessVlan:
         return VlanProtocol.DOT1Q if self.outer_vlan_id is None else VlanProtocol.DOT1AD
 
 
+#: A trunk and an outer VLAN id, which is None for one tag.
+OuterVlan = tuple[str, int | None]
+
+
+def outer_vlan(vlan: AccessVlan) -> OuterVlan:
+    """The share that a VLAN belongs to."""
+    return vlan.trunk, vlan.outer_vlan_id
+
+
 class VlanState(Enum):
     MAKING = "making"
     #: The device exists, and no source has been told.
@@ -72,18 +83,23 @@ class VlanState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServedVlan:
-    """A VLAN, with the source that serves it, and when it was made or adopted, and last in use: a trigger was
-    seen, or it had a session."""
+    """A VLAN, with the source that serves it, and when it was made or adopted, when it was last in use, by a
+    session or as a new one, and when the last trigger was seen."""
 
     vlan: AccessVlan
     kind: SessionType
     state: VlanState
     created_at: float
     used_at: float
+    heard_at: float
+    had_session: bool = False
 
 
 class Admission:
     """All VLANs under management. `refusals` counts the triggers that made none.
+
+    An outer VLAN, or a trunk for VLANs with one tag, has no more than its share of the limits: what one port
+    sends leaves the others something.
 
     A VLAN that `decide` returns is under way until the caller calls `made` or `failed`; one that `adopt` or
     `expired` returns, until `removed` or `postponed`.
@@ -92,6 +108,8 @@ class Admission:
     def __init__(self, demux: Demux, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._vlans: dict[AccessVlan, ServedVlan] = {}
+        #: How many of them an outer VLAN has.
+        self._numbers: Counter[OuterVlan] = Counter()
         self._held_off: dict[AccessVlan, float] = {}
         self.refusals: Counter[TriggerRefusal] = Counter()
         self.configure(demux)
@@ -106,6 +124,9 @@ class Admission:
         self._profiles = VlanProfiles(demux)
         limits = demux.rate_limits
         self._bucket = TokenBucket(limits.vlans_per_second, limits.burst, self._clock())
+        # Alone, an outer VLAN has all.
+        self._share = limits.outer_vlan_share / 100 if self._profiles.outer_vlans > 1 else 1.0
+        self._buckets: dict[OuterVlan, TokenBucket] = {}
 
     def decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
         """The VLAN to make, for one of its triggers; else why none."""
@@ -120,7 +141,7 @@ class Admission:
 
     def failed(self, vlan: AccessVlan) -> None:
         """A VLAN under way could not be made. Its next triggers are refused for HOLD_OFF seconds."""
-        if self._vlans.pop(vlan, None):
+        if self._forget(vlan):
             self._held_off[vlan] = self._clock() + HOLD_OFF
 
     def served(self, vlan: AccessVlan) -> None:
@@ -151,7 +172,7 @@ class Admission:
         for vlan in existing - self._vlans.keys():
             profile = self._profiles.of(vlan)
             if profile is not None and vlan.trunk == trunk:
-                self._vlans[vlan] = ServedVlan(vlan, _kind(profile), VlanState.MADE, now, now)
+                self._add(ServedVlan(vlan, _kind(profile), VlanState.MADE, now, now, now))
         return vanished
 
     def restore(self, vlan: AccessVlan) -> bool:
@@ -161,36 +182,41 @@ class Admission:
         if profile is None or vlan in self._vlans or len(self._vlans) >= self._demux.rate_limits.max_vlans:
             return False
         now = self._clock()
-        self._vlans[vlan] = ServedVlan(vlan, _kind(profile), VlanState.MAKING, now, now)
+        self._add(ServedVlan(vlan, _kind(profile), VlanState.MAKING, now, now, now, had_session=True))
         return True
 
     def expired(self, occupied: Container[str] | None, most: int) -> list[AccessVlan]:
-        """The VLANs to remove, at most so many: without a session and a trigger for the idle timeout, or
-        without a session and a profile. `occupied` has the names of the devices with sessions. While a source
-        does not reply it is None, and no VLAN expires: the sessions may live."""
-        now, found = self._clock(), []
-        timeout = max(_SIGN_ON, self._demux.idle_timeout)
+        """The VLANs to remove, at most so many: without a session for the idle timeout, or without a session
+        and a profile. `occupied` has the names of the devices with sessions. While a source does not reply it
+        is None, and no VLAN expires: the sessions may live.
+
+        Triggers are no use: a client that is signing on keeps its VLAN, for the time of one sign-on. Where
+        there is little room, VLANs that never had a session go first, and have that time only."""
+        now = self._clock()
+        found: list[AccessVlan] = []
         self._held_off = {vlan: until for vlan, until in self._held_off.items() if until > now}
         if occupied is None:
             return []
+        staying = Counter(outer_vlan(each.vlan) for each in self if each.state != VlanState.REMOVING)
+        total, enough = staying.total(), self._demux.rate_limits.max_vlans * _SHORT
         for managed in list(self):
             if managed.state not in (VlanState.MADE, VlanState.SERVED):
                 continue
             if managed.vlan.name in occupied:
-                self._vlans[managed.vlan] = replace(managed, used_at=now)
+                self._vlans[managed.vlan] = replace(managed, used_at=now, had_session=True)
                 continue
-            profile = self._profiles.of(managed.vlan)
-            wanted = profile is not None and _kind(profile) == managed.kind
-            if not wanted or now - managed.used_at >= timeout:
+            outer = outer_vlan(managed.vlan)
+            is_short = total > enough or staying[outer] > self._most() * _SHORT
+            if len(found) < most and self._is_over(managed, now, is_short):
                 self._change(managed.vlan, VlanState.REMOVING)
+                staying[outer] -= 1
+                total -= 1
                 found.append(managed.vlan)
-                if len(found) == most:
-                    break
         return found
 
     def removed(self, vlan: AccessVlan) -> None:
         """The device of a VLAN is gone."""
-        self._vlans.pop(vlan, None)
+        self._forget(vlan)
 
     def postponed(self, vlan: AccessVlan) -> None:
         """A source did not take a VLAN, or it could not be removed. It is tried again, after all others."""
@@ -198,28 +224,67 @@ class Admission:
 
     def _decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
         vlan = AccessVlan(trigger.trunk, trigger.outer_vlan_id, trigger.vlan_id)
+        profile = self._profiles.of(vlan)
         if trigger.outer_protocol != vlan.protocol:
-            return TriggerRefusal.OTHER_PROTOCOL
+            return TriggerRefusal.NO_PROFILE if profile is None else TriggerRefusal.OTHER_PROTOCOL
         now, managed = self._clock(), self._vlans.get(vlan)
         if managed is not None and managed.state not in (VlanState.MADE, VlanState.SERVED):
             return TriggerRefusal.UNDER_WAY
-        profile = self._profiles.of(vlan)
         if profile is None:
             return TriggerRefusal.NO_PROFILE
         if _kind(profile) != trigger.kind:
             return TriggerRefusal.OTHER_KIND
         if managed is not None:
             # A client that is signing on must not lose its VLAN before it has a session.
-            self._vlans[vlan] = replace(managed, used_at=now)
+            self._vlans[vlan] = replace(managed, heard_at=now)
             return TriggerRefusal.SERVED
         if self._held_off.get(vlan, now) > now:
             return TriggerRefusal.HELD_OFF
         if len(self._vlans) >= self._demux.rate_limits.max_vlans:
             return TriggerRefusal.FULL
+        outer = outer_vlan(vlan)
+        if self._share < 1:
+            if self._numbers[outer] >= self._most():
+                return TriggerRefusal.OUTER_VLAN_FULL
+            # Before the others': a flood behind one outer tag must leave them tokens.
+            if not self._bucket_of(outer, now).take(now):
+                return TriggerRefusal.OUTER_VLAN_RATE_LIMITED
         if not self._bucket.take(now):
             return TriggerRefusal.RATE_LIMITED
-        self._vlans[vlan] = ServedVlan(vlan, trigger.kind, VlanState.MAKING, now, now)
+        self._add(ServedVlan(vlan, trigger.kind, VlanState.MAKING, now, now, now))
         return vlan
+
+    def _is_over(self, managed: ServedVlan, now: float, is_short: bool) -> bool:
+        profile, idle = self._profiles.of(managed.vlan), now - managed.used_at
+        if profile is None or _kind(profile) != managed.kind:
+            return True
+        if is_short and not managed.had_session and idle >= _SIGN_ON:
+            return True
+        timeout = max(_SIGN_ON, self._demux.idle_timeout)
+        return idle >= timeout + _SIGN_ON or (idle >= timeout and now - managed.heard_at >= _SIGN_ON)
+
+    def _most(self) -> int:
+        """VLANs of one outer VLAN."""
+        return max(1, int(self._demux.rate_limits.max_vlans * self._share))
+
+    def _bucket_of(self, outer: OuterVlan, now: float) -> TokenBucket:
+        bucket = self._buckets.get(outer)
+        if bucket is None:
+            limits = self._demux.rate_limits
+            burst = max(1, int(limits.burst * self._share))
+            bucket = self._buckets[outer] = TokenBucket(limits.vlans_per_second * self._share, burst, now)
+        return bucket
+
+    def _add(self, managed: ServedVlan) -> None:
+        self._vlans[managed.vlan] = managed
+        self._numbers[outer_vlan(managed.vlan)] += 1
+
+    def _forget(self, vlan: AccessVlan) -> bool:
+        """False if it is unknown."""
+        if self._vlans.pop(vlan, None) is None:
+            return False
+        self._numbers[outer_vlan(vlan)] -= 1
+        return True
 
     def _change(self, vlan: AccessVlan, state: VlanState) -> ServedVlan:
         changed = self._vlans[vlan] = replace(self._vlans[vlan], state=state)
@@ -237,6 +302,8 @@ class VlanProfiles:
             outer = profile.outer_vlan_range
             for id in (None,) if outer is None else range(outer.first, outer.last + 1):
                 self._by_outer.setdefault(id, []).append(profile)
+        #: How many outer VLANs may carry subscribers. A trunk is one for VLANs with one tag.
+        self.outer_vlans = len(self._trunks) * len(self._by_outer)
 
     def of(self, vlan: AccessVlan) -> VlanProfile | None:
         """None for a VLAN of no profile, or not on a trunk of the demux."""

@@ -63,8 +63,19 @@ _REMOVED_AT_ONCE = 32
 _RELEASED_AT_ONCE = 4
 #: Seconds between two sweeps for idle VLANs, and for those that the source has not taken.
 _SWEEP = 5.0
-#: Seconds until a failure that goes on is logged again: each sweep may have it.
+#: Seconds until a failure or refusal that goes on is logged again: each sweep, or each frame of a flood, may
+#: have it.
 _QUIET = 300.0
+#: Refusals for which an operator may have to do something. `{}` is the outer VLAN with its trunk.
+_NOTES = {
+    TriggerRefusal.OTHER_PROTOCOL: (
+        "first frames on {} make no VLAN: the first of two tags must be 802.1ad (0x88a8), a single one "
+        "802.1Q (0x8100)"
+    ),
+    TriggerRefusal.FULL: "no VLAN is made on {}: max_vlans is reached",
+    TriggerRefusal.OUTER_VLAN_FULL: "no VLAN is made on {}: it has its outer_vlan_share of max_vlans",
+    TriggerRefusal.OUTER_VLAN_RATE_LIMITED: "{} has too many new VLANs per second: some are refused",
+}
 
 T = TypeVar("T")
 
@@ -100,6 +111,8 @@ class Demultiplexer:
         self._to_make: deque[AccessVlan] = deque()
         self._stopping = False
         self._restored = threading.Event()
+        #: When a refusal was logged, by reason and trunk: not by outer VLAN, of which a flood may have all.
+        self._noted: dict[tuple[TriggerRefusal, str], float] = {}
         # Of the thread in `run` alone.
         self._leased = deque(leased)
         self._unrestored: list[str] = []
@@ -199,6 +212,15 @@ class Demultiplexer:
                 if isinstance(decision, AccessVlan):
                     self._to_make.append(decision)
                     self._work.notify()
+                elif decision in _NOTES:
+                    self._note(decision, trigger)
+
+    def _note(self, refusal: TriggerRefusal, trigger: Trigger) -> None:
+        now, key = self._clock(), (refusal, trigger.trunk)
+        if key not in self._noted or now - self._noted[key] >= _QUIET:
+            self._noted[key] = now
+            tags = "" if trigger.outer_vlan_id is None else f", outer VLAN {trigger.outer_vlan_id}"
+            _log.warning(_NOTES[refusal].format(f"trunk {trigger.trunk}{tags}"))
 
     def _adopt(self, trunk: str) -> None:
         try:
