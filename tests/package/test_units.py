@@ -44,8 +44,8 @@ MOST_EXPOSED = {
     "gateway-core-lab": 0.3,
     "gateway-core-linux": 2.1,
     "gateway-dnsmasq": 1.8,
-    # As root, with /dev/ppp.
-    "gateway-pppoe@": 2.8,
+    # As root, with /dev/ppp and PPPoE sockets.
+    "gateway-pppoe@": 3.1,
 }
 
 
@@ -158,9 +158,10 @@ def test_pppoe_server_leaves_its_records_to_the_core_when_it_stops() -> None:
     assert service("gateway-pppoe@.service")["RuntimeDirectoryPreserve"] == "yes"
 
 
-def test_shellcheck_has_nothing_to_say_of_the_program_that_runs_pppoe_server() -> None:
-    program = REPOSITORY / "packaging" / "pppoe" / "server"
-    said = subprocess.run(["shellcheck", program], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("program", ["server", "pppd"])
+def test_shellcheck_has_nothing_to_say_of_the_programs_of_pppoe_server(program: str) -> None:
+    path = REPOSITORY / "packaging" / "pppoe" / program
+    said = subprocess.run(["shellcheck", path], capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stdout
 
 

@@ -69,6 +69,7 @@ class ListedSource:
         #: The numbers of ends that it was asked for, and whether it tells nothing of them.
         self.asked: list[int] = []
         self.forgets = False
+        self.worry: str | None = None
         #: The VLANs with their types, and whether more are refused.
         self.served: dict[str, SessionType] = {}
         self.refuses = False
@@ -99,6 +100,9 @@ class ListedSource:
         if self.forgets:
             raise SourceUnavailable(f"cannot reach {self.name}")
         return {key: SourceEnd(self.reasons.get(key, UNKNOWN), self.counted.get(key)) for key in keys}
+
+    def concern(self) -> str | None:
+        return self.worry
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         self._check()

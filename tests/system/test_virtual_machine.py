@@ -1,4 +1,5 @@
-"""pppoe-server as a source, with real subscribers, on Debian's own kernel. One boot serves all."""
+"""pppoe-server as a source, with real subscribers, on Debian's own kernel: with sessions in the kernel, and
+some in user mode. One boot serves all."""
 
 import shlex
 import sys
@@ -16,8 +17,8 @@ _REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def pppoe(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the script saw, by case, after the machine ended."""
+def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the script saw, by mode and case, after the machine ended."""
     shared = tmp_path_factory.mktemp("shared")
     command = f"{shlex.quote(sys.executable)} -m tests.support.inside.pppoe"
     script = f"""
@@ -28,8 +29,19 @@ def pppoe(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return seen_by(shared, "pppoe")
 
 
-def test_a_session_is_listed_with_all_that_is_known_of_it(pppoe: dict[str, Any]) -> None:
-    seen = of_case(pppoe, "listed")
+@pytest.fixture
+def pppoe(both: dict[str, Any]) -> dict[str, Any]:
+    """With the sessions in the kernel."""
+    return both["kernel"]
+
+
+@pytest.fixture(params=["kernel", "user"])
+def either(both: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
+    return both[request.param]
+
+
+def test_a_session_is_listed_with_all_that_is_known_of_it(either: dict[str, Any]) -> None:
+    seen = of_case(either, "listed")
     session = seen["session"]
     pid, start = session["key"].split("-")[1:]
     status = seen["stat"].rpartition(")")[2].split()
@@ -75,13 +87,33 @@ def test_a_session_that_is_up_has_no_reason(pppoe: dict[str, Any]) -> None:
         ("killed", "unknown"),
         ("cut", "lost_carrier"),
         ("client_killed", "lost_carrier"),
-        ("padt", "unknown"),
+        ("resized", "lost_carrier"),
         ("released", "admin_disconnect"),
     ],
 )
 def test_the_reason_of_an_end(pppoe: dict[str, Any], case: str, reason: str) -> None:
     end = of_case(pppoe, case)["end"]
     assert end["reason"] == reason, end["log"]
+
+
+def test_a_session_that_the_subscriber_ends_by_padt_is_over_at_once(pppoe: dict[str, Any]) -> None:
+    end = of_case(pppoe, "padt")["end"]
+    # Before, or after, the signal of pppoe-server, the kernel tells pppd.
+    assert end["reason"] in ("lost_carrier", "unknown"), end["log"]
+    assert "No response to 3 echo-requests" not in end["log"]
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"), [("listed", "user_request"), ("killed", "unknown"), ("padt", "unknown")]
+)
+def test_the_reason_of_an_end_in_user_mode(both: dict[str, Any], case: str, reason: str) -> None:
+    end = of_case(both["user"], case)["end"]
+    assert end["reason"] == reason, end["log"]
+
+
+@pytest.mark.parametrize(("mode", "processes"), [("kernel", 1), ("user", 3)])
+def test_a_session_in_the_kernel_is_one_process(both: dict[str, Any], mode: str, processes: int) -> None:
+    assert of_case(both[mode], "listed")["processes"] == processes
 
 
 def test_a_user_name_is_no_reason(pppoe: dict[str, Any]) -> None:
@@ -93,9 +125,9 @@ def test_pppd_leaves_what_it_counted(pppoe: dict[str, Any], case: str) -> None:
     assert of_case(pppoe, case)["traffic"].keys() == {"bytes_in", "bytes_out"}
 
 
-def test_what_pppd_counted_has_the_traffic_of_both_directions(pppoe: dict[str, Any]) -> None:
+def test_what_pppd_counted_has_the_traffic_of_both_directions(either: dict[str, Any]) -> None:
     # Three requests of 56 bytes and their replies, with IPv6 and ICMPv6.
-    traffic = of_case(pppoe, "listed")["traffic"]
+    traffic = of_case(either, "listed")["traffic"]
     assert min(traffic["bytes_in"], traffic["bytes_out"]) >= 3 * (56 + 48)
 
 
@@ -103,14 +135,14 @@ def test_another_request_kills_a_pppd_whose_subscriber_is_silent(pppoe: dict[str
     assert "Connection terminated." not in of_case(pppoe, "terminated_twice")["end"]["log"]
 
 
-def test_a_session_after_a_kill_is_another_one(pppoe: dict[str, Any]) -> None:
-    seen = of_case(pppoe, "killed")
+def test_a_session_after_a_kill_is_another_one(either: dict[str, Any]) -> None:
+    seen = of_case(either, "killed")
     assert seen["left"]
     assert seen["next"] != seen["key"]
 
 
-def test_a_sign_on_with_a_wrong_password_is_told_once_with_where_it_came_from(pppoe: dict[str, Any]) -> None:
-    seen = of_case(pppoe, "refused")
+def test_a_sign_on_with_a_wrong_password_is_told_once_with_where_it_came_from(either: dict[str, Any]) -> None:
+    seen = of_case(either, "refused")
     (failure,) = seen["failures"]
     assert 0 <= seen["now"] - failure.pop("at") < 600
     assert failure == {

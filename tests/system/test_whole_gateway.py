@@ -1,5 +1,6 @@
 """The whole gateway with real subscribers, on Debian's own kernel under systemd. One boot serves all."""
 
+import re
 import shlex
 import sys
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
@@ -122,6 +123,24 @@ def test_a_rate_that_is_set_is_measured(gateway: dict[str, Any], direction: str,
     seen = of_case(gateway, "shaped")
     assert (seen["after"]["rate_down_bps"], seen["after"]["rate_up_bps"]) == (1_000_000, 500_000)
     assert seen["measured"][direction] == pytest.approx(rate, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(("user", "processes"), [("alice", 1), ("carol", 3)])
+def test_a_session_in_the_kernel_is_one_process(gateway: dict[str, Any], user: str, processes: int) -> None:
+    assert of_case(gateway, "both_modes")[user]["processes"] == processes
+
+
+@pytest.mark.parametrize("direction", ["down", "up"])
+def test_a_session_in_the_kernel_is_faster(gateway: dict[str, Any], direction: str) -> None:
+    seen = of_case(gateway, "both_modes")
+    assert seen["alice"][direction] > 1.5 * seen["carol"][direction], seen
+
+
+def test_health_tells_of_sessions_in_user_mode(gateway: dict[str, Any]) -> None:
+    (found,) = (one for one in of_case(gateway, "both_modes")["health"] if one["name"] == "pppoe-server")
+    assert found["state"] == "degraded"
+    # The line of another one is cut.
+    assert re.search(": 1 of [45] are in user mode", found["message"])
 
 
 def test_fifty_subscribers_sign_on_at_once(gateway: dict[str, Any]) -> None:

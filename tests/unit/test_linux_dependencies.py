@@ -293,6 +293,17 @@ def test_a_source_is_unknown_until_its_first_reply_and_failed_after_its_last(tmp
     lives.kill()
 
 
+def test_a_source_with_a_concern_is_degraded(tmp_path: Path) -> None:
+    source = ListedSource()
+    lives = Lives(tmp_path / "state", source)
+    watch = DependencyWatch(configured(bgp=None), lives.tracker, None, Frr(FrrFolders(), 1), tuple, clock)
+    source.worry = "2 of 3 are slow"
+    lives.poll()
+    found = watch.now()[0]
+    assert (found.state, found.message) == ("degraded", "accel-ppp lists its sessions: 2 of 3 are slow.")
+    lives.kill()
+
+
 def test_a_look_asks_each_and_a_commit_counts_at_the_next(
     tmp_path: Path, vtysh: Callable[[str], Frr]
 ) -> None:

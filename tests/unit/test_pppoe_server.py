@@ -46,6 +46,11 @@ CMDLINE = (
     "pppd\0pty\0/usr/sbin/pppoe -n -I {interface} -e 1:56:4F:3a:f1:aa:f6 -S ''\0file\0/run/options\0"
     "100.64.0.1:100.64.100.2\0nodetach\0noaccomp\0nopcomp\0default-asyncmap\0mru\x001492\0mtu\x001492\0"
 )
+#: As packaging/pppoe/pppd makes it.
+IN_KERNEL = CMDLINE.replace(
+    "pty\0/usr/sbin/pppoe -n -I {interface} -e 1:56:4F:3a:f1:aa:f6 -S ''",
+    "plugin\0rp-pppoe.so\0nic-{interface}\0rp_pppoe_sess\x001:56:4F:3a:f1:aa:f6",
+)
 MAC = "56:4f:3a:f1:aa:f6"
 UP = {"EVENT": "ip-up", "IFNAME": "ppp0", "PEERNAME": "alice", "IPREMOTE": "100.64.100.2"}
 UP6 = {"EVENT": "ipv6-up", "IFNAME": "ppp0", "PEERNAME": "alice", "LLREMOTE": "fe80::0c5a:1373:cee6:c43d"}
@@ -101,10 +106,12 @@ class Machine:
         """The journal catches up."""
         self.log |= self.later
 
-    def runs(self, pid: int, start: int, interface: str = "trunk0.100", state: str = "S") -> None:
+    def runs(
+        self, pid: int, start: int, interface: str = "trunk0.100", state: str = "S", cmdline: str = CMDLINE
+    ) -> None:
         (self.proc / str(pid)).mkdir(parents=True, exist_ok=True)
         (self.proc / str(pid) / "stat").write_text(STAT.format(pid=pid, start=start, state=state))
-        (self.proc / str(pid) / "cmdline").write_text(CMDLINE.format(interface=interface))
+        (self.proc / str(pid) / "cmdline").write_text(cmdline.format(interface=interface))
 
     def ends(self, pid: int) -> None:
         for file in (self.proc / str(pid)).iterdir():
@@ -144,8 +151,9 @@ def online(machine: Machine, source: PppoeServer) -> SourceSession:
     return session
 
 
-def test_a_session_has_what_pppd_and_its_hook_show(machine: Machine) -> None:
-    machine.runs(139, 1335, "trunk0.50.7")
+@pytest.mark.parametrize("cmdline", [CMDLINE, IN_KERNEL], ids=["user mode", "kernel"])
+def test_a_session_has_what_pppd_and_its_hook_show(machine: Machine, cmdline: str) -> None:
+    machine.runs(139, 1335, "trunk0.50.7", cmdline=cmdline)
     machine.recorded("139-1335.ip", UP, NOW + 1)
     machine.recorded("139-1335.ipv6", UP6, NOW + 2)
     (session,) = machine.source().sessions()
@@ -165,6 +173,18 @@ def test_a_session_has_what_pppd_and_its_hook_show(machine: Machine) -> None:
         rate_down=None,
         rate_up=None,
     )
+
+
+def test_sessions_in_user_mode_are_a_concern_while_they_are_up(machine: Machine) -> None:
+    source = machine.source()
+    for pid, cmdline in ((139, CMDLINE), (140, IN_KERNEL)):
+        machine.runs(pid, 1335, cmdline=cmdline)
+        machine.recorded(f"{pid}-1335.ip", UP)
+    source.sessions()
+    assert source.concern() == "1 of 2 are in user mode, which is slower than PPPoE in the kernel"
+    machine.ends(139)
+    source.sessions()
+    assert source.concern() is None
 
 
 def test_a_session_that_did_not_change_is_the_same_object(machine: Machine) -> None:
@@ -495,6 +515,7 @@ def test_a_program_may_have_any_name() -> None:
         b"pppd\0pty\0pppoe -I trunk0.100 \0",
         b"pppd\0pty\0pppoe -e 1:56:4f:3a:f1:aa:f6\0",
         b"pppd\0pty\0pppoe -n -I trunk0.100 -e 1:56:4f:3a:f1:aa:f6:99 -S ''\0",
+        b"pppd\0plugin\0rp-pppoe.so\0nic-trunk0.100\0user\0alice\0",
     ],
 )
 def test_another_pppd_is_refused(cmdline: bytes) -> None:

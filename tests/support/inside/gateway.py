@@ -132,7 +132,7 @@ def _learned(world: World) -> list[dict[str, Any]]:
 
 def shaped(world: World) -> dict[str, Any]:
     session = world.online("alice")
-    # pppoe-server takes each packet through two processes, and the processor is slow: no rate of the field.
+    # The processor is slow: no rate of the field.
     rates = {"rate_down": "1mbit", "rate_up": "500kbit"}
     answer = world.api.send("PUT", f"/subscribers/{session['id']}/rate", json=rates)
     with homes.iperf_server("appliance", BEHIND_THE_APPLIANCE):
@@ -150,6 +150,25 @@ def _throughput(device: str, expected: float, *, down: bool) -> float:
         if abs(measured - expected) <= TOLERANCE * expected:
             break
     return measured
+
+
+def both_modes(world: World) -> dict[str, Any]:
+    """alice's session is in the kernel, and carol's in user mode. Neither has a rate that limits it."""
+    seen: dict[str, Any] = {"health": world.read("/system/health/detail")["dependencies"]}
+    rates = {"rate_down": "1gbit", "rate_up": "1gbit"}
+    with homes.iperf_server("appliance", BEHIND_THE_APPLIANCE):
+        for user in ("alice", "carol"):
+            session, device = world.online(user), world.dialers[user].device
+            answer = world.api.send("PUT", f"/subscribers/{session['id']}/rate", json=rates)
+            pppd = int(Path(f"/run/{session['interface']}.pid").read_text())
+            seen[user] = {
+                "access_interface": session["access_interface"],
+                "status": answer.status_code,
+                "processes": len(homes.process_tree(pppd)),
+                "down": homes.throughput(BEHIND_THE_APPLIANCE, device, 10, down=True),
+                "up": homes.throughput(BEHIND_THE_APPLIANCE, device, 10, down=False),
+            }
+    return seen
 
 
 def fifty(world: World) -> dict[str, Any]:
@@ -188,7 +207,7 @@ def main() -> None:
     world.renter = Renter(RENTER)
     cases: list[Callable[[World], Any]] = [one_tag, two_tags, dhcp]
     # Its end comes minutes later.
-    cases += [gateway_failures.cut_line, routed, steered, shaped, fifty]
+    cases += [gateway_failures.cut_line, routed, steered, shaped, both_modes, fifty]
     cases += gateway_failures.CASES
     seen: dict[str, Any] = {}
     for case in cases:

@@ -32,6 +32,8 @@ SUBSCRIBERS = ("alice", "bob", "carol", "dave", "erin", "frank", *HOMES)
 PUBLIC = "203.0.113.10"
 
 CORE = "gateway-core-linux.service"
+#: The access interface whose sessions are in user mode.
+USER_MODE = homes.Line(102).access_interface
 _STATE = Path("/var/lib/gateway-tests")
 _SOCKET = Path("/run/gateway-core/core.sock")
 
@@ -100,6 +102,7 @@ class World:
         routers.install_frr(frr)
         routers.make_networks()
         run("systemctl start --no-block frr")
+        _hide_plugin(USER_MODE)
         installed.install()
         routers.start_neighbour()
         self.dialers: dict[str, homes.Dialer] = {}
@@ -212,6 +215,14 @@ class World:
         lines = self.api.send("GET", "/metrics", None).text.splitlines()
         pairs = (line.removeprefix(prefix).split('"} ') for line in lines if line.startswith(prefix))
         return {kind: int(float(number)) for kind, number in pairs}
+
+
+def _hide_plugin(interface: str) -> None:
+    """From pppoe-server there, so that it falls back to user mode."""
+    (plugin,) = Path("/usr/lib/pppd").glob("*/rp-pppoe.so")
+    drop_in = Path(f"/etc/systemd/system/gateway-pppoe@{interface}.service.d/tests.conf")
+    drop_in.parent.mkdir()
+    drop_in.write_text(f"[Service]\nInaccessiblePaths={plugin.resolve()}\n")
 
 
 def processes(*words: str) -> Iterator[int]:

@@ -54,6 +54,12 @@ def run(command: str) -> str:
     return subprocess.run(command.split(), check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def process_tree(pid: int) -> list[int]:
+    """A process and all below it."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(below for child in children for below in process_tree(int(child)))]
+
+
 def at_home(*command: str) -> list[str]:
     """The command, in the namespace of the subscribers."""
     return ["ip", "netns", "exec", NAMESPACE, *command]

@@ -5,6 +5,7 @@ The subscribers' side is a network namespace behind a veth pair.
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,8 +26,10 @@ from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession
 from gateway_api.core.records.clock import Clock, boot_id
 from gateway_api.wire.core.sessions import SessionType
+from tests.support.inside.homes import process_tree, run
 
-_HOOK = Path(__file__).parents[3] / "packaging" / "pppoe" / "session-hook"
+(_PLUGIN,) = Path("/usr/lib/pppd").glob("*/rp-pppoe.so")
+_PROGRAMS = Path(__file__).parents[3] / "packaging" / "pppoe"
 _RECORDS, _TRIGGER = Path("/run/gateway-pppoe"), Path("/run/gateway-trigger")
 _OPTIONS = Path("/run/pppoe-server-options")
 #: Seconds.
@@ -60,9 +63,10 @@ class Triggers:
 
 
 class Servers:
-    """A pppoe-server for each access interface."""
+    """A pppoe-server for each access interface, with sessions in the kernel or in user mode."""
 
     def __init__(self) -> None:
+        self.in_kernel = True
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, interfaces: Sequence[str]) -> None:
@@ -70,16 +74,19 @@ class Servers:
             pool = f"100.64.{interface.rpartition('.')[2]}.2"
             command = ["pppoe-server", "-F", "-I", interface, "-C", "bng1", "-O", str(_OPTIONS)]
             command += ["-L", "100.64.0.1", "-R", pool, "-N", "16"]
+            command += ["-q", str(_PROGRAMS / "pppd")]
+            if not self.in_kernel:
+                hide = f'mount --bind /dev/null {_PLUGIN} && exec "$@"'
+                command = ["unshare", "--mount", "sh", "-c", hide, "sh", *command]
             self._running[interface] = subprocess.Popen(command, start_new_session=True)
+
+    def interfaces(self) -> list[str]:
+        return list(self._running)
 
     def stop(self, interface: str) -> None:
         server = self._running.pop(interface)
         os.killpg(server.pid, signal.SIGTERM)
         server.wait()
-
-
-def run(command: str) -> None:
-    subprocess.run(command.split(), check=True)
 
 
 def soon(what: str, ready: Callable[[], Any]) -> Any:
@@ -110,7 +117,7 @@ class World:
         _OPTIONS.write_text(_SERVER_OPTIONS)
         Path("/etc/ppp/chap-secrets").write_text('"alice" * "secret" *\n"Modem hangup" * "secret" *\n')
         for event in ("ip-up", "ip-down", "ipv6-up", "ipv6-down"):
-            shutil.copy(_HOOK, f"/etc/ppp/{event}.d/gateway-pppoe")
+            shutil.copy(_PROGRAMS / "session-hook", f"/etc/ppp/{event}.d/gateway-pppoe")
         run("ip netns add home")
         run("ip link add trunk0 type veth peer name cpe0 netns home")
         run("ip link set trunk0 up")
@@ -118,6 +125,7 @@ class World:
         run("ip -n home link set cpe0 up")
         start_journal()
         self.log, self.triggers, self.servers = SystemdJournal(seconds=_PATIENCE), Triggers(), Servers()
+        self._clients: list[subprocess.Popen[bytes]] = []
         self.source = PppoeServer("pppoe-server", self.servers, self.log, _RECORDS, Clock(boot_id()))
 
     def vlan(self, tag: int) -> str:
@@ -133,7 +141,19 @@ class World:
         command = ["ip", "netns", "exec", "home", "pppd", "plugin", "rp-pppoe.so", f"nic-cpe0.{tag}"]
         command += ["user", user, "password", "secret", "noauth", "nodefaultroute", "noipdefault", "nodetach"]
         command += ["+ipv6", "lcp-echo-interval", "0", "unit", str(tag)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        client = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self._clients.append(client)
+        return client
+
+    def clear(self) -> None:
+        """Ends all sessions, and removes the VLANs."""
+        for interface in self.servers.interfaces():
+            self.servers.stop(interface)
+            run(f"ip link del {interface}")
+            run(f"ip -n home link del cpe0.{interface.rpartition('.')[2]}")
+        for client in self._clients:
+            client.kill()
+            client.wait()
 
     def sessions(self) -> dict[str, SourceSession]:
         """By access interface."""
@@ -208,6 +228,7 @@ def listed(world: World) -> dict[str, Any]:
         "mac": _mac(100),
         "pid_file": int(Path(f"/run/{session.interface}.pid").read_text()) == pid,
         "stat": Path(f"/proc/{pid}/stat").read_text(),
+        "processes": len(process_tree(pid)),
         "cmdline": Path(f"/proc/{pid}/cmdline").read_text(),
         "records": {path.name: path.read_text() for path in _RECORDS.iterdir()},
         "link": json.loads(link.stdout)[0],
@@ -280,7 +301,8 @@ def padt(world: World) -> dict[str, Any]:
     session = world.online(interface)
     client.kill()
     client.wait()
-    number = int(Path(f"/proc/{_pid(session)}/cmdline").read_text().partition(" -e ")[2].partition(":")[0])
+    command = Path(f"/proc/{_pid(session)}/cmdline").read_text()
+    (number,) = map(int, re.findall(rf"[ \0]([0-9]+):{_mac(107)}", command, re.IGNORECASE))
     to = Path(f"/sys/class/net/{interface}/address").read_text()
     head = bytes.fromhex(f"{to}{_mac(107)}".replace(":", ""))
     frame = head + struct.pack("!HBBHH", 0x8863, 0x11, 0xA7, number, 0)
@@ -292,6 +314,15 @@ def padt(world: World) -> dict[str, Any]:
     return {"end": world.ended(session)}
 
 
+def resized(world: World) -> dict[str, Any]:
+    """The VLAN gets another MTU."""
+    interface = world.vlan(109)
+    world.dial(109)
+    session = world.online(interface)
+    run(f"ip link set {interface} mtu 1498")
+    return {"end": world.ended(session)}
+
+
 def released(world: World) -> dict[str, Any]:
     interface = world.vlan(106)
     world.dial(106)
@@ -300,13 +331,36 @@ def released(world: World) -> dict[str, Any]:
     return {"end": world.ended(session)}
 
 
-if __name__ == "__main__":
-    made = World()
-    cases = (listed, terminated, terminated_twice, killed, cut, client_killed, padt, released, refused)
+def main() -> None:
+    world = World()
+    cases = (
+        listed,
+        terminated,
+        terminated_twice,
+        killed,
+        cut,
+        client_killed,
+        padt,
+        resized,
+        released,
+        refused,
+    )
+    seen: dict[str, Any] = {"kernel": see(world, cases)}
+    world.clear()
+    world.servers.in_kernel = False
+    seen["user"] = see(world, (listed, killed, padt, refused))
+    print(json.dumps(seen))
+
+
+def see(world: World, cases: Sequence[Callable[[World], dict[str, Any]]]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     for case in cases:
         try:
-            seen[case.__name__] = case(made)
+            seen[case.__name__] = case(world)
         except Exception as error:  # noqa: BLE001 - the other cases are worth a look
             seen[case.__name__] = {"error": traceback.format_exception(error)}
-    print(json.dumps(seen))
+    return seen
+
+
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,8 @@ Each has a block of addresses of its own, which it keeps until it is stopped. It
 The gateway's address, the first of the 16 addresses to give away, how subscribers are authenticated, and the
 name of the access concentrator. The DNS servers have a second line, if there are any: a server that still
 runs by the program of before an upgrade reads only the first. packaging/pppoe/server, which is root, reads
-them. It takes no options and no file for pppd: with those, the core would be root too.
+them. It takes no options and no file for pppd: with those, the core would be root too. packaging/pppoe/pppd,
+which pppoe-server starts for each session, chooses between PPPoE in the kernel and user mode.
 """
 
 import re
@@ -141,7 +142,7 @@ class PppoeUnits(SourceDaemon):
 
     name = "pppoe-server"
     programs: ClassVar = {"pppoe-server": "pppoe", "pppd": "ppp", "ip": "iproute2"}
-    # It runs in user mode, through a terminal.
+    # Where the kernel has no PPPoE, sessions go through a terminal.
     modules = ("ppp_generic", "ppp_async")
     types = ("pppoe",)
     effects: ClassVar = {

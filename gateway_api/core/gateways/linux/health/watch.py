@@ -159,6 +159,10 @@ class DependencyWatch:
 
 def _source(watch: SourceWatch) -> Dependency:
     if watch.is_available:
+        concern = watch.source.concern()
+        if concern is not None:
+            message = f"{watch.name} lists its sessions: {concern}."
+            return Dependency(watch.name, DependencyState.DEGRADED, message)
         return Dependency(watch.name, DependencyState.OK, f"{watch.name} lists its sessions.")
     if watch.silent_since is None:
         message = f"{watch.name} has not replied yet: the core has just started."

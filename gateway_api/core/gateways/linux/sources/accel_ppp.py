@@ -192,6 +192,9 @@ class AccelPpp:
         or with its interface. Nothing tells the traffic."""
         return {key: SourceEnd(ADMIN_DISCONNECT if key in self._terminations else UNKNOWN) for key in keys}
 
+    def concern(self) -> None:
+        """None."""
+
     def _from_table(self) -> list[SourceSession]:
         try:
             return table_sessions(self._command_line.run(_SHOW), int(self._clock.wall()))

@@ -139,6 +139,9 @@ class Dnsmasq:
         nothing tells the traffic."""
         return {key: SourceEnd(self._reason(key)) for key in keys}
 
+    def concern(self) -> None:
+        """None."""
+
     def _reason(self, key: str) -> str:
         if key in self._terminations:
             return ADMIN_DISCONNECT

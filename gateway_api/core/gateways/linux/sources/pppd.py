@@ -19,8 +19,11 @@ SIGNALLED = "signalled"
 _EVENTS = {b"ip-up": True, b"ipv6-up": True, b"ip-down": False, b"ipv6-down": False}
 _INTERFACE = re.compile(rb"[!-.0-~]{1,15}")
 _NUMBER = re.compile(rb"[0-9]{1,20}")
-_SERVED_INTERFACE = re.compile(rb" -I ([!-.0-~]{1,15}) ")
-_SERVED_MAC = re.compile(rb" -e [0-9]+:((?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2})(?= |$)")
+#: As packaging/pppoe/pppd has it for a session in the kernel, or as pppoe-server has it in user mode.
+_SERVED = re.compile(
+    rb" (?:(nic-)|-I )([!-.0-~]{1,15}) (?:rp_pppoe_sess|-e) "
+    rb"[0-9]+:((?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2})(?= |$)"
+)
 _COUNTED = re.compile(r"Sent ([0-9]{1,20}) bytes, received ([0-9]{1,20}) bytes\.")
 _START = re.compile(r"pppd \S+ started by .*, uid [0-9]+")
 #: Whole lines, because some lines hold text of the subscriber. pppd escapes line ends in it.
@@ -57,10 +60,11 @@ class PppdRecord(msgspec.Struct, frozen=True):
 
 
 class PppoeAccess(msgspec.Struct, frozen=True):
-    """Where a session arrived."""
+    """Where a session arrived. Unless it is in the kernel, its packets go through `pppoe`, a process."""
 
     interface: str
     mac_address: str
+    in_kernel: bool
 
 
 class PppdRefusal(msgspec.Struct, frozen=True):
@@ -99,18 +103,16 @@ def start_of(stat: bytes) -> int | None:
 
 
 def access_of(cmdline: bytes) -> PppoeAccess:
-    """From the `cmdline` (proc(5)) of a pppd that pppoe-server started: the command after `pty` has the
-    interface and `-e SESSION:MAC`. Raises UnreadableRecord."""
-    arguments = cmdline.split(b"\0")
-    return served_by(arguments[arguments.index(b"pty") + 1] if b"pty" in arguments[:-1] else b"")
+    """From the `cmdline` (proc(5)) of a pppd that pppoe-server started. Raises UnreadableRecord."""
+    return served_by(cmdline.replace(b"\0", b" "))
 
 
 def served_by(command: bytes) -> PppoeAccess:
-    """From the command after `pty`, or from a text that contains it. Raises UnreadableRecord."""
-    interface, mac = _SERVED_INTERFACE.search(command), _SERVED_MAC.search(command)
-    if interface is None or mac is None:
+    """From the same with spaces between the arguments, as logs have it. Raises UnreadableRecord."""
+    found = _SERVED.search(command)
+    if found is None:
         raise UnreadableRecord("a pppd that pppoe-server did not start")
-    return PppoeAccess(interface[1].decode(), mac[1].decode().lower())
+    return PppoeAccess(found[2].decode(), found[3].decode().lower(), in_kernel=found[1] is not None)
 
 
 def cause_of(lines: Iterable[str]) -> str | None:

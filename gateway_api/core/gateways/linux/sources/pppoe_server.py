@@ -99,6 +99,8 @@ class PppoeServer:
         self._sleep = sleep
         self._sweep = threading.Lock()
         self._known: dict[_Process, SourceSession] = {}
+        self._in_user_mode: set[_Process] = set()
+        self._concern: str | None = None
         self._terminations = Terminations(clock)
         #: Steady seconds.
         self._log_from = 0.0
@@ -118,6 +120,8 @@ class PppoeServer:
             except (OSError, UnreadableRecord) as error:
                 raise SourceUnavailable(f"cannot read the sessions of pppd: {error}") from error
             self._known = {process: session for process, session in found.items() if session is not None}
+            self._in_user_mode &= self._known.keys()
+            self._concern = _slowness(len(self._in_user_mode), len(self._known))
             return list(self._known.values())
 
     def terminate(self, session: SourceSession) -> None:
@@ -164,6 +168,10 @@ class PppoeServer:
             key: self._end(key, process, lines.get(process.pid, ())) for key, process in processes.items()
         }
         return {key: ends.get(key, SourceEnd()) for key in keys}
+
+    def concern(self) -> str | None:
+        """The number of sessions in user mode."""
+        return self._concern
 
     def _key(self, process: _Process) -> str:
         return f"{self._clock.boot_id[:_BOOT]}-{process.pid}-{process.start}"
@@ -259,6 +267,8 @@ class PppoeServer:
         before = self._known.get(process)
         if before is None and "ip" not in up and self._is_recent(up["ipv6"][1]):
             return None
+        if not access.in_kernel:
+            self._in_user_mode.add(process)
         (first, *_), (ipv4, ipv6) = up.values(), (up.get("ip"), up.get("ipv6"))
         key = self._key(process)
         session = SourceSession(
@@ -279,6 +289,12 @@ class PppoeServer:
     def _is_recent(self, at: int) -> bool:
         # Negative after the clock was set back.
         return 0 <= self._clock.wall() - at < _WAIT_FOR_IPV4
+
+
+def _slowness(in_user_mode: int, sessions: int) -> str | None:
+    if not in_user_mode:
+        return None
+    return f"{in_user_mode} of {sessions} are in user mode, which is slower than PPPoE in the kernel"
 
 
 def _send(pidfd: int, number: signal.Signals, pid: int) -> None:

@@ -128,6 +128,10 @@ class Source(Protocol):
     def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """The ends of sessions that are up no longer, by key. Several take little more time than one."""
 
+    def concern(self) -> str | None:
+        """What makes the service of the sessions that were up last worse than it may be, for health: a
+        sentence without its end. None for nothing."""
+
 
 class FailureSource(Protocol):
     """A source of failed sign-ons by PPPoE."""
