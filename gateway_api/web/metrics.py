@@ -210,6 +210,12 @@ class _State(Collector):
                 "trunk",
                 {each.trunk: each.spoofed for each in counts.packet_drops},
             ),
+            (
+                "gateway_core_blocked_packets",
+                "Packets of subscribers to services of the gateway that are not theirs, and of DHCP servers",
+                "trunk",
+                {each.trunk: each.blocked for each in counts.packet_drops},
+            ),
         ):
             family = CounterMetricFamily(name, text, labels=[label])
             for kind, number in counted.items():

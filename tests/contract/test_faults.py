@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from gateway_api.wire.core.health import FaultKind, TriggerRefusal
+from gateway_api.wire.core.health import FaultKind, PacketDrops, TriggerRefusal
 from tests.support.faulty_core import (
     DROPS,
     FAULTS,
@@ -100,10 +100,17 @@ def test_metrics_count_the_frames_that_made_no_vlan_by_their_reason(faulty: Api)
 
 def test_metrics_count_the_packets_of_subscribers_that_were_dropped(faulty: Api) -> None:
     found = samples(faulty)
-    name = "gateway_core_spoofed_packets_total"
-    assert {each.trunk: found[f'{name}{{trunk="{each.trunk}"}}'] for each in DROPS} == {
-        each.trunk: each.spoofed for each in DROPS
-    }
+    counted = [
+        PacketDrops(
+            each.trunk,
+            *(
+                found[f'gateway_core_{name}_packets_total{{trunk="{each.trunk}"}}']
+                for name in ("spoofed", "blocked")
+            ),
+        )
+        for each in DROPS
+    ]
+    assert tuple(counted) == DROPS
 
 
 def test_the_demux_state_has_the_refusals_by_their_reason(faulty: Api) -> None:

@@ -158,6 +158,16 @@ def test_the_core_serves_the_sources_of_debian(machine: Machine) -> None:
     assert state_of(machine, "gateway-core") == "active"
 
 
+def test_the_core_filters_the_packets_of_subscribers(machine: Machine) -> None:
+    before = machine.run("nft", "list", "table", "inet", "gateway")
+    assert 'iifname "trunk0.*" fib saddr . iif oif missing' in before
+    machine.run("nft", "flush", "ruleset")
+    wait_for("the table", lambda: "table inet gateway" in machine.run("nft", "list", "tables"))
+    machine.run("systemctl", "stop", "gateway-core-linux")
+    assert "table inet gateway" in machine.run("nft", "list", "tables")
+    machine.run("systemctl", "start", "gateway-core-linux")
+
+
 def test_a_machine_with_the_core_forwards(machine: Machine) -> None:
     assert machine.run("sysctl", "--values", "net.ipv4.ip_forward") == "1\n"
 

@@ -44,7 +44,7 @@ FAULTS = (
 )
 REPAIRS = {kind: number for number, kind in enumerate(FaultKind)}
 REFUSALS = Counter({reason: 100 + number for number, reason in enumerate(TriggerRefusal)})
-DROPS = (PacketDrops("trunk0", 7), PacketDrops("ppp", 8))
+DROPS = (PacketDrops("trunk0", 7, 9), PacketDrops("ppp", 8, 10))
 SOURCES = ("accel-ppp", "dnsmasq")
 DEPENDENCIES = (
     Dependency("accel-ppp", DependencyState.FAILED, "accel-ppp has not replied since 2026-03-01T12:00:00Z."),

@@ -1,5 +1,6 @@
 """The gateway's own table of nftables: packets that reach a peer, or do not."""
 
+import os
 import socket
 import struct
 import subprocess
@@ -22,6 +23,7 @@ from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.configuration import Cgnat, Configuration
 from gateway_api.wire.core.health import FaultKind
+from tests.support.dnsmasq import route, running_dnsmasq, the_session
 from tests.support.documents import valid_document
 from tests.support.linux_core import VLAN, LinuxCore, far, running_linux_core
 from tests.support.namespaces import can, inside, ip_batch, neighbour, network_namespace, network_of
@@ -85,7 +87,8 @@ class Host:
     _heard: dict[int, socket.socket]
 
     @classmethod
-    def of(cls, pid: int) -> "Host":
+    def of(cls, pid: int, port: int = PORT) -> "Host":
+        """It counts packets to the port."""
         with network_of(pid):
             raw, heard = {}, {}
             for family in (socket.AF_INET, socket.AF_INET6):
@@ -95,11 +98,13 @@ class Host:
                     heard[family].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 heard[family].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
                 heard[family].setblocking(False)
-                heard[family].bind(("", PORT))
+                heard[family].bind(("", port))
         return cls(pid, raw, heard)
 
-    def send(self, source: str, destination: str, number: int = 1, payload: bytes = b"x") -> None:
-        packet = udp(source, destination, payload)
+    def send(
+        self, source: str, destination: str, number: int = 1, port: int = PORT, source_port: int = PORT
+    ) -> None:
+        packet = udp(source, destination, b"x", port, source_port)
         family = socket.AF_INET if packet[0] >> 4 == 4 else socket.AF_INET6
         for _ in range(number):
             self._raw[family].sendto(packet, (destination, 0))
@@ -195,6 +200,12 @@ class Network:
     def another(self, device: str) -> Host:
         """On another device of the gateway."""
         return self._subscriber(device, "100.64.0.11")
+
+    def itself(self, port: int) -> Host:
+        """The gateway, with a service at a port."""
+        host = Host.of(os.getpid(), port)
+        self._stack.callback(host.close)
+        return host
 
     def sign_on(self) -> None:
         """Both subscribers. The first one has a framed route, and each a delegated prefix."""
@@ -374,6 +385,177 @@ def test_a_removed_trunk_is_checked_until_its_devices_are_gone(network: Network,
     ip_batch(["link del trunk1.7"])
     firewall.check()
     assert "trunk1" not in nft(f"list chain {TABLE} forward")
+
+
+def blocked(firewall: Firewall) -> dict[str, int]:
+    """By trunk, without those that are zero."""
+    firewall.check()
+    return {each.trunk: each.blocked for each in firewall.drops() if each.blocked}
+
+
+# The gateway itself.
+
+
+@pytest.mark.parametrize("port", [8443, 3799, 53, 546])
+def test_a_service_of_the_gateway_is_out_of_reach_of_subscribers(
+    network: Network, firewall: Firewall, port: int
+) -> None:
+    network.sign_on()
+    service = network.itself(port)
+    for address in ("100.64.0.1", "10.255.0.1", "fe80::1"):
+        network.first.send(DELEGATED if ":" in address else OWN, address, 5, port)
+    wait_for("the drops", lambda: blocked(firewall) == {"trunk0": 15})
+    network.world.send(WORLD, "10.255.0.1", 5, port)
+    service.receives({WORLD: 5})
+
+
+def test_a_subscriber_connects_to_no_port_of_the_gateway(network: Network, firewall: Firewall) -> None:
+    network.sign_on()
+    with socket.create_server(("0.0.0.0", 8443)):
+        with network_of(network.world.pid):
+            socket.create_connection(("10.255.0.1", 8443), timeout=60).close()
+        with (
+            network_of(network.first.pid),
+            pytest.raises(TimeoutError),
+            socket.create_connection(("100.64.0.1", 8443), timeout=1),
+        ):
+            pass
+    assert blocked(firewall)["trunk0"] >= 1
+
+
+@pytest.mark.parametrize("address", ["100.64.0.1", "fe80::1%far0"])
+def test_a_subscriber_pings_the_gateway(network: Network, firewall: Firewall, address: str) -> None:
+    network.sign_on()
+    # A link-local address, which every device has.
+    network.first.run("address add fe80::2/64 dev far0")
+    command = inside(network.first.pid, "busybox", "ping", "-c", "1", "-W", "60", address)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_subscribers_reach_the_dns_server_that_the_configuration_names(
+    network: Network, firewall: Firewall
+) -> None:
+    network.sign_on()
+    named = replace(CONFIGURATION.subscribers, dns_servers=(IPv4Address("100.64.0.1"),))
+    firewall.configure(replace(CONFIGURATION, subscribers=named))
+    service = network.itself(53)
+    network.first.send(OWN, "10.255.0.1", 5, 53)
+    network.first.send(OWN, "100.64.0.1", 5, 53)
+    service.receives({OWN: 5})
+    assert blocked(firewall) == {"trunk0": 5}
+
+
+def test_a_dhcp_client_gets_a_lease_and_renews_it(tmp_path: Path) -> None:
+    with running_dnsmasq(tmp_path) as server:
+        firewall = Firewall(time.time)
+        firewall.configure(CONFIGURATION)
+        server.add_vlan(100, "02:00:00:00:00:01")
+        client = server.sign_on(100)
+        route(the_session(server.source()))
+        client.renew()
+        assert firewall.fault_register.faults() == []
+
+
+@pytest.mark.parametrize("address", ["100.64.0.1", "fe80::1"])
+def test_a_dhcp_request_reaches_its_server(network: Network, firewall: Firewall, address: str) -> None:
+    is_new = ":" in address
+    server, (source, port) = network.itself(547 if is_new else 67), ("fe80::2", 546) if is_new else (OWN, 68)
+    # Without a session, as when it renews a lease after a reboot.
+    network.first.send(source, address, 5, 547 if is_new else 67, port)
+    server.receives({source: 5})
+
+
+# What a subscriber is for others.
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "ports"),
+    [(OWN, "100.64.0.10", (68, 67)), (DELEGATED, "2001:db8:a::9", (546, 547))],
+    ids=["DHCP", "DHCPv6"],
+)
+def test_a_subscriber_is_no_dhcp_server_for_others(
+    network: Network, firewall: Firewall, source: str, destination: str, ports: tuple[int, int]
+) -> None:
+    network.sign_on()
+    network.second.run("address add 2001:db8:a::9/128 dev far0")
+    client = Host.of(network.second.pid, ports[0])
+    try:
+        network.first.send(source, destination, 5, *ports)
+        wait_for("the drops", lambda: blocked(firewall) == {"trunk0": 5})
+        assert client.received() == {}
+        nft(f"delete table {TABLE}")
+        network.first.send(source, destination, 5, *ports)
+        client.receives({source: 5})
+    finally:
+        client.close()
+
+
+def advertisement(source: str, destination: str) -> bytes:
+    """Of a router, for all that is not on the link (RFC 4861 section 4.2), as ICMPv6."""
+    body = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0)
+    pseudo = ip_address(source).packed + ip_address(destination).packed + struct.pack("!II", len(body), 58)
+    return body[:2] + struct.pack("!H", ~_sum(pseudo + body) & 0xFFFF) + body[4:]
+
+
+def test_a_subscriber_is_no_router_for_the_gateway(network: Network, firewall: Firewall) -> None:
+    # A gateway that takes a default route from its uplink, by advertisements.
+    switch("echo 2 > ipv6/conf/trunk0.100/accept_ra")
+    network.first.run("address add fe80::2/64 dev far0")
+    with network_of(network.first.pid):
+        line = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+        index = socket.if_nametoindex("far0")
+    line.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 255)
+
+    def advertise() -> None:
+        line.sendto(advertisement("fe80::2", "fe80::1"), ("fe80::1", 0, 0, index))
+
+    def routes() -> str:
+        command = ["ip", "-6", "route", "show", "default", "dev", "trunk0.100"]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    with line:
+        advertise()
+        wait_for("the drop", lambda: blocked(firewall) == {"trunk0": 1})
+        assert "fe80::2" not in routes()
+        nft(f"delete table {TABLE}")
+        advertise()
+        wait_for("the route", lambda: "fe80::2" in routes())
+
+
+# PPPoE.
+
+
+@pytest.mark.parametrize("is_caller", [True, False], ids=["from", "to"])
+def test_the_mss_of_a_connection_over_ppp_is_that_of_the_path(
+    network: Network, firewall: Firewall, is_caller: bool
+) -> None:
+    host = network.another("ppp7")
+    switch("echo 0 > ipv4/tcp_timestamps")
+    for each in (host, network.world):
+        command = inside(each.pid, "sh", "-c", "echo 0 > /proc/sys/net/ipv4/tcp_timestamps")
+        subprocess.run(command, check=True)
+    # Of the gateway's end alone: the hosts behind a subscriber's router do not know it.
+    ip_batch(["link set ppp7 mtu 1492", "route add 100.64.0.11 dev ppp7"])
+    ends = (host.pid, "100.64.0.11"), (network.world.pid, WORLD)
+    (caller, _), (called, address) = ends if is_caller else reversed(ends)
+
+    def mss() -> list[int]:
+        """At both ends."""
+        with network_of(called):
+            server = socket.create_server((address, 0))
+        with server:
+            with network_of(caller):
+                one = socket.create_connection(server.getsockname(), timeout=60)
+            other, _ = server.accept()
+            with one, other:
+                return [each.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) for each in (one, other)]
+
+    assert mss() == [1452, 1452]
+    nft(f"delete table {TABLE}")
+    assert mss() == [1460, 1460]
+
+
+# Changes of the table by others.
 
 
 @pytest.fixture

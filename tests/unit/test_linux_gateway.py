@@ -77,12 +77,15 @@ class KernelPlane:
 
 
 class Rules:
-    """nftables of a kernel that takes all rules."""
+    """nftables of a kernel that takes all rules, or none."""
 
     def __init__(self) -> None:
         self.commands = ""
+        self.refuses = False
 
     def load(self, step: str, commands: str) -> None:
+        if self.refuses:
+            raise KernelError(step, "Operation not supported")
         self.commands = commands
 
     def table(self, name: str) -> list[dict[str, Any]]:
@@ -446,20 +449,30 @@ def test_a_trunk_that_stays_down_takes_down_those_that_were_set_up_for_it(
     assert machine.trunks.up == ["trunk0", "trunk1"]
 
 
+def test_rules_that_the_kernel_refuses_make_a_commit_fail(machine: Machine, gateway: LinuxGateway) -> None:
+    gateway.configure(CONFIGURATION)
+    machine.rules.refuses = True
+    refused = "filter the packets of subscribers: cannot load the table inet gateway: Operation not supported"
+    with not_done(refused), gateway.applying(on_trunks("fine")):
+        pytest.fail("the kernel has refused")
+
+
 def test_an_error_after_the_kernel_puts_the_kernel_back(machine: Machine, gateway: LinuxGateway) -> None:
     gateway.configure(CONFIGURATION)
     cgnat = replace(CONFIGURATION.cgnat, vrf_table=200)
     with not_done("write the revision"), gateway.applying(replace(on_trunks("fine"), cgnat=cgnat)):
         assert (machine.plane.cgnat, "fine" in machine.trunks.up) == (cgnat, True)
+        assert '"fine.*"' in machine.rules.commands
         raise StepFailed("write the revision", "No space left on device")
     assert machine.plane.cgnat == CONFIGURATION.cgnat
     assert machine.trunks.up == ["trunk0", "trunk1"]
+    assert '"fine.*"' not in machine.rules.commands
 
 
 def test_what_a_commit_does_not_change_cannot_make_it_fail(machine: Machine, gateway: LinuxGateway) -> None:
     stuck = on_trunks("trunk0", "stuck")
     gateway.configure(stuck)
-    machine.plane.refuses = True
+    machine.plane.refuses = machine.rules.refuses = True
     with gateway.applying(replace(stuck, system=replace(stuck.system, hostname="bng2"))):
         pass
 

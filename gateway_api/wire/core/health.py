@@ -92,6 +92,9 @@ class PacketDrops(Record, frozen=True):
     spoofed: Annotated[
         int, count("Packets whose source belongs to no session of their device, not forwarded.", 2)
     ]
+    blocked: Annotated[
+        int, count("Packets to services of the gateway that are not for subscribers, and of DHCP servers.", 3)
+    ]
 
 
 class DependencyState(Enumeration):

@@ -121,6 +121,8 @@ class LinuxGateway:
             if configuration.cgnat != running.cgnat:
                 with not_done("steer the sessions"):
                     self._parts.plane.configure(configuration.cgnat)
+            with not_done("filter the packets of subscribers"):
+                self._parts.firewall.apply(configuration)
             with not_done("set the trunks up"):
                 for trunk in sorted({*configuration.demux.trunks} - {*running.demux.trunks}):
                     with suppress(NoDevice):
@@ -266,6 +268,7 @@ class LinuxGateway:
     def _put_back(self, raised: Sequence[str]) -> None:
         if self._parts.plane.cgnat != self._configuration.cgnat:
             self._steer()
+        self._parts.firewall.configure(self._configuration)
         for trunk in raised:
             try:
                 self._parts.devices.lower_trunk(trunk)

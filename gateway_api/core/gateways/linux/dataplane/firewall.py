@@ -1,9 +1,12 @@
-"""The core's own table of nftables, `inet gateway`: which packets of subscribers the kernel drops.
+"""The core's own table of nftables, `inet gateway`: the packets of subscribers that the kernel drops.
 
 A packet from a subscriber's device is forwarded only if the kernel would send the replies to its source over
 that same device: by the route of a session. The rule needs no state of sessions, and works while the core
 does not. It is the strict check of the source address of RFC 3704 section 2.2, for both families and with
 steering too, which `rp_filter` of the kernel is not.
+
+Subscribers reach DHCP, ping, neighbour discovery, and DNS at `subscribers.dns_servers` of the gateway itself,
+and nothing else. None is a DHCP server or a router for others. The MSS of TCP over PPPoE is that of the path.
 
 The table stays when the core ends. A change of the configuration replaces its rules in one transaction: the
 kernel compares each packet with all of the former rules, or with all of the new ones.
@@ -14,7 +17,8 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 from typing import Any
 
 from gateway_api.base.vlan_names import LONGEST_INTERFACE_NAME, short_name
@@ -27,6 +31,15 @@ from gateway_api.wire.core.health import FaultKind, PacketDrops
 TABLE = "inet gateway"
 #: What stands for the trunk of PPPoE sessions: the name of their device does not tell it.
 PPP = "ppp"
+
+_SPOOFED, _BLOCKED = "spoofed", "blocked"
+#: To the gateway itself: replies, errors, and what finds it. No redirect, and no advertisement of a router.
+_ICMP = ("echo-reply", "destination-unreachable", "echo-request", "time-exceeded", "parameter-problem")
+_ICMPV6 = (
+    *("destination-unreachable", "packet-too-big", "time-exceeded", "parameter-problem"),
+    *("echo-request", "echo-reply", "mld-listener-query", "mld-listener-report", "mld-listener-done"),
+    *("mld2-listener-report", "nd-router-solicit", "nd-neighbor-solicit", "nd-neighbor-advert"),
+)
 
 #: Seconds between two looks, and from an event to a look: a foreign `flush ruleset` lasts no longer.
 _INTERVAL, _DEBOUNCE = 3.0, 0.2
@@ -41,8 +54,9 @@ class Policy:
     """Whose packets the table looks at. `others` are interfaces that are no subscriber's, whatever their
     name."""
 
-    trunks: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()
+    trunks: frozenset[str]
+    others: frozenset[str]
+    dns_servers: tuple[IPv4Address, ...]
 
     @classmethod
     def of(cls, configuration: Configuration) -> "Policy":
@@ -50,6 +64,7 @@ class Policy:
         return cls(
             frozenset({*interfaces.trunks, *configuration.demux.trunks}),
             frozenset({*interfaces.uplinks, configuration.cgnat.handoff_interface}),
+            configuration.subscribers.dns_servers,
         )
 
     def commands(self) -> Iterator[str]:
@@ -58,17 +73,57 @@ class Policy:
         # Not its chains: with another one in its place, a packet could pass between both.
         yield f"flush table {TABLE}"
         for trunk in self._owners():
-            yield f"add counter {TABLE} {_counter('spoofed', trunk)}"
+            yield f"add counter {TABLE} {_counter(_SPOOFED, trunk)}"
+            yield f"add counter {TABLE} {_counter(_BLOCKED, trunk)}"
+        yield from self._of_what_is_forwarded()
+        yield from self._of_the_gateway()
+
+    def _of_what_is_forwarded(self) -> Iterator[str]:
         yield f"add chain {TABLE} forward {{ type filter hook forward priority filter; policy accept; }}"
-        if self.others:
-            names = ", ".join(f'"{name}"' for name in sorted(self.others))
-            yield f"add rule {TABLE} forward iifname {{ {names} }} accept"
+        yield from self._without_others("forward")
         for trunk in self._owners():
             for device in _devices(trunk):
                 yield (
                     f'add rule {TABLE} forward iifname "{device}" fib saddr . iif oif missing '
-                    f"counter name {_counter('spoofed', trunk)} drop"
+                    f"counter name {_counter(_SPOOFED, trunk)} drop"
                 )
+        # Each upstream packet is compared with them once, whatever the number of trunks.
+        yield f"add chain {TABLE} dhcp-servers"
+        yield f"add rule {TABLE} forward udp sport {{ 67, 547 }} udp dport {{ 68, 546 }} jump dhcp-servers"
+        yield from self._blocked("dhcp-servers")
+        yield f"add chain {TABLE} mss {{ type filter hook forward priority mangle; policy accept; }}"
+        for direction in ("iifname", "oifname"):
+            yield (
+                f'add rule {TABLE} mss {direction} "{PPP}*" tcp flags & (syn | rst) == syn '
+                "tcp option maxseg size set rt mtu"
+            )
+
+    def _of_the_gateway(self) -> Iterator[str]:
+        """The services of the gateway itself. PPPoE is no IP. Without connection tracking, which would keep a
+        state for each flow of each subscriber."""
+        yield f"add chain {TABLE} input {{ type filter hook input priority filter; policy accept; }}"
+        yield from self._without_others("input")
+        yield f"add rule {TABLE} input udp dport {{ 67, 547 }} accept"
+        yield f"add rule {TABLE} input icmp type {{ {', '.join(_ICMP)} }} accept"
+        yield f"add rule {TABLE} input icmpv6 type {{ {', '.join(_ICMPV6)} }} accept"
+        if self.dns_servers:
+            addresses = ", ".join(map(str, self.dns_servers))
+            to_them = f"ip daddr {{ {addresses} }} meta l4proto {{ tcp, udp }} th dport 53"
+            yield f"add rule {TABLE} input {to_them} accept"
+        yield from self._blocked("input")
+
+    def _without_others(self, chain: str) -> Iterator[str]:
+        if self.others:
+            names = ", ".join(f'"{name}"' for name in sorted(self.others))
+            yield f"add rule {TABLE} {chain} iifname {{ {names} }} accept"
+
+    def _blocked(self, chain: str) -> Iterator[str]:
+        """Not from the trunk itself: without a tag, it may be the operator's own way in."""
+        for trunk in self._owners():
+            for device in _devices(trunk):
+                if device != trunk:
+                    counter = _counter(_BLOCKED, trunk)
+                    yield f'add rule {TABLE} {chain} iifname "{device}" counter name {counter} drop'
 
     def _owners(self) -> Sequence[str]:
         # The device of a trunk may look like a VLAN of another one.
@@ -128,32 +183,28 @@ class Firewall:
         self._former: frozenset[str] = frozenset()
         self._counted = _Counted()
 
-    def configure(self, configuration: Configuration) -> None:
-        """Replaces the rules. What the kernel refuses is a fault, and the next look tries again."""
+    def apply(self, configuration: Configuration) -> None:
+        """Replaces the rules, if the configuration has others. Raises KernelError: then all is as before."""
         policy = Policy.of(configuration)
         with self._lock:
-            if self._policy is not None:
-                self._former |= self._policy.trunks
-            self._former = self._with_devices(self._former - policy.trunks - policy.others)
-            self._policy = policy
+            before = self._policy, self._former
+            if policy == self._policy:
+                return
             try:
-                self._load()
-                self.fault_register.settle(None, {})
-            except KernelError as error:
-                self._fail(error)
-            self.fault_register.report()
+                self._replace(policy)
+            except KernelError:
+                self._policy, self._former = before
+                raise
+
+    def configure(self, configuration: Configuration) -> None:
+        """Replaces the rules. What the kernel refuses is a fault, and the next look tries again."""
+        with self._lock:
+            self._attempt(lambda: self._replace(Policy.of(configuration)))
 
     def check(self) -> None:
         """Looks at the table once, and repairs it."""
         with self._lock:
-            if self._policy is None:
-                return
-            try:
-                self._check()
-                self.fault_register.settle(None, {})
-            except KernelError as error:
-                self._fail(error)
-            self.fault_register.report()
+            self._attempt(self._check)
 
     def run(self, events: RulesetEvents) -> None:
         """Looks from time to time, and when rules change, until `events` are closed."""
@@ -167,10 +218,29 @@ class Firewall:
             trunks = frozenset() if self._policy is None else self._policy.trunks
             total = self._counted.total
             return tuple(
-                PacketDrops(trunk, total(_counter("spoofed", trunk))) for trunk in (*sorted(trunks), PPP)
+                PacketDrops(trunk, total(_counter(_SPOOFED, trunk)), total(_counter(_BLOCKED, trunk)))
+                for trunk in (*sorted(trunks), PPP)
             )
 
+    def _attempt(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+            self.fault_register.settle(None, {})
+        except KernelError as error:
+            self.fault_register.settle(None, {_PLACE: error})
+        self.fault_register.report()
+
+    def _replace(self, policy: Policy) -> None:
+        if policy == self._policy and self._loaded is not None:
+            return
+        former = self._former if self._policy is None else self._former | self._policy.trunks
+        self._former = self._with_devices(former - policy.trunks - policy.others)
+        self._policy = policy
+        self._load()
+
     def _check(self) -> None:
+        if self._policy is None:
+            return
         found = self._nft.table(TABLE)
         self._note(found)
         former = self._with_devices(self._former)
@@ -188,15 +258,12 @@ class Firewall:
 
     def _load(self, before: str = "") -> None:
         assert self._policy is not None  # noqa: S101 - the callers see to it
-        policy = Policy(self._policy.trunks | self._former, self._policy.others)
+        policy = replace(self._policy, trunks=self._policy.trunks | self._former)
         self._loaded = None
         self._nft.load(_STEP, before + "\n".join(policy.commands()))
         found = self._nft.table(TABLE)
         self._note(found)
         self._loaded = None if found is None else _rules(found)
-
-    def _fail(self, error: KernelError) -> None:
-        self.fault_register.settle(None, {_PLACE: error})
 
     def _note(self, found: Sequence[Mapping[str, Any]] | None) -> None:
         counters = [each["counter"] for each in found or () if "counter" in each]
