@@ -395,6 +395,31 @@ def _network_of_hosts(text: str) -> IPv4Network:
     raise ValueError(NETWORK_OF_SUBSCRIBERS)
 
 
+#: Global unicast (RFC 4291 section 2.4) and unique local addresses (RFC 4193).
+_IPV6_OF_HOSTS = tuple(map(IPv6Network, ("2000::/3", "fc00::/7")))
+
+
+def _ipv6_network_of_hosts(text: str) -> IPv6Network:
+    with suppress(ValueError):
+        # The pattern excludes zones, which IPv6Network accepts, too.
+        if re.fullmatch(r"[0-9A-Fa-f:.]+/[0-9]{2}", text, re.ASCII):
+            made = IPv6Network(text)
+            if 16 <= made.prefixlen <= 63 and any(made.subnet_of(network) for network in _IPV6_OF_HOSTS):
+                return made
+    raise ValueError(
+        "must be an IPv6 network of /16 to /63 without host bits, of global or unique local addresses, such "
+        "as 2001:db8:100::/40"
+    )
+
+
+def _ipv6_host_address(text: str) -> IPv6Address:
+    with suppress(ValueError):
+        made = IPv6Address(text)
+        if "%" not in text and any(made in network for network in _IPV6_OF_HOSTS):
+            return made
+    raise ValueError("must be a global or unique local IPv6 address, such as 2001:db8::53")
+
+
 def _any_network(text: str) -> IPv4Network | IPv6Network:
     with suppress(ValueError):
         if "/" in text:
@@ -433,6 +458,8 @@ _SECRET_TEXT = Text(
     )
 )
 _HOST = Parsed(_host_address)
+_IPV6_HOST = Parsed(_ipv6_host_address)
+_IPV6_RANGE = Parsed(_ipv6_network_of_hosts)
 _RATE = Parsed(parse_rate)
 _VLANS = Parsed(VlanRange.parse)
 _PORT = Whole(1, 65535, "a port, ")
@@ -789,7 +816,8 @@ class LocalSubscriber(Section):
 
 @dataclass(frozen=True)
 class Subscribers(Section):
-    """Subscribers that are authorized without a RADIUS server, and the DNS servers of all subscribers."""
+    """Subscribers that are authorized without a RADIUS server; the DNS servers and the IPv6 networks of all
+    subscribers."""
 
     local: Annotated[
         tuple[LocalSubscriber, ...],
@@ -802,6 +830,25 @@ class Subscribers(Section):
         Many(_HOST, 2),
         about("IPv4 addresses of DNS servers, the first one first.", ["192.0.2.53"]),
     ] = ()
+    ipv6_dns_servers: Annotated[
+        tuple[IPv6Address, ...],
+        Many(_IPV6_HOST, 2),
+        about("IPv6 addresses of DNS servers, the first one first.", ["2001:db8::53"]),
+    ] = ()
+    ipv6_range: Annotated[
+        IPv6Network | None,
+        _IPV6_RANGE,
+        about("IPv6 network, of which each session gets a /64; null for none.", "2001:db8:100::/40"),
+    ] = None
+    delegated_range: Annotated[
+        IPv6Network | None,
+        _IPV6_RANGE,
+        about(
+            "IPv6 network, of which each session may have a prefix delegated (RFC 8415); null for none.",
+            "2001:db8:8000::/36",
+        ),
+    ] = None
+    delegated_length: Annotated[int, Whole(32, 64), about("Length of each delegated prefix.", 56)] = 56
 
 
 @dataclass(frozen=True)

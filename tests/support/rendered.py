@@ -169,7 +169,13 @@ def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
         document["bgp"] = draw(st.none() | bgp)
     if draw(st.booleans()):
         dns_servers = st.lists(addresses, max_size=2, unique=True)
-        some = st.fixed_dictionaries({}, optional={"local": local, "dns_servers": dns_servers})
+        ipv6 = {
+            "ipv6_dns_servers": st.lists(st.sampled_from(["2001:db8::53", "fd00::53"]), unique=True),
+            "ipv6_range": st.sampled_from([None, "2001:db8::/32", "2001:db8::/63"]),
+            "delegated_range": st.sampled_from([None, "fd00::/16", "fd00::/47"]),
+            "delegated_length": st.integers(48, 64),
+        }
+        some = st.fixed_dictionaries({}, optional={"local": local, "dns_servers": dns_servers, **ipv6})
         document["subscribers"] = draw(some)
     return document
 

@@ -162,7 +162,27 @@ def test_no_session_of_accel_ppp_gets_the_id_of_another_after_a_restart(document
 
 def test_accel_ppp_has_ipv6(document: dict[str, Any]) -> None:
     assert value(document, "ppp", "ipv6") == "allow"
-    assert {"ipv6_nd", "ipv6_dhcp"} <= set(section(document, "modules"))
+    assert {"ipv6pool", "ipv6_nd", "ipv6_dhcp"} <= set(section(document, "modules"))
+
+
+def test_accel_ppp_has_no_ipv6_network_of_its_own(document: dict[str, Any]) -> None:
+    assert section(document, "ipv6-pool") == section(document, "ipv6-dns") == []
+
+
+def test_accel_ppp_gives_and_delegates_prefixes_of_the_ipv6_networks(document: dict[str, Any]) -> None:
+    document["subscribers"] = {
+        "ipv6_dns_servers": ["2001:db8::53", "2001:db8::54"],
+        "ipv6_range": "2001:db8:100::/48",
+        "delegated_range": "2001:DB8:8000::/40",
+        "delegated_length": 56,
+    }
+    assert section(document, "ipv6-pool") == ["2001:db8:100::/48,64", "delegate=2001:db8:8000::/40,56"]
+    assert section(document, "ipv6-dns") == ["2001:db8::53", "2001:db8::54"]
+
+
+def test_a_pool_of_accel_ppp_has_no_more_prefixes_than_its_memory_can_hold(document: dict[str, Any]) -> None:
+    document["subscribers"] = {"ipv6_range": "2001:db8::/32", "delegated_range": "fd00::/24"}
+    assert section(document, "ipv6-pool") == ["2001:db8::/46,64", "delegate=fd00::/38,56"]
 
 
 def test_accel_ppp_has_the_section_of_a_module_that_it_may_still_have(document: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import string
 from collections.abc import Iterable
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import Any
 
 import pytest
@@ -339,6 +339,59 @@ def test_broken_dns_servers_are_named_by_their_path() -> None:
         document = valid_document()
         document["subscribers"] = {"dns_servers": servers}
         assert refused_at(document) == [f"subscribers.dns_servers{path}"]
+
+
+# The IPv6 networks of subscribers.
+
+
+def test_ipv6_networks_are_as_written(document: dict[str, Any]) -> None:
+    document["subscribers"] = {"ipv6_range": "2001:DB8:100::/40", "ipv6_dns_servers": ["fd00::0:53"]}
+    held = RunningConfiguration.of(document).sections.subscribers
+    assert (held.ipv6_range, held.delegated_range) == (IPv6Network("2001:db8:100::/40"), None)
+    assert (held.ipv6_dns_servers, held.delegated_length) == ((IPv6Address("fd00::53"),), 56)
+
+
+@pytest.mark.parametrize("field", ["ipv6_range", "delegated_range"])
+@pytest.mark.parametrize(
+    "network",
+    [
+        7,
+        "",
+        "2001:db8::",
+        "2001:db8::1/40",
+        "2001:db8::/64",
+        "2000::/3",
+        "fe80::/16",
+        "ff00::/16",
+        "10.0.0.0/16",
+    ],
+)
+def test_what_is_no_ipv6_network_of_subscribers_is_refused(
+    document: dict[str, Any], field: str, network: object
+) -> None:
+    document["subscribers"] = {field: network}
+    assert refused_at(document) == [f"subscribers.{field}"]
+
+
+@pytest.mark.parametrize("server", [None, "192.0.2.53", "::1", "fe80::53", "2001:db8::53%eth0", "ff02::1"])
+def test_what_is_no_ipv6_address_of_a_dns_server_is_refused(document: dict[str, Any], server: object) -> None:
+    document["subscribers"] = {"ipv6_dns_servers": [server]}
+    assert refused_at(document) == ["subscribers.ipv6_dns_servers.0"]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "field"),
+    [
+        ({"delegated_range": "2001:db8::/56"}, "delegated_length"),
+        ({"delegated_range": "2001:db8::/48", "delegated_length": 47}, "delegated_length"),
+        ({"delegated_range": "2001:db8::/40", "ipv6_range": "2001:db8::/48"}, "delegated_range"),
+    ],
+)
+def test_a_prefix_is_of_one_range_that_is_larger(
+    document: dict[str, Any], ranges: dict[str, object], field: str
+) -> None:
+    document["subscribers"] = ranges
+    assert refused_at(document) == [f"subscribers.{field}"]
 
 
 # What items are known by.

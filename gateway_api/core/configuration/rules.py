@@ -215,6 +215,13 @@ def _(subscribers: Subscribers) -> Iterator[tuple[str, str]]:
             yield f"local.{number}.ip_address", "must not be that of another subscriber"
             return
         seen.add(one.ip_address)
+    delegated = subscribers.delegated_range
+    if delegated is None:
+        return
+    if delegated.prefixlen >= subscribers.delegated_length:
+        yield "delegated_length", "must be more than that of delegated_range"
+    if subscribers.ipv6_range is not None and delegated.overlaps(subscribers.ipv6_range):
+        yield "delegated_range", "must not overlap with ipv6_range"
 
 
 @broken_rules.register

@@ -6,7 +6,7 @@ Until then it refuses new sessions.
 
 import logging
 import re
-from ipaddress import IPv4Address, summarize_address_range
+from ipaddress import IPv4Address, IPv6Network, summarize_address_range
 from typing import ClassVar, Self
 
 from gateway_api.base.errors import StepFailed
@@ -43,11 +43,24 @@ PASSWORD = SERVICES / "accel-ppp-password"
 _FILE = "accel-ppp.conf"
 _TEMPLATE = template(_FILE)
 _FORM = re.compile(
-    r"|#.*|\[[a-z-]+\]|[a-z0-9_./-]+|[a-z0-9-]+=[!-~]([ -~]*[!-~])?|\$include /[a-z/-]+", re.ASCII
+    r"|#.*|\[[a-z0-9-]+\]|[a-z0-9_.,:/-]+|[a-z0-9-]+=[!-~]([ -~]*[!-~])?|\$include /[a-z/-]+", re.ASCII
 )
 _RELOAD = "reload accel-ppp"
+#: Prefixes that a pool has at most: accel-ppp 1.14.0 keeps a list of them in memory.
+_MOST_PREFIXES = 1 << 18
+_IPV6_EFFECT = "accel-ppp reloads; version 1.14.0 gives prefixes of it from its next start on"
 
 _log = logging.getLogger(__name__)
+
+
+def _pools(network: IPv6Network | None, length: int) -> list[tuple[IPv6Network, int]]:
+    """The first prefixes of a length in a network, as many as a pool may have. None of no network."""
+    if network is None:
+        return []
+    # A prefix that is longer by `n` bits is one of 2**n.
+    longest = length - (_MOST_PREFIXES.bit_length() - 1)
+    first = IPv6Network((network.network_address, max(network.prefixlen, longest)))
+    return [(first, length)]
 
 
 class AccelPppReload(SourceDaemon):
@@ -67,6 +80,10 @@ class AccelPppReload(SourceDaemon):
         "demux.vlan_profiles": "accel-ppp reloads when the first profile with one tag, or with two, or "
         "whose tags need short names of interfaces, is added, or the last one removed",
         "subscribers.dns_servers": ServiceAction.RELOAD,
+        "subscribers.ipv6_dns_servers": ServiceAction.RELOAD,
+        "subscribers.ipv6_range": _IPV6_EFFECT,
+        "subscribers.delegated_range": _IPV6_EFFECT,
+        "subscribers.delegated_length": _IPV6_EFFECT,
     }
 
     @classmethod
@@ -92,6 +109,9 @@ class AccelPppReload(SourceDaemon):
         # Without the broadcast address.
         pool = summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2])
         values = {"command_line": COMMAND_LINE, "ipoe_interfaces": IPOE_INTERFACES, "password": PASSWORD}
+        subscribers = configuration.subscribers
+        values["ipv6_pools"] = _pools(subscribers.ipv6_range, 64)
+        values["delegated_pools"] = _pools(subscribers.delegated_range, subscribers.delegated_length)
         return {_FILE: filled(_TEMPLATE, configuration, pool=pool, quoted=re.escape, **values)}
 
     def verify(self, rendered: Rendered) -> None:
