@@ -202,6 +202,16 @@ def test_a_session_gets_an_address_of_its_vlan(server: Machine) -> None:
     assert "ms-dns" not in seen
 
 
+def test_a_vlan_has_as_many_addresses_as_its_settings_say(server: Machine) -> None:
+    before = servers(server)
+    settle(server, "trunk0.300", "100.64.0.1 100.64.0.20/32 secrets bng1\n")
+    server.run(*AS_CORE, "systemctl", "try-reload-or-restart", PPPOE)
+    wait_for("another pppoe-server", lambda: servers(server) not in ("", before))
+    assert below(server, "/run/gateway-pppoe/trunk0.300.pool").read_text() == "100.64.0.20\n"
+    _, seen = dial(server)
+    assert " 100.64.0.1:100.64.0.20 " in seen
+
+
 def test_a_reload_gives_new_sessions_the_dns_servers_of_the_settings(server: Machine) -> None:
     before = servers(server)
     old, _ = dial(server)
@@ -259,6 +269,7 @@ def test_a_pppoe_server_whose_interface_is_gone_ends(server: Machine) -> None:
     [
         "100.64.0.1 100.64.0.16 secrets bng1 -X/tmp/x\n",
         "100.64.0.1 100.64.0.16 ../x bng1\n",
+        "100.64.0.1 100.64.0.16/28 secrets bng1\n",
         "100.64.0.1 100.64.0.16 secrets -X\n",
         "100.64.0.1;x 100.64.0.16 secrets bng1\n",
         "100.64.0.1 100.64.0.16 secrets bng1\n192.0.2.53 plugin\n",

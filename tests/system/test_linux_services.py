@@ -184,11 +184,42 @@ def test_without_an_answer_of_systemd_the_source_is_unavailable(world: World) ->
 
 
 def test_without_a_free_block_a_vlan_is_refused(world: World, document: dict[str, Any]) -> None:
+    world.configuration = of(document, cgnat__source_range="10.0.0.0/27")
+    with pytest.raises(SourceRefused, match="no free block"):
+        world.units().start(["trunk0.300"])
+
+
+def test_vlans_share_a_small_range_in_smaller_blocks(world: World, document: dict[str, Any]) -> None:
     world.configuration = of(document, cgnat__source_range="10.0.0.0/26")
     units = world.units()
     units.start(["trunk0.300"])
-    with pytest.raises(SourceRefused, match="no free block"):
+    world.asked()
+    # A sign-on may go on, with an address that the other VLAN gets later.
+    with pytest.raises(SourceRefused, match="in smaller blocks now"):
         units.start(["trunk0.301"])
+    assert world.settings() == {"trunk0.300": "10.0.0.1 10.0.0.16/29 secrets bng1\n"}
+    assert world.asked() == ["try-reload-or-restart gateway-pppoe@trunk0.300.service"]
+    units.start(["trunk0.301"])
+    assert world.settings()["trunk0.301"] == "10.0.0.1 10.0.0.24/29 secrets bng1\n"
+    # Another start of the core, and another VLAN, leave them as they are.
+    units = world.units()
+    units.stop("trunk0.301")
+    units.start(["trunk0.301"])
+    assert world.settings()["trunk0.300"] == "10.0.0.1 10.0.0.16/29 secrets bng1\n"
+
+
+def test_a_commit_gives_vlans_larger_blocks_where_there_is_room(
+    world: World, document: dict[str, Any]
+) -> None:
+    world.configuration = of(document, cgnat__source_range="10.0.0.0/26")
+    units = world.units()
+    units.start(["trunk0.300"])
+    with pytest.raises(SourceRefused):
+        units.start(["trunk0.301"])
+    units.start(["trunk0.301"])
+    units.apply({}, of(document, cgnat__source_range="10.0.0.0/16"), limits())
+    blocks = {interface: settings.split()[1] for interface, settings in world.settings().items()}
+    assert blocks == {"trunk0.300": "10.0.0.16", "trunk0.301": "10.0.0.32"}
 
 
 def test_other_settings_reload_the_servers_and_keep_their_blocks(

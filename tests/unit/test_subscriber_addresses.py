@@ -1,11 +1,13 @@
 """Who gets which addresses of the source range, and the settings of a pppoe-server."""
 
 from ipaddress import IPv4Address, IPv4Network
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeSettings
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
 from gateway_api.core.gateways.linux.daemons.systemd import instance
@@ -51,6 +53,26 @@ def test_a_small_range_has_few_blocks_or_none(network: str, number: int) -> None
     assert len(blocks(SharedRange(IPv4Network(network)))) == number
 
 
+@pytest.mark.parametrize(("vlans", "block"), [(1, 16), (7, 16), (8, 8), (14, 8), (57, 1), (112, 1), (500, 1)])
+def test_a_range_has_a_block_for_each_vlan_as_large_as_possible(
+    document: dict[str, Any], vlans: int, block: int
+) -> None:
+    document["cgnat"]["source_range"] = "10.0.0.0/24"
+    shared = SharedRange.of(RunningConfiguration.of(document).sections, vlans)
+    assert shared.block == block
+    assert len(blocks(shared)) == 112 // block
+
+
+def test_a_fixed_address_makes_room_for_fewer_blocks(document: dict[str, Any]) -> None:
+    document["cgnat"]["source_range"] = "10.0.0.0/24"
+    document["subscribers"] = {
+        "local": [{"username": "alice", "password": "pw-alice", "ip_address": "10.0.0.20"}]
+    }
+    shared = SharedRange.of(RunningConfiguration.of(document).sections, 7)
+    assert shared.block == 8
+    assert len(blocks(shared)) == shared.number_of_blocks == 13
+
+
 def test_a_block_with_the_fixed_address_of_a_subscriber_is_given_to_no_vlan() -> None:
     shared = SharedRange(IPv4Network("10.0.0.0/24"), frozenset({IPv4Address("10.0.0.31")}))
     assert str(blocks(shared)[0]) == "10.0.0.32"
@@ -62,12 +84,12 @@ def test_what_is_not_the_beginning_of_a_block_is_none(address: str) -> None:
     assert not SharedRange(IPv4Network("10.0.0.0/24")).has_block(IPv4Address(address))
 
 
-@given(st.booleans(), st.lists(st.ip_addresses(v=4), max_size=2))
+@given(st.booleans(), st.lists(st.ip_addresses(v=4), max_size=2), st.sampled_from([1, 2, 4, 8, 16]))
 def test_the_settings_of_a_server_are_read_as_they_were_written(
-    has_radius: bool, dns_servers: list[IPv4Address]
+    has_radius: bool, dns_servers: list[IPv4Address], block: int
 ) -> None:
     addresses = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.16")
-    written = PppoeSettings(*addresses, has_radius, "bng-1.isp.example", tuple(dns_servers))
+    written = PppoeSettings(*addresses, has_radius, "bng-1.isp.example", tuple(dns_servers), block)
     assert PppoeSettings.parse(str(written)) == written
 
 
@@ -84,6 +106,7 @@ def test_settings_without_dns_servers_are_one_line() -> None:
         *(
             "10.0.0.1 10.0.0.16 other bng1\n",
             "10.0.0.1 10.0.0 secrets bng1\n",
+            "10.0.0.1 10.0.0.16/28 secrets bng1\n",
             "10.0.0.1 10.0.0.16 secrets\n",
         ),
         *(

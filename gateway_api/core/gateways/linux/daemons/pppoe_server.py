@@ -6,11 +6,12 @@ Each has a block of addresses of its own, which it keeps until it is stopped. It
     100.64.0.1 100.64.0.16 secrets bng1
     192.0.2.53 192.0.2.54
 
-The gateway's address, the first of the 16 addresses to give away, how subscribers are authenticated, and the
-name of the access concentrator. The DNS servers have a second line, if there are any: a server that still
-runs by the program of before an upgrade reads only the first. packaging/pppoe/server, which is root, reads
-them. It takes no options and no file for pppd: with those, the core would be root too. packaging/pppoe/pppd,
-which pppoe-server starts for each session, chooses between PPPoE in the kernel and user mode.
+The gateway's address, the first of the 16 addresses to give away (`100.64.0.20/30`: of four), how subscribers
+are authenticated, and the name of the access concentrator. The DNS servers have a second line, if there are
+any: a server that still runs by the program of before an upgrade reads only the first.
+packaging/pppoe/server, which is root, reads them. It takes no options and no file for pppd: with those, the
+core would be root too. packaging/pppoe/pppd, which pppoe-server starts for each session, chooses between
+PPPoE in the kernel and user mode.
 """
 
 import re
@@ -34,7 +35,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     undo,
 )
 from gateway_api.core.gateways.linux.daemons.pppd import RECORDS, PppdRadius
-from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
 from gateway_api.core.gateways.linux.daemons.systemd import (
     Systemd,
     SystemdUnreachable,
@@ -58,11 +59,13 @@ _STEP = "configure pppoe-server"
 #: Seconds that a look at the settings waits for a change to end.
 _LOOK = 2.0
 _NO_BLOCK = "cgnat.source_range has no free block of addresses for PPPoE"
+_SMALLER = "cgnat.source_range is shared out among the VLANs of PPPoE in smaller blocks now"
 #: A name of an access interface ends with a number, so that a draft of `durable` is none.
 _DRAFT = ".new"
 _SECRETS, _RADIUS = "secrets", "radius"
 _LINES = re.compile(
-    rf"([0-9.]+) ([0-9.]+) ({_SECRETS}|{_RADIUS}) ([A-Za-z0-9.-]+)\n(?:([0-9.]+(?: [0-9.]+)?)\n)?"
+    rf"([0-9.]+) ([0-9.]+)(?:/(29|3[0-2]))? ({_SECRETS}|{_RADIUS}) ([A-Za-z0-9.-]+)\n"
+    r"(?:([0-9.]+(?: [0-9.]+)?)\n)?"
 )
 
 
@@ -75,15 +78,18 @@ class PppoeSettings:
     has_radius: bool
     access_concentrator: str
     dns_servers: tuple[IPv4Address, ...]
+    #: Addresses to give away.
+    block: int = BLOCK
 
     @classmethod
-    def of(cls, configuration: Configuration, first: IPv4Address) -> "PppoeSettings":
+    def of(cls, configuration: Configuration, first: IPv4Address, block: int = BLOCK) -> "PppoeSettings":
         return cls(
             configuration.cgnat.subscriber_gateway,
             first,
             configuration.radius.server is not None,
             configuration.system.hostname,
             configuration.subscribers.dns_servers,
+            block,
         )
 
     @classmethod
@@ -93,16 +99,19 @@ class PppoeSettings:
         if parts is None:
             return None
         try:
-            dns_servers = tuple(map(IPv4Address, (parts[5] or "").split()))
+            dns_servers = tuple(map(IPv4Address, (parts[6] or "").split()))
             gateway, first = IPv4Address(parts[1]), IPv4Address(parts[2])
         except AddressValueError:
             return None
-        return cls(gateway, first, parts[3] == _RADIUS, parts[4], dns_servers)
+        block = BLOCK if parts[3] is None else 1 << (32 - int(parts[3]))
+        return cls(gateway, first, parts[4] == _RADIUS, parts[5], dns_servers, block)
 
     def __str__(self) -> str:
         auth = _RADIUS if self.has_radius else _SECRETS
         dns_servers = " ".join(map(str, self.dns_servers))
-        lines = (f"{self.gateway} {self.first} {auth} {self.access_concentrator}", dns_servers)
+        # The program of before an upgrade, which may still run, knows no other block than one of 16.
+        first = str(self.first) if self.block == BLOCK else f"{self.first}/{33 - self.block.bit_length()}"
+        lines = (f"{self.gateway} {first} {auth} {self.access_concentrator}", dns_servers)
         return "".join(f"{line}\n" for line in lines if line)
 
 
@@ -180,11 +189,23 @@ class PppoeUnits(SourceDaemon):
         self._configuration = configuration
 
     def start(self, interfaces: Sequence[str]) -> None:
-        """Refused if all blocks are given away."""
+        """Refused if all addresses are given away. Where there is no room for another block, all get smaller
+        ones, and the start is refused once: until the servers have read that, and the sign-ons are over that
+        go on, there could be two sessions with one address."""
         with self._lock, _source_errors():
             if self._configuration is None:
                 raise SourceUnavailable("the core has no configuration yet")
-            wanted = _wanted(self._configuration, {**dict.fromkeys(interfaces), **self._known()})
+            known = self._known()
+            wanted = _wanted(
+                self._configuration,
+                {**dict.fromkeys(interfaces), **known},
+                min((settings.block for settings in known.values() if settings is not None), default=BLOCK),
+            )
+            if smaller := dict(_smaller(known, wanted)):
+                for name, with_less in smaller.items():
+                    self._write(name, with_less)
+                self._systemd.reload_running(*map(_unit, smaller))
+                raise SourceRefused(_SMALLER)
             for interface in interfaces:
                 settings = wanted[interface]
                 if settings is None:
@@ -270,9 +291,12 @@ class PppoeUnits(SourceDaemon):
             self._read = {name: settings for name, settings in self._known().items() if name != interface}
 
 
-def _wanted(configuration: Configuration, known: _Known) -> dict[str, PppoeSettings | None]:
-    """The settings of each interface, with its block as before if it can have that. None without a block."""
-    shared = SharedRange.of(configuration)
+def _wanted(
+    configuration: Configuration, known: _Known, block: int = BLOCK
+) -> dict[str, PppoeSettings | None]:
+    """The settings of each interface, with its block as before if it can have that, of so many addresses at
+    most. None without a block."""
+    shared = SharedRange.of(configuration, len(known), block)
     blocks = {
         name: settings.first
         for name, settings in known.items()
@@ -283,7 +307,18 @@ def _wanted(configuration: Configuration, known: _Known) -> dict[str, PppoeSetti
         if name not in blocks and (first := shared.free_block(taken)) is not None:
             blocks[name] = first
             taken.add(first)
-    return {name: PppoeSettings.of(configuration, blocks[name]) if name in blocks else None for name in known}
+    return {
+        name: PppoeSettings.of(configuration, blocks[name], shared.block) if name in blocks else None
+        for name in known
+    }
+
+
+def _smaller(known: _Known, wanted: _Known) -> Iterator[tuple[str, PppoeSettings]]:
+    """The settings that are wanted with a smaller block than those that are known."""
+    for name, settings in known.items():
+        other = wanted[name]
+        if settings is not None and other is not None and other.block < settings.block:
+            yield name, other
 
 
 def _unit(interface: str) -> str:

@@ -2,19 +2,20 @@
 
     the first                  the network's own
     the second                 of the gateway: `Cgnat.subscriber_gateway`
-    from the seventeenth       PPPoE: blocks of 16, one for each VLAN with a pppoe-server
+    from the seventeenth       PPPoE: blocks, one for each VLAN with a pppoe-server
     the second half            DHCP: one range for all VLANs, without the network's last address
 
 accel-ppp has the whole range: where it runs, it serves both types.
 """
 
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 
 from gateway_api.wire.configuration import Configuration
 
-#: Addresses of a block: so many sessions a VLAN can have at once.
+#: Most addresses of a block: so many sessions a VLAN can have at once. Where the range has no room for such a
+#: block for each VLAN in use, all have smaller ones.
 BLOCK = 16
 
 
@@ -25,12 +26,24 @@ class SharedRange:
 
     network: IPv4Network
     fixed: frozenset[IPv4Address] = frozenset()
+    #: Addresses of a block, a power of two.
+    block: int = BLOCK
 
     @classmethod
-    def of(cls, configuration: Configuration) -> "SharedRange":
+    def of(cls, configuration: Configuration, vlans: int = 1, block: int = BLOCK) -> "SharedRange":
+        """With blocks for so many VLANs of PPPoE, as large as possible, but not larger than `block`."""
         fixed = (one.ip_address for one in configuration.subscribers.local)
         network = configuration.cgnat.source_range
-        return cls(network, frozenset(address for address in fixed if address is not None))
+        shared = cls(network, frozenset(address for address in fixed if address is not None), block)
+        while shared.block > 1 and shared.number_of_blocks < vlans:
+            shared = replace(shared, block=shared.block // 2)
+        return shared
+
+    @property
+    def number_of_blocks(self) -> int:
+        places = (int(address) - int(self.network.network_address) for address in self.fixed)
+        fixed = {place // self.block for place in places if BLOCK <= place < self._half}
+        return max(self._half - BLOCK, 0) // self.block - len(fixed)
 
     @property
     def dhcp(self) -> tuple[IPv4Address, IPv4Address]:
@@ -40,7 +53,8 @@ class SharedRange:
     def has_block(self, first: IPv4Address) -> bool:
         """True if a block that begins there is one for a VLAN."""
         place = int(first) - int(self.network.network_address)
-        return place % BLOCK == 0 and BLOCK <= place <= self._half - BLOCK and not self._is_fixed(first)
+        fits = place % self.block == 0 and BLOCK <= place <= self._half - self.block
+        return fits and not self._is_fixed(first)
 
     def free_block(self, taken: Container[IPv4Address]) -> IPv4Address | None:
         """The lowest one that is not among those taken, by its first address."""
@@ -52,8 +66,8 @@ class SharedRange:
 
     def _blocks(self) -> Iterator[IPv4Address]:
         start = self.network.network_address
-        blocks = (start + place for place in range(BLOCK, self._half, BLOCK))
+        blocks = (start + place for place in range(BLOCK, self._half, self.block))
         return (first for first in blocks if self.has_block(first))
 
     def _is_fixed(self, first: IPv4Address) -> bool:
-        return any(first + place in self.fixed for place in range(BLOCK))
+        return any(first + place in self.fixed for place in range(self.block))
