@@ -1,5 +1,6 @@
 """The data plane of sessions in the kernel: made, compared, repaired and removed."""
 
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -92,6 +93,19 @@ class Sessions:
 def make_line(name: str) -> None:
     """A device of a session, as a VLAN is one."""
     ip(f"link add {name} type veth peer name far-{name}", f"link set {name} up", f"link set far-{name} up")
+
+
+def others(*numbers: int) -> list[WantedSession]:
+    """Sessions with these ids, on devices of their own."""
+    for number in numbers:
+        make_line(f"acc{number}")
+    return [
+        replace(
+            WANTED, session_id=number, device=f"acc{number}", ifb=f"ifb-acc{number}",
+            access_interface=f"acc{number}", address=IPv4Address(f"100.64.1.{number}"), delegated=(),
+        )
+        for number in numbers
+    ]  # fmt: skip
 
 
 @pytest.fixture
@@ -241,6 +255,50 @@ def test_a_rate_that_is_refused_one_way_changes_neither(plane: DataPlane) -> Non
     (limit,) = KernelReader().classes(KernelReader().link("acc0").index)
     assert limit.rate == DOWN // 8
     assert plane.applied() == {7: WANTED}
+
+
+def test_one_refused_session_of_many_is_refused_alone(plane: DataPlane) -> None:
+    several = others(20, 21, 22)
+    ip("link add ifb-acc21 type veth peer name far")
+    outcomes = plane.repair([(each, None) for each in several])
+    failures = [list(outcome.failed) for outcome in outcomes if outcome is not None]
+    assert failures == [[], [Place(FaultKind.IFB, "ifb-acc21")], []]
+    assert [(limit(each.device), limit(each.ifb)) for each in several] == [
+        (DOWN, UP),
+        (DOWN, None),
+        (DOWN, UP),
+    ]
+    assert all(f"100.64.1.{number} dev acc{number} scope link" in routes() for number in (20, 21, 22))
+
+
+def test_one_device_of_many_that_is_gone_is_gone_alone(plane: DataPlane) -> None:
+    several = others(20, 21, 22)
+    ip("link del acc21")
+    outcomes = plane.repair([(each, None) for each in several])
+    assert [outcome is None for outcome in outcomes] == [False, True, False]
+    assert plane.applied().keys() == {20, 22}
+    assert "ifb-acc21" not in text("ip", "link")
+
+
+def test_many_sessions_take_no_more_messages_than_few(
+    plane: DataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+
+    class Counting(socket.socket):
+        def send(self, data: Any, flags: int = 0) -> int:
+            sent.append(len(data))
+            return super().send(data, flags)
+
+    few, many = others(1, 2), others(*range(10, 40))
+    # A kernel may lack fq_codel, and the first session finds it out.
+    plane.apply(WANTED)
+    monkeypatch.setattr("socket.socket", Counting)
+    plane.repair([(each, None) for each in few])
+    of_few = len(sent)
+    plane.repair([(each, None) for each in many])
+    assert len(sent) == 2 * of_few
+    assert all(limit(each.ifb) == UP for each in (*few, *many))
 
 
 def test_a_refused_route_does_not_refuse_a_new_rate(plane: DataPlane) -> None:
@@ -405,6 +463,32 @@ def test_many_new_sessions_are_not_compared_after_each_few(
     assert all(f"100.64.0.{number} dev acc{number} scope" in routes() for number in range(20, 28))
 
 
+def test_a_new_session_comes_before_the_rest_of_the_repairs(
+    reconciler: Reconciler, plane: DataPlane, sessions: Sessions, clock: StillClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("gateway_api.core.gateways.linux.dataplane.reconciler._BATCH", 2)
+    damaged, (new,) = others(20, 21, 22, 23), others(24)
+    sessions.present = {each.session_id: each for each in damaged}
+    reconciler.sweep()
+    for each in damaged:
+        tc(f"qdisc del dev {each.device} root")
+    repair, order = plane.repair, list[list[int]]()
+
+    def told(todo: Any) -> Any:
+        order.append([wanted.session_id for wanted, _ in todo])
+        if len(order) == 1:
+            sessions.present = {**sessions.present, 24: new}
+            reconciler.changed(24)
+        return repair(todo)
+
+    monkeypatch.setattr(plane, "repair", told)
+    for _ in range(3):
+        clock.now += 100
+        reconciler._turn()
+    assert order == [[20, 21], [24], [22, 23]]
+
+
 def test_a_comparison_alone_applies_and_removes_sessions(reconciler: Reconciler, sessions: Sessions) -> None:
     make_line("acc1")
     new = replace(WANTED, session_id=8, device="acc1", ifb="ifb-acc1", access_interface="acc1")
@@ -429,7 +513,7 @@ def test_a_new_rate_is_kept(reconciler: Reconciler, plane: DataPlane, sessions: 
 def test_a_repair_gives_way_to_a_change(plane: DataPlane) -> None:
     plane.apply(WANTED)
     plane.apply(replace(WANTED, rate_down=2 * DOWN))
-    assert plane.repair(WANTED, WANTED) is None
+    assert plane.repair([(WANTED, WANTED)]) == [None]
 
 
 def test_the_next_session_on_a_device_keeps_what_it_can(running: Reconciler, sessions: Sessions) -> None:

@@ -275,19 +275,19 @@ def test_many_routes_are_changed_in_one_call(links: None) -> None:
     assert KernelReader().fib_entries(socket.AF_INET, 140) == []
 
 
-def test_a_qdisc_is_found_by_its_place(links: None) -> None:
+def test_qdiscs_are_found_by_their_places(links: None) -> None:
     tc("qdisc add dev trunk0 root handle 1: htb default 10", "qdisc add dev trunk0 ingress")
     reader, index = KernelReader(), KernelReader().link("trunk0").index
-    root, ingress = reader.qdisc(index, ROOT), reader.qdisc(index, INGRESS)
+    root, ingress, leaf, of_nothing = reader.qdiscs(
+        [(index, ROOT), (index, INGRESS), (index, 0x10010), (4711, ROOT)]
+    )
     assert root is not None and (root.kind, root.handle, root.default_class) == ("htb", 0x10000, 0x10)
     assert ingress is not None and ingress.kind == "ingress"
     assert {
         QdiscEntry(index, ROOT, root.handle, "htb"),
         QdiscEntry(index, INGRESS, ingress.handle, "ingress"),
     } <= set(reader.qdisc_entries())
-    assert reader.qdisc(index, 0x10010) is None
-    with pytest.raises(NoDevice):
-        reader.qdisc(4711, ROOT)
+    assert (leaf, of_nothing) == (None, None)
 
 
 def test_links_that_stay_are_in_each_list_while_others_come_and_go() -> None:
@@ -407,7 +407,7 @@ def test_a_question_of_our_own_is_no_change(links: None) -> None:
     tc("qdisc add dev trunk0 root handle 1: htb default 10")
     index = KernelReader().link("trunk0").index
     with Watcher() as watcher:
-        assert KernelReader().qdisc(index, ROOT) is not None
+        assert KernelReader().qdiscs([(index, ROOT)]) != [None]
         ip("link set trunk0 mtu 1400")
         assert Changed.QDISCS not in next(iter(watcher))
         assert watcher.shaped() == set()

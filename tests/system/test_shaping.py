@@ -7,11 +7,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
-from gateway_api.core.gateways.linux.dataplane.shaping import CLASS, Shaper
+from gateway_api.core.gateways.linux.dataplane.shaping import CLASS, Limits, Shaper
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
 from gateway_api.core.gateways.linux.kernel.exchange import DATAGRAM
@@ -96,9 +97,12 @@ def shape(
     shaper: Shaper, down: int = DOWN, up: int = UP, names: tuple[str, str] = NAMES
 ) -> tuple[bool, bool]:
     """True for a direction in which something was missing or different."""
-    interface, ifb = names
-    is_changed = shaper.shape_downstream(interface, down, PROFILE)
-    return is_changed, shaper.shape_upstream(interface, ifb, up, PROFILE)
+    link = KernelReader().link(names[0])
+    ((downstream, upstream),) = shaper.shape([Limits(link, names[1], down, up, PROFILE)])
+    for each in (downstream, upstream):
+        if each.error is not None:
+            raise each.error
+    return downstream.is_changed, upstream.is_changed
 
 
 def changes_told(act: Callable[[], object]) -> list[tuple[str, str]]:
@@ -146,6 +150,16 @@ def test_an_ifb_gets_its_queues_before_it_is_up(shaper: Shaper) -> None:
     assert of_ifb.count("class") == of_ifb.count("up") == 1
     # Packets to an IFB that is down are lost.
     assert told[-1] == ("filter", "acc0")
+
+
+def test_many_sessions_get_one_kind_of_change_after_the_other(shaper: Shaper) -> None:
+    # The first may have another queue tried.
+    shape(shaper)
+    ip_batch([each for n in range(3) for each in (f"link add line{n} type ifb", f"link set line{n} up")])
+    links = [KernelReader().link(f"line{number}") for number in range(3)]
+    limits = [Limits(link, f"ifb-{link.name}", DOWN, UP, PROFILE) for link in links]
+    kinds = [kind for kind, _ in groupby(changes_told(lambda: shaper.shape(limits)), lambda told: told[0])]
+    assert kinds == ["qdisc", "class", "qdisc", "up", "qdisc", "filter"]
 
 
 def test_the_ethernet_header_is_counted_once(shaper: Shaper) -> None:

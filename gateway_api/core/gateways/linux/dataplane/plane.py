@@ -1,7 +1,9 @@
 """The data plane of all sessions: makes what each must have in the kernel, and tells what is missing."""
 
+import errno
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
 
 from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import (
@@ -11,10 +13,11 @@ from gateway_api.core.gateways.linux.dataplane.routes import (
     destination,
     surplus,
 )
-from gateway_api.core.gateways.linux.dataplane.shaping import Shaper
+from gateway_api.core.gateways.linux.dataplane.shaping import Limits, Shaper
 from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
 from gateway_api.core.gateways.linux.kernel.exchange import refusal
 from gateway_api.core.gateways.linux.kernel.fib import FibEntry
+from gateway_api.core.gateways.linux.kernel.links import Link
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed
@@ -79,24 +82,31 @@ class DataPlane:
         it is new, and the error is raised. A route that it refuses is a matter of the next comparison."""
         with self._lock:
             before = self._applied.get(wanted.session_id)
-            outcome = self._make(wanted, wanted.sets_host_route)
+            (outcome,) = self._make([(wanted, wanted.sets_host_route)])
+            if outcome is None:
+                raise NoDevice(f"find the link {wanted.device}", "there is none", errno.ENODEV)
             for place, error in outcome.failed.items():
                 if place.kind in _LIMITS:
                     if before is not None:
-                        self._make(before, before.sets_host_route)
+                        self._make([(before, before.sets_host_route)])
                     raise error
         return tuple(dict.fromkeys(place.kind for place in outcome.changed))
 
-    def repair(self, wanted: WantedSession, before: WantedSession | None) -> Outcome | None:
-        """Makes all of a session. None if what was applied is not `before` any more, or if the device is
-        gone."""
+    def repair(self, todo: Sequence[tuple[WantedSession, WantedSession | None]]) -> list[Outcome | None]:
+        """Makes all of sessions, each with what was applied. None for each of which something else was
+        applied meanwhile, or whose device is gone."""
         with self._lock:
-            if self._applied.get(wanted.session_id) != before:
-                return None
-            try:
-                return self._make(wanted, wanted.sets_host_route or wanted == before)
-            except NoDevice:
-                return None
+            current = [self._applied.get(wanted.session_id) == before for wanted, before in todo]
+            made = iter(
+                self._make(
+                    [
+                        (wanted, wanted.sets_host_route or wanted == before)
+                        for (wanted, before), is_current in zip(todo, current, strict=True)
+                        if is_current
+                    ]
+                )
+            )
+            return [next(made) if is_current else None for is_current in current]
 
     def mark_applied(self, wanted: WantedSession) -> None:
         """Takes a session as applied, which has all in the kernel."""
@@ -204,51 +214,63 @@ class DataPlane:
     def _routes_of_no_session(self) -> set[FibEntry]:
         return self._pool.routes() | self._steering.routes()
 
-    def _make(self, wanted: WantedSession, set_host_route: bool) -> Outcome:
-        before = self._applied.get(wanted.session_id)
-        if before is not None and (before.device, before.ifb) != (wanted.device, wanted.ifb):
-            # First: both may have the same IFB.
-            self._remove([before])
-        ifindex = self._reader.link(wanted.device).index
-        self._take_over([wanted])
-        changed: list[Place] = []
-        failed: dict[Place, KernelError] = {}
-        if not self._has_other(wanted.device, wanted):
-            for place, shape in self._shapers(wanted):
-                try:
-                    if shape():
-                        changed.append(place)
-                except NoDevice:
-                    raise
-                except KernelError as error:
-                    failed[place] = error
-        routes = list(self.routes(wanted, ifindex))
-        to_add = [
-            (Place(kind, destination(route)), route)
-            for kind, route in routes
-            if set_host_route or kind != FaultKind.HOST_ROUTE
+    def _make(self, todo: Sequence[tuple[WantedSession, bool]]) -> list[Outcome | None]:
+        """Makes all of sessions, each with whether its host route is to be set. None for each whose device is
+        gone."""
+        before = {wanted.session_id: self._applied.get(wanted.session_id) for wanted, _ in todo}
+        self._take_over([wanted for wanted, _ in todo])
+        moved = [
+            former
+            for wanted, _ in todo
+            if (former := before[wanted.session_id]) is not None
+            and (former.device, former.ifb) != (wanted.device, wanted.ifb)
         ]
-        for place, code in self._routes.add(wanted.device, ifindex, to_add):
-            if code == 0:
-                changed.append(place)
-            else:
-                failed[place] = refusal(f"add the route to {place.object} on {wanted.device}", code)
-        if before is not None and before.device == wanted.device:
-            former = {route for _, route in self.routes(before, ifindex)}
-            self._routes.remove(surplus(former, {route for _, route in routes}))
-        self._applied[wanted.session_id] = wanted
-        return Outcome(tuple(changed), failed)
+        if moved:
+            # First: both may have the same IFB.
+            self._remove(moved)
+        links = self._reader.links_named([wanted.device for wanted, _ in todo])
+        made = [
+            _Made(wanted, link, sets_host_route)
+            for (wanted, sets_host_route), link in zip(todo, links, strict=True)
+        ]
+        self._shape(made)
+        self._route([each for each in made if not each.is_gone])
+        former_routes: list[FibEntry] = []
+        for each in made:
+            if each.link is not None and not each.is_gone:
+                former = before[each.wanted.session_id]
+                if former is not None and former.device == each.wanted.device:
+                    index = each.link.index
+                    had = {route for _, route in self.routes(former, index)}
+                    former_routes += surplus(had, {route for _, route in self.routes(each.wanted, index)})
+                self._applied[each.wanted.session_id] = each.wanted
+        if former_routes:
+            self._routes.remove(former_routes)
+        return [None if each.is_gone else Outcome(tuple(each.changed), each.failed) for each in made]
 
-    def _shapers(self, wanted: WantedSession) -> Iterator[tuple[Place, Callable[[], object]]]:
-        device, ifb, profile = wanted.device, wanted.ifb, wanted.profile
-        yield (
-            Place(FaultKind.SHAPER, device),
-            lambda: self._shaper.shape_downstream(device, wanted.rate_down, profile),
-        )
-        yield (
-            Place(FaultKind.IFB, ifb),
-            lambda: self._shaper.shape_upstream(device, ifb, wanted.rate_up, profile),
-        )
+    def _shape(self, made: Iterable["_Made"]) -> None:
+        limits = [
+            (each, Limits(each.link, wanted.ifb, wanted.rate_down, wanted.rate_up, wanted.profile))
+            for each in made
+            if each.link is not None and not self._has_other((wanted := each.wanted).device, wanted)
+        ]
+        directions = self._shaper.shape([limit for _, limit in limits])
+        for (each, _), (down, up) in zip(limits, directions, strict=True):
+            each.note(Place(FaultKind.SHAPER, each.wanted.device), down.error, down.is_changed)
+            each.note(Place(FaultKind.IFB, each.wanted.ifb), up.error, up.is_changed)
+
+    def _route(self, made: Iterable["_Made"]) -> None:
+        wanted = [
+            (each, Place(kind, destination(route)), route)
+            for each in made
+            if each.link is not None
+            for kind, route in self.routes(each.wanted, each.link.index)
+            if each.sets_host_route or kind != FaultKind.HOST_ROUTE
+        ]
+        codes = self._routes.add([route for _, _, route in wanted])
+        for (each, place, _), code in zip(wanted, codes, strict=True):
+            step = f"add the route to {place.object} on {each.wanted.device}"
+            each.note(place, refusal(step, code) if code else None, code == 0)
 
     def _steered(self, wanted: WantedSession, ifindex: int) -> FibEntry | None:
         return None if wanted.address is None else self._steering.host_route(wanted.address, ifindex)
@@ -275,18 +297,40 @@ class DataPlane:
         return self._owners.get(key, wanted.session_id) != wanted.session_id
 
     def _remove(self, wanted: Sequence[WantedSession]) -> None:
-        gone: list[FibEntry] = []
-        for each in wanted:
-            try:
-                ifindex = self._reader.link(each.device).index
-            except NoDevice:
-                # Its routes went with it.
-                continue
-            gone += [route for _, route in self.routes(each, ifindex)]
+        links = self._reader.links_named([each.device for each in wanted])
+        gone = [
+            route
+            for each, link in zip(wanted, links, strict=True)
+            # Those of a device that is gone went with it.
+            if link is not None
+            for _, route in self.routes(each, link.index)
+        ]
         self._routes.remove(gone)
         self._shaper.unshape(
             *((each.device, each.ifb) for each in wanted if not self._has_other(each.device, each))
         )
+
+
+@dataclass
+class _Made:
+    """A session while it is made."""
+
+    wanted: WantedSession
+    link: Link | None
+    sets_host_route: bool
+    changed: list[Place] = field(default_factory=list)
+    failed: dict[Place, KernelError] = field(default_factory=dict)
+
+    @property
+    def is_gone(self) -> bool:
+        """Its device was gone, or went in the middle."""
+        return self.link is None or any(isinstance(error, NoDevice) for error in self.failed.values())
+
+    def note(self, place: Place, error: KernelError | None, is_changed: bool) -> None:
+        if error is not None:
+            self.failed[place] = error
+        elif is_changed:
+            self.changed.append(place)
 
 
 def _keys(wanted: WantedSession) -> Iterator[object]:

@@ -6,7 +6,7 @@ what differs.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
@@ -34,10 +34,11 @@ _REST = 10
 _ROUND = 60.0
 #: Seconds that a device, or a VLAN, may be missing while its session ends.
 _GRACE = 2 * _INTERVAL
-#: Repairs in one sweep, of some 5 ms each: new sessions must not wait for the end of all.
-_AT_ONCE = 200
-#: Sessions applied before their changes are looked for again.
-_BATCH = 50
+#: Sessions that are made at once, in less than half a second. Before the next ones, new sessions are looked
+#: for.
+_BATCH = 256
+#: Repairs in one sweep.
+_AT_ONCE = 4 * _BATCH
 #: Seconds after which a session is made as it must be, though nobody told of the change.
 _PENDING = 5.0
 #: Attempts in one comparison at what could not be repaired before.
@@ -108,7 +109,7 @@ class Comparison:
                 if id in retried:
                     to_make.append((wanted, before))
             elif self._plane.differs(wanted, self.state, own) or (
-                (before is None or id in due) and not self._plane.is_exact(wanted, self.state)
+                id in due and not self._plane.is_exact(wanted, self.state)
             ):
                 to_make.append((wanted, before))
             elif before is None:
@@ -284,12 +285,11 @@ class Reconciler:
             return
         applied = self._plane.applied()
         present = self._desired.wanted()
-        new = [present[id] for id in ids if id in present]
+        new = [present[id] for id in ids if id in present and present[id] != applied.get(id)]
         # Before the others go: a new one may have the device of a former one.
         self._plane.take_over(new)
         self._forget([applied[id] for id in ids if id in applied and id not in present], present)
-        for wanted in new:
-            self._make(wanted, applied.get(wanted.session_id))
+        self._make([(wanted, applied.get(wanted.session_id)) for wanted in new])
         self.fault_register.report()
 
     def _forget(self, gone: list[WantedSession], present: Mapping[int, WantedSession]) -> None:
@@ -337,19 +337,19 @@ class Reconciler:
         with self._work:
             self._unread |= changed
 
-    def _repair(self, todo: Iterable[tuple[WantedSession, WantedSession | None]]) -> bool:
+    def _repair(self, todo: Sequence[tuple[WantedSession, WantedSession | None]]) -> bool:
         """True when all were tried."""
-        for number, (wanted, before) in enumerate(todo):
-            if number == _AT_ONCE or (number % _BATCH == _BATCH - 1 and self._changed):
+        for first in range(0, len(todo), _BATCH):
+            if first and (first >= _AT_ONCE or self._changed):
                 return False
-            self._make(wanted, before)
+            self._make(todo[first : first + _BATCH])
         return True
 
-    def _make(self, wanted: WantedSession, before: WantedSession | None) -> None:
-        outcome = self._plane.repair(wanted, before)
-        if outcome is None:
-            # It is changing, or its device is gone: the next comparison sees it.
-            return
-        self.fault_register.settle(wanted.session_id, outcome.failed)
-        if before == wanted:
-            self.fault_register.repaired(outcome.changed)
+    def _make(self, todo: Sequence[tuple[WantedSession, WantedSession | None]]) -> None:
+        for (wanted, before), outcome in zip(todo, self._plane.repair(todo), strict=True):
+            if outcome is None:
+                # It is changing, or its device is gone: the next comparison sees it.
+                continue
+            self.fault_register.settle(wanted.session_id, outcome.failed)
+            if before == wanted:
+                self.fault_register.repaired(outcome.changed)

@@ -3,7 +3,7 @@ removed."""
 
 import errno
 import socket
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from ipaddress import IPv4Address, IPv4Network
 
 from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
@@ -52,24 +52,25 @@ class SessionRoutes:
         """The routes that the core added."""
         return {entry for family in _FAMILIES for entry in self._reader.fib_entries(family, OWN_PROTOCOL)}
 
-    def add(
-        self, device: str, ifindex: int, wanted: Iterable[tuple[Place, FibEntry]]
-    ) -> Iterator[tuple[Place, int]]:
-        """Adds routes over a device, in place of those to elsewhere. Gives error numbers, 0 for none, of
-        those that were missing or different. Raises NoDevice."""
-        wanted = list(wanted)
-        step = f"add the routes on {device}"
-        codes = exchange.make(step, [fib.add_route(route) for _, route in wanted])
-        present: RouteState | None = None
-        for (place, route), code in zip(wanted, codes, strict=True):
+    def add(self, routes: Sequence[FibEntry]) -> list[int | None]:
+        """Adds routes to sessions, in place of those to elsewhere. For each, None if it was there, else the
+        error number, 0 for none."""
+        codes: list[int | None] = list(exchange.make("add routes", list(map(fib.add_route, routes))))
+        found: dict[int, RouteState] = {}
+        others = []
+        for number, code in enumerate(codes):
             if code == errno.EEXIST:
-                present = present or self._on_device(ifindex)
-                if present.has(route):
-                    continue
-                (code,) = exchange.make(step, [fib.replace_route(route)])
-            if code == errno.ENODEV:
-                raise NoDevice(step, "it is gone", code)
-            yield place, code
+                index = routes[number].ifindex
+                if index not in found:
+                    found[index] = self._on_device(index)
+                if found[index].has(routes[number]):
+                    codes[number] = None
+                else:
+                    others.append(number)
+        replaced = exchange.make("replace routes", [fib.replace_route(routes[number]) for number in others])
+        for number, code in zip(others, replaced, strict=True):
+            codes[number] = code
+        return codes
 
     def replace(self, routes: Iterable[FibEntry]) -> list[KernelError]:
         """Puts routes, in place of those to elsewhere. Returns what the kernel refuses, NoDevice for a device

@@ -7,10 +7,13 @@ redirected to the IFB. Rates change in place: no qdisc goes, no packet is lost.
 import errno
 import logging
 import threading
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
-from gateway_api.core.gateways.linux.kernel.exchange import change
+from gateway_api.core.gateways.linux.kernel.exchange import change, make, refusal
 from gateway_api.core.gateways.linux.kernel.links import (
     IFB,
     Link,
@@ -69,45 +72,74 @@ _PFIFO_LIMIT = 170
 _PRIORITY = 10
 #: The group of IFBs that go: the kernel removes a group in one step. Nothing else has this number.
 _OUTGOING = 0x47415445
+_NO_IFB = "it is not an IFB"
 #: Error numbers for a thing to remove that went by itself.
 _GONE = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
 
 
+class Limits(NamedTuple):
+    """The limits of a session with this device. A rate is in bits per second; 0 is no limit, and the least
+    limit is 8 kbit/s."""
+
+    link: Link
+    ifb: str
+    down: int
+    up: int
+    profile: OverheadProfile
+
+
+@dataclass(eq=False)
+class Direction:
+    """What a session sends, or what is sent to it, while it is shaped: whether something was missing or
+    different, and the error that ended the work."""
+
+    step: str
+    #: The index of the session's device.
+    device: int
+    #: None for no limit.
+    limit: HtbClass | None
+    #: For what a session sends.
+    ifb: str = ""
+    #: The index of the device that has the limit.
+    limited: int = 0
+    is_changed: bool = False
+    error: KernelError | None = None
+
+
+class _NoIfb(KernelError):
+    """Another device has the name of an IFB."""
+
+
 class Shaper:
-    """Shapes sessions. Any thread may call. Methods raise KernelError, and NoDevice when a device goes in the
-    middle. A rate is in bits per second; 0 is no limit, and the least limit is 8 kbit/s."""
+    """Shapes sessions, many at once: one kind of change after the other, in the order that costs the kernel
+    least. What it refuses ends the work on one direction of one session. Any thread may call. Methods raise
+    KernelError when the kernel cannot be asked."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
         # Held during changes: two at once would share the group of IFBs that go.
         self._lock = threading.Lock()
         #: The queue of a class, as the kernel has it.
-        self._leaf = _FQ_CODEL
+        self._leaf, self._is_leaf_known = _FQ_CODEL, False
 
-    def shape_downstream(self, interface: str, bps: int, profile: OverheadProfile) -> bool:
-        """Limits what is sent to a session. True when something was missing or different."""
-        step = f"shape {interface}"
+    def shape(self, sessions: Sequence[Limits]) -> list[tuple[Direction, Direction]]:
+        """Limits what is sent to each session, and what it sends. No two have the same device. An error is
+        NoDevice when a device went in the middle."""
+        pairs = [_directions(each) for each in sessions]
+        down, up = [down for down, _ in pairs], [up for _, up in pairs]
+        limited_up = [each for each in up if each.limit is not None]
+        unlimited_up = [each for each in up if each.limit is None]
         with self._lock:
-            link = self._reader.link(interface)
-            if bps:
-                return self._set_limit(step, link, _limit(bps, profile, link))
-            return self._remove_limit(step, link)
-
-    def shape_upstream(self, interface: str, ifb: str, bps: int, profile: OverheadProfile) -> bool:
-        """Limits what a session sends. True when something was missing or different."""
-        step = f"shape {interface} by {ifb}"
-        with self._lock:
-            link = self._reader.link(interface)
-            if not bps:
-                is_changed = self._remove_redirect(step, link)
-                return self._remove_ifbs(step, [ifb]) or is_changed
-            device = self._ifb(step, ifb)
-            # Before it is up: then the kernel need not wait until no processor uses its former queue.
-            is_changed = self._set_limit(step, device, _limit(bps, profile, link))
-            if not device.is_up:
-                is_changed |= any(change(step, set_up(device.index)))
+            self._remove_redirects(unlimited_up)
+            self._remove_ifbs(unlimited_up)
+            self._remove_limits([each for each in down if each.limit is None])
+            ifbs_down = self._find_ifbs(limited_up)
+            # Before the IFBs are up: then the kernel need not wait until no processor uses a former queue.
+            self._set_limits([*limited_up, *(each for each in down if each.limit is not None)])
+            _run([(each, set_up(each.limited)) for each in _working(ifbs_down)])
             # Last: packets to an IFB that is down, or gone, are lost.
-            return self._set_redirect(step, link, device) or is_changed
+            self._set_redirects(limited_up)
+        return pairs
 
     def entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
         """The qdiscs of a session with limits each way, by the indexes of device and IFB: for the downstream,
@@ -138,21 +170,23 @@ class Shaper:
 
     def unshape(self, *sessions: tuple[str, str]) -> None:
         """Removes all limits of sessions, by the names of device and IFB. The devices may be gone. The kernel
-        takes 20 ms for each IFB alone, and as long for many at once."""
-        step, ifbs = f"remove the limits of {len(sessions)} sessions", []
+        takes 20 ms for each IFB alone, and as long for many at once. Raises the first error."""
+        step = f"remove the limits of {len(sessions)} sessions"
+        links = self._reader.links_named([interface for interface, _ in sessions])
+        going = [
+            Direction(step, 0 if link is None else link.index, None, ifb)
+            for link, (_, ifb) in zip(links, sessions, strict=True)
+        ]
+        # What a device had that is gone went with it.
+        present = [each for each in going if each.device]
         with self._lock:
-            for interface, ifb in sessions:
-                try:
-                    link = self._reader.link(interface)
-                    self._remove_redirect(step, link)
-                    self._remove_limit(step, link)
-                except NoDevice:
-                    # What it had went with it.
-                    pass
-                # A device of others, with the name of an IFB, keeps nothing else from going.
-                if self._is_ifb(ifb):
-                    ifbs.append(ifb)
-            self._remove_ifbs(step, ifbs)
+            self._remove_redirects(present)
+            self._remove_limits(present)
+            self._remove_ifbs(going)
+        for each in going:
+            # A device of others, with the name of an IFB, keeps nothing else from going.
+            if each.error is not None and not isinstance(each.error, _NoIfb):
+                raise each.error
 
     def remove_surplus(
         self, links: Mapping[str, LinkEntry], qdiscs: Iterable[QdiscEntry], kept: Container[object]
@@ -170,111 +204,164 @@ class Shaper:
                     if each.redirect == 0 or each.redirect in ifbs:
                         surplus[name] = names.get(each.redirect, IFB_PREFIX + name)
         alone = {names[index] for index in ifbs} - set(surplus.values())
-        removed = {name: name for name in alone if name not in kept and self._is_ifb(name)} | surplus
+        candidates = [name for name in alone if name not in kept]
+        found = zip(candidates, self._reader.links_named(candidates), strict=True)
+        removed = {name: name for name, link in found if link is not None and link.kind == IFB} | surplus
         if removed:
             self.unshape(*removed.items())
         return list(removed)
 
-    def _set_limit(self, step: str, link: Link, wanted: HtbClass) -> bool:
-        """Limits what a device sends. True when something was missing or different. A class changes in
-        place."""
-        index, changes = link.index, list[KernelChange]()
-        root, leaf = self._reader.qdisc(index, ROOT), None
-        if root != _HTB:
-            _make_room(step, index, ROOT, root)
-            changes.append(add_htb(index, _HTB.handle, _DEFAULT))
-        else:
-            leaf = self._reader.qdisc(index, CLASS)
-        if root != _HTB or wanted not in self._reader.classes(index):
-            burst = max(int(wanted.rate * _BURST_SECONDS), _LEAST_BURST)
-            changes.append(set_class(index, _HTB.handle, wanted, burst, _QUANTUM))
-        if changes:
-            change(step, *changes)
-        if leaf == self._leaf:
-            return bool(changes)
-        _make_room(step, index, CLASS, leaf)
-        self._add_leaf(step, index)
-        return True
-
-    def _add_leaf(self, step: str, index: int) -> None:
-        if self._leaf == _FQ_CODEL:
-            fq_codel = add_fq_codel(index, CLASS, _LEAF, _FLOWS)
-            if any(change(step, fq_codel, accept={errno.ENOENT})):
-                return
-        # The same error may say that the class is gone: then this fails, too.
-        change(step, add_pfifo(index, CLASS, _LEAF, _PFIFO_LIMIT))
-        if self._leaf != _PFIFO:
-            self._leaf = _PFIFO
-            _log.warning("the kernel has no fq_codel: sessions get a plain queue of %d packets", _PFIFO_LIMIT)
-
-    def _remove_limit(self, step: str, link: Link) -> bool:
-        """True when there was a limit."""
-        if self._reader.qdisc(link.index, ROOT) != _HTB:
-            return False
-        return any(change(step, delete_qdisc(link.index, ROOT, _HTB), accept=_GONE))
-
-    def _is_ifb(self, name: str) -> bool:
-        try:
-            return self._reader.link(name).kind == IFB
-        except NoDevice:
-            return False
-
-    def _ifb(self, step: str, name: str) -> Link:
-        """The IFB, which is made if there is none."""
-        try:
-            link = self._reader.link(name)
-        except NoDevice:
-            if len(name) > LONGEST_NAME:
+    def _find_ifbs(self, directions: Sequence[Direction]) -> list[Direction]:
+        """Makes the IFBs that there are not, and returns the directions whose IFB is down."""
+        for each in directions:
+            if len(each.ifb) > LONGEST_NAME:
                 reason = f"a name has at most {LONGEST_NAME} bytes"
-                raise KernelError(f"make the IFB {name}", reason) from None
-            change(step, add_ifb(name))
-            link = self._reader.link(name)
-        if link.kind != IFB:
-            raise KernelError(f"shape by {name}", "it is not an IFB")
-        return link
+                each.error = KernelError(f"make the IFB {each.ifb}", reason)
+        made, present = _run([(each, add_ifb(each.ifb)) for each in _working(directions)], {errno.EEXIST})
+        down = []
+        found = [*made, *present]
+        links = self._reader.links_named([each.ifb for each in found])
+        for each, link in zip(found, links, strict=True):
+            if link is None:
+                each.error = NoDevice(each.step, f"{each.ifb} is gone", errno.ENODEV)
+            elif link.kind != IFB:
+                each.error = _NoIfb(f"shape by {each.ifb}", _NO_IFB)
+            else:
+                each.limited = link.index
+                if not link.is_up:
+                    down.append(each)
+        return down
 
-    def _set_redirect(self, step: str, link: Link, ifb: Link) -> bool:
-        """True when something changed."""
-        ours, changes = self._our_filters(link.index), list[KernelChange]()
-        ingress = self._reader.qdisc(link.index, INGRESS)
-        if ingress is None:
-            changes.append(add_ingress(link.index))
-        elif ingress.kind != _INGRESS.kind:
-            raise KernelError(f"redirect {link.name}", f"another program added the qdisc {ingress.kind}")
-        if ours == [PacketFilter(_PRIORITY, ifb.index)]:
-            return False
-        if ours:
-            changes.append(delete_redirects(link.index, _PRIORITY))
-        change(step, *changes, add_redirect(link.index, _PRIORITY, ifb.index))
-        return True
+    def _set_limits(self, directions: Sequence[Direction]) -> None:
+        """Limits what devices send. A class changes in place."""
+        new = self._add_qdiscs(directions, ROOT, _HTB, lambda index: add_htb(index, _HTB.handle, _DEFAULT))
+        changes = []
+        for each in _working(directions):
+            wanted = each.limit
+            if wanted and (each in new or wanted not in self._reader.classes(each.limited)):
+                burst = max(int(wanted.rate * _BURST_SECONDS), _LEAST_BURST)
+                changes.append((each, set_class(each.limited, _HTB.handle, wanted, burst, _QUANTUM)))
+        _run(changes)
+        waiting = deque(_working(directions))
+        while waiting and not self._is_leaf_known:
+            # Alone: a kernel without fq_codel looks for its module each time.
+            self._try_leaf(waiting.popleft())
+        self._add_leaves(waiting)
 
-    def _remove_redirect(self, step: str, link: Link) -> bool:
-        """True when something changed."""
-        if not self._our_filters(link.index):
-            return False
-        done = any(change(step, delete_redirects(link.index, _PRIORITY), accept=_GONE))
-        if not self._reader.ingress_filters(link.index):
-            change(step, delete_qdisc(link.index, INGRESS, _INGRESS), accept=_GONE)
-        return done
+    def _try_leaf(self, direction: Direction) -> None:
+        self._add_leaves([direction])
+        error = direction.error
+        if error is not None and error.code == errno.ENOENT:
+            # The same error may say that the class is gone: then this fails, too.
+            self._leaf, direction.error = _PFIFO, None
+            self._add_leaves([direction])
+            if direction.error is None:
+                _log.warning(
+                    "the kernel has no fq_codel: sessions get a plain queue of %d packets", _PFIFO_LIMIT
+                )
+            else:
+                self._leaf = _FQ_CODEL
+        self._is_leaf_known = direction.error is None
+
+    def _add_leaves(self, directions: Iterable[Direction]) -> None:
+        def add(index: int) -> KernelChange:
+            if self._leaf == _FQ_CODEL:
+                return add_fq_codel(index, CLASS, _LEAF, _FLOWS)
+            return add_pfifo(index, CLASS, _LEAF, _PFIFO_LIMIT)
+
+        self._add_qdiscs(directions, CLASS, self._leaf, add)
+
+    def _add_qdiscs(
+        self,
+        directions: Iterable[Direction],
+        parent: int,
+        wanted: Qdisc,
+        add: Callable[[int], KernelChange],
+    ) -> Set[Direction]:
+        """Adds a qdisc at a place of each device, instead of another one. Returns the directions that did not
+        have it."""
+        made, present = _run([(each, add(each.limited)) for each in _working(directions)], {errno.EEXIST})
+        found = self._reader.qdiscs([(each.limited, parent) for each in present])
+        others = [(each, qdisc) for each, qdisc in zip(present, found, strict=True) if qdisc != wanted]
+        _run([(each, delete_qdisc(each.limited, parent, qdisc)) for each, qdisc in others if qdisc], _GONE)
+        replaced, _ = _run([(each, add(each.limited)) for each in _working(each for each, _ in others)])
+        return {*made, *replaced}
+
+    def _remove_limits(self, directions: Sequence[Direction]) -> None:
+        working = _working(directions)
+        found = self._reader.qdiscs([(each.device, ROOT) for each in working])
+        ours = [each for each, qdisc in zip(working, found, strict=True) if qdisc == _HTB]
+        _run([(each, delete_qdisc(each.device, ROOT, _HTB)) for each in ours], _GONE)
+
+    def _set_redirects(self, directions: Sequence[Direction]) -> None:
+        made, present = _run(
+            [(each, add_ingress(each.device)) for each in _working(directions)], {errno.EEXIST}
+        )
+        wrong, missing = [], list(made)
+        found = self._reader.qdiscs([(each.device, INGRESS) for each in present])
+        for each, qdisc in zip(present, found, strict=True):
+            if qdisc is not None and qdisc.kind != _INGRESS.kind:
+                each.error = KernelError(each.step, f"another program added the qdisc {qdisc.kind}")
+                continue
+            ours = self._our_filters(each.device)
+            if ours != [PacketFilter(_PRIORITY, each.limited)]:
+                missing.append(each)
+                if ours:
+                    wrong.append(each)
+        _run([(each, delete_redirects(each.device, _PRIORITY)) for each in wrong], _GONE)
+        _run([(each, add_redirect(each.device, _PRIORITY, each.limited)) for each in _working(missing)])
+
+    def _remove_redirects(self, directions: Sequence[Direction]) -> None:
+        ours = [each for each in _working(directions) if self._our_filters(each.device)]
+        _run([(each, delete_redirects(each.device, _PRIORITY)) for each in ours], _GONE)
+        unused = [each for each in _working(ours) if not self._reader.ingress_filters(each.device)]
+        _run([(each, delete_qdisc(each.device, INGRESS, _INGRESS)) for each in unused], _GONE)
 
     def _our_filters(self, ifindex: int) -> list[PacketFilter]:
         return [each for each in self._reader.ingress_filters(ifindex) if each.priority == _PRIORITY]
 
-    def _remove_ifbs(self, step: str, names: Sequence[str]) -> bool:
-        """True when there was one. No redirect leads to them: its packets would be lost."""
-        changes = []
-        for name in names:
-            try:
-                link = self._reader.link(name)
-            except NoDevice:
-                continue
-            if link.kind != IFB:
-                raise KernelError(f"remove {name}", "it is not an IFB")
-            changes.append(set_group(link.index, _OUTGOING))
-        if not any(change(step, *changes, accept=_GONE)):
-            return False
-        change(step, delete_group(_OUTGOING))
-        return True
+    def _remove_ifbs(self, directions: Sequence[Direction]) -> None:
+        """No redirect leads to them: its packets would be lost."""
+        working, changes = _working(directions), []
+        for each, link in zip(working, self._reader.links_named([each.ifb for each in working]), strict=True):
+            if link is not None and link.kind == IFB:
+                changes.append((each, set_group(link.index, _OUTGOING)))
+            elif link is not None:
+                each.error = _NoIfb(f"remove {each.ifb}", _NO_IFB)
+        going, _ = _run(changes, _GONE)
+        if going:
+            change(f"remove {len(going)} IFBs", delete_group(_OUTGOING))
+
+
+def _directions(session: Limits) -> tuple[Direction, Direction]:
+    link, ifb = session.link, session.ifb
+    down, up = (_limit(rate, session.profile, link) if rate else None for rate in (session.down, session.up))
+    return (
+        Direction(f"shape {link.name}", link.index, down, limited=link.index),
+        Direction(f"shape {link.name} by {ifb}", link.index, up, ifb),
+    )
+
+
+def _working(directions: Iterable[Direction]) -> list[Direction]:
+    return [each for each in directions if each.error is None]
+
+
+def _run(
+    changes: Sequence[tuple[Direction, KernelChange]], accept: Container[int] = ()
+) -> tuple[list[Direction], list[Direction]]:
+    """Makes changes in this order. Returns the directions whose change was made, and those for which the
+    kernel refused it with a number to accept. What else it refuses becomes the error of the direction."""
+    made, refused = [], []
+    codes = make("shape sessions", [change for _, change in changes])
+    for (each, _), code in zip(changes, codes, strict=True):
+        if not code:
+            each.is_changed = True
+            made.append(each)
+        elif code in accept:
+            refused.append(each)
+        else:
+            each.error = refusal(each.step, code)
+    return made, refused
 
 
 def _limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> HtbClass:
@@ -283,9 +370,3 @@ def _limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> HtbCla
     rate = max(bps // 8, _LEAST_RATE)
     counted = _ETHERNET_HEADER if link.has_ethernet_header else 0
     return HtbClass(CLASS, rate, rate, max(profile.overhead - counted, 0), profile.mpu)
-
-
-def _make_room(step: str, ifindex: int, parent: int, found: Qdisc | None) -> None:
-    """Only a qdisc that someone made has a handle. The kernel's default has none, and gives way."""
-    if found is not None and found.handle:
-        change(step, delete_qdisc(ifindex, parent, found))

@@ -1,28 +1,32 @@
 """Questions to the kernel by netlink, and changes.
 
 Each exchange has a socket of its own: any thread may call, and no question meets the rest of another's reply.
-The namespace is that of the calling thread. Changes go many in a message: 10,000 routes of sessions must move
-in less than a second.
+The namespace is that of the calling thread. Changes and questions about single things go many in a message:
+what thousands of sessions need must be there within seconds.
 """
 
 import errno
 import os
 import socket
 from collections.abc import Callable, Container, Hashable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError, NoDevice
 
 T = TypeVar("T")
 
-_SOL_NETLINK, _STRICT = 270, 12
+_SOL_NETLINK, _CAP_ACK, _STRICT = 270, 10, 12
 #: The kernel fills 32 KiB at most, unless one message is larger.
 DATAGRAM = 1 << 18
 #: A dump that changes interrupted is read again, so many times in all.
 _ATTEMPTS = 4
-#: Changes in one message: the replies fit into the buffer of a socket.
-_AT_ONCE = 100
+#: Changes, and questions, in one message: the replies fit into the buffer of a socket.
+_CHANGES_AT_ONCE, _QUESTIONS_AT_ONCE = 256, 64
+#: Bytes. The kernel takes twice as many, and counts 768 for an acknowledgement.
+_BUFFER = 1 << 18
+#: Of a change: any but that of a question.
+_CHANGE = 0
 
 
 def _itself(entry: Any) -> Any:
@@ -36,7 +40,7 @@ def dump(
     that went may be there, and one that stays is missing only if each attempt has missed it."""
     found: dict[Hashable, T] = {}
     for _ in range(_ATTEMPTS):
-        bodies, interrupted = _exchange(step, type, nl.DUMP, body)
+        bodies, interrupted = _dump(step, type, body)
         if not interrupted:
             return [parse(each) for each in bodies]
         for each in bodies:
@@ -45,22 +49,24 @@ def dump(
     return list(found.values())
 
 
-def ask(step: str, type: int, flags: int, body: bytes) -> list[bytes]:
-    """The replies to a question about one thing."""
-    return _exchange(step, type, flags | nl.ACK, body)[0]
+class Reply(NamedTuple):
+    """The reply to a question about one thing: the kernel's error number, 0 for none, and what it told."""
+
+    code: int
+    body: bytes
+
+
+def ask(step: str, type: int, flags: int, bodies: Sequence[bytes]) -> list[Reply]:
+    """The replies to questions about one thing each. Raises KernelError when the socket fails."""
+    questions = [nl.request(type, flags | nl.ACK, nl.QUESTION, body) for body in bodies]
+    return _in_parts(step, questions, _QUESTIONS_AT_ONCE)
 
 
 def make(step: str, changes: Sequence[KernelChange]) -> list[int]:
     """Makes changes in this order, each by itself. Returns an error number for each, 0 for one that was made.
     Raises KernelError when the socket fails."""
-    codes: list[int] = []
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
-            for first in range(0, len(changes), _AT_ONCE):
-                codes += _made(kernel, changes[first : first + _AT_ONCE])
-    except OSError as error:
-        raise KernelError(step, error.strerror, error.errno) from error
-    return codes
+    requests = [nl.request(each.type, each.flags | nl.ACK, _CHANGE, each.body) for each in changes]
+    return [reply.code for reply in _in_parts(step, requests, _CHANGES_AT_ONCE)]
 
 
 def change(step: str, *changes: KernelChange, accept: Container[int] = ()) -> list[bool]:
@@ -80,13 +86,13 @@ def refusal(step: str, code: int) -> KernelError:
     return kind(step, os.strerror(code), code)
 
 
-def _exchange(step: str, type: int, flags: int, body: bytes) -> tuple[list[bytes], bool]:
+def _dump(step: str, type: int, body: bytes) -> tuple[list[bytes], bool]:
     """The bodies of the replies, and whether a change interrupted them."""
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
             # So that the kernel filters by table, and refuses what it doesn't understand.
             kernel.setsockopt(_SOL_NETLINK, _STRICT, 1)
-            kernel.send(nl.request(type, flags, nl.QUESTION, body))
+            kernel.send(nl.request(type, nl.DUMP, nl.QUESTION, body))
             return _replies(step, kernel)
     except OSError as error:
         kind = NoDevice if error.errno == errno.ENODEV else KernelError
@@ -113,20 +119,35 @@ def _replies(step: str, kernel: socket.socket) -> tuple[list[bytes], bool]:
             bodies.append(body)
 
 
-def _made(kernel: socket.socket, changes: Sequence[KernelChange]) -> list[int]:
-    kernel.send(
-        b"".join(
-            nl.request(change.type, nl.ACK | change.flags, number, change.body)
-            for number, change in enumerate(changes)
-        )
-    )
-    codes: dict[int, int] = {}
-    while len(codes) < len(changes):
+def _in_parts(step: str, requests: Sequence[bytes], at_once: int) -> list[Reply]:
+    replies: list[Reply] = []
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+            kernel.setsockopt(_SOL_NETLINK, _STRICT, 1)
+            # An acknowledgement of an error doesn't repeat the request.
+            kernel.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)
+            kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+            for first in range(0, len(requests), at_once):
+                replies += _acknowledged(kernel, requests[first : first + at_once])
+    except OSError as error:
+        raise KernelError(step, error.strerror, error.errno) from error
+    return replies
+
+
+def _acknowledged(kernel: socket.socket, requests: Sequence[bytes]) -> list[Reply]:
+    """The kernel handles one request after the other, and acknowledges each after what it tells."""
+    kernel.send(b"".join(requests))
+    replies: list[Reply] = []
+    told = b""
+    while len(replies) < len(requests):
         data, _, _, (sender, _) = kernel.recvmsg(DATAGRAM)
         if sender != 0:
             # Another process may send to the socket.
             continue
-        for type, _, number, body in nl.messages(data):
+        for type, _, _, body in nl.messages(data):
             if type == nl.ERROR:
-                codes[number] = nl.error_code(body)
-    return [codes[number] for number in range(len(changes))]
+                replies.append(Reply(nl.error_code(body), told))
+                told = b""
+            else:
+                told = body
+    return replies

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
-from gateway_api.core.gateways.linux.kernel.exchange import ask, dump
+from gateway_api.core.gateways.linux.kernel.exchange import change, dump
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, MalformedMessage
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.network import AddressFamily, AdminState, InterfaceStats, VlanProtocol
@@ -277,7 +277,7 @@ def raise_thresholds(neighbours: int) -> bool:
             body = rt.NDTMSG.pack(family, 0) + nl.text_attribute(rt.NDTA_NAME, name)
             for number, value in enumerate(higher, rt.NDTA_THRESH1):
                 body += nl.u32_attribute(number, value)
-            ask("raise the thresholds of the neighbour tables", rt.RTM_SETNEIGHTBL, 0, body)
+            change("raise the thresholds of the neighbour tables", KernelChange(rt.RTM_SETNEIGHTBL, 0, body))
             is_changed = True
     return is_changed
 

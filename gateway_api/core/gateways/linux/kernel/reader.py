@@ -5,12 +5,12 @@ Any thread may read. The namespace is that of the calling thread.
 
 import errno
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TypeVar
 
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
-from gateway_api.core.gateways.linux.kernel.exchange import ask, dump
+from gateway_api.core.gateways.linux.kernel.exchange import ask, dump, refusal
 from gateway_api.core.gateways.linux.kernel.fib import FibEntry, RouteEntry, Rule, fib_entry, route, rule
 from gateway_api.core.gateways.linux.kernel.links import (
     Address,
@@ -52,15 +52,17 @@ class KernelReader:
 
     def link(self, name: str) -> Link:
         """Raises NoDevice for an unknown name."""
-        step = f"find the link {name}"
-        try:
-            replies = ask(step, rt.RTM_GETLINK, 0, _ANY_LINK + nl.text_attribute(rt.IFLA_IFNAME, name))
-        except KernelError as error:
-            # A name that no link can have is one that no link has.
-            if error.code in {errno.ENODEV, errno.ERANGE, errno.EINVAL}:
-                raise NoDevice(step, "there is none", error.code) from None
-            raise
-        return link(replies[0])
+        (found,) = self.links_named([name])
+        if found is None:
+            raise NoDevice(f"find the link {name}", "there is none", errno.ENODEV)
+        return found
+
+    def links_named(self, names: Sequence[str]) -> list[Link | None]:
+        """The links of names, None for each that is unknown."""
+        bodies = [_ANY_LINK + nl.text_attribute(rt.IFLA_IFNAME, name) for name in names]
+        # A name that no link can have is one that no link has.
+        unknown = {errno.ENODEV, errno.ERANGE, errno.EINVAL}
+        return _each("find a link", rt.RTM_GETLINK, 0, bodies, link, unknown)
 
     def statistics(self) -> dict[str, InterfaceStats]:
         """The counters of all links, by name. The dump of statistics takes a tenth of the time of one of the
@@ -123,17 +125,12 @@ class KernelReader:
             "read the policy rules", rt.RTM_GETRULE, rt.RTMSG.pack(socket.AF_INET, *bytes(7), 0), rule
         )
 
-    def qdisc(self, ifindex: int, parent: int) -> Qdisc | None:
-        """The qdisc at a place of a device. None without one, or for the kernel's invisible default."""
-        step = f"read a qdisc of link {ifindex}"
-        try:
-            # Without an echo, the kernel sends the reply to listeners for events alone.
-            replies = ask(step, rt.RTM_GETQDISC, nl.ECHO, rt.TCMSG.pack(0, ifindex, 0, parent, 0))
-        except KernelError as error:
-            if error.code == errno.ENOENT:
-                return None
-            raise
-        return qdisc(replies[0]) if replies else None
+    def qdiscs(self, places: Sequence[tuple[int, int]]) -> list[Qdisc | None]:
+        """The qdiscs at places: the index of a device, and the parent. None for each without one, or without
+        the device, and for the kernel's invisible default."""
+        bodies = [rt.TCMSG.pack(0, ifindex, 0, parent, 0) for ifindex, parent in places]
+        # Without an echo, the kernel sends the reply to listeners for events alone.
+        return _each("read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, qdisc, {errno.ENOENT, errno.ENODEV})
 
     def classes(self, ifindex: int) -> list[HtbClass]:
         """The HTB classes of a device; none for a device that is gone."""
@@ -151,6 +148,18 @@ class KernelReader:
                 return []
             raise
         return [each for each in found if each is not None]
+
+
+def _each(
+    step: str, type: int, flags: int, bodies: Sequence[bytes], parse: Callable[[bytes], T], absent: Set[int]
+) -> list[T | None]:
+    """The things that questions are about, None for each refused with a number of `absent`, or not told."""
+    found: list[T | None] = []
+    for reply in ask(step, type, flags, bodies):
+        if reply.code and reply.code not in absent:
+            raise refusal(step, reply.code)
+        found.append(parse(reply.body) if reply.body else None)
+    return found
 
 
 def _routes(step: str, body: bytes, parse: Callable[[bytes], T]) -> list[T]:
