@@ -409,3 +409,59 @@ def test_what_the_gateway_wrote_without_its_mark_is_no_question(root: Path) -> N
     placed.parent.mkdir(parents=True)
     placed.write_text("! Rendered.\nrouter bgp 65001\n bgp router-id 10.255.0.1\nexit\n")
     assert ready(root)
+
+
+# The address of the API.
+
+
+def settings(root: Path, text: str = "# Address and port.\n#GATEWAY_API_BIND=0.0.0.0:8443\n") -> Path:
+    file = root / "etc/gateway-api/gateway-api.env"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("before", "address", "after"),
+    [
+        ("#GATEWAY_API_BIND=0.0.0.0:8443\n", "127.0.0.1", "GATEWAY_API_BIND=127.0.0.1:8443\n"),
+        ("#GATEWAY_API_BIND=0.0.0.0:8443\n", "all", "#GATEWAY_API_BIND=0.0.0.0:8443\n"),
+        ("GATEWAY_API_BIND=192.0.2.1:443\nA=1\n", "127.0.0.1", "GATEWAY_API_BIND=127.0.0.1:443\nA=1\n"),
+        ("GATEWAY_API_BIND=192.0.2.1:443\n", "all", "GATEWAY_API_BIND=0.0.0.0:443\n"),
+        ("A=1\n", "127.0.0.1", "A=1\nGATEWAY_API_BIND=127.0.0.1:8443\n"),
+    ],
+)
+def test_the_api_listens_at_the_address_of_the_operator_s_choice(
+    root: Path, before: str, address: str, after: str
+) -> None:
+    file = settings(root, before)
+    assert ready(root, options(api_address=address))
+    assert file.read_text() == after
+
+
+def test_an_operator_is_asked_for_the_address_of_the_api_and_the_own_one_is_proposed(root: Path) -> None:
+    file, asked = settings(root), list[str]()
+
+    def ask(question: str) -> str:
+        asked.append(question)
+        return "\n"
+
+    assert set_up(options(), root, "bng7", ask, management="127.0.0.1")
+    assert asked == ["Address at which the API listens (all for each of the gateway) [127.0.0.1]: "]
+    assert "\nGATEWAY_API_BIND=127.0.0.1:8443\n" in file.read_text()
+
+
+def test_without_a_choice_the_settings_stay(root: Path) -> None:
+    file = settings(root)
+    before = file.read_text()
+    assert set_up(options(), root, "bng7", None, management="127.0.0.1")
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "eth0", "127.0.0.1:8443"])
+def test_an_address_at_which_the_api_cannot_listen_is_refused(root: Path, address: str) -> None:
+    file = settings(root)
+    before = file.read_text()
+    with pytest.raises(GatewayApiError, match=r"^--api-address: must be all or an address of this machine$"):
+        ready(root, options(api_address=address))
+    assert (file.read_text(), (root / "etc/gateway-api/first-configuration.json").exists()) == (before, False)

@@ -1,14 +1,18 @@
 """`gateway-core linux`: the core daemon of a Debian machine with real subscribers. `gateway-core setup`:
 checks a machine for it, and writes its first configuration.
 
-Setup changes nothing else, and says what is missing and how to get it.
+Setup also sets the address of the API, changes nothing else, and says what is missing and how to get it.
 """
 
 import json
+import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ import click
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError, Invalid
+from gateway_api.base.variables import value
 from gateway_api.cli.core.daemon import Opened, core_options, serve
 from gateway_api.cli.setup import CONFIGURATION, ETC
 from gateway_api.core.configuration.running import RunningConfiguration
@@ -47,6 +52,8 @@ _PROFILES = {
     "dhcp": {"vlan_range": "100-999", "overhead_profile": "ipoe_ethernet"},
 }
 
+_SETTINGS, _BIND, _ALL = ETC / "gateway-api.env", "GATEWAY_API_BIND", "all"
+
 #: Shows a question, and returns the line that the operator types.
 Ask = Callable[[str], str]
 
@@ -67,13 +74,14 @@ class FirstChoices:
 
 @dataclass(frozen=True)
 class SetupOptions:
-    """Options as they are given: without the option, `range` is empty and `frr` None."""
+    """Options as they are given: without the option, a text is empty and `frr` None."""
 
     trunk: Sequence[str]
     uplink: Sequence[str]
     source: Sequence[str]
     frr: str | None
     range: str
+    api_address: str = ""
 
 
 @click.command()
@@ -88,6 +96,10 @@ class SetupOptions:
     help="what happens to a BGP instance of FRR that is not the gateway's",
 )  # fmt: skip
 @click.option("--range", default="", metavar="CIDR", help="addresses of subscribers")
+@click.option(
+    "--api-address", default="", metavar="ADDRESS",
+    help=f"the only address at which the API listens, or {_ALL} for each of the gateway",
+)  # fmt: skip
 def setup(**options: Any) -> int:
     """Checks this machine for a gateway on Linux, and writes its first configuration.
 
@@ -95,7 +107,7 @@ def setup(**options: Any) -> int:
     """
     try:
         ask = _ask if sys.stdin.isatty() else None
-        ready = set_up(SetupOptions(**options), Path("/"), socket.gethostname(), ask)
+        ready = set_up(SetupOptions(**options), Path("/"), socket.gethostname(), ask, _management_address())
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"gateway-core setup: {error}\n")
         return 1
@@ -105,13 +117,17 @@ def setup(**options: Any) -> int:
     return 0 if ready else 1
 
 
-def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) -> bool:
+def set_up(
+    options: SetupOptions, root: Path, hostname: str, ask: Ask | None, management: str | None = None
+) -> bool:
     """True if the gateway can start: then it has a first configuration, below `root`. Without a terminal
-    there is no `ask`. Raises GatewayApiError and OSError."""
+    there is no `ask`; `management` is the address that it proposes for the API. Raises GatewayApiError and
+    OSError."""
     first, state = _below(root, FIRST), _below(root, CONFIGURATION / "state.json")
     exists = first.exists() or state.exists()
     choices = _choices(options, root, None if exists else ask, required=not exists)
     served = serving(choices.sources)
+    address = _api_address(options.api_address, None if exists else ask, management)
     text = "" if exists else _first_configuration(choices, hostname, _below(root, _USERS))
     for type in _PROFILES:
         name = served.get(type)
@@ -131,6 +147,8 @@ def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) ->
     elif not missing and has_frr:
         durable.replace(first, text.encode(), mode=0o644)
         _say(f"{first} is written.")
+    if address is not None:
+        _listen_at(address, _below(root, _SETTINGS), hostname)
     default = serving(preferred(root))
     if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
         named = " ".join(f"--source {name}" for name in choices.sources)
@@ -138,6 +156,52 @@ def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) ->
     is_ready = has_frr and not missing
     _say("The gateway can start." if is_ready else "Something is missing: run this again afterwards.")
     return is_ready
+
+
+def _management_address() -> str | None:
+    """The address by which the operator is here, or else that of the default route."""
+    if connection := os.environ.get("SSH_CONNECTION", "").split():
+        return connection[2]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line, suppress(OSError):
+        # Nothing is sent to this address for documentation (RFC 5737).
+        line.connect(("192.0.2.1", 9))
+        address: str = line.getsockname()[0]
+        return address
+    return None
+
+
+def _api_address(given: str, ask: Ask | None, management: str | None) -> str | None:
+    """The address of the operator's choice, `_ALL`, or None without one. Raises CannotSetUp."""
+    if not given and ask is not None and management is not None:
+        question = f"Address at which the API listens ({_ALL} for each of the gateway) [{management}]: "
+        given = ask(question).strip() or management
+    if given in {"", _ALL}:
+        return given or None
+    try:
+        family = socket.AF_INET6 if ip_address(given).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.bind((given, 0))
+    except (ValueError, OSError) as error:
+        raise CannotSetUp(f"--api-address: must be {_ALL} or an address of this machine") from error
+    return given
+
+
+def _listen_at(address: str, settings: Path, hostname: str) -> None:
+    """Sets the variable in the file of settings, with the port that it had. Raises OSError."""
+    default = value({}, _BIND)
+    text = settings.read_text() if settings.exists() else ""
+    before = re.search(rf"^{_BIND}=(.*)$", text, re.MULTILINE)
+    bind, host = before[1] if before else default, default.rpartition(":")[0]
+    if address != _ALL:
+        host = f"[{address}]" if ":" in address else address
+    port = bind.rpartition(":")[2]
+    line = f"{_BIND}={host}:{port}"
+    if (before[0] if before else f"{_BIND}={default}") != line:
+        lines, number = re.subn(rf"^#?{_BIND}=.*$", line, text, count=1, flags=re.MULTILINE)
+        durable.replace(settings, (lines if number else f"{text}{line}\n").encode(), mode=0o600)
+        _say(f"{settings} has {line}. Then: systemctl restart gateway-api")
+    if address != _ALL:
+        _say(f"Log in at https://{hostname}:{port}, or by a certificate that has the address.")
 
 
 def _decide_on_frr(decision: str | None, root: Path) -> bool:
