@@ -681,6 +681,18 @@ class Demux(Section):
     idle_timeout: Annotated[
         int, Seconds(1, 7 * 86400), about("Seconds that a VLAN without sessions stays.", 300)
     ]
+    max_leases_per_vlan: Annotated[
+        int, Whole(1, 65_535), about("DHCP leases that dnsmasq gives to one VLAN.", 16)
+    ] = 16
+    mac_moves: Annotated[
+        bool,
+        Flag(),
+        about(
+            "Whether a MAC address with a DHCP session on one VLAN can sign on on another, which ends the "
+            "first session. If not, dnsmasq does not get its requests there.",
+            False,
+        ),
+    ] = False
 
     def heads(self, trunk: str, profiles: Iterable[VlanProfile] | None = None) -> Iterator[str]:
         """With what the names of a trunk's VLANs begin, before the tags; of these profiles, or of all."""

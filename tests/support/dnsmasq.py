@@ -135,9 +135,16 @@ class Server:
             f"address add {GATEWAY}/32 dev trunk0.{tag}",
         )
         Path(f"/proc/sys/net/ipv4/conf/trunk0.{tag}/proxy_arp").write_text("1\n")
-        for change in ("address", mac), ("up",):
-            command = inside(self._far_end, "ip", "link", "set", f"access{tag}", *change)
-            subprocess.run(command, check=True)
+        self.set_mac(tag, mac)
+        self.far("ip", "link", "set", f"access{tag}", "up")
+
+    def set_mac(self, tag: int, mac: str) -> None:
+        """Of the subscriber's device."""
+        self.far("ip", "link", "set", f"access{tag}", "address", mac)
+
+    def far(self, *command: str) -> None:
+        """Runs a program where the subscribers' devices are."""
+        subprocess.run(inside(self._far_end, *command), check=True)
 
     def sign_on(self, tag: int, *options: str) -> Subscriber:
         """A client with a lease. `options` are udhcpc's."""

@@ -215,6 +215,7 @@ def test_the_file_has_one_range_for_all_vlans(document: dict[str, Any]) -> None:
         "interface=trunk0.*",
         "dhcp-authoritative",
         "no-ping",
+        "dhcp-ignore-clid",
         "dhcp-lease-max=127",
         "dhcp-leasefile=/var/lib/gateway-dnsmasq/leases",
         "pid-file=/run/gateway-dnsmasq/dnsmasq.pid",

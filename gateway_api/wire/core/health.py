@@ -54,7 +54,7 @@ class RepairCount(Record, frozen=True):
 
 
 class TriggerRefusal(Enumeration):
-    """Why the first frame of a subscriber made no VLAN."""
+    """Why the first frame of a subscriber made no VLAN, or why a DHCP request was dropped."""
 
     SERVED = "served", "The VLAN exists."
     UNDER_WAY = "under_way", "The VLAN is being made or removed."
@@ -76,10 +76,16 @@ class TriggerRefusal(Enumeration):
         "The outer VLAN, or the trunk for one tag, has its share of max_vlans.",
     )
     DROPPED = "dropped", "The kernel dropped the frame, because its buffer was full."
+    MAC_ELSEWHERE = "mac_elsewhere", "DHCP: the MAC address has a session on another VLAN."
+    LEASES_FULL = "leases_full", "DHCP: the VLAN has as many leases as max_leases_per_vlan allows."
+    LEASES_RATE_LIMITED = (
+        "leases_rate_limited",
+        "DHCP: the VLAN sent too many requests of new MAC addresses per second.",
+    )
 
 
 class RefusalCount(Record, frozen=True):
-    """The first frames of subscribers that made no VLAN, for one reason."""
+    """First frames of subscribers that made no VLAN, or DHCP requests that were dropped, for one reason."""
 
     reason: Annotated[TriggerRefusal, about("Why they made none.", "no_profile")]
     frames: Annotated[int, count("Frames since the core daemon started.", 2)]

@@ -283,7 +283,9 @@ class DemuxReply(ListReply, frozen=True):
 
     vlans: Annotated[tuple[DemuxVlan, ...], about("The VLANs.")]
     rate_limited_total: Annotated[int, count("New VLANs refused by the limits.", 0)]
-    refusals: Annotated[tuple[RefusalCount, ...], about("First frames that made no VLAN, by reason.")] = ()
+    refusals: Annotated[
+        tuple[RefusalCount, ...], about("First frames and DHCP requests that were refused, by reason.")
+    ] = ()
 
 
 class GetDemuxState(SelectingMethod[DemuxReply], frozen=True):

@@ -2,12 +2,15 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from gateway_api.core.gateways.linux.daemons.daemon import SERVICES, DaemonHost, PlacedFiles, SourceDaemon
+from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
+from gateway_api.core.gateways.linux.dataplane.dhcp_guard import Binding, DhcpGuard
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
@@ -78,7 +81,16 @@ class LinuxMachine:
         plane = DataPlane(reader)
         desired = DesiredSessions(provision, tracker, devices, vlan_serving, demux)
         reconciler = Reconciler(plane, desired, clock)
-        provision.changes = reconciler.changed
+        is_guarded = any(isinstance(each, Dnsmasq) for each in sources.values())
+        guard = DhcpGuard(
+            configuration.demux, partial(_bindings, tracker) if is_guarded else None, clock.steady
+        )
+
+        def changed(*ids: int) -> None:
+            reconciler.changed(*ids)
+            guard.request()
+
+        provision.changes = changed
         (routing,) = (each for each in self._daemons if isinstance(each, FrrByDifference))
         frr = Frr(FrrFolders(), _ASK_FRR)
         parts = GatewayParts(
@@ -108,8 +120,18 @@ class LinuxMachine:
                 journal,
             ),
             raise_thresholds=raise_thresholds,
+            guard=guard,
         )
         return LinuxGateway(configuration, parts)
+
+
+def _bindings(tracker: Tracker) -> list[Binding]:
+    """The access interfaces and MAC addresses of the sessions of dnsmasq."""
+    return [
+        (session.access_interface, session.summary.mac_address)
+        for session in tracker.sessions.all()
+        if session.key.source == DhcpServer.name and session.summary.mac_address is not None
+    ]
 
 
 def _leased(sources: Iterable[Source]) -> list[str]:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gateway_api.base.errors import StepFailed
 from gateway_api.core.gateways.linux.daemons.frr import Frr
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
 from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.dataplane.nftables import RulesetEvents
@@ -79,6 +80,8 @@ class GatewayParts:
     dependencies: DependencyWatch
     sign_ons: SignOnWatch
     raise_thresholds: Callable[[int], bool]
+    #: None where nothing may be dropped.
+    guard: DhcpGuard | None = None
 
 
 class LinuxGateway:
@@ -111,6 +114,8 @@ class LinuxGateway:
             self._traffic.run,
         ):
             crew.start(work)
+        if parts.guard is not None:
+            crew.start(parts.guard.run)
         crew.wait()
 
     @contextmanager
@@ -145,6 +150,8 @@ class LinuxGateway:
         self._keep_neighbours()
         self._raise_trunks()
         self._parts.demux.configure(configuration.demux)
+        if self._parts.guard is not None:
+            self._parts.guard.configure(configuration.demux)
         self._parts.dependencies.configure(configuration)
         self._parts.sign_ons.configure(configuration)
         if self._parts.provision.address != address:
@@ -230,7 +237,8 @@ class LinuxGateway:
         return self._managed_vlans().demux_rows()
 
     def refusals(self) -> Counter[TriggerRefusal]:
-        return self._parts.demux.refusals()
+        refused = self._parts.demux.refusals()
+        return refused if self._parts.guard is None else refused + self._parts.guard.refusals()
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
         return self._parts.firewall.drops()

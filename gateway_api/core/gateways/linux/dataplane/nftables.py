@@ -47,6 +47,22 @@ class Nft:
             raise KernelError(step, "nft printed no JSON") from error
         return objects
 
+    def counters(self, name: str) -> dict[str, int] | None:
+        """The packets of the counters of a table that have a name. None if there is no such table."""
+        step = f"list the counters of the table {name}"
+        try:
+            output = self._run(step, "-j", f"list counters table {name}")
+            objects = json.loads(output)["nftables"]
+            return {
+                each["counter"]["name"]: each["counter"]["packets"] for each in objects if "counter" in each
+            }
+        except KernelError as error:
+            if error.code == errno.ENOENT:
+                return None
+            raise
+        except (ValueError, KeyError, TypeError) as error:
+            raise KernelError(step, "nft printed no JSON") from error
+
     def _run(self, step: str, *arguments: str) -> bytes:
         try:
             ended = run([self._program, *arguments], seconds=_SECONDS, most=_MOST)

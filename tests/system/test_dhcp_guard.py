@@ -1,0 +1,200 @@
+"""The table of nftables that keeps a MAC address to its VLAN: leases that real clients get from a real
+dnsmasq, or not."""
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuard
+from gateway_api.core.gateways.linux.dataplane.nftables import Nft
+from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
+from gateway_api.core.gateways.linux.sources.source import SourceSession
+from gateway_api.wire.core.health import TriggerRefusal
+from tests.support.clocks import SteppedClock
+from tests.support.dnsmasq import Server, route, running_dnsmasq, the_session
+from tests.support.documents import valid_document
+from tests.support.namespaces import can
+from tests.support.stack import wait_for
+
+pytestmark = pytest.mark.skipif(
+    not can("ip link add v type veth peer name w", "nft add table inet t"),
+    reason="needs to be root, a kernel with veth and nf_tables, and nft",
+)
+
+MAC, OTHER_MAC = "02:00:00:00:00:07", "02:00:00:00:00:08"
+DEMUX = RunningConfiguration.of(valid_document()).sections.demux
+
+
+#: Sends a message (RFC 2131 section 2) for each MAC address. Arguments: VLAN, type, ciaddr, MAC addresses.
+_SENDER = r"""
+import socket, struct, sys
+vlan, type, address, *macs = sys.argv[1:]
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"access" + vlan.encode())
+sender.bind(("", 68))
+for mac in macs:
+    message = struct.pack("!BBBB8x4s12x", 1, 1, 6, 0, socket.inet_aton(address)) + bytes.fromhex(mac)
+    message = message.ljust(236, b"\0") + b"\x63\x82\x53\x63"
+    message += bytes((53, 1, {"discover": 1, "release": 7}[type], 54, 4)) + bytes((100, 64, 9, 1)) + b"\xff"
+    sender.sendto(message, ("255.255.255.255", 67))
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """Two VLANs with the same MAC address."""
+    with running_dnsmasq(tmp_path) as server:
+        server.add_vlan(301, MAC)
+        server.add_vlan(302, MAC)
+        yield server
+
+
+@pytest.fixture
+def source(server: Server) -> Dnsmasq:
+    return server.source()
+
+
+@pytest.fixture
+def guard(source: Dnsmasq) -> DhcpGuard:
+    guard = DhcpGuard(DEMUX, lambda: [binding(session) for session in source.sessions()], SteppedClock())
+    guard.sync()
+    return guard
+
+
+def binding(session: SourceSession) -> tuple[str, str]:
+    assert session.mac_address
+    return session.access_interface, session.mac_address
+
+
+def refused(guard: DhcpGuard, reason: TriggerRefusal, least: int = 1) -> bool:
+    guard.sync()
+    return guard.refusals()[reason] >= least
+
+
+def test_the_mac_address_of_a_session_gets_no_lease_on_another_vlan(
+    server: Server, source: Dnsmasq, guard: DhcpGuard
+) -> None:
+    subscriber = server.sign_on(302)
+    session = the_session(source)
+    route(session)
+    guard.sync()
+    clone = server.start_client(301)
+    wait_for("several requests", lambda: refused(guard, TriggerRefusal.MAC_ELSEWHERE, 3))
+    assert not clone.has_lease()
+    subscriber.renew()
+    assert the_session(source) is session
+
+
+def test_it_gets_one_there_when_the_session_has_ended(
+    server: Server, source: Dnsmasq, guard: DhcpGuard
+) -> None:
+    subscriber = server.sign_on(302)
+    the_session(source)
+    guard.sync()
+    moved = server.start_client(301)
+    wait_for("a request", lambda: refused(guard, TriggerRefusal.MAC_ELSEWHERE))
+    subscriber.release()
+    wait_for("the end", lambda: source.sessions() == [])
+    guard.sync()
+    wait_for("the lease", moved.has_lease)
+    assert the_session(source).access_interface == "trunk0.301"
+
+
+def test_it_moves_where_the_configuration_says_so(server: Server, source: Dnsmasq, guard: DhcpGuard) -> None:
+    server.sign_on(302)
+    session = the_session(source)
+    guard.configure(replace(DEMUX, mac_moves=True))
+    guard.sync()
+    server.sign_on(301)
+    wait_for("the move", lambda: the_session(source).access_interface == "trunk0.301")
+    assert the_session(source).key != session.key
+
+
+def test_a_release_from_another_vlan_ends_no_session(
+    server: Server, source: Dnsmasq, guard: DhcpGuard
+) -> None:
+    subscriber = server.sign_on(302)
+    session = the_session(source)
+    route(session)
+    guard.sync()
+    clone = server.start_client(301)
+    wait_for("a request", lambda: refused(guard, TriggerRefusal.MAC_ELSEWHERE))
+    address = session.ip_address or ""
+    server.far("python3", "-c", _SENDER, "301", "release", address, MAC.replace(":", ""))
+    wait_for("the release", lambda: refused(guard, TriggerRefusal.MAC_ELSEWHERE, 2))
+    subscriber.renew()
+    assert the_session(source) is session
+    assert not clone.has_lease()
+
+
+def test_a_vlan_gets_as_many_leases_as_the_configuration_allows(
+    server: Server, source: Dnsmasq, guard: DhcpGuard
+) -> None:
+    guard.configure(replace(DEMUX, max_leases_per_vlan=1))
+    subscriber = server.sign_on(302)
+    session = the_session(source)
+    subscriber.vanish()
+    guard.sync()
+    server.set_mac(302, OTHER_MAC)
+    other = server.start_client(302)
+    wait_for("several requests", lambda: refused(guard, TriggerRefusal.LEASES_FULL, 3))
+    assert not other.has_lease()
+    assert the_session(source) is session
+    guard.configure(replace(DEMUX, max_leases_per_vlan=2))
+    guard.sync()
+    wait_for("the lease", other.has_lease)
+
+
+def test_a_flood_of_mac_addresses_leaves_another_vlan_its_leases(
+    server: Server, source: Dnsmasq, guard: DhcpGuard
+) -> None:
+    server.set_mac(301, OTHER_MAC)
+    server.far("python3", "-c", _SENDER, "302", "discover", "0.0.0.0", *(f"03{n:010x}" for n in range(2000)))
+    server.sign_on(301)
+    assert the_session(source).access_interface == "trunk0.301"
+    assert refused(guard, TriggerRefusal.LEASES_RATE_LIMITED, 1000)
+
+
+def test_a_mac_address_has_one_lease_whatever_its_client_identifier(server: Server, source: Dnsmasq) -> None:
+    for identifier in ("0x3d:ff01", "0x3d:ff02"):
+        server.sign_on(302, "-x", identifier, "-C").vanish()
+    assert len(source.sessions()) == 1
+
+
+def test_a_table_that_another_program_removed_is_made_again(
+    server: Server, source: Dnsmasq, guard: DhcpGuard
+) -> None:
+    server.sign_on(302)
+    the_session(source)
+    guard.sync()
+    subprocess.run(["nft", "flush ruleset"], check=True)
+    guard.sync()
+    server.start_client(301)
+    wait_for("a request", lambda: refused(guard, TriggerRefusal.MAC_ELSEWHERE))
+
+
+def test_many_sessions_are_loaded_in_parts_and_followed(server: Server) -> None:
+    sessions = {(f"trunk0.{id}", f"02:00:00:00:{id >> 8:02x}:{id & 0xFF:02x}") for id in range(1, 4095)}
+    guard = DhcpGuard(DEMUX, lambda: sessions, SteppedClock())
+    guard.sync()
+    assert elements("homes") == len(sessions)
+    sessions -= {each for each in sessions if each[0].endswith("7")}
+    guard.sync()
+    assert elements("homes") == elements("macs") == len(sessions)
+
+
+def elements(name: str) -> int:
+    found = Nft().table(TABLE)
+    assert found
+    return next(len(each["set"]["elem"]) for each in found if each.get("set", {}).get("name") == name)
+
+
+def test_without_dnsmasq_there_is_no_table(server: Server, guard: DhcpGuard) -> None:
+    assert Nft().table(TABLE)
+    DhcpGuard(DEMUX, None, SteppedClock()).sync()
+    assert Nft().table(TABLE) is None
