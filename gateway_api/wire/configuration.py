@@ -427,6 +427,13 @@ def _any_network(text: str) -> IPv4Network | IPv6Network:
     raise ValueError("must be a network without host bits, such as 192.0.2.0/24 or 2001:db8::/32")
 
 
+def _subscriber_network(text: str) -> IPv4Network | IPv6Network:
+    made = _any_network(text)
+    if not made.prefixlen:
+        raise ValueError("must not be a default route")
+    return made
+
+
 def _receiver_url(text: str) -> str:
     check_url(text)
     if '"' in text:
@@ -465,6 +472,7 @@ _VLANS = Parsed(VlanRange.parse)
 _PORT = Whole(1, 65535, "a port, ")
 _AS_NUMBER = Whole(1, 4294967295, "an AS number, ")
 _LOOPBACK = IPv4Address("127.0.0.1")
+_DEFAULT_ROUTES = (IPv4Network("0.0.0.0/0"), IPv6Network("::/0"))
 _PROFILES = sorted(OVERHEAD_PROFILES)
 
 
@@ -806,6 +814,30 @@ class Bgp(Section):
     as_number: Annotated[int, _AS_NUMBER, about("AS number of the gateway.", 64512)]
     router_id: Annotated[IPv4Address, _HOST, about("Router id, written as an IPv4 address.", "10.255.0.1")]
     neighbors: Annotated[tuple[BgpNeighbor, ...], Many(most=1000), about("The neighbours.", [])] = ()
+    announce: Annotated[
+        str,
+        Choice(Literal["aggregates", "hosts"], "must be aggregates or hosts"),
+        about(
+            "What neighbours are told of the networks of subscribers: the networks, always, or the routes of "
+            "sessions in them.",
+            "aggregates",
+            type="string",
+        ),
+    ] = "aggregates"
+    networks: Annotated[
+        tuple[IPv4Network | IPv6Network, ...],
+        Many(Parsed(_subscriber_network), 100),
+        about("Networks of subscribers in CIDR, besides `cgnat.source_range`.", ["2001:db8:100::/40"]),
+    ] = ()
+    accept: Annotated[
+        tuple[IPv4Network | IPv6Network, ...],
+        Many(Parsed(_any_network), 1000),
+        about(
+            "What is accepted from neighbours: a default route, or a network in CIDR with all in it. "
+            "Nothing in networks of subscribers is.",
+            ["0.0.0.0/0", "::/0"],
+        ),
+    ] = _DEFAULT_ROUTES
 
 
 @dataclass(frozen=True)

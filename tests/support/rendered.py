@@ -92,6 +92,11 @@ networks = st.builds(
 ).filter(lambda text: not text.startswith(("0.", "127.", "169.254.")))
 
 
+networks_of_ipv6 = st.builds(
+    lambda number, prefix: f"2001:db8:{number:x}::/{prefix}", st.integers(1, 0xFFFF), st.integers(48, 128)
+)
+
+
 @st.composite
 def vlan_profiles(draw: st.DrawFn) -> list[dict[str, Any]]:
     """They do not overlap: each has its own inner VLANs."""
@@ -158,7 +163,12 @@ def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
     )
     bgp = st.fixed_dictionaries(
         {"as_number": numbers_of_as, "router_id": addresses},
-        optional={"neighbors": st.lists(neighbor, max_size=4, unique_by=lambda item: item["address"])},
+        optional={
+            "neighbors": st.lists(neighbor, max_size=4, unique_by=lambda item: item["address"]),
+            "announce": st.sampled_from(["aggregates", "hosts"]),
+            "networks": st.lists(networks | networks_of_ipv6, max_size=3, unique=True),
+            "accept": st.lists(networks | networks_of_ipv6 | st.just("0.0.0.0/0"), max_size=3, unique=True),
+        },
     )
     subscriber = st.fixed_dictionaries(
         {"username": usernames, "password": secrets}, optional={"ip_address": st.none() | addresses}

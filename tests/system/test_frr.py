@@ -281,53 +281,94 @@ def test_a_change_of_the_bgp_process_with_a_vrf_takes_effect_as_it_is(
     assert "cgnat" not in pair.vtysh(pair.near, "-c", "show running-config")
 
 
-def test_the_neighbor_is_told_of_links_of_subscribers_and_not_of_other_networks(
-    pair: Pair, document: dict[str, Any]
-) -> None:
-    document["bgp"] = {
-        "as_number": 65001,
-        "router_id": "10.255.0.1",
-        "neighbors": [{"address": NEIGHBOR, "remote_as": 65002}],
-    }
-    document["cgnat"]["enabled"] = False
+# What neighbours are told, and what is accepted from them.
+
+
+def bgp_of(document: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The gateway as the near router, without CGNAT."""
+    neighbors = [{"address": NEIGHBOR, "remote_as": 65002}]
+    bgp = {"as_number": 65001, "router_id": "10.255.0.1", "neighbors": neighbors, **changes}
+    interfaces = {**document["interfaces"], "uplinks": ["uplink"]}
+    cgnat = {**document["cgnat"], "enabled": False, "handoff_interface": "uplink"}
+    return {**document, "bgp": bgp, "interfaces": interfaces, "cgnat": cgnat}
+
+
+def run_by(pair: Pair, document: dict[str, Any]) -> None:
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(rendered(document)["frr.conf"])
+
+
+def told(pair: Pair, side: str = "far") -> set[str]:
+    """What a side has from the other."""
+    return {each["dst"] for each in pair.kernel_routes(side) if each.get("protocol") == "bgp"}
+
+
+def add_routes_of_others(pair: Pair) -> None:
     for route in (
         "default via 10.255.0.2 metric 7",
         "10.77.0.0/16 via 10.255.0.2",
         "203.0.113.7/32 via 10.255.0.2",
+        "100.64.7.7/32 via 10.255.0.2",
         # As the core makes it.
         "unreachable 100.64.0.0/10 proto 140 metric 4294967295",
     ):
         pair.add_route(route)
-    FrrConfiguration(pair.near, limits(PATIENCE)).apply(rendered(document)["frr.conf"])
-
-    def told() -> set[str]:
-        return {each["dst"] for each in pair.kernel_routes("far") if each.get("protocol") == "bgp"}
-
-    wait_for("the link's route", lambda: {"100.64.0.9", "100.64.0.5"} <= told(), 60)
-    # Not the one that leads to the neighbour itself.
-    assert told() == {"100.64.0.9", "100.64.0.5"}
 
 
-def test_the_neighbor_is_told_of_delegated_prefixes_and_of_no_other_route_of_ipv6(
+def test_the_neighbor_is_told_of_the_subscribers_networks_and_of_no_route_of_the_kernel(
     pair: Pair, document: dict[str, Any]
 ) -> None:
-    document["interfaces"]["uplinks"] = ["uplink"]
-    document["cgnat"]["handoff_interface"] = "uplink"
+    add_routes_of_others(pair)
+    run_by(pair, bgp_of(document, networks=["198.51.100.0/25"]))
+    expected = {"100.64.0.0/10", "198.51.100.0/25"}
+    # At first, those of the configuration before.
+    wait_for("the networks, and nothing else", lambda: told(pair) == expected, 60)
+
+
+def test_the_neighbor_is_told_of_the_routes_of_sessions_by_choice(
+    pair: Pair, document: dict[str, Any]
+) -> None:
+    add_routes_of_others(pair)
+    run_by(pair, bgp_of(document, announce="hosts"))
+    expected = {"100.64.0.9", "100.64.0.5"}
+    wait_for("the sessions, and nothing else", lambda: told(pair) == expected, 60)
+
+
+def test_the_neighbor_is_told_of_prefixes_of_sessions_and_of_no_other_route_of_ipv6(
+    pair: Pair, document: dict[str, Any]
+) -> None:
     for route in (
         "2001:db8:5::/56 via fe80::9 dev access proto 140",
         "2001:db8:77::/48 via fe80::9 dev uplink",
+        "2001:db9:5::/56 via fe80::9 dev access",
         "default via fe80::9 dev uplink",
         "unreachable 2001:db8::/32",
     ):
         pair.add_route(route, "-6")
-    FrrConfiguration(pair.near, limits(PATIENCE)).apply(rendered(document)["frr.conf"])
+    run_by(pair, bgp_of(document, announce="hosts", networks=["2001:db8::/45", "2001:db8:70::/44"]))
 
-    def told() -> set[str]:
+    def found() -> set[str]:
         table = json.loads(pair.vtysh(pair.near, "-c", "show bgp ipv6 unicast json"))
         return set(table.get("routes", {}))
 
-    wait_for("the prefix", lambda: "2001:db8:5::/56" in told(), 60)
-    assert told() == {"2001:db8:5::/56"}
+    wait_for("the prefix", lambda: "2001:db8:5::/56" in found(), 60)
+    assert found() == {"2001:db8:5::/56"}
+
+
+def announce(pair: Pair, *networks: str) -> None:
+    """The far router tells its neighbour of them."""
+    lines = ["configure terminal", "router bgp 65002", "no bgp network import-check"]
+    lines += ["address-family ipv4 unicast", *(f"network {network}" for network in networks)]
+    pair.vtysh(pair.far, *(word for line in lines for word in ("-c", line)))
+
+
+def test_a_default_route_alone_is_accepted_until_a_commit_says_more(
+    pair: Pair, document: dict[str, Any]
+) -> None:
+    announce(pair, "0.0.0.0/0", "192.0.2.0/25", "198.51.100.0/24", "100.64.3.0/24")
+    run_by(pair, bgp_of(document))
+    wait_for("the default route alone", lambda: told(pair, "near") == {"default"}, 60)
+    run_by(pair, bgp_of(document, accept=["192.0.2.0/24", "100.64.0.0/10"]))
+    wait_for("the network alone", lambda: told(pair, "near") == {"192.0.2.0/25"}, 60)
 
 
 # What is somebody else's.

@@ -349,35 +349,57 @@ def test_without_bgp_frr_has_none(document: dict[str, Any], absent: bool) -> Non
     assert "bgp" not in "".join(lines(document, "frr.conf"))
 
 
-def test_frr_tells_its_neighbors_of_subscribers_and_not_of_its_own_networks(document: dict[str, Any]) -> None:
+def prefix_list(document: dict[str, Any], name: str) -> list[str]:
+    """The entries of one of FRR's, without their numbers."""
+    found = (line.partition(f" prefix-list {name} seq ") for line in lines(document, "frr.conf"))
+    return [entry.partition(" ")[2] for _, is_one, entry in found if is_one]
+
+
+def test_frr_announces_the_networks_of_subscribers(document: dict[str, Any]) -> None:
+    document["bgp"]["networks"] = ["2001:db8::/40", "198.51.100.7/32"]
     found = lines(document, "frr.conf")
+    networks = ["100.64.0.0/10", "198.51.100.7/32", "2001:db8::/40"]
+    assert [line for line in found if line.startswith("  network")] == [
+        f"  network {each}" for each in networks
+    ]
+    assert not [line for line in found if "redistribute" in line]
+    assert prefix_list(document, "gateway-announced-ipv4") == [f"permit {each}" for each in networks[:2]] + [
+        "deny any"
+    ]
+    assert prefix_list(document, "gateway-announced-ipv6") == ["permit 2001:db8::/40", "deny any"]
+
+
+def test_frr_announces_the_routes_of_sessions_by_choice(document: dict[str, Any]) -> None:
+    document["bgp"] |= {"announce": "hosts", "networks": ["2001:db8::/40", "198.51.100.7/32"]}
+    found = lines(document, "frr.conf")
+    assert not [line for line in found if line.startswith("  network")]
     assert [line for line in found if "redistribute" in line] == [
-        "  redistribute kernel route-map gateway-sessions",
-        "  redistribute connected route-map gateway-subscribers",
-        "  redistribute kernel route-map gateway-subscribers6",
-        "  redistribute connected route-map gateway-subscribers6",
+        f"  redistribute {kind} route-map gateway-sessions-{family}"
+        for family in ("ipv4", "ipv6")
+        for kind in ("kernel", "connected")
     ]
-    assert [line for line in found if line.startswith("ip prefix-list")] == [
-        "ip prefix-list gateway-sessions seq 5 permit 100.64.0.0/10 ge 32",
-        "ip prefix-list gateway-subscribers seq 5 deny 100.64.0.1/32",
-        "ip prefix-list gateway-subscribers seq 10 deny 10.255.0.1/32",
-        "ip prefix-list gateway-subscribers seq 15 permit 0.0.0.0/0 ge 32",
+    assert prefix_list(document, "gateway-announced-ipv4") == [
+        "deny 100.64.0.1/32",
+        "deny 10.255.0.1/32",
+        "permit 100.64.0.0/10 ge 32",
+        "permit 198.51.100.7/32",
+        "deny any",
     ]
-
-
-def test_frr_tells_its_neighbors_of_ipv6_without_the_networks_of_uplinks(document: dict[str, Any]) -> None:
-    found = lines(document, "frr.conf")
-    assert found[found.index(" address-family ipv6 unicast") :][:6] == [
-        " address-family ipv6 unicast",
-        "  redistribute kernel route-map gateway-subscribers6",
-        "  redistribute connected route-map gateway-subscribers6",
-        "  neighbor 10.255.0.2 activate",
-        "  neighbor 10.255.0.6 activate",
-        " exit-address-family",
-    ]
+    assert prefix_list(document, "gateway-announced-ipv6") == ["permit 2001:db8::/40 le 128", "deny any"]
     for number, uplink in enumerate(document["interfaces"]["uplinks"], 1):
-        start = found.index(f"route-map gateway-subscribers6 deny {number}")
+        start = found.index(f"route-map gateway-sessions-ipv4 deny {number}")
         assert found[start + 1] == f" match interface {uplink}"
+
+
+def test_frr_accepts_what_is_said_and_nothing_of_subscribers(document: dict[str, Any]) -> None:
+    document["bgp"] |= {"accept": ["0.0.0.0/0", "192.0.2.0/24", "2001:db8:9::/48"]}
+    assert prefix_list(document, "gateway-accepted-ipv4") == [
+        "deny 100.64.0.0/10 le 32",
+        "permit 0.0.0.0/0",
+        "permit 192.0.2.0/24 le 32",
+        "deny any",
+    ]
+    assert prefix_list(document, "gateway-accepted-ipv6") == ["permit 2001:db8:9::/48 le 128", "deny any"]
 
 
 def test_frr_sends_all_of_the_vrf_to_the_handoff(document: dict[str, Any]) -> None:

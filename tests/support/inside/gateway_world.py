@@ -67,6 +67,9 @@ _SECTIONS: dict[str, Any] = {
         "as_number": 64512,
         "router_id": "10.255.0.1",
         "neighbors": [{"address": "10.255.0.2", "remote_as": 64513}],
+        "announce": "hosts",
+        "networks": [f"{PUBLIC}/32"],
+        "accept": [f"{routers.BEHIND_THE_NEIGHBOUR}/32"],
     },
     "subscribers": {
         "local": [

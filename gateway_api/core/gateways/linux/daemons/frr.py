@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
@@ -175,7 +176,8 @@ class FrrByDifference(ServiceDaemon):
         self.foreign: Sequence[str] = ()
 
     def render(self, configuration: Configuration) -> Rendered:
-        return {_FILE: filled(_TEMPLATE, configuration, mark=MARK)}
+        families = [*_families(configuration)]
+        return {_FILE: filled(_TEMPLATE, configuration, mark=MARK, families=families)}
 
     def verify(self, rendered: Rendered) -> None:
         """FRR's own parser checks the file where it is installed."""
@@ -345,6 +347,53 @@ class FrrConfiguration:
         ended = self._run(_SAVE, [*vtysh(self._folders), "-c", "write memory"])
         if ended.status or _SAVED not in ended.output:
             raise RoutingUnavailable(_SAVE, last_line(ended.errors) or "FRR gives no reason")
+
+
+@dataclass(frozen=True)
+class _AddressFamily:
+    """Of BGP. `word` begins FRR's commands; `networks` has those of subscribers; the others are entries of
+    prefix lists."""
+
+    name: str
+    word: str
+    networks: Sequence[IPv4Network | IPv6Network]
+    announced: Sequence[str]
+    accepted: Sequence[str]
+
+
+def _families(configuration: Configuration) -> Iterator[_AddressFamily]:
+    bgp, cgnat = configuration.bgp, configuration.cgnat
+    if bgp is None:
+        return
+    all_networks = dict.fromkeys((cgnat.source_range, *bgp.networks))
+    for version, name, word in ((4, "ipv4", "ip"), (6, "ipv6", "ipv6")):
+        networks = [network for network in all_networks if network.version == version]
+        if bgp.announce == "hosts":
+            # Not the gateway's own addresses: a link of PPPoE has one as a /32.
+            own = [f"deny {address}/32" for address in (cgnat.subscriber_gateway, bgp.router_id)]
+            announced = [*(own if version == 4 else []), *map(_hosts, networks)]
+        else:
+            announced = [f"permit {network}" for network in networks]
+        # A neighbour must not have the subscribers' addresses.
+        accepted = [f"deny {_within(network)}" for network in networks]
+        accepted += [
+            f"permit {_within(network) if network.prefixlen else network}"
+            for network in bgp.accept
+            if network.version == version
+        ]
+        # A list without an entry would let all through.
+        yield _AddressFamily(name, word, networks, [*announced, "deny any"], [*accepted, "deny any"])
+
+
+def _hosts(network: IPv4Network | IPv6Network) -> str:
+    """The routes of sessions: addresses, and for IPv6 prefixes too."""
+    has_hosts = network.version == 4 and network.prefixlen < network.max_prefixlen
+    return f"permit {network} ge 32" if has_hosts else f"permit {_within(network)}"
+
+
+def _within(network: IPv4Network | IPv6Network) -> str:
+    longest = network.max_prefixlen
+    return f"{network} le {longest}" if network.prefixlen < longest else str(network)
 
 
 class Frr:
