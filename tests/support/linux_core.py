@@ -5,6 +5,7 @@ Debian's has neither ppp nor VLANs.
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -34,28 +35,20 @@ exec sleep infinity
 """
 
 
-class LinuxCore:
-    """The core as a process, with its accel-ppp. The folders outlive it."""
+class CoreProcess:
+    """The core as a process, in the mount namespace of another one. The folders outlive it. `program` are the
+    words in front of its options."""
 
-    def __init__(self, folder: Path, holder: int, accel: Accel) -> None:
-        self.accel = accel
+    def __init__(self, folder: Path, holder: int, document: Any, program: Sequence[str]) -> None:
         #: The root of the file system that the core sees.
         self.root = root_of(holder)
         self.folder = folder
         self._socket = folder / "core.sock"
         factory = folder / "factory.json"
-        # Without FRR.
-        factory.write_text(json.dumps({**valid_document(), "bgp": None}))
+        factory.write_text(json.dumps(document))
         self._command = [
-            *(
-                "nsenter",
-                f"--mount=/proc/{holder}/ns/mnt",
-                sys.executable,
-                "-m",
-                "gateway_api.cli.core",
-                "linux",
-            ),
-            *("--source", "accel-ppp", "--socket", str(self._socket), "--factory", str(factory)),
+            *("nsenter", f"--mount=/proc/{holder}/ns/mnt", sys.executable, "-m", *program),
+            *("--socket", str(self._socket), "--factory", str(factory)),
             *("--configuration", str(folder / "configuration")),
         ]
         self._log = folder / "log"
@@ -65,7 +58,11 @@ class LinuxCore:
     def start(self) -> None:
         self._socket.unlink(missing_ok=True)
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
+            # In another mount namespace, the working directory is another one.
+            environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+            self.process = subprocess.Popen(
+                self._command, stdout=log, stderr=subprocess.STDOUT, env=environment
+            )
         wait_for("the core's socket", self._is_up)
 
     def kill(self) -> None:
@@ -112,6 +109,16 @@ class LinuxCore:
     def _is_up(self) -> bool:
         assert self.process.poll() is None, self.log()
         return listens(self._socket)
+
+
+class LinuxCore(CoreProcess):
+    """With its accel-ppp."""
+
+    def __init__(self, folder: Path, holder: int, accel: Accel) -> None:
+        self.accel = accel
+        # Without FRR.
+        document = {**valid_document(), "bgp": None}
+        super().__init__(folder, holder, document, ["gateway_api.cli.core", "linux", "--source", "accel-ppp"])
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import socket
 import subprocess
 import time
@@ -159,9 +160,12 @@ def test_the_password_of_accel_ppp_is_in_one_file_and_stays(core: LinuxCore) -> 
     password = (core.root / PASSWORD).read_text().strip().removeprefix("password=")
     core.kill()
     core.start()
+    # It would see an accel-ppp that has started, and has no sessions yet.
+    core.process.send_signal(signal.SIGSTOP)
     core.accel.kill()
     core.accel.start()
     core.accel.up(ALICE, BOB)
+    core.process.send_signal(signal.SIGCONT)
     wait_for("the sessions", lambda: core.states() == {1: "active", 2: "active"})
     assert (core.root / PASSWORD).read_text() == f"password={password}\n"
     shown = json.dumps([core.call("GetConfiguration"), core.call("ListChanges")])

@@ -510,11 +510,13 @@ def test_services_run_by_what_a_new_version_renders_from_its_start_on(world: Wor
 def test_dhcp_starts_last_and_after_the_vlans_of_its_leases(world: World) -> None:
     services = LinuxServices([world.dhcp(is_source=True), world.units()], 30, 30)
     # Nothing was started before.
-    services.await_vlans = lambda seconds: waits.append((seconds, world.asked()))
     waits: list[tuple[float, list[str]]] = []
+    asked_before: list[list[str]] = []
+    services.await_vlans = lambda seconds: waits.append((seconds, world.asked()))
+    services.resumed = lambda: asked_before.append(world.asked())
     services.resume(world.configuration)
     assert waits == [(30.0, [])]
-    assert world.asked() == ["restart gateway-dnsmasq.service"]
+    assert asked_before == [["restart gateway-dnsmasq.service"]]
 
 
 def test_daemons_that_are_sources_no_longer_are_stopped_once(world: World) -> None:

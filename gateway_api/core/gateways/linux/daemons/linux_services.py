@@ -39,6 +39,8 @@ class LinuxServices:
         self._put_back = put_back
         #: Waits so many seconds for the VLANs of DHCP subscribers, at a start.
         self.await_vlans: Callable[[float], object] = lambda _: None
+        #: Called at a start, when all run that can.
+        self.resumed: Callable[[], object] = lambda: None
 
     def render(self, configuration: Configuration) -> Rendered:
         files: dict[str, str] = {}
@@ -67,6 +69,7 @@ class LinuxServices:
             except StepFailed as error:
                 _log.error("%s does not run by the running configuration: %s", daemon.name, error)
                 failures.append(error)
+        self.resumed()
         if failures:
             raise failures[0]
 

@@ -1,0 +1,42 @@
+"""`gateway-core` where the kernel has no VLANs: a VLAN is a veth pair with the name of the VLAN's device.
+
+`python -m tests.support.veth_vlans PID ...`: the far ends `access.VLAN` are in the network of the process
+PID. The rest are arguments of `gateway-core`.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+from gateway_api.cli.core.__main__ import main
+from gateway_api.core.gateways.linux import assembly
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from tests.support.first_frames import TRUNK_MAC
+from tests.support.namespaces import ip_batch
+
+_FAR = sys.argv.pop(1)
+
+
+class VethVlans(VlanDevices):
+    def existing(self, trunk: str) -> Iterator[AccessVlan]:
+        named = (AccessVlan.named(link.name, (trunk,)) for link in KernelReader().links().values())
+        return (vlan for vlan in named if vlan is not None)
+
+    def make(self, vlan: AccessVlan) -> None:
+        if vlan in self.existing(vlan.trunk):
+            return
+        far = f"access.{vlan.vlan_id}"
+        # With the address of the trunk, as a VLAN has it. By their group, all go in a moment.
+        pair = f"link add {vlan.name} address {TRUNK_MAC} group 77 type veth peer name {far} netns {_FAR}"
+        ip_batch([pair, f"link set {vlan.name} up"])
+        command = ["nsenter", f"--net=/proc/{_FAR}/ns/net", "ip", "link", "set", far, "up"]
+        subprocess.run(command, check=True)
+
+    def remove(self, vlans: Sequence[AccessVlan]) -> None:
+        ip_batch([f"link del {vlan.name}" for vlan in vlans])
+
+
+assembly.VlanDevices = VethVlans  # type: ignore[misc]
+main()

@@ -1,0 +1,237 @@
+"""A reboot of a gateway with 200 DHCP clients, which say nothing meanwhile.
+
+The core, dnsmasq, the data plane and the packets are real. The gateway has a new network and another /run in
+each boot; its VLANs are veth pairs, and a program stands in for systemctl.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support.documents import valid_document
+from tests.support.first_frames import TRUNK_MAC
+from tests.support.linux_core import CoreProcess
+from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
+from tests.support.stack import wait_for
+
+REPOSITORY = Path(__file__).parents[2]
+SYSTEMCTL = shutil.which("systemctl")
+CLIENTS, FIRST = 200, 1000
+#: Seconds from the start of the core after a reboot in which all clients must have connection.
+OUTAGE = 30.0
+
+pytestmark = pytest.mark.skipif(
+    SYSTEMCTL is None
+    or not can(
+        "ip link add v type veth peer name w",
+        "ip link add i type ifb",
+        "tc qdisc add dev v root htb",
+        "tc qdisc add dev v ingress",
+    ),
+    reason="needs to be root, a kernel with veth, ifb and HTB, and systemctl",
+)
+
+#: The folders of a boot: /run is empty, /var/lib is not.
+_BOOT = """
+set -e
+mount --make-rprivate /
+mount -t tmpfs none /run
+mkdir -p /run/gateway-core "$1/lib/gateway-core"
+mount --bind "$1/lib" /var/lib
+mount --bind "$1/systemctl" "$(readlink -f "$2")"
+echo
+exec sleep infinity
+"""
+#: It writes down how many VLANs there are when it starts the DHCP server, as gateway-dnsmasq.service does.
+_SYSTEMCTL = f"""#!/bin/sh
+case "$*" in
+    *" start gateway-dnsmasq.service" | *" restart gateway-dnsmasq.service") ;;
+    *) exit 0 ;;
+esac
+ip -o link | grep -c ' trunk0\\.' > @/vlans
+mkdir -p /run/gateway-dnsmasq /var/lib/gateway-dnsmasq
+sed 's|^dhcp-script=.*|dhcp-script={REPOSITORY}/packaging/dhcp-lease|' \\
+    /var/lib/gateway-core/services/dnsmasq.conf > @/dnsmasq.conf
+BOOT_ID=$(cat @/boot) STATE_DIRECTORY=/var/lib/gateway-dnsmasq GATEWAY_TRIGGER=/run/gateway-core/trigger \\
+    dnsmasq --user=root --log-facility=@/dnsmasq.log --conf-file=@/dnsmasq.conf > /dev/null 2>&1
+"""
+
+
+def document() -> dict[str, Any]:
+    """Without FRR."""
+    made = {**valid_document(), "bgp": None}
+    made["interfaces"]["trunks"] = ["trunk0"]
+    profile = {"name": "dhcp", "type": "dhcp", "vlan_range": f"{FIRST}-{FIRST + CLIENTS}"}
+    profile |= {"outer_vlan_range": None, "overhead_profile": "ipoe_ethernet"}
+    made["demux"] |= {"trunks": ["trunk0"], "vlan_profiles": [profile]}
+    return made
+
+
+class Clients:
+    """The clients in the network of a process."""
+
+    def __init__(self, pid: int) -> None:
+        command = inside(pid, *_program(str(FIRST), str(CLIENTS)))
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+        )
+
+    def told(self) -> tuple[dict[str, str], int]:
+        """Their addresses by VLAN, and how many messages of DHCP they have sent."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        addresses, sent = json.loads(self.process.stdout.readline())
+        return addresses, sent
+
+
+def _program(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tests.support.dhcp_clients", *arguments]
+
+
+class Site:
+    """What outlives a reboot: the disk, the clients, and the world outside."""
+
+    def __init__(self, folder: Path, access: int, outside: int) -> None:
+        self.folder = folder
+        self._access, self._outside = access, outside
+        self.clients = Clients(access)
+        systemctl = folder / "systemctl"
+        systemctl.write_text(_SYSTEMCTL.replace("@", str(folder)))
+        systemctl.chmod(0o755)
+
+    @contextmanager
+    def booted(self, boot_id: str) -> Iterator[CoreProcess]:
+        """The gateway until it loses its power."""
+        (self.folder / "boot").write_text(boot_id)
+        with network_namespace(), self._folders() as holder:
+            trunk = f"link add trunk0 address {TRUNK_MAC} group 77 type veth"
+            ip(
+                f"{trunk} peer name access0 netns {self._access}",
+                "link set trunk0 up",
+                f"link add cgnat0 group 77 type veth peer name world netns {self._outside}",
+                "address add 10.255.1.1/24 dev cgnat0",
+                "link set cgnat0 up",
+            )
+            Path("/proc/sys/net/ipv4/ip_forward").write_text("1\n")
+            self._run(self._access, "ip link set access0 up")
+            for command in ("link set world up", "address add 10.255.1.2/24 dev world"):
+                self._run(self._outside, f"ip {command}")
+            self._run(self._outside, "ip route replace 100.64.0.0/10 via 10.255.1.1")
+            program = ["tests.support.veth_vlans", str(self._access), "linux", "--source", "dnsmasq"]
+            core = CoreProcess(self.folder, holder, document(), [*program, "--boot-id", boot_id])
+            try:
+                yield core
+            finally:
+                core.kill()
+                pid = core.root / "run/gateway-dnsmasq/dnsmasq.pid"
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    os.kill(int(pid.read_text()), signal.SIGKILL)
+                # With the network alone, they would go some time later.
+                ip("link delete group 77")
+
+    def reached(self, addresses: list[str]) -> list[str]:
+        """The addresses that answer a packet from outside within a second."""
+        command = inside(self._outside, *_program("ping", "1"))
+        given = json.dumps(addresses)
+        said = subprocess.run(
+            command, input=given, capture_output=True, text=True, check=True, cwd=REPOSITORY
+        )
+        found: list[str] = json.loads(said.stdout)
+        return found
+
+    def vlans_at_the_start_of_dhcp(self) -> int:
+        return int((self.folder / "vlans").read_text())
+
+    def _run(self, pid: int, command: str) -> None:
+        subprocess.run(inside(pid, *command.split()), check=True)
+
+    @contextmanager
+    def _folders(self) -> Iterator[int]:
+        command = ["unshare", "--mount", "sh", "-c", _BOOT, "sh", str(self.folder), str(SYSTEMCTL)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"\n"
+            yield process.pid
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+class Rebooted(NamedTuple):
+    """What was seen. Sessions are by id; `missing` are the clients without connection at the end."""
+
+    before: dict[int, dict[str, Any]]
+    after: dict[int, dict[str, Any]]
+    missing: set[str]
+    seconds: float
+    sent: int
+    vlans_at_the_start_of_dhcp: int
+    events: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def rebooted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rebooted]:
+    with neighbour() as access, neighbour() as outside:
+        site = Site(tmp_path_factory.mktemp("reboot"), access, outside)
+        try:
+            with site.booted("b007000000000001") as core:
+                wait_for("all leases", lambda: len(site.clients.told()[0]) == CLIENTS)
+                addresses = sorted(site.clients.told()[0].values())
+                wait_for("all sessions", lambda: len(core.sessions()) == CLIENTS)
+                wait_for("connection of all", lambda: site.reached(addresses) == addresses)
+                before = core.sessions()
+            sent, began = site.clients.told()[1], time.monotonic()
+            with site.booted("b007000000000002") as core:
+                missing = set(addresses)
+                while missing and time.monotonic() - began < OUTAGE:
+                    missing.difference_update(site.reached(sorted(missing)))
+                seconds = time.monotonic() - began
+                yield Rebooted(
+                    before,
+                    core.sessions(),
+                    missing,
+                    seconds,
+                    site.clients.told()[1] - sent,
+                    site.vlans_at_the_start_of_dhcp(),
+                    core.events(),
+                )
+        finally:
+            site.clients.process.kill()
+            site.clients.process.communicate()
+
+
+def test_no_client_is_without_connection_soon_after_a_reboot(rebooted: Rebooted) -> None:
+    print(f"{CLIENTS - len(rebooted.missing)} of {CLIENTS} have connection after {rebooted.seconds:.1f} s")
+    assert (len(rebooted.missing), rebooted.sent) == (0, 0)
+
+
+def test_the_vlans_are_back_before_the_dhcp_server_starts(rebooted: Rebooted) -> None:
+    assert rebooted.vlans_at_the_start_of_dhcp == CLIENTS
+
+
+def test_each_session_ends_once_with_the_reboot_and_is_followed_by_another(rebooted: Rebooted) -> None:
+    events = [(event["event"], event["id"]) for event in rebooted.events]
+    ends = rebooted.events[:CLIENTS]
+    assert {event["reason"] for event in ends} == {"nas_reboot"}
+    assert events[:CLIENTS] == [("session.down", id) for id in rebooted.before]
+    assert events[CLIENTS:] == [("session.up", id) for id in rebooted.after]
+    assert rebooted.before.keys().isdisjoint(rebooted.after)
+    assert _places(rebooted.after) == _places(rebooted.before)
+
+
+def _places(sessions: dict[int, dict[str, Any]]) -> set[tuple[str, str, str]]:
+    keys = ("mac_address", "access_interface", "ip_address")
+    return {tuple(session[key] for key in keys) for session in sessions.values()}
