@@ -14,7 +14,12 @@ from typing import cast
 import gevent
 from flask import Flask, Response, current_app
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 from prometheus_flask_exporter import PrometheusMetrics
 
@@ -221,6 +226,14 @@ class _State(Collector):
             for kind, number in counted.items():
                 family.add_metric([kind], number)
             yield family
+        if (delays := counts.limit_delays) is not None:
+            buckets = [(str(each.seconds), each.sessions) for each in delays.counts]
+            yield HistogramMetricFamily(
+                "gateway_core_limit_delay_seconds",
+                "Time from the moment at which the core finds a new session until its rates are limited",
+                buckets=[*buckets, ("+Inf", delays.sessions)],
+                sum_value=delays.seconds,
+            )
 
     def _of_hub(self, counts: WebhookCounts) -> Iterator[Metric]:
         for name, text, value in (

@@ -14,6 +14,7 @@ import pytest
 
 from gateway_api.wire.core.health import FaultKind, PacketDrops, TriggerRefusal
 from tests.support.faulty_core import (
+    DELAYS,
     DROPS,
     FAULTS,
     PROGRAM,
@@ -113,6 +114,14 @@ def test_metrics_count_the_packets_of_subscribers_that_were_dropped(faulty: Api)
     assert tuple(counted) == DROPS
 
 
+def test_metrics_have_a_histogram_of_the_times_without_a_limit(faulty: Api) -> None:
+    found, name = samples(faulty), "gateway_core_limit_delay_seconds"
+    within = [found[f'{name}_bucket{{le="{each.seconds}"}}'] for each in DELAYS.counts]
+    assert within == [each.sessions for each in DELAYS.counts]
+    assert found[f'{name}_bucket{{le="+Inf"}}'] == found[f"{name}_count"] == DELAYS.sessions
+    assert found[f"{name}_sum"] == DELAYS.seconds
+
+
 def test_the_demux_state_has_the_refusals_by_their_reason(faulty: Api) -> None:
     state = faulty.get("/demux/state")
     assert {each["reason"]: each["frames"] for each in state["refusals"]} == REFUSALS
@@ -128,6 +137,8 @@ def test_a_gateway_without_faults_says_so(api: Api) -> None:
     for name in ("gateway_core_faults", "gateway_core_unavailable_sources", "gateway_sessions_stale"):
         assert found[name] == 0
     assert {found[f'gateway_core_repairs_total{{kind="{kind}"}}'] for kind in FaultKind} == {0}
+    # No session of a lab has a time without a limit.
+    assert not any(name.startswith("gateway_core_limit_delay_seconds") for name in found)
 
 
 UNREACHABLE = {"status": "error", "message": "Core daemon unreachable"}

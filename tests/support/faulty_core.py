@@ -20,10 +20,12 @@ from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.ports import fault_rows
 from gateway_api.core.records.paging import Rows
 from gateway_api.wire.core.health import (
+    DelayCount,
     Dependency,
     DependencyState,
     Fault,
     FaultKind,
+    LimitDelays,
     PacketDrops,
     TriggerRefusal,
 )
@@ -45,6 +47,7 @@ FAULTS = (
 REPAIRS = {kind: number for number, kind in enumerate(FaultKind)}
 REFUSALS = Counter({reason: 100 + number for number, reason in enumerate(TriggerRefusal)})
 DROPS = (PacketDrops("trunk0", 7, 9), PacketDrops("ppp", 8, 10))
+DELAYS = LimitDelays((DelayCount(0.5, 297), DelayCount(1.0, 298)), 300, 12.5)
 SOURCES = ("accel-ppp", "dnsmasq")
 DEPENDENCIES = (
     Dependency("accel-ppp", DependencyState.FAILED, "accel-ppp has not replied since 2026-03-01T12:00:00Z."),
@@ -108,6 +111,9 @@ class FaultyGateway(LabGateway):
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
         return DROPS
+
+    def limit_delays(self) -> LimitDelays:
+        return DELAYS
 
     def unavailable_sources(self) -> tuple[str, ...]:
         return SOURCES

@@ -489,6 +489,41 @@ def test_a_new_session_comes_before_the_rest_of_the_repairs(
     assert order == [[20, 21], [24], [22, 23]]
 
 
+def test_the_time_of_a_new_session_without_a_limit_is_counted_once(
+    reconciler: Reconciler, sessions: Sessions, clock: StillClock
+) -> None:
+    quick, slow, refused = others(20, 21, 22)
+    ip("link add ifb-acc22 type veth peer name far")
+    for new, seconds in ((quick, 0.02), (slow, 0.8), (refused, 0.8)):
+        sessions.present = {**sessions.present, new.session_id: new}
+        reconciler.changed(new.session_id)
+        clock.now += seconds
+        reconciler._turn()
+    # Not of a session that was made before.
+    sessions.present = {**sessions.present, 20: replace(quick, rate_down=DOWN // 2)}
+    reconciler.changed(20)
+    reconciler._turn()
+    delays = reconciler.limit_delays.now()
+    within = {each.seconds: each.sessions for each in delays.counts}
+    assert (within[0.01], within[0.05], within[0.5], within[1.0], delays.sessions) == (0, 1, 1, 2, 2)
+    assert delays.seconds == pytest.approx(0.82)
+    assert limit("acc20") == DOWN // 2
+
+
+def test_a_session_that_has_its_limits_had_no_time_without_them(
+    reconciler: Reconciler, sessions: Sessions, clock: StillClock
+) -> None:
+    # As after a restart of the core. On a kernel without fq_codel, the first session has its queue replaced.
+    plane = DataPlane(KernelReader())
+    plane.apply(*others(20))
+    after = Reconciler(plane, sessions, clock)
+    after.changed(7)
+    clock.now += 3
+    after._turn()
+    assert limits() == (DOWN, UP)
+    assert after.limit_delays.now().sessions == 0
+
+
 def test_a_comparison_alone_applies_and_removes_sessions(reconciler: Reconciler, sessions: Sessions) -> None:
     make_line("acc1")
     new = replace(WANTED, session_id=8, device="acc1", ifb="ifb-acc1", access_interface="acc1")

@@ -15,7 +15,14 @@ from gateway_api.core.sessions.session import Counters, Session
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.contract import record_of
-from gateway_api.wire.core.health import Dependency, Fault, FaultKind, PacketDrops, TriggerRefusal
+from gateway_api.wire.core.health import (
+    Dependency,
+    Fault,
+    FaultKind,
+    LimitDelays,
+    PacketDrops,
+    TriggerRefusal,
+)
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.network import DemuxState, DemuxVlan, Vlan
 from gateway_api.wire.core.sessions import SessionDetail
@@ -95,6 +102,9 @@ class Gateway(Protocol):
 
     def repairs(self) -> Mapping[FaultKind, int]:
         """The successful repairs of every kind since the start of the core."""
+
+    def limit_delays(self) -> LimitDelays | None:
+        """How long new sessions had no limit. None if the gateway has no time without one."""
 
     def unavailable_sources(self) -> Sequence[str]:
         """The names of the sources of sessions that do not reply now. Their sessions are stale."""

@@ -133,6 +133,7 @@ class CoreService:
             repairs=tuple(RepairCount(kind, repairs[kind]) for kind in FaultKind),
             demux_refusals=_refusal_counts(refusals),
             packet_drops=self._gateway.packet_drops(),
+            limit_delays=self._gateway.limit_delays(),
         )  # fmt: skip
 
     def get_sessions_version(self, _: Method[Any]) -> SessionsVersionReply:

@@ -53,6 +53,22 @@ class RepairCount(Record, frozen=True):
     repairs: Annotated[int, count("Successful repairs since the core daemon started.", 2)]
 
 
+class DelayCount(Record, frozen=True):
+    """The new sessions that had a limit within a time."""
+
+    seconds: Annotated[float, about("The longest time, seconds.", 0.5)]
+    sessions: Annotated[int, count("Sessions with this time or a shorter one.", 298)]
+
+
+class LimitDelays(Record, frozen=True):
+    """The times from the moment at which the core finds a new session until the kernel limits its rates,
+    since the core daemon started."""
+
+    counts: Annotated[tuple[DelayCount, ...], about("By ascending times.")]
+    sessions: Annotated[int, count("All sessions, those with longer times too.", 300)]
+    seconds: Annotated[float, about("The sum of all times, seconds.", 12.5)]
+
+
 class TriggerRefusal(Enumeration):
     """Why the first frame of a subscriber made no VLAN, or why a DHCP request was dropped."""
 

@@ -19,7 +19,7 @@ from gateway_api.wire.contract import (
     count,
     record_of,
 )
-from gateway_api.wire.core.health import Fault, PacketDrops, RefusalCount, RepairCount
+from gateway_api.wire.core.health import Fault, LimitDelays, PacketDrops, RefusalCount, RepairCount
 
 _RATE = Meta(ge=1, le=MAX_BPS)
 
@@ -217,6 +217,9 @@ class Statistics(SessionStatistics, frozen=True):
         tuple[PacketDrops, ...],
         about("One for each trunk and one for ppp. They continue over a restart of the core; none in a lab."),
     ] = ()
+    limit_delays: Annotated[
+        LimitDelays | None, about("How long new sessions had no limit; null in a lab.")
+    ] = None
 
 
 class GetStatistics(Method[Statistics], frozen=True):

@@ -214,6 +214,9 @@ class LabGateway:
     def repairs(self) -> dict[FaultKind, int]:
         return dict.fromkeys(FaultKind, 0)
 
+    def limit_delays(self) -> None:
+        return None
+
     def unavailable_sources(self) -> tuple[str, ...]:
         return ()
 

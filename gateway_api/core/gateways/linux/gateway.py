@@ -44,7 +44,7 @@ from gateway_api.core.records.paging import Rows
 from gateway_api.core.sessions.session import Counters
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.health import Dependency, FaultKind, PacketDrops, TriggerRefusal
+from gateway_api.wire.core.health import Dependency, FaultKind, LimitDelays, PacketDrops, TriggerRefusal
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail, SessionType
 
@@ -260,6 +260,9 @@ class LinuxGateway:
     def repairs(self) -> Mapping[FaultKind, int]:
         one, other = (each.repairs() for each in self._fault_registers())
         return {kind: one[kind] + other[kind] for kind in FaultKind}
+
+    def limit_delays(self) -> LimitDelays:
+        return self._parts.reconciler.limit_delays.now()
 
     def unavailable_sources(self) -> Sequence[str]:
         return self._parts.tracker.unavailable_sources

@@ -24,7 +24,8 @@ from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed
 from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.health import FaultKind
 
-_LIMITS = (FaultKind.SHAPER, FaultKind.IFB)
+#: The parts of a session that limit its rates.
+LIMITS = frozenset({FaultKind.SHAPER, FaultKind.IFB})
 
 
 class DataPlane:
@@ -86,7 +87,7 @@ class DataPlane:
             if outcome is None:
                 raise NoDevice(f"find the link {wanted.device}", "there is none", errno.ENODEV)
             for place, error in outcome.failed.items():
-                if place.kind in _LIMITS:
+                if place.kind in LIMITS:
                     if before is not None:
                         self._make([(before, before.sets_host_route)])
                     raise error
