@@ -585,7 +585,10 @@ class Cgnat(Section):
         IPv4Network,
         Parsed(_network_of_hosts),
         about("Network in CIDR: sessions with an address in it are steered.", "100.64.0.0/10"),
-        Effect("sessions keep their addresses"),
+        Effect(
+            "sessions outside the new network end, and those of dnsmasq and pppoe-server in the share of the "
+            "other type; all others keep their addresses"
+        ),
     ]
 
     @property
@@ -684,7 +687,12 @@ class Demux(Section):
         about("Interfaces on which VLANs are created.", ["trunk0", "trunk1"]),
         Effect("sessions on a removed trunk end"),
     ]
-    vlan_profiles: Annotated[tuple[VlanProfile, ...], Many(most=256), about("Profiles of VLANs.")]
+    vlan_profiles: Annotated[
+        tuple[VlanProfile, ...],
+        Many(most=256),
+        about("Profiles of VLANs."),
+        Effect("sessions on VLANs that no profile of their type has any longer end"),
+    ]
     rate_limits: RateLimits
     idle_timeout: Annotated[
         int, Seconds(1, 7 * 86400), about("Seconds that a VLAN without sessions stays.", 300)

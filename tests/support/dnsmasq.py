@@ -18,7 +18,7 @@ from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.gateways.linux.sources.source import SourceSession
 from gateway_api.core.records.clock import Clock
-from tests.support.documents import valid_document
+from tests.support.documents import put, valid_document
 from tests.support.namespaces import inside, ip, neighbour, network_namespace
 from tests.support.stack import wait_for
 
@@ -51,11 +51,11 @@ class Subscriber:
         """Those that it was told last."""
         return self._happened.read_text().rpartition("\n")[0].rpartition("\n")[2].split()[1:]
 
-    def renew(self) -> None:
-        """Returns when the lease was renewed."""
-        renewals = self._renewals()
+    def renew(self, outcome: str = "renew") -> None:
+        """Returns when the lease was renewed, or with `bound` when the client got another one instead."""
+        before = self._times(outcome)
         self._process.send_signal(signal.SIGUSR1)
-        wait_for("a renewal", lambda: self._renewals() > renewals)
+        wait_for("a renewal", lambda: self._times(outcome) > before)
 
     def release(self) -> None:
         self._process.send_signal(signal.SIGUSR2)
@@ -65,8 +65,8 @@ class Subscriber:
         self._process.kill()
         self._process.wait()
 
-    def _renewals(self) -> int:
-        return self._happened.read_text().count("renew") if self._happened.exists() else 0
+    def _times(self, outcome: str) -> int:
+        return self._happened.read_text().count(outcome) if self._happened.exists() else 0
 
 
 class Server:
@@ -117,6 +117,12 @@ class Server:
         for place, own in ((LEASES, self.lease_file), (PID_FILE, self._pid_file), (SCRIPT, LEASE_SCRIPT)):
             text = text.replace(f"={place}\n", f"={own}\n")
         return text
+
+    def reconfigure(self, path: str, value: object) -> None:
+        """As by a commit of a value."""
+        self.kill()
+        put(self.document, path, value)
+        self.start()
 
     def kill(self) -> None:
         self._process.kill()

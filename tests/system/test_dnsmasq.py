@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,47 @@ def test_a_session_whose_vlan_is_gone_cannot_be_terminated(server: Server) -> No
     with pytest.raises(SourceRefused, match="No such device"):
         source.terminate(session)
     assert source.ends([session.key])[session.key].reason == "unknown"
+
+
+@pytest.mark.parametrize("source_range", ["100.64.10.0/24", "100.64.9.0/25"])
+def test_a_session_of_a_former_network_ends_and_its_client_gets_an_address_of_the_new_one(
+    server: Server, source_range: str
+) -> None:
+    subscriber = server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    route(session)
+    server.reconfigure("cgnat.source_range", source_range)
+    network = IPv4Network(source_range)
+    ip(f"address replace {network[1]}/32 dev trunk0.302")
+    assert the_session(source) is session
+    source.terminate(session)
+    wait_for("the end", lambda: source.sessions() == [])
+    assert source.ends([session.key])[session.key].reason == "admin_disconnect"
+    # The client knows nothing of it yet.
+    subscriber.renew("bound")
+    address = the_session(source).ip_address
+    assert address is not None and IPv4Address(address) in network
+
+
+def test_a_session_in_the_dhcp_share_of_a_larger_network_is_renewed(server: Server) -> None:
+    subscriber = server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    route(session)
+    server.reconfigure("cgnat.source_range", "100.64.8.0/23")
+    ip("address replace 100.64.8.1/32 dev trunk0.302")
+    subscriber.renew()
+    assert the_session(source) is session
+
+
+def test_a_session_of_a_former_trunk_ends(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    server.reconfigure("demux.trunks", ["trunk1"])
+    source.terminate(session)
+    wait_for("the end", lambda: source.sessions() == [])
 
 
 def test_a_vlan_that_was_created_again_is_served(server: Server) -> None:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,57 @@ def test_a_trunk_that_the_kernel_does_not_set_up_makes_the_commit_fail_with_all_
         "reason": "cannot set trunk9 up: Address already in use",
     }
     assert in_effect(core) == before
+
+
+def committed(core: LinuxCore, path: str, value: object) -> list[int]:
+    """Commits a change, and returns the sessions that it ends, as foreseen and as told."""
+    core.call("EditCandidate", edits=[edit(path, value)])
+    foreseen = core.call("CompareConfiguration")["impact"]
+    impact = core.call("CommitCandidate", author="test")["impact"]
+    assert impact == foreseen
+    assert impact["sessions_dropped"] == len(impact["sessions"])
+    ids: list[int] = impact["sessions"]
+    return ids
+
+
+def test_a_moved_range_ends_the_sessions_outside_and_the_others_keep_steering_and_limits(
+    core: LinuxCore,
+) -> None:
+    dave = subscriber(600)
+    come(core, dave)
+    wait_for("its data plane", lambda: (rates().get("ppp600"), dave.ip in steered()) == (DEFAULT, True))
+    assert committed(core, "cgnat.source_range", "100.64.2.0/23") == [1, 2]
+    wait_for("the ends", lambda: core.states() == {3: "active"})
+    assert [event["reason"] for event in core.events() if event["event"] == "session.down"] == [
+        "admin_disconnect",
+        "admin_disconnect",
+    ]
+    assert (dave.ip in steered(), rates()["ppp600"]) == (True, DEFAULT)
+    wait_for("the end of the others' routes", lambda: steered() == {dave.ip})
+    assert "from 100.64.2.0/23 lookup 100" in said("ip", "rule")
+    assert committed(core, "cgnat.source_range", "100.64.0.0/10") == []
+    assert (core.states(), steered(), rates()["ppp600"]) == ({3: "active"}, {dave.ip}, DEFAULT)
+
+
+def test_a_removed_profile_ends_the_sessions_on_its_vlans_and_no_other(core: LinuxCore) -> None:
+    ip("link add trunk0.3000 type veth peer name far", "link set trunk0.3000 up")
+    dave = replace(subscriber(600), inbound="trunk0.3000")
+    come(core, dave)
+    wait_for("its data plane", lambda: (rates().get("ppp600"), dave.ip in steered()) == (DEFAULT, True))
+    (profile, *others) = core.call("GetConfiguration")["configuration"]["demux"]["vlan_profiles"]
+    profiles = [{**profile, "vlan_range": "2000-3999"}, *others]
+    assert committed(core, "demux.vlan_profiles", profiles) == [1, 2]
+    wait_for("the ends", lambda: core.states() == {3: "active"})
+    wait_for("the end of the others' routes", lambda: steered() == {dave.ip})
+    assert rates()["ppp600"] == DEFAULT
+
+
+def test_a_switch_to_radius_and_back_ends_no_session(core: LinuxCore) -> None:
+    core.call("EditCandidate", edits=[edit("radius.secret", "between-us")])
+    assert committed(core, "radius.server", "192.0.2.1") == []
+    assert committed(core, "radius.server", None) == []
+    assert (core.states(), steered()) == ({1: "active", 2: "active"}, {ALICE.ip, BOB.ip})
+    assert not [command for command in core.accel.commands() if command.startswith("terminate")]
 
 
 def test_a_core_starts_though_the_kernel_refuses_the_steering_and_repairs_it(core: LinuxCore) -> None:

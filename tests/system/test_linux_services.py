@@ -450,19 +450,39 @@ def test_a_full_disk_is_found_before_frr_changes(world: World) -> None:
 # DHCP, and the whole
 
 
-def test_dnsmasq_runs_while_there_is_a_trunk(world: World, document: dict[str, Any]) -> None:
+def test_dnsmasq_runs_from_the_first_trunk_on(world: World, document: dict[str, Any]) -> None:
     services = world.services()
+    without = {**document, "demux": {**document["demux"], "trunks": []}}
+    apply(services, of(without))
+    assert (world.asked(), "dnsmasq.conf" in world.files()) == ([], False)
+    assert services.plan(world.configuration) == (ServiceImpact("dnsmasq", ServiceAction.RESTART),)
     apply(services, world.configuration)
     assert world.asked() == ["restart gateway-dnsmasq.service"]
     text = world.files()["dnsmasq.conf"]
     assert "interface=trunk0.*\ninterface=trunk1.*\n" in text
     assert "dhcp-range=set:pool0,100.96.0.0,100.127.255.254,255.192.0.0,600\n" in text
     assert "dhcp-option=tag:pool0,option:router,100.64.0.1\n" in text
-    document["demux"]["trunks"] = []
-    assert services.plan(of(document)) == (ServiceImpact("dnsmasq", ServiceAction.RESTART),)
-    apply(services, of(document))
-    assert world.asked() == ["stop gateway-dnsmasq.service"]
-    assert "dnsmasq.conf" not in world.files()
+
+
+def test_dnsmasq_can_end_the_leases_of_former_networks_and_trunks(
+    world: World, document: dict[str, Any]
+) -> None:
+    services = world.services()
+
+    def former(trunks: list[str], source_range: str) -> list[str]:
+        document["demux"]["trunks"] = trunks
+        document["cgnat"]["source_range"] = source_range
+        apply(services, of(document))
+        assert services.plan(of(document)) == ()
+        lines = world.files()["dnsmasq.conf"].partition("dhcp-authoritative")[2].splitlines()
+        return [line for line in lines if line.startswith("interface=") or "former" in line]
+
+    assert former(["trunk0", "trunk1"], "100.64.0.0/16") == []
+    moved = "dhcp-range=set:former,100.64.0.0,static,255.255.0.0"
+    assert former(["trunk1"], "100.65.0.0/16") == [moved, "interface=trunk0.*"]
+    assert former([], "100.65.0.0/16") == [moved, "interface=trunk1.*", "interface=trunk0.*"]
+    again = "dhcp-range=set:former,100.65.0.0,static,255.255.0.0"
+    assert former(["trunk0", "trunk1"], "100.64.0.0/16") == [again]
 
 
 def test_dhcp_gives_away_no_address_of_a_local_subscriber(world: World, document: dict[str, Any]) -> None:

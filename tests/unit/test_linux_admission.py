@@ -109,7 +109,7 @@ def names(managed: list[ServedVlan]) -> list[str]:
     return sorted(one.vlan.name for one in managed)
 
 
-def expired(admission: Admission, occupied: Container[str]) -> list[str]:
+def expired(admission: Admission, occupied: Container[str] | None) -> list[str]:
     return sorted(vlan.name for vlan in admission.expired(occupied, 100))
 
 
@@ -378,14 +378,14 @@ def test_a_vlan_that_is_postponed_is_the_last(admission: Admission) -> None:
     assert [managed.vlan for managed in admission.unserved()] == [DOUBLE, SINGLE]
 
 
-def test_a_session_keeps_a_vlan_without_a_profile_and_then_it_expires_at_once(admission: Admission) -> None:
+def test_a_vlan_without_a_profile_expires_at_once_with_its_sessions(admission: Admission) -> None:
     serve(admission, SINGLE)
     serve(admission, DOUBLE)
     serve(admission, AccessVlan("trunk1", None, 300))
     admission.configure(replace(DEMUX, trunks=("trunk0",), vlan_profiles=(QINQ,)))
-    assert expired(admission, {"trunk0.300", "trunk1.300"}) == []
-    assert expired(admission, {"trunk1.300"}) == ["trunk0.300"]
-    assert expired(admission, ()) == ["trunk1.300"]
+    # While a source does not reply, it cannot release them.
+    assert expired(admission, None) == []
+    assert expired(admission, {"trunk0.300", DOUBLE.name}) == ["trunk0.300", "trunk1.300"]
 
 
 def test_a_vlan_whose_session_type_changes_is_made_anew(admission: Admission) -> None:

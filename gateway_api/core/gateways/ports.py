@@ -40,9 +40,10 @@ class Gateway(Protocol):
         StepFailed where it refuses. Then, and after an error of the block, the kernel is as before."""
 
     def configure(self, configuration: Configuration) -> None:
-        """Applies a new running configuration. Sessions on a trunk that `demux.trunks` loses end, with the
-        reason admin_disconnect; the others stay. Steering and limits change at once; default rates apply to
-        new sessions. What the kernel refuses now is logged, and tried again."""
+        """Applies a new running configuration. Sessions that cannot go on with it, such as those on a trunk
+        that `demux.trunks` loses, end with the reason admin_disconnect; the others stay. Steering and limits
+        change at once; default rates apply to new sessions. What the kernel refuses now is logged, and tried
+        again."""
 
     def impact(self, configuration: Configuration) -> Impact:
         """The sessions that `configure` would end now, and the services that reload or restart for this

@@ -27,12 +27,12 @@ from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
+from gateway_api.core.gateways.linux.sessions.commit_ends import ended_by_commit
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
 from gateway_api.core.gateways.linux.sessions.provision import Provision, wanted_by
 from gateway_api.core.gateways.linux.sessions.session import (
     DeviceCounters,
     LinuxSession,
-    sessions_on_removed_trunks,
 )
 from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
@@ -139,8 +139,9 @@ class LinuxGateway:
             raise
 
     def configure(self, configuration: Configuration) -> None:
-        """Sessions on a removed trunk end within seconds."""
-        ending, address = self._sessions_to_end(configuration), self._parts.provision.address
+        """The sessions that it ends are gone within seconds."""
+        former, address = self._configuration, self._parts.provision.address
+        ending = self._sessions_to_end(configuration)
         self._configuration = configuration
         self._parts.firewall.configure(configuration)
         self._parts.provision.configure(configuration)
@@ -159,8 +160,8 @@ class LinuxGateway:
         if ending:
 
             def is_to_end(session: LinuxSession) -> bool:
-                # Another commit may have brought the trunk back.
-                return ending[session.id] not in self._configuration.demux.trunks
+                # Another commit may have brought back what it needs.
+                return bool(ended_by_commit([session], former, self._configuration))
 
             threading.Thread(target=self._parts.tracker.end, args=(ending, is_to_end), daemon=True).start()
 
@@ -171,12 +172,12 @@ class LinuxGateway:
         except StepFailed as error:
             _log.error("it is not known what a commit would do to the services: %s", error)
             services = ()
-        return Impact.of(list(self._sessions_to_end(configuration)), services)
+        return Impact.of(self._sessions_to_end(configuration), services)
 
     @contextmanager
     def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
         with self._parts.tracker.standstill():
-            yield list(self._sessions_to_end(configuration))
+            yield self._sessions_to_end(configuration)
 
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
@@ -273,8 +274,8 @@ class LinuxGateway:
     def _fault_registers(self) -> tuple[FaultRegister, FaultRegister]:
         return self._parts.reconciler.fault_register, self._parts.firewall.fault_register
 
-    def _sessions_to_end(self, configuration: Configuration) -> dict[int, str]:
-        return sessions_on_removed_trunks(self.sessions.all(), self._configuration, configuration)
+    def _sessions_to_end(self, configuration: Configuration) -> list[int]:
+        return ended_by_commit(self.sessions.all(), self._configuration, configuration)
 
     def _put_back(self, raised: Sequence[str]) -> None:
         if self._parts.plane.cgnat != self._configuration.cgnat:

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable
 from functools import partial
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -48,11 +49,15 @@ _TEMPLATE = template(_FILE)
 _FORM = re.compile(
     r"interface=[A-Za-z0-9_][A-Za-z0-9_.@-]*\*|(?!interface)[a-z-]+(=[A-Za-z0-9_.,:/@-]+)?", re.ASCII
 )
+_NETWORK = re.compile(r"^dhcp-range=set:[a-z0-9]+,([0-9.]+),[a-z0-9.]+,([0-9.]+)", re.ASCII | re.MULTILINE)
+_HEAD = re.compile(r"^interface=(.+)\.\*$", re.ASCII | re.MULTILINE)
+#: Former networks and trunks that it still ends leases of: the latest.
+_MOST_FORMER = 8
 _STEP = "restart dnsmasq"
 
 
 class DhcpServer(SourceDaemon):
-    """dnsmasq, which runs while there is a trunk. Unless it is a source, it is stopped if an earlier life of
+    """dnsmasq, which runs from the first trunk on. Unless it is a source, it is stopped if an earlier life of
     the core has started it."""
 
     name = "dnsmasq"
@@ -63,7 +68,8 @@ class DhcpServer(SourceDaemon):
         "demux.trunks": ServiceAction.RESTART,
         "demux.vlan_profiles": "dnsmasq restarts if the first one comes whose tags need short names of "
         "interfaces on a trunk, or the last one goes",
-        "subscribers.local": "dnsmasq restarts for a fixed `ip_address` in its half of the range",
+        "subscribers.local": "dnsmasq restarts for a fixed `ip_address` in its half of the range, and a "
+        "lease of that address ends",
         "subscribers.dns_servers": ServiceAction.RESTART,
     }
 
@@ -81,9 +87,14 @@ class DhcpServer(SourceDaemon):
 
     def render(self, configuration: Configuration) -> Rendered:
         """One range for all VLANs. It runs without a DHCP profile, too: a source that does
-        not reply is a fault."""
-        if not self._is_source or not configuration.demux.trunks:
+        not reply is a fault. Leases of the networks and trunks that the file has now can still end."""
+        demux = configuration.demux
+        heads = [head for trunk in demux.trunks for head in demux.heads(trunk)]
+        before = self._files.read(_FILE) or ""
+        former_heads = [head for head in _HEAD.findall(before) if head not in heads]
+        if not self._is_source or not (heads or former_heads):
             return {}
+        given = [IPv4Network("/".join(found), strict=False) for found in _NETWORK.findall(before)]
         shared = SharedRange.of(configuration)
         first, last = shared.dhcp
         text = filled(
@@ -92,6 +103,9 @@ class DhcpServer(SourceDaemon):
             first=first,
             last=last,
             # A subscriber of PPPoE has it.
+            heads=heads,
+            former_heads=former_heads[:_MOST_FORMER],
+            former_networks=[each for each in given if each != shared.network][:_MOST_FORMER],
             reserved=sorted(address for address in shared.fixed if first <= address <= last),
             most_leases=min(int(last) - int(first) + 1, _MOST_LEASES),
             lease_time=LEASE_TIME,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 
 from gateway_api.wire.configuration import Configuration
+from gateway_api.wire.core.sessions import SessionType
 
 #: Most addresses of a block: so many sessions a VLAN can have at once. Where the range has no room for such a
 #: block for each VLAN in use, all have smaller ones.
@@ -49,6 +50,17 @@ class SharedRange:
     def dhcp(self) -> tuple[IPv4Address, IPv4Address]:
         """The first and the last address."""
         return self.network.network_address + self._half, self.network.broadcast_address - 1
+
+    def is_of_subscriber(self, address: IPv4Address) -> bool:
+        """True for an address of the network that is neither its own nor the gateway's."""
+        return self.network[1] < address < self.network.broadcast_address
+
+    def has(self, address: IPv4Address, type: SessionType) -> bool:
+        """True for an address that is shared out for a session type: no session of the other one gets it."""
+        first, last = self.dhcp
+        if type is SessionType.DHCP:
+            return first <= address <= last and address not in self.fixed
+        return self.network[1] < address < first or address in self.fixed
 
     def has_block(self, first: IPv4Address) -> bool:
         """True if a block that begins there is one for a VLAN."""

@@ -119,7 +119,7 @@ class Admission:
 
     def configure(self, demux: Demux) -> None:
         """Applies another configuration, with a full bucket as after a start. VLANs that no profile has any
-        longer expire when they have no session."""
+        longer expire, with their sessions."""
         self._demux = demux
         self._profiles = VlanProfiles(demux)
         limits = demux.rate_limits
@@ -186,9 +186,9 @@ class Admission:
         return True
 
     def expired(self, occupied: Container[str] | None, most: int) -> list[AccessVlan]:
-        """The VLANs to remove, at most so many: without a session for the idle timeout, or without a session
-        and a profile. `occupied` has the names of the devices with sessions. While a source does not reply it
-        is None, and no VLAN expires: the sessions may live.
+        """The VLANs to remove, at most so many: without a session for the idle timeout, or without a profile,
+        also with sessions, which the commit ends. `occupied` has the names of the devices with sessions. As
+        long as a source does not reply it is None, and no VLAN expires: the sessions may live.
 
         Triggers are no use: a client that is signing on keeps its VLAN, for the time of one sign-on. Where
         there is little room, VLANs that never had a session go first, and have that time only."""
@@ -202,7 +202,7 @@ class Admission:
         for managed in list(self):
             if managed.state not in (VlanState.MADE, VlanState.SERVED):
                 continue
-            if managed.vlan.name in occupied:
+            if managed.vlan.name in occupied and self._has_profile(managed):
                 self._vlans[managed.vlan] = replace(managed, used_at=now, had_session=True)
                 continue
             outer = outer_vlan(managed.vlan)
@@ -254,9 +254,13 @@ class Admission:
         self._add(ServedVlan(vlan, trigger.kind, VlanState.MAKING, now, now, now))
         return vlan
 
+    def _has_profile(self, managed: ServedVlan) -> bool:
+        profile = self._profiles.of(managed.vlan)
+        return profile is not None and _kind(profile) == managed.kind
+
     def _is_over(self, managed: ServedVlan, now: float, is_short: bool) -> bool:
-        profile, idle = self._profiles.of(managed.vlan), now - managed.used_at
-        if profile is None or _kind(profile) != managed.kind:
+        idle = now - managed.used_at
+        if not self._has_profile(managed):
             return True
         if is_short and not managed.had_session and idle >= _SIGN_ON:
             return True

@@ -165,22 +165,6 @@ class ConfiguredTerms:
         )
 
 
-def sessions_on_removed_trunks(
-    sessions: Iterable[LinuxSession], running: Configuration, wanted: Configuration
-) -> dict[int, str]:
-    """The ids of the sessions on a trunk that the demux loses, in the order of the sessions, with their
-    trunks. One that arrived on no trunk of the demux, such as on an interface of the operator's, is not the
-    configuration's to end."""
-    lost = set(running.demux.trunks).difference(wanted.demux.trunks)
-    # By all trunks, as everywhere: `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
-    trunks = running.interfaces.trunks
-    return {
-        each.id: vlan.trunk
-        for each in sessions
-        if (vlan := AccessVlan.named(each.access_interface, trunks)) is not None and vlan.trunk in lost
-    }
-
-
 class DeviceCounters:
     """Counters by the name of a device. What a device receives comes from the subscriber. Raises KernelError.
     Any thread may call."""

@@ -1,0 +1,69 @@
+"""The sessions that a commit ends: those that cannot go on with the new configuration.
+
+A session ends
+
+- on a trunk that the demux loses;
+- on a VLAN that had a profile, and has none of its session type any more: the VLAN goes;
+- with an address of the former `cgnat.source_range` that no subscriber has in the new one;
+- with an address that its source may give to another session now.
+
+All others go on: also where RADIUS or the configuration gave an address from elsewhere, and where subscribers
+are authorized otherwise from now on. A session that arrived on no trunk of the demux, such as on an interface
+of the operator's, is not the configuration's to end by its VLAN.
+"""
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address
+
+from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
+from gateway_api.core.gateways.linux.sessions.session import LinuxSession
+from gateway_api.wire.configuration import Configuration
+
+
+def ended_by_commit(
+    sessions: Iterable[LinuxSession], running: Configuration, wanted: Configuration
+) -> list[int]:
+    """The ids of the sessions that end when `wanted` runs in place of `running`, in the order of the
+    sessions."""
+    vlans, addresses = _Vlans(running, wanted), _Addresses(running, wanted)
+    return [each.id for each in sessions if vlans.end(each) or addresses.end(each)]
+
+
+class _Vlans:
+    def __init__(self, running: Configuration, wanted: Configuration) -> None:
+        # By all trunks, as everywhere: `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
+        self._trunks = running.interfaces.trunks
+        self._lost = set(running.demux.trunks).difference(wanted.demux.trunks)
+        self._before, self._after = VlanProfiles(running.demux), VlanProfiles(wanted.demux)
+        self._is_same = not self._lost and running.demux.vlan_profiles == wanted.demux.vlan_profiles
+
+    def end(self, session: LinuxSession) -> bool:
+        if self._is_same:
+            return False
+        vlan = AccessVlan.named(session.access_interface, self._trunks)
+        if vlan is None:
+            return False
+        if vlan.trunk in self._lost:
+            return True
+        before, after = self._before.of(vlan), self._after.of(vlan)
+        return before is not None and (after is None or after.type != before.type)
+
+
+class _Addresses:
+    def __init__(self, running: Configuration, wanted: Configuration) -> None:
+        self._before, self._after = SharedRange.of(running), SharedRange.of(wanted)
+
+    def end(self, session: LinuxSession) -> bool:
+        text = session.summary.ip_address
+        if self._before == self._after or text is None:
+            return False
+        address = IPv4Address(text)
+        if address in self._before.network and not self._after.is_of_subscriber(address):
+            return True
+        if session.key.source == AccelPppReload.name:
+            # It has the whole network, for both types.
+            return False
+        type = session.summary.type
+        return self._before.has(address, type) and not self._after.has(address, type)

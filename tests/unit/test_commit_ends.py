@@ -1,0 +1,143 @@
+"""Which sessions cannot go on with a new configuration: one test a rule."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.sessions.commit_ends import ended_by_commit
+from gateway_api.core.gateways.linux.sessions.session import LinuxSession
+from gateway_api.core.gateways.linux.sessions.session_store import SessionKey
+from gateway_api.wire.configuration import Configuration
+from gateway_api.wire.core.sessions import SessionType
+from tests.support.documents import valid_document
+from tests.support.links import session
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def configured(*changes: Change, source_range: str = "100.64.0.0/16") -> Configuration:
+    document = valid_document()
+    document["cgnat"]["source_range"] = source_range
+    for change in changes:
+        change(document)
+    return RunningConfiguration.of(document).sections
+
+
+def at(id: int, address: str | None, source: str = "accel-ppp", **more: Any) -> LinuxSession:
+    """A session with an address, on a VLAN that always has a profile."""
+    made = session(id, ip_address=address, **{"access_interface": "trunk0.1000", **more})
+    return replace(made, key=SessionKey(source, str(id)))
+
+
+def on(id: int, vlan: str) -> LinuxSession:
+    return session(id, access_interface=vlan)
+
+
+def ended(
+    sessions: list[LinuxSession], wanted: Configuration, running: Configuration | None = None
+) -> list[int]:
+    return ended_by_commit(sessions, running or configured(), wanted)
+
+
+# VLANs
+
+
+def test_sessions_on_a_removed_trunk_end() -> None:
+    def remove(document: dict[str, Any]) -> None:
+        document["demux"]["trunks"] = ["trunk0"]
+
+    sessions = [on(1, "trunk0.1000"), on(2, "trunk1.1000"), on(3, "trunk1.50.7"), on(4, "eth9")]
+    assert ended(sessions, configured(remove)) == [2, 3]
+
+
+def test_sessions_on_vlans_that_no_remaining_profile_covers_end() -> None:
+    def narrow(document: dict[str, Any]) -> None:
+        pppoe, _ = document["demux"]["vlan_profiles"]
+        document["demux"]["vlan_profiles"] = [{**pppoe, "name": "other", "vlan_range": "1000-1999"}]
+
+    # A VLAN without a profile before was none of the demux.
+    sessions = [on(1, "trunk0.1999"), on(2, "trunk0.2000"), on(3, "trunk0.100.200"), on(4, "trunk0.7")]
+    assert ended(sessions, configured(narrow)) == [2, 3]
+
+
+def test_sessions_on_vlans_of_another_session_type_end() -> None:
+    def swap(document: dict[str, Any]) -> None:
+        document["demux"]["vlan_profiles"][0]["type"] = "dhcp"
+
+    assert ended([on(1, "trunk0.1000"), on(2, "trunk0.100.200")], configured(swap)) == [1]
+
+
+def test_sessions_of_a_profile_with_another_name_or_overhead_go_on() -> None:
+    def rename(document: dict[str, Any]) -> None:
+        document["demux"]["vlan_profiles"][0] |= {"name": "other", "overhead_profile": "none"}
+
+    assert ended([on(1, "trunk0.1000")], configured(rename)) == []
+
+
+# Addresses
+
+
+ADDRESSES = ["100.64.0.9", "100.64.40.9", "192.0.2.9", None]
+
+
+@pytest.mark.parametrize(
+    ("source_range", "ids"),
+    [
+        # Enlarged, moved, narrowed.
+        ("100.64.0.0/10", []),
+        ("100.65.0.0/16", [1, 2]),
+        ("100.64.32.0/19", [1]),
+        # The second address of the network is the gateway's from now on, the first and the last nobody's.
+        ("100.64.40.8/29", [1, 2]),
+    ],
+)
+def test_sessions_outside_another_range_end(source_range: str, ids: list[int]) -> None:
+    sessions = [at(id, address) for id, address in enumerate(ADDRESSES, 1)]
+    assert ended(sessions, configured(source_range=source_range)) == ids
+
+
+@pytest.mark.parametrize("source_range", ["100.64.0.0/15", "100.64.0.0/10"])
+def test_sessions_whose_address_their_source_gives_to_others_end(source_range: str) -> None:
+    # The second half of the range is dnsmasq's, and the larger range has it elsewhere.
+    sessions = [
+        at(1, "100.64.200.9", "dnsmasq", type=SessionType.DHCP),
+        at(2, "100.64.7.9", "pppoe-server"),
+        # accel-ppp has all of it.
+        at(3, "100.64.200.9"),
+    ]
+    assert ended(sessions, configured(source_range=source_range)) == [1]
+
+
+def test_a_session_of_pppoe_in_the_share_that_dhcp_has_now_ends() -> None:
+    sessions = [at(1, "100.64.7.9", "pppoe-server"), at(2, "100.64.2.9", "pppoe-server")]
+    assert ended(sessions, configured(source_range="100.64.0.0/21")) == [1]
+
+
+def test_a_lease_of_an_address_that_a_local_subscriber_has_now_ends() -> None:
+    def fix(document: dict[str, Any]) -> None:
+        local = {"username": "alice", "password": "secret", "ip_address": "100.64.200.9"}
+        document["subscribers"] = {"local": [local]}
+
+    sessions = [
+        at(1, "100.64.200.9", "dnsmasq", type=SessionType.DHCP),
+        at(2, "100.64.200.9", "pppoe-server"),
+        at(3, "100.64.200.10", "dnsmasq", type=SessionType.DHCP),
+    ]
+    assert ended(sessions, configured(fix)) == [1]
+    # Dhcp gets the address back.
+    assert ended(sessions, configured(), configured(fix)) == [2]
+
+
+# Authorization
+
+
+def test_sessions_go_on_when_subscribers_are_authorized_otherwise() -> None:
+    def by_radius(document: dict[str, Any]) -> None:
+        document["radius"] = {"server": "192.0.2.1", "secret": "between-us"}
+
+    sessions = [at(1, "100.64.0.9"), at(2, "100.64.0.10", "pppoe-server")]
+    assert ended(sessions, configured(by_radius)) == []
+    assert ended(sessions, configured(), configured(by_radius)) == []
