@@ -211,7 +211,7 @@ class _State(Collector):
             ),
             (
                 "gateway_core_spoofed_packets",
-                "Packets that were not forwarded, because their source belongs to no session of their device",
+                "Packets that were dropped, because their source belongs to no session of their device",
                 "trunk",
                 {each.trunk: each.spoofed for each in counts.packet_drops},
             ),

@@ -445,6 +445,19 @@ def test_subscribers_reach_the_dns_server_that_the_configuration_names(
     assert blocked(firewall) == {"trunk0": 5}
 
 
+@pytest.mark.parametrize("source", ["100.64.0.10", "8.8.8.8", "2001:db8:77::1"])
+def test_the_gateway_sends_no_reply_to_a_source_of_no_session(
+    network: Network, firewall: Firewall, source: str
+) -> None:
+    network.sign_on()
+    address = "fe80::1" if ":" in source else "100.64.0.1"
+    named = replace(CONFIGURATION.subscribers, dns_servers=(IPv4Address("100.64.0.1"),))
+    firewall.configure(replace(CONFIGURATION, subscribers=named))
+    network.first.send(source, address, 5, 53)
+    wait_for("the drops", lambda: spoofed(firewall) == {"trunk0": 5})
+    assert blocked(firewall) == {}
+
+
 def test_a_dhcp_client_gets_a_lease_and_renews_it(tmp_path: Path) -> None:
     with running_dnsmasq(tmp_path) as server:
         firewall = Firewall(time.time)

@@ -111,9 +111,7 @@ class PacketDrops(Record, frozen=True):
     """The packets of subscribers that the table of nftables dropped, of one trunk."""
 
     trunk: Annotated[str, about("Name of the trunk; ppp for the sessions of PPPoE on all trunks.", "trunk0")]
-    spoofed: Annotated[
-        int, count("Packets whose source belongs to no session of their device, not forwarded.", 2)
-    ]
+    spoofed: Annotated[int, count("Packets whose source belongs to no session of their device.", 2)]
     blocked: Annotated[
         int, count("Packets to services of the gateway that are not for subscribers, and of DHCP servers.", 3)
     ]

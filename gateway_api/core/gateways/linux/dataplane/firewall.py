@@ -90,7 +90,7 @@ class Policy:
         # Each upstream packet is compared with them once, whatever the number of trunks.
         yield f"add chain {TABLE} dhcp-servers"
         yield f"add rule {TABLE} forward udp sport {{ 67, 547 }} udp dport {{ 68, 546 }} jump dhcp-servers"
-        yield from self._blocked("dhcp-servers")
+        yield from self._dropped("dhcp-servers", _BLOCKED)
         yield f"add chain {TABLE} mss {{ type filter hook forward priority mangle; policy accept; }}"
         for direction in ("iifname", "oifname"):
             yield (
@@ -104,25 +104,30 @@ class Policy:
         yield f"add chain {TABLE} input {{ type filter hook input priority filter; policy accept; }}"
         yield from self._without_others("input")
         yield f"add rule {TABLE} input udp dport {{ 67, 547 }} accept"
+        # The reply to another's address would go to that one. Neighbour discovery has these sources.
+        yield f"add chain {TABLE} strangers"
+        for with_source in ("meta nfproto ipv4", "ip6 saddr != { ::, fe80::/10 }"):
+            yield f"add rule {TABLE} input {with_source} fib saddr . iif oif missing jump strangers"
+        yield from self._dropped("strangers", _SPOOFED)
         yield f"add rule {TABLE} input icmp type {{ {', '.join(_ICMP)} }} accept"
         yield f"add rule {TABLE} input icmpv6 type {{ {', '.join(_ICMPV6)} }} accept"
         if self.dns_servers:
             addresses = ", ".join(map(str, self.dns_servers))
             to_them = f"ip daddr {{ {addresses} }} meta l4proto {{ tcp, udp }} th dport 53"
             yield f"add rule {TABLE} input {to_them} accept"
-        yield from self._blocked("input")
+        yield from self._dropped("input", _BLOCKED)
 
     def _without_others(self, chain: str) -> Iterator[str]:
         if self.others:
             names = ", ".join(f'"{name}"' for name in sorted(self.others))
             yield f"add rule {TABLE} {chain} iifname {{ {names} }} accept"
 
-    def _blocked(self, chain: str) -> Iterator[str]:
+    def _dropped(self, chain: str, kind: str) -> Iterator[str]:
         """Not from the trunk itself: without a tag, it may be the operator's own way in."""
         for trunk in self._owners():
             for device in _devices(trunk):
                 if device != trunk:
-                    counter = _counter(_BLOCKED, trunk)
+                    counter = _counter(kind, trunk)
                     yield f'add rule {TABLE} {chain} iifname "{device}" counter name {counter} drop'
 
     def _owners(self) -> Sequence[str]:
