@@ -218,18 +218,32 @@ def test_a_dead_bgpd_is_an_answer_and_no_end_of_a_session(gateway: dict[str, Any
     assert seen["after"] == seen["before"]
 
 
-def test_a_flood_of_first_frames_makes_few_vlans_and_costs_little_memory(gateway: dict[str, Any]) -> None:
-    seen = of_case(gateway, "flooded")
+def test_an_attack_from_a_line_makes_few_vlans_and_costs_little_memory(gateway: dict[str, Any]) -> None:
+    seen = of_case(gateway, "attacked")
     assert (seen["commit"], seen["status"]) == ([200, 200], 0)
     assert 0 < seen["vlans"] <= seen["allowed"]
     assert seen["refused"] > 0
     assert seen["mebibytes"] < 64
 
 
-def test_a_flood_disturbs_no_subscriber(gateway: dict[str, Any]) -> None:
-    seen = of_case(gateway, "flooded")
-    assert seen["pinged"] and all(seen["pinged"])
+def test_no_packet_of_an_attack_from_a_line_passes(gateway: dict[str, Any]) -> None:
+    assert of_case(gateway, "attacked")["passed"] == 0
+
+
+def test_an_attack_from_a_line_ends_no_session_and_loses_no_packet_of_the_others(
+    gateway: dict[str, Any],
+) -> None:
+    seen = of_case(gateway, "attacked")
+    assert seen["others"] == 20
+    without, during = seen["lost"]
+    assert during <= without
     assert seen["after"] == seen["before"]
+
+
+def test_an_attack_from_a_line_keeps_the_core_and_its_sources_below_half_of_a_processor(
+    gateway: dict[str, Any],
+) -> None:
+    assert of_case(gateway, "attacked")["load"] < 0.5
 
 
 def test_the_end_of_many_is_one_event_each(gateway: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Ends of sessions, and what breaks beside them."""
 
+import json
 import resource
 import subprocess
 import sys
@@ -11,7 +12,14 @@ from typing import Any
 from tests.support.inside import homes
 from tests.support.inside.gateway_world import CORE, HOMES, World, kill, processes, soon
 from tests.support.inside.homes import run
-from tests.support.inside.routers import BEHIND_THE_APPLIANCE, routes_of_the_neighbour
+from tests.support.inside.routers import (
+    BEHIND_THE_APPLIANCE,
+    routes_of_the_neighbour,
+    udp_at_the_appliance,
+)
+
+#: The VLAN of the attacker, who has no session; the others, who have; and the seconds of the attack.
+ATTACKER, OTHERS, LASTS = 398, HOMES[:20], 60
 
 
 def cut_line(world: World) -> dict[str, Any]:
@@ -164,25 +172,36 @@ def bgpd_killed(world: World) -> dict[str, Any]:
     }
 
 
-def flooded(world: World) -> dict[str, Any]:
-    """First frames on all VLANs, while alice pings. A commit has made the limits of the demux low before."""
+def attacked(world: World) -> dict[str, Any]:
+    """A minute of all that a line can send and must not, while others ping. A commit has made the limits of
+    the demux low before."""
     limits = {"vlans_per_second": 2, "burst": 10, "max_vlans": 1000}
     staged = world.api.send("POST", "/system/config/set", json={"path": "demux.rate_limits", "value": limits})
     committed = world.api.send("POST", "/system/config/commit")
     sessions, before = world.sessions(), world.demux()
+    others = [world.dialers[user].device for user in OTHERS if user in sessions]
+    lost_without = homes.lost(others, BEHIND_THE_APPLIANCE, LASTS)
     (core,) = processes("gateway_api.cli.core", "linux")
-    memory, began = _memory(core), time.monotonic()
-    flood = subprocess.Popen(homes.at_home(sys.executable, "-m", "tests.support.inside.flood"))
-    pinged = []
-    while flood.poll() is None:
-        pinged.append(homes.ping(world.dialers["alice"].device, BEHIND_THE_APPLIANCE))
-
-    soon("a VLAN of the flood", lambda: len(world.demux()["vlans"]) > len(before["vlans"]))
+    memory, used, began = _memory(core), _seconds_used(), time.monotonic()
+    passed = udp_at_the_appliance()
+    (trunk,) = json.loads(run("ip -j link show trunk0"))
+    words = [ATTACKER, trunk["address"], homes.mac_of(world.dialers[OTHERS[0]].line)]
+    words += [sessions[OTHERS[0]]["ip_address"], BEHIND_THE_APPLIANCE, LASTS]
+    command = [sys.executable, "-m", "tests.support.inside.attack", *map(str, words)]
+    attack = subprocess.Popen(homes.at_home(*command))
+    lost = homes.lost(others, BEHIND_THE_APPLIANCE, LASTS)
+    attack.wait()
+    seconds = time.monotonic() - began
+    used = _seconds_used() - used
+    soon("a VLAN of the attack", lambda: len(world.demux()["vlans"]) > len(before["vlans"]))
     after = world.demux()
     return {
         "commit": (staged.status_code, committed.status_code),
-        "status": flood.returncode,
-        "pinged": pinged,
+        "status": attack.returncode,
+        "others": len(others),
+        "lost": (lost_without, lost),
+        "passed": udp_at_the_appliance() - passed,
+        "load": used / seconds,
         "vlans": len(after["vlans"]) - len(before["vlans"]),
         "allowed": 10 + 2 * (time.monotonic() - began),
         "refused": after["rate_limited_total"] - before["rate_limited_total"],
@@ -190,6 +209,15 @@ def flooded(world: World) -> dict[str, Any]:
         "before": sessions,
         "after": world.sessions(),
     }
+
+
+def _seconds_used() -> float:
+    """Of a processor, by the core and its sources (cpu.stat of cgroup-v2)."""
+    used = 0.0
+    for unit in ("gateway-core-linux.service", "gateway-dnsmasq.service", "gateway-pppoe@*.service"):
+        for found in Path("/sys/fs/cgroup").rglob(f"{unit}/cpu.stat"):
+            used += int(found.read_text().split()[1]) / 1e6
+    return used
 
 
 def _memory(pid: int) -> int:
@@ -215,7 +243,7 @@ CASES: list[Callable[[World], Any]] = [
     core_killed,
     pppoe_server_killed,
     bgpd_killed,
-    flooded,
+    attacked,
     lost_carrier,
     all_hung_up,
 ]

@@ -1,9 +1,10 @@
 """The subscribers' side of a trunk: a network namespace with clients of PPPoE and DHCP, each on a VLAN."""
 
 import json
+import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -163,6 +164,19 @@ def reaches(device: str, address: str) -> bool:
     """True if a reply came: on a busy machine, one of several may not."""
     command = at_home("busybox", "ping", "-c", "3", "-W", "5", "-I", device, address)
     return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def lost(devices: Sequence[str], address: str, seconds: int) -> int:
+    """How many of the requests got no reply, one a second from each subscriber's device. A late one counts
+    as a reply."""
+    command = ["busybox", "ping", "-c", str(seconds), "-W", "60"]
+    pings = [
+        subprocess.Popen(at_home(*command, "-I", device, address), stdout=subprocess.PIPE, text=True)
+        for device in devices
+    ]
+    said = [ping.communicate()[0] for ping in pings]
+    replies = [int(re.findall(r"(\d+) packets received", each)[0]) for each in said]
+    return sum(seconds - number for number in replies)
 
 
 @contextmanager

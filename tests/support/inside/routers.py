@@ -79,3 +79,9 @@ def routes_of_the_neighbour() -> set[str]:
     """The networks that it has from the gateway, as its kernel has them."""
     routes: list[dict[str, Any]] = json.loads(run("ip -n far -j route show proto bgp"))
     return {route["dst"] for route in routes}
+
+
+def udp_at_the_appliance() -> int:
+    """The datagrams that came to a port without a service, whatever their source (/proc/net/snmp)."""
+    shown = run("ip netns exec appliance nstat -asz --json UdpNoPorts")
+    return int(json.loads(shown)["kernel"]["UdpNoPorts"])
