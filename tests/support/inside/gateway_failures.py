@@ -17,8 +17,9 @@ from tests.support.inside.routers import (
     routes_of_the_neighbour,
     udp_at_the_appliance,
 )
+from tests.support.measuring import seconds_of_a_loop
 
-#: The VLAN of the attacker, who has no session; the others, who have; and the seconds of the attack.
+#: The VLAN of the attacker, without a session; others, each with one; and the seconds of the attack.
 ATTACKER, OTHERS, LASTS = 398, HOMES[:20], 60
 
 
@@ -202,6 +203,7 @@ def attacked(world: World) -> dict[str, Any]:
         "lost": (lost_without, lost),
         "passed": udp_at_the_appliance() - passed,
         "load": used / seconds,
+        "seconds_of_a_loop": seconds_of_a_loop(),
         "vlans": len(after["vlans"]) - len(before["vlans"]),
         "allowed": 10 + 2 * (time.monotonic() - began),
         "refused": after["rate_limited_total"] - before["rate_limited_total"],
