@@ -334,6 +334,15 @@ def test_the_queue_is_fq_codel(shaper: Shaper) -> None:
     assert queues() == {"fq_codel"}
 
 
+@pytest.mark.kernel
+@pytest.mark.skipif(not HAS_FQ_CODEL, reason="the kernel has no fq_codel")
+def test_the_queues_of_a_session_take_little_memory(shaper: Shaper) -> None:
+    shape(shaper)
+    shown = subprocess.run(["tc", "-j", "qdisc", "show"], capture_output=True, check=True)
+    found = [each["options"] for each in json.loads(shown.stdout) if each["kind"] == "fq_codel"]
+    assert [options["memory_limit"] for options in found] == [2 << 20] * 2
+
+
 @pytest.mark.skipif(HAS_FQ_CODEL, reason="the kernel has fq_codel")
 def test_without_fq_codel_the_queue_is_plain(shaper: Shaper) -> None:
     shape(shaper)

@@ -65,6 +65,9 @@ _LEAST_BURST = 2 * 1600
 _QUANTUM = 3000
 #: Of fq_codel, for one subscriber. The kernel's 1024 take 64 kB, which is 1.3 GB for 10,000 sessions.
 _FLOWS = 256
+#: Bytes of memory, some 900 full packets: 100 ms at 100 Mbit/s. The kernel's 32 MB a direction and session
+#: would let a few subscribers that are flooded take the memory of the machine.
+_MEMORY = 2 << 20
 #: Packets, some 100 ms at 20 Mbit/s. Without a limit, HTB takes that of the device, which is 3 for ppp.
 _PFIFO_LIMIT = 170
 
@@ -266,7 +269,7 @@ class Shaper:
     def _add_leaves(self, directions: Iterable[Direction]) -> None:
         def add(index: int) -> KernelChange:
             if self._leaf == _FQ_CODEL:
-                return add_fq_codel(index, CLASS, _LEAF, _FLOWS)
+                return add_fq_codel(index, CLASS, _LEAF, _FLOWS, _MEMORY)
             return add_pfifo(index, CLASS, _LEAF, _PFIFO_LIMIT)
 
         self._add_qdiscs(directions, CLASS, self._leaf, add)

@@ -120,9 +120,11 @@ def set_class(ifindex: int, parent: int, wanted: HtbClass, burst: int, quantum: 
     return KernelChange(rt.RTM_NEWTCLASS, nl.CREATE | nl.REPLACE, body)
 
 
-def add_fq_codel(ifindex: int, parent: int, handle: int, flows: int) -> KernelChange:
-    """Refused with ENOENT by a kernel without fq_codel."""
-    return _add(ifindex, parent, handle, "fq_codel", nl.u32_attribute(rt.TCA_FQ_CODEL_FLOWS, flows))
+def add_fq_codel(ifindex: int, parent: int, handle: int, flows: int, memory: int) -> KernelChange:
+    """Its packets take at most so many bytes of memory. Refused with ENOENT by a kernel without fq_codel."""
+    options = nl.u32_attribute(rt.TCA_FQ_CODEL_FLOWS, flows)
+    options += nl.u32_attribute(rt.TCA_FQ_CODEL_MEMORY_LIMIT, memory)
+    return _add(ifindex, parent, handle, "fq_codel", options)
 
 
 def add_pfifo(ifindex: int, parent: int, handle: int, packets: int) -> KernelChange:

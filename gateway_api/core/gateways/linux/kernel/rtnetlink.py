@@ -71,6 +71,7 @@ TC_HTB_PROTOVER = 3
 #: Nanoseconds of a tick (PSCHED_SHIFT of net/pkt_sched.h).
 TICK = 64
 TCA_FQ_CODEL_FLOWS = 5
+TCA_FQ_CODEL_MEMORY_LIMIT = 9
 TCA_U32_SEL, TCA_U32_ACT = 5, 7
 #: struct tc_u32_sel: flags, number of keys.
 TC_U32_SEL = struct.Struct("=BxB13x")
