@@ -16,7 +16,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_api.core.gateways.linux.daemons.dnsmasq import LEASES, PID_FILE, SCRIPT, DhcpServer
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
-from gateway_api.core.gateways.linux.sources.source import SourceSession
+from gateway_api.core.gateways.linux.sources.source import PrefixOf, SourceSession, no_prefix
 from gateway_api.core.records.clock import Clock
 from tests.support.documents import put, valid_document
 from tests.support.namespaces import inside, ip, neighbour, network_namespace
@@ -74,7 +74,7 @@ class Server:
 
     def __init__(self, folder: Path, far_end: int) -> None:
         self._folder = folder
-        self._far_end = far_end
+        self.far_end = far_end
         self._subscribers: list[Subscriber] = []
         self.state = folder / "state"
         self.boot_id = "1"
@@ -86,13 +86,14 @@ class Server:
         self.document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
         self.start()
 
-    def source(self, clock: Clock | None = None) -> Dnsmasq:
+    def source(self, clock: Clock | None = None, prefix_of: PrefixOf = no_prefix) -> Dnsmasq:
         return Dnsmasq(
             "dnsmasq",
             self.lease_file,
             self._pid_file,
             self.state / "records",
             clock or Clock("1"),
+            prefix_of,
         )
 
     def start(self) -> None:
@@ -136,7 +137,7 @@ class Server:
     def add_vlan(self, tag: int, mac: str) -> None:
         """With a subscriber's device at the far end."""
         ip(
-            f"link add trunk0.{tag} type veth peer name access{tag} netns {self._far_end}",
+            f"link add trunk0.{tag} type veth peer name access{tag} netns {self.far_end}",
             f"link set trunk0.{tag} up",
             f"address add {GATEWAY}/32 dev trunk0.{tag}",
         )
@@ -150,7 +151,7 @@ class Server:
 
     def far(self, *command: str) -> None:
         """Runs a program where the subscribers' devices are."""
-        subprocess.run(inside(self._far_end, *command), check=True)
+        subprocess.run(inside(self.far_end, *command), check=True)
 
     def sign_on(self, tag: int, *options: str) -> Subscriber:
         """A client with a lease. `options` are udhcpc's."""
@@ -165,7 +166,7 @@ class Server:
         happened = self._folder / f"happened.{len(self._subscribers)}"
         command = ["busybox", "udhcpc", "-f", "-i", f"access{tag}", "-s", str(script), "-T", "1", "-t", "60"]
         process = subprocess.Popen(
-            inside(self._far_end, *command, *options),
+            inside(self.far_end, *command, *options),
             env={**os.environ, "HAPPENED": str(happened)},
         )
         subscriber = Subscriber(process, happened)

@@ -61,6 +61,13 @@ ALL = (
 NONE = dict.fromkeys(FaultKind, 0)
 
 
+def addresses(device: str) -> set[str]:
+    """The global IPv6 addresses."""
+    command = ["ip", "-6", "-o", "address", "show", "dev", device, "scope", "global"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {line.split()[3] for line in shown.splitlines()}
+
+
 class Sessions:
     """The desired state, which a test changes."""
 
@@ -115,6 +122,27 @@ def namespace() -> Iterator[None]:
         make_line("cgnat0")
         ip("address add 100.64.0.1/32 dev lo", "address add 10.255.1.1/24 dev cgnat0")
         yield
+
+
+def test_a_session_has_the_address_and_the_route_of_its_prefix(plane: DataPlane) -> None:
+    prefix = IPv6Network("2001:db8:80:20::/64")
+    wanted = replace(WANTED, prefix=prefix, ipv6_gateway=prefix[1])
+    plane.apply(wanted)
+    assert addresses("acc0") == {"2001:db8:80:20::1/64"}
+    assert "2001:db8:80:20::/64 dev acc0" in routes_of("acc0")
+    # Another configuration.
+    other = IPv6Network("2001:db8:90::/64")
+    plane.apply(replace(wanted, prefix=other, ipv6_gateway=other[1]))
+    assert addresses("acc0") == {"2001:db8:90::1/64"}
+    assert "2001:db8:80:20::/64" not in routes_of("acc0")
+    plane.remove(replace(wanted, prefix=other, ipv6_gateway=other[1]))
+    assert addresses("acc0") == set()
+
+
+def routes_of(device: str) -> str:
+    command = ["ip", "-6", "route", "show", "dev", device]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return "\n".join(f"{line.split()[0]} dev {device}" for line in shown.splitlines())
 
 
 @pytest.fixture

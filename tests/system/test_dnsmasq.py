@@ -6,19 +6,25 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.dnsmasq import LEASE_TIME
-from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes
+from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
 from gateway_api.core.records.clock import Clock
+from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import StillClock
 from tests.support.dnsmasq import GATEWAY, Server, route, running_dnsmasq, the_session
-from tests.support.namespaces import ip
+from tests.support.namespaces import inside, ip, neighbour, network_of
 from tests.support.stack import wait_for
 
 MAC = "02:00:00:00:00:07"
@@ -60,6 +66,89 @@ def test_a_session_that_did_not_change_is_the_same_object(server: Server) -> Non
 def test_a_subscriber_is_told_the_dns_servers(server: Server) -> None:
     subscriber = server.sign_on(302)
     assert wait_for("DNS servers", subscriber.dns_servers) == ["192.0.2.53", "192.0.2.54"]
+
+
+@pytest.fixture
+def prefixes(server: Server) -> SessionPrefixes:
+    """Those of the server, which has IPv6 then."""
+    server.document["subscribers"] |= {
+        "ipv6_range": "2001:db8::/40",
+        "ipv6_dns_servers": ["2001:db8:ffff::53", "2001:db8:ffff::54"],
+    }
+    server.kill()
+    server.start()
+    prefixes = SessionPrefixes()
+    prefixes.configure(RunningConfiguration.of(server.document).sections)
+    return prefixes
+
+
+def provide(session: SourceSession) -> None:
+    """Makes what the session has in the kernel, but for limits."""
+    assert session.ip_address and session.ipv6_prefix and session.ipv6_gateway
+    DataPlane(KernelReader()).apply(
+        WantedSession(
+            session_id=1,
+            device=session.interface,
+            ifb="ifb-1",
+            access_interface=session.access_interface,
+            rate_down=0,
+            rate_up=0,
+            profile=OVERHEAD_PROFILES["none"],
+            address=IPv4Address(session.ip_address),
+            sets_host_route=True,
+            gateway=GATEWAY,
+            prefix=IPv6Network(session.ipv6_prefix),
+            ipv6_gateway=IPv6Address(session.ipv6_gateway),
+        )
+    )
+
+
+def global_address(server: Server, device: str) -> str:
+    """The IPv6 address that a subscriber's device has given itself."""
+    command = inside(server.far_end, "ip", "-6", "-o", "address", "show", "dev", device, "scope", "global")
+
+    def found() -> str:
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return "" if "tentative" in shown else "".join(shown.split()[3:4]).partition("/")[0]
+
+    address: str = wait_for("an IPv6 address", found)
+    return address
+
+
+def test_a_subscriber_with_the_prefix_of_its_session_is_reached_from_outside(
+    server: Server, prefixes: SessionPrefixes
+) -> None:
+    server.sign_on(302)
+    session = the_session(server.source(prefix_of=prefixes))
+    provide(session)
+    address = global_address(server, "access302")
+    assert session.ipv6_prefix and IPv6Address(address) in IPv6Network(session.ipv6_prefix)
+    Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1\n")
+    with neighbour() as outside:
+        ip(f"link add uplink0 type veth peer name near netns {outside}", "link set uplink0 up")
+        ip("address add 2001:db8:ffff::1/64 dev uplink0 nodad")
+        for command in ("link set near up", "address add 2001:db8:ffff::2/64 dev near nodad"):
+            subprocess.run(inside(outside, "ip", *command.split()), check=True)
+        route = ("ip", "route", "add", "2001:db8::/40", "via", "2001:db8:ffff::1")
+        subprocess.run(inside(outside, *route), check=True)
+        ping = inside(outside, "busybox", "ping6", "-c", "1", "-W", "1", address)
+        wait_for("a reply", lambda: subprocess.run(ping, capture_output=True, check=False).returncode == 0)
+
+
+def test_a_router_advertisement_has_the_dns_servers(server: Server, prefixes: SessionPrefixes) -> None:
+    server.sign_on(302)
+    with network_of(server.far_end):
+        listener = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+    with listener:
+        listener.settimeout(60)
+        provide(the_session(server.source(prefix_of=prefixes)))
+        # RFC 4861 section 4.2.
+        while (message := listener.recv(2048))[0] != 134:
+            pass
+    servers = (IPv6Address("2001:db8:ffff::53"), IPv6Address("2001:db8:ffff::54"))
+    # RFC 8106 section 5.1: the option has type 25 and five units of eight bytes.
+    assert b"".join(server.packed for server in servers) in message
+    assert bytes((25, 5)) in message
 
 
 def test_two_subscribers_are_two_sessions(server: Server) -> None:

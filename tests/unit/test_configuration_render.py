@@ -176,7 +176,7 @@ def test_accel_ppp_gives_and_delegates_prefixes_of_the_ipv6_networks(document: d
         "delegated_range": "2001:DB8:8000::/40",
         "delegated_length": 56,
     }
-    assert section(document, "ipv6-pool") == ["2001:db8:100::/48,64", "delegate=2001:db8:8000::/40,56"]
+    assert section(document, "ipv6-pool") == ["2001:db8:100::/49,64", "delegate=2001:db8:8000::/40,56"]
     assert section(document, "ipv6-dns") == ["2001:db8::53", "2001:db8::54"]
 
 

@@ -1,6 +1,6 @@
 """Who gets which addresses of the source range, and the settings of a pppoe-server."""
 
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Any
 
 import pytest
@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeSettings
-from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import (
+    BLOCK,
+    SessionPrefixes,
+    SharedRange,
+    prefix_of,
+)
 from gateway_api.core.gateways.linux.daemons.systemd import instance
 
 ranges = st.builds(
@@ -61,6 +66,45 @@ def test_a_range_has_a_block_for_each_vlan_as_large_as_possible(
     shared = SharedRange.of(RunningConfiguration.of(document).sections, vlans)
     assert shared.block == block
     assert len(blocks(shared)) == 112 // block
+
+
+@pytest.mark.parametrize(
+    ("address", "prefix"),
+    [
+        ("100.64.0.16", "2001:db8:80:20::/64"),
+        ("100.64.0.127", "2001:db8:80:fe::/64"),
+        ("100.64.0.128", "2001:db8:80:1::/64"),
+        ("100.64.0.129", "2001:db8:80:3::/64"),
+        ("203.0.113.10", None),
+        (None, None),
+    ],
+)
+def test_a_session_has_the_prefix_with_the_place_of_its_address(
+    document: dict[str, Any], address: str | None, prefix: str | None
+) -> None:
+    document["cgnat"]["source_range"] = "100.64.0.0/24"
+    document["subscribers"] = {"ipv6_range": "2001:db8::/40"}
+    prefixes = SessionPrefixes()
+    prefixes.configure(RunningConfiguration.of(document).sections)
+    found = prefixes(address)
+    assert (None if found is None else str(found)) == prefix
+
+
+def test_no_two_sessions_have_one_prefix_and_the_last_ones_have_none() -> None:
+    network, half = IPv4Network("100.64.0.0/24"), IPv6Network("2001:db8:0:80::/57")
+    found = [prefix_of(address, network, half) for address in network]
+    given_away = [prefix for prefix in found if prefix is not None]
+    assert len(set(given_away)) == len(given_away) == 128
+    assert all(prefix.subnet_of(half) for prefix in given_away)
+
+
+def test_a_failed_commit_puts_the_prefixes_back(document: dict[str, Any]) -> None:
+    prefixes = SessionPrefixes()
+    document["subscribers"] = {"ipv6_range": "2001:db8::/40"}
+    put_back = prefixes.configure(RunningConfiguration.of(document).sections)
+    assert prefixes("100.64.0.16") is not None
+    put_back()
+    assert prefixes("100.64.0.16") is None
 
 
 def test_a_fixed_address_makes_room_for_fewer_blocks(document: dict[str, Any]) -> None:

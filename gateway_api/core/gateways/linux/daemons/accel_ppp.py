@@ -23,6 +23,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     template,
     undo,
 )
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import halves
 from gateway_api.core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_api.core.gateways.linux.sources.accel_cli import (
     CommandLine,
@@ -110,7 +111,8 @@ class AccelPppReload(SourceDaemon):
         pool = summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2])
         values = {"command_line": COMMAND_LINE, "ipoe_interfaces": IPOE_INTERFACES, "password": PASSWORD}
         subscribers = configuration.subscribers
-        values["ipv6_pools"] = _pools(subscribers.ipv6_range, 64)
+        shared = subscribers.ipv6_range
+        values["ipv6_pools"] = _pools(None if shared is None else halves(shared)[0], 64)
         values["delegated_pools"] = _pools(subscribers.delegated_range, subscribers.delegated_length)
         return {_FILE: filled(_TEMPLATE, configuration, pool=pool, quoted=re.escape, **values)}
 

@@ -5,7 +5,6 @@ devices."""
 import re
 import sys
 from collections.abc import Callable
-from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import ClassVar, Self
@@ -23,7 +22,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     template,
     undo,
 )
-from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes, SharedRange
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd, UnitFailed
 from gateway_api.core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
@@ -41,13 +40,15 @@ SCRIPT = Path(sys.prefix, "dhcp-lease")
 #: Seconds. A subscriber who left without a word counts as online for so long. dnsmasq takes two minutes for
 #: less, and says nothing.
 LEASE_TIME = 600
+#: The same for a prefix that is advertised: dnsmasq does so every ten minutes.
+_PREFIX_TIME = 3600
 #: dnsmasq looks through all leases for each one.
 _MOST_LEASES = 20_000
 
 _UNIT, _FILE = "gateway-dnsmasq.service", "dnsmasq.conf"
 _TEMPLATE = template(_FILE)
 _FORM = re.compile(
-    r"interface=[A-Za-z0-9_][A-Za-z0-9_.@-]*\*|(?!interface)[a-z-]+(=[A-Za-z0-9_.,:/@-]+)?", re.ASCII
+    r"interface=[A-Za-z0-9_][A-Za-z0-9_.@-]*\*|(?!interface)[a-z0-9-]+(=[A-Za-z0-9_.,:/@*\[\]-]+)?", re.ASCII
 )
 _NETWORK = re.compile(r"^dhcp-range=set:[a-z0-9]+,([0-9.]+),[a-z0-9.]+,([0-9.]+)", re.ASCII | re.MULTILINE)
 _HEAD = re.compile(r"^interface=(.+)\.\*$", re.ASCII | re.MULTILINE)
@@ -71,6 +72,9 @@ class DhcpServer(SourceDaemon):
         "subscribers.local": "dnsmasq restarts for a fixed `ip_address` in its half of the range, and a "
         "lease of that address ends",
         "subscribers.dns_servers": ServiceAction.RESTART,
+        "subscribers.ipv6_dns_servers": ServiceAction.RESTART,
+        "subscribers.ipv6_range": "dnsmasq restarts if the first one comes or the last one goes; sessions of "
+        "pppoe-server and dnsmasq have prefixes of the new one at once",
     }
 
     @classmethod
@@ -81,9 +85,11 @@ class DhcpServer(SourceDaemon):
         self._systemd = systemd
         self._files = files
         self._is_source = is_source
+        self._prefixes = SessionPrefixes()
 
     def source(self, configuration: Configuration, clock: Clock) -> Dnsmasq:
-        return Dnsmasq(self.name, LEASES, PID_FILE, RECORDS, clock)
+        self._prefixes.configure(configuration)
+        return Dnsmasq(self.name, LEASES, PID_FILE, RECORDS, clock, self._prefixes)
 
     def render(self, configuration: Configuration) -> Rendered:
         """One range for all VLANs. It runs without a DHCP profile, too: a source that does
@@ -109,6 +115,8 @@ class DhcpServer(SourceDaemon):
             reserved=sorted(address for address in shared.fixed if first <= address <= last),
             most_leases=min(int(last) - int(first) + 1, _MOST_LEASES),
             lease_time=LEASE_TIME,
+            ra_heads=[*(f"{head}." for head in heads), "ppp"],
+            ra_time=_PREFIX_TIME,
             leases=LEASES,
             pid_file=PID_FILE,
             script=SCRIPT,
@@ -125,8 +133,13 @@ class DhcpServer(SourceDaemon):
         if text == before:
             if text is not None:
                 self._run(self._systemd.within(limits.apply).start)
-            return lambda: None
-        put_back = partial(self._run_by, before, limits.put_back)
+            return self._prefixes.configure(configuration)
+        former_prefixes = self._prefixes.configure(configuration)
+
+        def put_back() -> None:
+            former_prefixes()
+            self._run_by(before, limits.put_back)
+
         try:
             self._run_by(text, limits.apply)
         except StepFailed:

@@ -35,7 +35,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     undo,
 )
 from gateway_api.core.gateways.linux.daemons.pppd import RECORDS, PppdRadius
-from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK, SessionPrefixes, SharedRange
 from gateway_api.core.gateways.linux.daemons.systemd import (
     Systemd,
     SystemdUnreachable,
@@ -170,13 +170,14 @@ class PppoeUnits(SourceDaemon):
         self._is_source = is_source
         self._folder = SettingsFolder(folder)
         self._configuration: Configuration | None = None
+        self._prefixes = SessionPrefixes()
         self._lock = threading.Lock()
         #: As on disk. None before the first look.
         self._read: _Known | None = None
 
     def source(self, configuration: Configuration, clock: Clock) -> PppoeServer:
         self.begin(configuration)
-        return PppoeServer(self.name, self, SystemdJournal(), RECORDS, clock)
+        return PppoeServer(self.name, self, SystemdJournal(), RECORDS, clock, prefix_of=self._prefixes)
 
     def radius_client(self, clock: Clock) -> PppdRadius:
         return PppdRadius()
@@ -187,6 +188,7 @@ class PppoeUnits(SourceDaemon):
     def begin(self, configuration: Configuration) -> None:
         """Starts servers by a configuration that an earlier life of the core has applied."""
         self._configuration = configuration
+        self._prefixes.configure(configuration)
 
     def start(self, interfaces: Sequence[str]) -> None:
         """Refused if all addresses are given away. Where there is no room for another block, all get smaller
@@ -248,7 +250,7 @@ class PppoeUnits(SourceDaemon):
     def _configure(self, configuration: Configuration, limit: TimeLimit) -> None:
         systemd = self._systemd.within(limit)
         with _step_errors(), self._held(limit.left()):
-            self._configuration = configuration
+            self.begin(configuration)
             self._stop(systemd, [name for name in self._known() if not self._is_used(name)])
             known, changed = self._known(), []
             for interface, settings in _wanted(configuration, known).items():

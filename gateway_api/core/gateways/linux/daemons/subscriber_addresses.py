@@ -6,11 +6,15 @@
     the second half            DHCP: one range for all VLANs, without the network's last address
 
 accel-ppp has the whole range: where it runs, it serves both types.
+
+Of `subscribers.ipv6_range`, accel-ppp has the first half. Of the second half, each session with an address of
+`cgnat.source_range` has the /64 with its place: 2 n for place n of PPPoE, 2 n + 1 for place n of DHCP. Where
+the half has too few, the last places have none.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.sessions import SessionType
@@ -83,3 +87,47 @@ class SharedRange:
 
     def _is_fixed(self, first: IPv4Address) -> bool:
         return any(first + place in self.fixed for place in range(self.block))
+
+
+#: Of the prefix of a session.
+_PREFIX = 64
+
+
+def halves(network: IPv6Network) -> tuple[IPv6Network, IPv6Network]:
+    """The half of accel-ppp, and that of the other sources."""
+    first, second = network.subnets()
+    return first, second
+
+
+def prefix_of(address: IPv4Address, network: IPv4Network, half: IPv6Network) -> IPv6Network | None:
+    """The /64 in a half of the IPv6 range for the session with an address; None if there is none."""
+    place = int(address) - int(network.network_address)
+    dhcp = network.num_addresses // 2
+    number = 2 * place if place < dhcp else 2 * (place - dhcp) + 1
+    if address not in network or number >= 1 << (_PREFIX - half.prefixlen):
+        return None
+    return IPv6Network((int(half.network_address) + (number << (128 - _PREFIX)), _PREFIX))
+
+
+class SessionPrefixes:
+    """The prefixes of sessions by a configuration. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._shared: tuple[IPv4Network, IPv6Network] | None = None
+
+    def configure(self, configuration: Configuration) -> Callable[[], None]:
+        """Returns a function that puts the former ones back."""
+        before, network = self._shared, configuration.subscribers.ipv6_range
+        self._shared = None if network is None else (configuration.cgnat.source_range, halves(network)[1])
+
+        def put_back() -> None:
+            self._shared = before
+
+        return put_back
+
+    def __call__(self, address: str | None) -> IPv6Network | None:
+        """None for a session without an IPv4 address too."""
+        shared = self._shared
+        if shared is None or address is None:
+            return None
+        return prefix_of(IPv4Address(address), *shared)

@@ -2,8 +2,9 @@
 
 import errno
 import threading
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 
 from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import (
@@ -15,10 +16,10 @@ from gateway_api.core.gateways.linux.dataplane.routes import (
 )
 from gateway_api.core.gateways.linux.dataplane.shaping import Limits, Shaper
 from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
-from gateway_api.core.gateways.linux.kernel.exchange import refusal
+from gateway_api.core.gateways.linux.kernel.exchange import make, refusal
 from gateway_api.core.gateways.linux.kernel.fib import FibEntry
-from gateway_api.core.gateways.linux.kernel.links import Link
-from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.kernel.links import Link, add_router, delete_router
+from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed
 from gateway_api.wire.configuration import Cgnat
@@ -198,7 +199,7 @@ class DataPlane:
             steered = self._steered(wanted, ifindex)
             if steered is not None:
                 yield FaultKind.STEERING, steered
-        for route in wanted.delegated_routes(ifindex):
+        for route in wanted.prefix_routes(ifindex):
             if not self._has_other((route.destination, route.length), wanted):
                 yield FaultKind.DELEGATED_PREFIX, route
 
@@ -235,6 +236,7 @@ class DataPlane:
             for (wanted, sets_host_route), link in zip(todo, links, strict=True)
         ]
         self._shape(made)
+        _set_ipv6_gateways([each for each in made if not each.is_gone], before)
         self._route([each for each in made if not each.is_gone])
         former_routes: list[FibEntry] = []
         for each in made:
@@ -307,6 +309,14 @@ class DataPlane:
             for _, route in self.routes(each, link.index)
         ]
         self._routes.remove(gone)
+        make(
+            "remove the gateway's addresses in the prefixes of sessions",
+            [
+                delete_router(link.index, each.ipv6_gateway)
+                for each, link in zip(wanted, links, strict=True)
+                if link is not None and each.ipv6_gateway is not None
+            ],
+        )
         self._shaper.unshape(
             *((each.device, each.ifb) for each in wanted if not self._has_other(each.device, each))
         )
@@ -334,11 +344,32 @@ class _Made:
             self.changed.append(place)
 
 
+def _set_ipv6_gateways(made: Sequence[_Made], before: Mapping[int, WantedSession | None]) -> None:
+    """The gateway's addresses in the prefixes of sessions, in place of those of before."""
+    former: list[KernelChange] = []
+    added: list[tuple[_Made, IPv6Address, KernelChange]] = []
+    for each in made:
+        earlier, address = before[each.wanted.session_id], each.wanted.ipv6_gateway
+        if each.link is None:
+            continue
+        if earlier is not None and earlier.ipv6_gateway not in (None, address):
+            former.append(delete_router(each.link.index, earlier.ipv6_gateway))
+        if address is not None:
+            added.append((each, address, add_router(each.link.index, address)))
+    # It may be gone with the former device.
+    make("remove the gateway's former addresses", former)
+    codes = make("add the gateway's addresses", [change for _, _, change in added])
+    for (each, address, _), code in zip(added, codes, strict=True):
+        if code not in (0, errno.EEXIST):
+            place = Place(FaultKind.DELEGATED_PREFIX, str(each.wanted.prefix))
+            each.note(place, refusal(f"add {address} to {each.wanted.device}", code), is_changed=False)
+
+
 def _keys(wanted: WantedSession) -> Iterator[object]:
     """The things that only one session can have."""
     yield wanted.device
     yield wanted.ifb
     if wanted.address is not None:
         yield wanted.address.packed
-    for each in wanted.delegated:
+    for each in wanted.prefixes():
         yield each.network_address.packed, each.prefixlen

@@ -1,7 +1,7 @@
 """Records to compare: what the kernel must have for each session, and what it has."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from ipaddress import IPv4Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import NamedTuple
 
 from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE, FibEntry, Rule
@@ -34,6 +34,9 @@ class WantedSession(Record, frozen=True):
     gateway: IPv4Address | None
     #: Prefixes that are delegated to the session.
     delegated: tuple[IPv6Network, ...] = ()
+    #: The /64 on the device, with the gateway's own address in it, where they are the core's to set.
+    prefix: IPv6Network | None = None
+    ipv6_gateway: IPv6Address | None = None
 
     def host_route(self, ifindex: int) -> FibEntry | None:
         """In the main table; None for a session without an IPv4 address."""
@@ -42,8 +45,14 @@ class WantedSession(Record, frozen=True):
         source = None if self.gateway is None else self.gateway.packed
         return FibEntry(MAIN_TABLE, self.address.packed, _HOST, ifindex, None, source)
 
-    def delegated_routes(self, ifindex: int) -> Iterator[FibEntry]:
-        for prefix in self.delegated:
+    def prefixes(self) -> Iterator[IPv6Network]:
+        """Those that have a route."""
+        if self.prefix is not None:
+            yield self.prefix
+        yield from self.delegated
+
+    def prefix_routes(self, ifindex: int) -> Iterator[FibEntry]:
+        for prefix in self.prefixes():
             yield FibEntry(MAIN_TABLE, prefix.network_address.packed, prefix.prefixlen, ifindex, None, None)
 
 

@@ -5,7 +5,7 @@ import fcntl
 import socket
 import struct
 from collections.abc import Iterable
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from gateway_api.core.gateways.linux.kernel import messages as nl
@@ -220,6 +220,23 @@ def add_address(ifindex: int, address: IPv4Address) -> KernelChange:
     body = rt.IFADDRMSG.pack(socket.AF_INET, address.max_prefixlen, 0, rt.RT_SCOPE_UNIVERSE, ifindex)
     body += nl.attribute(rt.IFA_LOCAL, address.packed) + nl.attribute(rt.IFA_ADDRESS, address.packed)
     return KernelChange(rt.RTM_NEWADDR, nl.CREATE | nl.EXCLUSIVE, body)
+
+
+def add_router(ifindex: int, address: IPv6Address) -> KernelChange:
+    """With /64, usable at once, and without a route of the kernel's own. Refused with EEXIST if the link has
+    it."""
+    return KernelChange(rt.RTM_NEWADDR, nl.CREATE | nl.EXCLUSIVE, _router(ifindex, address))
+
+
+def delete_router(ifindex: int, address: IPv6Address) -> KernelChange:
+    """Refused with EADDRNOTAVAIL if the link does not have it."""
+    return KernelChange(rt.RTM_DELADDR, 0, _router(ifindex, address))
+
+
+def _router(ifindex: int, address: IPv6Address) -> bytes:
+    body = rt.IFADDRMSG.pack(socket.AF_INET6, 64, 0, rt.RT_SCOPE_UNIVERSE, ifindex)
+    body += nl.attribute(rt.IFA_LOCAL, address.packed) + nl.attribute(rt.IFA_ADDRESS, address.packed)
+    return body + nl.u32_attribute(rt.IFA_FLAGS, rt.IFA_F_NODAD | rt.IFA_F_NOPREFIXROUTE)
 
 
 def _info(kind: str) -> bytes:

@@ -4,7 +4,7 @@ import struct
 
 # linux/rtnetlink.h: types of messages. Those of one kind are four in a row, from a multiple of four.
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK = 16, 17, 18, 19
-RTM_NEWADDR, RTM_GETADDR = 20, 22
+RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
@@ -37,7 +37,8 @@ IFLA_STATS_LINK_64 = 1
 # linux/if_addr.h: addresses.
 #: struct ifaddrmsg: family, length of the prefix, flags, scope and index.
 IFADDRMSG = struct.Struct("=BBBBI")
-IFA_ADDRESS, IFA_LOCAL = 1, 2
+IFA_ADDRESS, IFA_LOCAL, IFA_FLAGS = 1, 2, 8
+IFA_F_NODAD, IFA_F_NOPREFIXROUTE = 0x02, 0x200
 
 # linux/rtnetlink.h and fib_rules.h: routes and rules.
 #: struct rtmsg and fib_rule_hdr: family, lengths of destination and source, TOS, table, then of a route

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from ipaddress import IPv4Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
 from msgspec.structs import replace
 
@@ -108,6 +108,7 @@ def _later(seen: int, counted: int) -> int:
 def wanted_by(session: LinuxSession) -> WantedSession:
     """The state that the kernel must have for a session."""
     summary = session.summary
+    gateway, prefix = session.record.listed.ipv6_gateway, summary.ipv6_prefix
     return WantedSession(
         session_id=session.id,
         device=session.interface,
@@ -120,6 +121,8 @@ def wanted_by(session: LinuxSession) -> WantedSession:
         sets_host_route=summary.type is SessionType.DHCP,
         gateway=None if session.gateway is None else IPv4Address(session.gateway),
         delegated=tuple(map(IPv6Network, summary.delegated_prefixes)),
+        prefix=None if gateway is None or prefix is None else IPv6Network(prefix),
+        ipv6_gateway=None if gateway is None else IPv6Address(gateway),
     )
 
 

@@ -29,11 +29,14 @@ from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
 from gateway_api.core.gateways.linux.sources.source import (
     ADMIN_DISCONNECT,
     UNKNOWN,
+    PrefixOf,
     SourceEnd,
     SourceRefused,
     SourceSession,
     SourceUnavailable,
     Terminations,
+    no_prefix,
+    with_prefix,
 )
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.sessions import SessionType
@@ -50,12 +53,21 @@ class Dnsmasq:
     """A Source. The files are those of dnsmasq's options, `records` is the folder `records` in the script's
     STATE_DIRECTORY. dnsmasq must be visible in /proc."""
 
-    def __init__(self, name: str, lease_file: Path, pid_file: Path, records: Path, clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        lease_file: Path,
+        pid_file: Path,
+        records: Path,
+        clock: Clock,
+        prefix_of: PrefixOf = no_prefix,
+    ) -> None:
         self._name = name
         self._lease_file = lease_file
         self._pid_file = pid_file
         self._records = Records(records, clock)
         self._clock = clock
+        self._prefix_of = prefix_of
         self._sweep = threading.Lock()
         #: The lease file as it was last believed.
         self._data: bytes | None = None
@@ -81,7 +93,8 @@ class Dnsmasq:
             found = _sessions([(lease, record) for lease, record in live if record.key not in over])
             self._known = {
                 key: before if (before := self._known.get(key)) == session else session
-                for key, session in found.items()
+                for key, listed in found.items()
+                if (session := with_prefix(listed, self._prefix_of))
             }
             return list(self._known.values())
 

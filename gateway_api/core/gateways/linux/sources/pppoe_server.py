@@ -30,12 +30,15 @@ from gateway_api.core.gateways.linux.sources.pppd_log import PppdLog
 from gateway_api.core.gateways.linux.sources.source import (
     ADMIN_DISCONNECT,
     UNKNOWN,
+    PrefixOf,
     SourceEnd,
     SourceRefused,
     SourceSession,
     SourceTraffic,
     SourceUnavailable,
     Terminations,
+    no_prefix,
+    with_prefix,
 )
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.sessions import SessionType
@@ -89,6 +92,7 @@ class PppoeServer:
         clock: Clock,
         proc: Path = Path("/proc"),
         sleep: Callable[[float], None] = time.sleep,
+        prefix_of: PrefixOf = no_prefix,
     ) -> None:
         self._name = name
         self._services = services
@@ -97,6 +101,7 @@ class PppoeServer:
         self._clock = clock
         self._proc = proc
         self._sleep = sleep
+        self._prefix_of = prefix_of
         self._sweep = threading.Lock()
         self._known: dict[_Process, SourceSession] = {}
         self._in_user_mode: set[_Process] = set()
@@ -284,6 +289,7 @@ class PppoeServer:
             # The second address does not move it.
             started_at=before.started_at if before else min(at for _, at in up.values()),
         )
+        session = with_prefix(session, self._prefix_of)
         return before if session == before else session
 
     def _is_recent(self, at: int) -> bool:

@@ -5,11 +5,13 @@ nothing: its sessions are stale, and not gone.
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from ipaddress import IPv6Network
+from typing import Protocol, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.records.clock import Clock
@@ -62,6 +64,8 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ipv6_address: str | None = None
     #: The network on the session's interface, such as `2001:db8:1::/64`.
     ipv6_prefix: str | None = None
+    #: The gateway's own address in that network, for the core to set. None where the source does.
+    ipv6_gateway: str | None = None
     #: Those of DHCPv6 (RFC 8415 section 6.3).
     delegated_prefixes: tuple[str, ...] = ()
     acct_session_id: str
@@ -71,6 +75,22 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: Bits per second. None where the source was not told a rate, as by RADIUS.
     rate_down: int | None = None
     rate_up: int | None = None
+
+
+#: The /64 of the session with an IPv4 address, if there is one.
+PrefixOf: TypeAlias = Callable[[str | None], IPv6Network | None]
+
+
+def no_prefix(address: str | None) -> None:
+    """A PrefixOf without any."""
+
+
+def with_prefix(session: SourceSession, prefix_of: PrefixOf) -> SourceSession:
+    """The session with its /64, whose first address is the gateway's."""
+    prefix = prefix_of(session.ip_address)
+    if prefix is None:
+        return session
+    return replace(session, ipv6_prefix=str(prefix), ipv6_gateway=str(prefix[1]))
 
 
 class SourceTraffic(msgspec.Struct, frozen=True):
