@@ -158,6 +158,27 @@ def test_the_core_serves_the_sources_of_debian(machine: Machine) -> None:
     assert state_of(machine, "gateway-core") == "active"
 
 
+def test_the_machine_forwards_only_after_the_rules_are_loaded(machine: Machine) -> None:
+    machine.run("systemctl", "stop", "gateway-core-linux")
+    machine.run("nft", "flush", "ruleset")
+    machine.run("sysctl", "--quiet", "--write", "net.ipv4.ip_forward=0")
+    # What is when the core is ready, and systemd goes on to what comes after it.
+    look = "nft list table inet gateway > /run/seen; sysctl -n net.ipv4.ip_forward >> /run/seen"
+    settings = f"[Service]\nExecStartPost=\nExecStartPost=+/bin/sh -c '{look}'\n"
+    drop_in = "/run/systemd/system/gateway-core-linux.service.d/look.conf"
+    machine.run("sh", "-c", 'mkdir -p "${0%/*}" && printf "$1" > "$0"', drop_in, settings)
+    machine.run("systemctl", "daemon-reload")
+    try:
+        machine.run("systemctl", "start", "gateway-core-linux")
+        seen = machine.run("cat", "/run/seen")
+    finally:
+        machine.run("rm", drop_in)
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "restart", "gateway-core-linux")
+    assert seen.startswith("table inet gateway {")
+    assert seen.endswith("}\n0\n")
+
+
 def test_the_core_filters_the_packets_of_subscribers(machine: Machine) -> None:
     before = machine.run("nft", "list", "table", "inet", "gateway")
     assert 'iifname "trunk0.*" fib saddr . iif oif missing' in before

@@ -278,6 +278,18 @@ def test_what_belongs_to_the_session_is_forwarded(network: Network, firewall: Fi
     assert spoofed(firewall) == {}
 
 
+@pytest.mark.skipif(
+    not can("ip link add i type ifb", "tc qdisc add dev i root htb"), reason="needs a kernel with IFB and HTB"
+)
+def test_a_shaped_session_is_checked_too(network: Network, firewall: Firewall) -> None:
+    made = session(1, "trunk0.100", IPv4Address(OWN))
+    network.plane.apply(with_fields(made, rate_down=100_000_000, rate_up=100_000_000))
+    network.first.send("8.8.8.8", WORLD, 5)
+    network.first.send(OWN, WORLD, 5)
+    network.world.receives({OWN: 5})
+    assert spoofed(firewall) == {"trunk0": 5}
+
+
 def test_a_device_without_a_session_forwards_nothing(network: Network, firewall: Firewall) -> None:
     for source in (OWN, DELEGATED):
         network.first.send(source, towards(source), 5)
@@ -658,7 +670,7 @@ def test_the_rules_stay_while_the_core_is_dead_and_a_start_changes_nothing(core:
 
     switch("echo 1 > ipv4/ip_forward")
     ip_batch(["address add 10.255.0.1/24 dev uplink0", "route add default via 10.255.0.2"])
-    wait_for("the table", lambda: TABLE in nft("list tables"))
+    # It serves, so it has loaded them.
     table = nft(f"list chain {TABLE} forward")
     core.kill()
     to_world()

@@ -57,7 +57,8 @@ class LinuxMachine:
         self.services = LinuxServices(self._daemons, _APPLY, _PUT_BACK)
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
-        """The gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""
+        """The gateway, with its rules loaded, which begins to work with its `run`. Raises GatewayApiError and
+        OSError."""
         reader = KernelReader()
         could_be = {each.name: each for each in self._daemons if isinstance(each, SourceDaemon)}
         chosen = [could_be[name] for name in self._names]
@@ -95,12 +96,15 @@ class LinuxMachine:
         provision.changes = changed
         (routing,) = (each for each in self._daemons if isinstance(each, FrrByDifference))
         frr = Frr(FrrFolders(), _ASK_FRR)
+        firewall = Firewall(clock.wall)
+        # Now: no VLAN may be made without the rules, and no packet forwarded.
+        firewall.configure(configuration)
         parts = GatewayParts(
             clock=clock,
             tracker=tracker,
             provision=provision,
             plane=plane,
-            firewall=Firewall(clock.wall),
+            firewall=firewall,
             reconciler=reconciler,
             demux=demux,
             devices=devices,

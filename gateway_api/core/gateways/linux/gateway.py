@@ -96,8 +96,6 @@ class LinuxGateway:
 
     def run(self) -> NoReturn:
         """Works until the process ends. Raises the error that ended one of the threads."""
-        # Before the demux: no VLAN of a subscriber may be there without the rules.
-        self._parts.firewall.configure(self._configuration)
         # Before the reconciler: without it, the routes of an earlier life would belong to nothing.
         self._steer()
         self._keep_neighbours()

@@ -68,7 +68,7 @@ class Policy:
         )
 
     def commands(self) -> Iterator[str]:
-        """Those of nft(8) that make the table, or change it to this. Counters keep their numbers."""
+        """The commands of nft(8) that make the table, or change it to this. Counters keep their numbers."""
         yield f"add table {TABLE}"
         # Not its chains: with another one in its place, a packet could pass between both.
         yield f"flush table {TABLE}"
