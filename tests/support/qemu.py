@@ -32,6 +32,7 @@ for folder in dev/shm run; do $busybox mount -t tmpfs memory "/root/$folder"; do
 $busybox ip link set lo up
 $busybox chroot /root /bin/bash /mnt/shared/script > /root/mnt/shared/output 2>&1
 echo $? > /root/mnt/shared/status
+$busybox dmesg > /root/mnt/shared/kernel.log
 $busybox sync
 $busybox poweroff -f
 """
@@ -43,7 +44,7 @@ exec /bin/busybox chroot /root /sbin/modprobe "$@"
 """
 
 
-def boot(folder: Path, timeout: float) -> None:
+def machine(folder: Path) -> list[str]:
     """As tests.support.uml."""
     root = folder / "kernel"
     image = _unpacked(folder, root)
@@ -60,15 +61,7 @@ def boot(folder: Path, timeout: float) -> None:
         ("modules", str(root / "lib" / "modules"), ",readonly=on"),
     ):
         command += ["-virtfs", f"local,security_model=none,path={path},mount_tag={tag}{more}"]
-    with (folder / "console").open("wb") as console:
-        subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=subprocess.STDOUT,
-            timeout=timeout,
-            check=False,
-        )
+    return command
 
 
 def _unpacked(folder: Path, root: Path) -> Path:

@@ -3,10 +3,7 @@
 Version 6.1 does not run on a processor with AMX.
 """
 
-import os
 import shutil
-import signal
-import subprocess
 from pathlib import Path
 
 _MODULES = Path("/usr/lib/uml/modules")
@@ -36,6 +33,7 @@ for folder in dev/shm run; do $busybox mount -t tmpfs memory "$root/$folder"; do
 $busybox ip link set lo up
 $busybox chroot $root /bin/bash /mnt/shared/script > $root/mnt/shared/output 2>&1
 echo $? > $root/mnt/shared/status
+$busybox dmesg > $root/mnt/shared/kernel.log
 $busybox sync
 $busybox poweroff -f
 """
@@ -47,9 +45,9 @@ exec {busybox} chroot {here}/memory/root /sbin/modprobe "$@"
 """
 
 
-def boot(folder: Path, timeout: float) -> None:
-    """Boots a machine, which runs `folder`/script, and leaves its output in `output`, its status in `status`,
-    and what the kernel says in `console`. Raises TimeoutExpired."""
+def machine(folder: Path) -> list[str]:
+    """The command of a machine, which runs `folder`/script, and leaves its output in `output`, its status in
+    `status`, and the messages of its kernel in `kernel.log`. Its own output is the console."""
     (folder / "memory").mkdir()
     busybox = shutil.which("busybox")
     for name, text in (("init", _INIT), ("modprobe", _MODPROBE)):
@@ -57,18 +55,4 @@ def boot(folder: Path, timeout: float) -> None:
         (folder / name).chmod(0o755)
     command = ["linux.uml", "mem=2048M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={folder / 'init'}"]
     command += [f"uml_dir={folder}/uml", "con=null", "con0=fd:0,fd:1", "quiet", "panic=-1"]
-    with (folder / "console").open("wb") as console:
-        # Each of its processes is one of this machine, too.
-        machine = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            machine.wait(timeout)
-        finally:
-            if machine.returncode is None:
-                os.killpg(machine.pid, signal.SIGKILL)
-                machine.wait()
+    return command

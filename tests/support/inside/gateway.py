@@ -164,7 +164,7 @@ def both_modes(world: World) -> dict[str, Any]:
             seen[user] = {
                 "access_interface": session["access_interface"],
                 "status": answer.status_code,
-                "processes": len(homes.process_tree(pppd)),
+                "processes": homes.lasting_processes(pppd),
                 "down": homes.throughput(BEHIND_THE_APPLIANCE, device, 10, down=True),
                 "up": homes.throughput(BEHIND_THE_APPLIANCE, device, 10, down=False),
             }

@@ -55,10 +55,22 @@ def run(command: str) -> str:
     return subprocess.run(command.split(), check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def process_tree(pid: int) -> list[int]:
-    """A process and all below it."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(below for child in children for below in process_tree(int(child)))]
+def lasting_processes(pid: int) -> int:
+    """The number of a process and all below it, without those that end within seconds, as hooks do."""
+    looks = []
+    for _ in range(10):
+        looks.append(_processes(pid))
+        time.sleep(0.5)
+    return min(looks)
+
+
+def _processes(pid: int) -> int:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    # ESRCH: it ended between open and read.
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return 1 + sum(_processes(int(child)) for child in children)
 
 
 def at_home(*command: str) -> list[str]:

@@ -22,15 +22,14 @@ _UNDER_SYSTEMD = """\
 # Nothing of the machine's own services: each would take seconds.
 rm -rf /etc/systemd/system/*.wants /etc/systemd/system/default.target /lib/systemd/system/*.target.wants
 : > /etc/machine-id
-cat > /etc/systemd/system/script.service <<'UNIT'
+cat > /etc/systemd/system/script.service <<UNIT
 [Unit]
 DefaultDependencies=no
 Wants=systemd-journald.service
 After=systemd-journald.service
 [Service]
 Type=oneshot
-# Each process costs more there than on the machine itself.
-Environment=PATIENCE=600
+Environment=PATIENCE=$PATIENCE
 WorkingDirectory={repository}
 StandardOutput=append:{output}
 StandardError=append:{errors}

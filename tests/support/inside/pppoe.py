@@ -26,14 +26,14 @@ from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession
 from gateway_api.core.records.clock import Clock, boot_id
 from gateway_api.wire.core.sessions import SessionType
-from tests.support.inside.homes import process_tree, run
+from tests.support.inside.homes import lasting_processes, run
 
 (_PLUGIN,) = Path("/usr/lib/pppd").glob("*/rp-pppoe.so")
 _PROGRAMS = Path(__file__).parents[3] / "packaging" / "pppoe"
 _RECORDS, _TRIGGER = Path("/run/gateway-pppoe"), Path("/run/gateway-trigger")
 _OPTIONS = Path("/run/pppoe-server-options")
 #: Seconds.
-_PATIENCE = 60.0
+_PATIENCE = float(os.environ["PATIENCE"])
 
 _SERVER_OPTIONS = f"""\
 auth
@@ -228,7 +228,7 @@ def listed(world: World) -> dict[str, Any]:
         "mac": _mac(100),
         "pid_file": int(Path(f"/run/{session.interface}.pid").read_text()) == pid,
         "stat": Path(f"/proc/{pid}/stat").read_text(),
-        "processes": len(process_tree(pid)),
+        "processes": lasting_processes(pid),
         "cmdline": Path(f"/proc/{pid}/cmdline").read_text(),
         "records": {path.name: path.read_text() for path in _RECORDS.iterdir()},
         "link": json.loads(link.stdout)[0],
