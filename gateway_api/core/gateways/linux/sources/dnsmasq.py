@@ -100,23 +100,24 @@ class Dnsmasq:
 
     def leased(self) -> set[str]:
         """The access interfaces with a lease that has not ended, as they are on disk: dnsmasq need not run.
-        Raises SourceUnavailable."""
-        # Before the first start of dnsmasq there is none.
-        if not self._lease_file.exists():
-            return set()
+        None before its first start. Raises SourceUnavailable."""
         with self._sweep:
-            leases, records, now = (
-                self._parsed(self._read_lease_file()),
-                self._records.read(),
-                self._clock.wall(),
-            )
+            try:
+                data = self._read_lease_file()
+            except SourceUnavailable as error:
+                if isinstance(error.__cause__, FileNotFoundError):
+                    return set()
+                raise
+            leases, records, now = self._parsed(data), self._records.read(), self._clock.wall()
         return {
             record.interface
             for address, record in records.items()
-            if record.is_live and record.interface is not None
+            if record.is_live
+            and record.interface is not None
             and (lease := leases.get(address)) is not None
-            and _is_of(record, lease) and not lease.is_over(now)
-        }  # fmt: skip
+            and _is_of(record, lease)
+            and not lease.is_over(now)
+        }
 
     def terminate(self, session: SourceSession) -> None:
         """As Source, by `dhcp_release` of Debian's dnsmasq-utils, which sends dnsmasq a DHCPRELEASE. The
