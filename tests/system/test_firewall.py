@@ -646,6 +646,38 @@ def test_a_table_that_cannot_be_loaded_is_a_fault_until_it_can(network: Network,
     assert f"table {TABLE}" in nft("list ruleset")
 
 
+def test_counts_are_told_while_nft_hangs(network: Network, tmp_path: Path) -> None:
+    program, hanging = tmp_path / "nft", tmp_path / "hanging"
+    program.write_text(
+        f'#!/bin/sh\n[ ! -e {hanging}.now ] || {{ touch {hanging}; exec sleep 60; }}\nexec nft "$@"\n'
+    )
+    program.chmod(0o755)
+    firewall = Firewall(time.time, Nft(str(program)))
+    firewall.configure(CONFIGURATION)
+    Path(f"{hanging}.now").touch()
+    look = threading.Thread(target=firewall.check)
+    look.start()
+    wait_for("the look", hanging.exists)
+    assert [each.trunk for each in firewall.drops()] == ["trunk0", "trunk1", "ppp"]
+    assert look.is_alive()
+    # Until its deadline, which is a fault.
+    look.join()
+    (fault,) = firewall.fault_register.faults()
+    assert fault.reason == f"cannot list the table {TABLE}: nft did not end within 10 s"
+
+
+def test_as_many_trunks_as_there_may_be_are_checked(network: Network) -> None:
+    firewall = Firewall(time.time)
+    trunks = tuple(f"enp129s0f1n@{number:03}" for number in range(64))
+    interfaces = replace(CONFIGURATION.interfaces, trunks=trunks)
+    demux = replace(CONFIGURATION.demux, trunks=trunks)
+    firewall.configure(replace(CONFIGURATION, interfaces=interfaces, demux=demux))
+    assert firewall.fault_register.faults() == []
+    device = "n@063.7"
+    network.another(device).send("8.8.8.8", WORLD, 5)
+    wait_for("the drops", lambda: spoofed(firewall) == {trunks[-1]: 5})
+
+
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LinuxCore]:
     with running_linux_core(tmp_path_factory.mktemp("core")) as made:

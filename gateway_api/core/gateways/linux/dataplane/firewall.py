@@ -187,6 +187,7 @@ class Firewall:
         #: Trunks of a former configuration: their devices outlive a commit.
         self._former: frozenset[str] = frozenset()
         self._counted = _Counted()
+        self._drops: tuple[PacketDrops, ...] = ()
 
     def apply(self, configuration: Configuration) -> None:
         """Replaces the rules, if the configuration has others. Raises KernelError: then all is as before."""
@@ -218,14 +219,8 @@ class Firewall:
             self.check()
 
     def drops(self) -> tuple[PacketDrops, ...]:
-        """By the last look, for each trunk of the configuration and PPP."""
-        with self._lock:
-            trunks = frozenset() if self._policy is None else self._policy.trunks
-            total = self._counted.total
-            return tuple(
-                PacketDrops(trunk, total(_counter(_SPOOFED, trunk)), total(_counter(_BLOCKED, trunk)))
-                for trunk in (*sorted(trunks), PPP)
-            )
+        """By the last look, for each trunk of the configuration and PPP. Never waits for one."""
+        return self._drops
 
     def _attempt(self, act: Callable[[], None]) -> None:
         try:
@@ -273,6 +268,12 @@ class Firewall:
     def _note(self, found: Sequence[Mapping[str, Any]] | None) -> None:
         counters = [each["counter"] for each in found or () if "counter" in each]
         self._counted.note({each["name"]: each["packets"] for each in counters})
+        if self._policy is not None:
+            total = self._counted.total
+            self._drops = tuple(
+                PacketDrops(trunk, total(_counter(_SPOOFED, trunk)), total(_counter(_BLOCKED, trunk)))
+                for trunk in (*sorted(self._policy.trunks), PPP)
+            )
 
     @staticmethod
     def _with_devices(trunks: frozenset[str]) -> frozenset[str]:

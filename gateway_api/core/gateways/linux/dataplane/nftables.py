@@ -29,8 +29,10 @@ class Nft:
         self._program = program
 
     def load(self, step: str, commands: str) -> None:
-        """All commands in one transaction, or none. `step` is for the error: a verb and an object."""
-        self._run(step, commands)
+        """All commands, a line each, in one transaction, or none. `step` is for the error: a verb and an
+        object."""
+        # nft joins them. One argument may have 128 KiB (execve(2)).
+        self._run(step, *(f"{line}\n" for line in commands.splitlines()))
 
     def table(self, name: str) -> list[dict[str, Any]] | None:
         """The objects of a table, as libnftables-json(5) has them. None if there is no such table."""
