@@ -868,8 +868,7 @@ class LocalSubscriber(Section):
 
 @dataclass(frozen=True)
 class Subscribers(Section):
-    """Subscribers that are authorized without a RADIUS server; the DNS servers and the IPv6 networks of all
-    subscribers."""
+    """Subscribers that are authorized without a RADIUS server, and what holds for all subscribers."""
 
     local: Annotated[
         tuple[LocalSubscriber, ...],
@@ -901,6 +900,20 @@ class Subscribers(Section):
         ),
     ] = None
     delegated_length: Annotated[int, Whole(32, 64), about("Length of each delegated prefix.", 56)] = 56
+    max_starting: Annotated[
+        int,
+        Whole(1, 100_000),
+        about("Most sign-ons under way at once, the others have to ask again (accel-ppp).", 1000),
+    ] = 1000
+    pado_delay: Annotated[
+        int,
+        Whole(0, 10_000),
+        about(
+            "Milliseconds until a PPPoE client gets an offer: of several gateways, it takes the first "
+            "(accel-ppp).",
+            0,
+        ),
+    ] = 0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ are the characters U+0000 to U+00FF.
 """
 
 import json
+import re
 import socket
 import sys
 import threading
@@ -146,7 +147,10 @@ class World:
                         if how == "hard" or not peer.dead:
                             peer.gone = time.monotonic() + self.faults.ending
                 return b""
-            case ["pppoe", "interface", "add", name]:
+            case ["pppoe", "interface", "add", added]:
+                name, _, limit = added.partition(",")
+                if limit and not re.fullmatch("padi-limit=[0-9]+", limit):
+                    return f"failed to parse '{added}'\r\n".encode()
                 if name in self.interfaces:
                     return b"error: already exists\r\n"
                 if self.faults.links is not None and name not in self.faults.links:

@@ -314,7 +314,7 @@ def test_accel_ppp_reads_every_valid_configuration_as_it_was_set(document: dict[
     for pattern in (value or "" for name, value in read["pppoe"] if name == "interface"):
         heads = [head for trunk in trunks for head in (trunk, short_name(trunk))]
         vlans = [f"{head}.{tags}" for head in heads for tags in ("7", "7.7")]
-        assert any(re.match(pattern.removeprefix("re:"), vlan) for vlan in vlans)
+        assert any(re.match(pattern.removeprefix("re:").partition(",")[0], vlan) for vlan in vlans)
     # An expression would never let an interface go.
     assert "interface" not in dict(read["ipoe"])
     assert [*read][-1] == "ipoe"

@@ -118,7 +118,10 @@ def test_accel_ppp_serves_the_interfaces_that_the_vlans_become(document: dict[st
         profile("one", "pppoe", "100-199"),
         profile("two", "dhcp", "100-199", "10"),
     ]
-    assert values(document, "pppoe", "interface") == [r"re:^eth0\.5\.[0-9]+$", r"re:^a\+b\.[0-9]+$"]
+    assert values(document, "pppoe", "interface") == [
+        r"re:^eth0\.5\.[0-9]+$,padi-limit=10",
+        r"re:^a\+b\.[0-9]+$,padi-limit=10",
+    ]
     assert values(document, "ipoe", "interface") == []
 
 
@@ -129,10 +132,21 @@ def test_accel_ppp_serves_vlans_whose_names_do_not_have_the_whole_trunk(document
         profile("two", "pppoe", "1-4094", "1000-1999"),
     ]
     assert values(document, "pppoe", "interface") == [
-        r"re:^enp1s0\.[0-9]+$",
-        r"re:^enp1s0\.[0-9]+\.[0-9]+$",
-        r"re:^np1s0\.[0-9]+\.[0-9]+$",
+        r"re:^enp1s0\.[0-9]+$,padi-limit=10",
+        r"re:^enp1s0\.[0-9]+\.[0-9]+$,padi-limit=10",
+        r"re:^np1s0\.[0-9]+\.[0-9]+$,padi-limit=10",
     ]
+
+
+def test_accel_ppp_keeps_a_storm_of_sign_ons_within_bounds(document: dict[str, Any]) -> None:
+    # Without the lines, a reload keeps the former values.
+    assert value(document, "common", "max-starting") == "1000"
+    assert value(document, "pppoe", "pado-delay") == "0"
+    document["subscribers"] = {"max_starting": 50, "pado_delay": 200}
+    assert value(document, "common", "max-starting") == "50"
+    assert value(document, "pppoe", "pado-delay") == "200"
+    assert "connlimit" in section(document, "modules")
+    assert section(document, "connlimit") == ["limit=10/m", "burst=5", "timeout=60"]
 
 
 def test_accel_ppp_tells_subscribers_the_dns_servers(document: dict[str, Any]) -> None:

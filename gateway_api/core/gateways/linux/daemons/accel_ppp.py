@@ -30,7 +30,7 @@ from gateway_api.core.gateways.linux.sources.accel_cli import (
     Endpoint,
     kept_password,
 )
-from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp, AccelPppStatistics
+from gateway_api.core.gateways.linux.sources.accel_ppp import PADI_LIMIT, AccelPpp, AccelPppStatistics
 from gateway_api.core.gateways.linux.sources.source import SourceNotRunning, SourceUnavailable
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration
@@ -85,6 +85,8 @@ class AccelPppReload(SourceDaemon):
         "subscribers.ipv6_range": _IPV6_EFFECT,
         "subscribers.delegated_range": _IPV6_EFFECT,
         "subscribers.delegated_length": _IPV6_EFFECT,
+        "subscribers.max_starting": ServiceAction.RELOAD,
+        "subscribers.pado_delay": ServiceAction.RELOAD,
     }
 
     @classmethod
@@ -109,11 +111,16 @@ class AccelPppReload(SourceDaemon):
         cgnat = configuration.cgnat
         # Without the broadcast address.
         pool = summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2])
-        values = {"command_line": COMMAND_LINE, "ipoe_interfaces": IPOE_INTERFACES, "password": PASSWORD}
         subscribers = configuration.subscribers
         shared = subscribers.ipv6_range
-        values["ipv6_pools"] = _pools(None if shared is None else halves(shared)[0], 64)
-        values["delegated_pools"] = _pools(subscribers.delegated_range, subscribers.delegated_length)
+        values = {
+            "command_line": COMMAND_LINE,
+            "ipoe_interfaces": IPOE_INTERFACES,
+            "password": PASSWORD,
+            "padi_limit": PADI_LIMIT,
+            "ipv6_pools": _pools(None if shared is None else halves(shared)[0], 64),
+            "delegated_pools": _pools(subscribers.delegated_range, subscribers.delegated_length),
+        }
         return {_FILE: filled(_TEMPLATE, configuration, pool=pool, quoted=re.escape, **values)}
 
     def verify(self, rendered: Rendered) -> None:

@@ -50,6 +50,9 @@ _GATHER = 1.0
 
 _OPTION = "interface="
 
+#: First frames of PPPoE a second on an access interface that accel-ppp replies to, and one of each client.
+PADI_LIMIT = 10
+
 #: Of `show stat`, as accel-pppd/radius/serv.c prints it: `radius(1, 192.0.2.1):`. A server without a time-out
 #: for failures has no `state` there.
 _SECTION = re.compile(r"(\w[\w -]*)(?:\([^)]*\))?:\s*")
@@ -177,7 +180,8 @@ class AccelPpp:
             if type is SessionType.DHCP:
                 self._ipoe.serve(interface)
             else:
-                self._act(f"pppoe interface add {interface}", b"error: already exists\r\n")
+                limited = f"{interface},padi-limit={PADI_LIMIT}"
+                self._act(f"pppoe interface add {limited}", b"error: already exists\r\n")
 
     def release(self, interface: str) -> None:
         """DHCP ends within a few seconds."""
