@@ -867,6 +867,23 @@ class LocalSubscriber(Section):
 
 
 @dataclass(frozen=True)
+class AddressPool(Section):
+    """Further addresses, for subscribers with the name of the pool in RADIUS (Framed-Pool, RFC 2869)."""
+
+    key = "name"
+    name: Annotated[
+        str,
+        Text.of("[A-Za-z_][A-Za-z0-9_-]{0,31}", "must be a name of letters, digits, - and _"),
+        about("Name of the pool.", "business"),
+    ]
+    network: Annotated[
+        IPv4Network,
+        Parsed(_network_of_hosts),
+        about("Network in CIDR: sessions with an address in it are not steered.", "203.0.113.0/24"),
+    ]
+
+
+@dataclass(frozen=True)
 class Subscribers(Section):
     """Subscribers that are authorized without a RADIUS server, and what holds for all subscribers."""
 
@@ -900,6 +917,12 @@ class Subscribers(Section):
         ),
     ] = None
     delegated_length: Annotated[int, Whole(32, 64), about("Length of each delegated prefix.", 56)] = 56
+    pools: Annotated[
+        tuple[AddressPool, ...],
+        Many(most=64),
+        about("Addresses beside cgnat.source_range, for PPPoE subscribers of accel-ppp.", []),
+        Effect("sessions keep their addresses"),
+    ] = ()
     max_starting: Annotated[
         int,
         Whole(1, 100_000),
@@ -914,6 +937,10 @@ class Subscribers(Section):
             0,
         ),
     ] = 0
+
+    @property
+    def pool_networks(self) -> tuple[IPv4Network, ...]:
+        return tuple(pool.network for pool in self.pools)
 
 
 @dataclass(frozen=True)

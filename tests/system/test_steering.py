@@ -283,6 +283,18 @@ def unreachable(table: int = TABLE) -> list[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.splitlines()
 
 
+def test_a_packet_to_a_further_pool_without_a_session_is_refused(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    before = unreachable(254)
+    plane.configure(CGNAT, (IPv4Network("203.0.113.0/24"), IPv4Network("198.51.100.0/25")))
+    added = {line.split()[1] for line in set(unreachable(254)) - set(before)}
+    assert added == {"203.0.113.0/24", "198.51.100.0/25"}
+    plane.configure(CGNAT, (IPv4Network("198.51.100.0/25"),))
+    assert {line.split()[1] for line in set(unreachable(254)) - set(before)} == {"198.51.100.0/25"}
+    plane.configure(CGNAT)
+    assert unreachable(254) == before
+
+
 def test_the_unreachable_route_of_an_earlier_life_is_not_doubled(plane: DataPlane) -> None:
     plane.configure(CGNAT)
     before = unreachable()

@@ -211,6 +211,12 @@ def test_accel_ppp_gives_addresses_of_the_source_range(document: dict[str, Any])
     assert given == [f"10.8.0.{number}" for number in range(2, 15)]
 
 
+def test_accel_ppp_has_further_pools_by_their_names(document: dict[str, Any]) -> None:
+    document["subscribers"] = {"pools": [{"name": "Business-1", "network": "203.0.113.0/24"}]}
+    assert section(document, "ip-pool")[-1] == "203.0.113.0/24,name=Business-1"
+    checked(rendered(document))
+
+
 def test_dhcp_of_accel_ppp_is_of_the_whole_source_range(document: dict[str, Any]) -> None:
     put(document, "cgnat.source_range", "10.8.0.0/16")
     assert value(document, "ipoe", "gw-ip-address") == "10.8.0.1/16"

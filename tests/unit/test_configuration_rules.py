@@ -394,6 +394,25 @@ def test_a_prefix_is_of_one_range_that_is_larger(
     assert refused_at(document) == [f"subscribers.{field}"]
 
 
+# Further pools.
+
+
+def test_a_pool_overlaps_with_no_other_addresses_of_subscribers(document: dict[str, Any]) -> None:
+    put(document, "cgnat.source_range", "100.64.0.0/16")
+    pools = [{"name": "a", "network": "203.0.113.0/24"}, {"name": "b", "network": "100.65.0.0/16"}]
+    document["subscribers"] = {"pools": pools}
+    assert accepted(document)
+    for network in ("100.64.8.0/24", "100.64.0.0/15", "203.0.113.128/25"):
+        pools[1]["network"] = network
+        assert refused_at(document) == ["subscribers.pools.1.network"]
+
+
+@pytest.mark.parametrize("network", ["127.0.0.0/8", "224.0.0.0/8", "203.0.113.1/24", "2001:db8::/64"])
+def test_a_pool_has_addresses_of_subscribers(document: dict[str, Any], network: str) -> None:
+    document["subscribers"] = {"pools": [{"name": "a", "network": network}]}
+    assert refused_at(document) == ["subscribers.pools.0.network"]
+
+
 # What items are known by.
 
 

@@ -2,7 +2,7 @@
 refuse. The kernel is a stand-in: tests/system has the real one."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from ipaddress import IPv4Network
@@ -60,6 +60,7 @@ class KernelPlane:
     def __init__(self) -> None:
         self.rates: dict[int, tuple[int, int]] = {}
         self.cgnat: Cgnat | None = None
+        self.pools: Sequence[IPv4Network] = ()
         self.refuses = False
 
     def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
@@ -67,8 +68,8 @@ class KernelPlane:
         self.rates[wanted.session_id] = (wanted.rate_down, wanted.rate_up)
         return ()
 
-    def configure(self, cgnat: Cgnat) -> None:
-        self.cgnat = cgnat
+    def configure(self, cgnat: Cgnat, pools: Sequence[IPv4Network] = ()) -> None:
+        self.cgnat, self.pools = cgnat, pools
         self._check()
 
     def _check(self) -> None:

@@ -18,6 +18,7 @@ from gateway_api.base.vlan_names import needs_short_name, short_name
 from gateway_api.wire.configuration import (
     NETWORK_OF_SUBSCRIBERS,
     ROOT,
+    AddressPool,
     Api,
     BgpNeighbor,
     Cgnat,
@@ -140,6 +141,7 @@ _STRICT: Mapping[tuple[type[Section], str], tuple[_Strict, ...]] = {
         ),
     ),
     (Cgnat, "source_range"): (_Strict(NETWORK_OF_SUBSCRIBERS, _is_of_subscribers),),
+    (AddressPool, "network"): (_Strict(NETWORK_OF_SUBSCRIBERS, _is_of_subscribers),),
     (BgpNeighbor, "description"): (
         _pattern(r"(?!.*\| )", "must not hold a | before a space: FRR takes it for a pipe"),
         _pattern(r"(?!.*  )", "must not hold two spaces in a row: FRR keeps one"),
@@ -238,6 +240,14 @@ def _(configuration: Configuration) -> Iterator[tuple[str, str]]:
         yield "cgnat.vrf_name", NAME_OF_AN_INTERFACE
     if cgnat.enabled and cgnat.handoff_interface not in trunks | uplinks:
         yield "cgnat.handoff_interface", "must be among the interfaces"
+    networks = [cgnat.source_range]
+    for number, pool in enumerate(configuration.subscribers.pools):
+        if any(pool.network.overlaps(network) for network in networks):
+            yield (
+                f"subscribers.pools.{number}.network",
+                "must not overlap with cgnat.source_range or another pool",
+            )
+        networks.append(pool.network)
     others = [*interfaces.trunks, *interfaces.uplinks, cgnat.vrf_name]
     for number, profile in enumerate(demux.vlan_profiles):
         for trunk in demux.trunks:

@@ -121,9 +121,10 @@ class LinuxGateway:
         """An interface that does not exist is no refusal: it may come later, and is served then."""
         running, raised = self._configuration, list[str]()
         try:
-            if configuration.cgnat != running.cgnat:
+            cgnat, pools = configuration.cgnat, configuration.subscribers.pool_networks
+            if (cgnat, pools) != (running.cgnat, running.subscribers.pool_networks):
                 with not_done("steer the sessions"):
-                    self._parts.plane.configure(configuration.cgnat)
+                    self._parts.plane.configure(cgnat, pools)
             with not_done("filter the packets of subscribers"):
                 self._parts.firewall.apply(configuration)
             with not_done("set the trunks up"):
@@ -144,7 +145,8 @@ class LinuxGateway:
         self._parts.firewall.configure(configuration)
         self._parts.provision.configure(configuration)
         self._parts.tracker.configure(configuration.cgnat)
-        if self._parts.plane.cgnat != configuration.cgnat:
+        plane = self._parts.plane
+        if (plane.cgnat, plane.pools) != (configuration.cgnat, configuration.subscribers.pool_networks):
             self._steer()
         self._keep_neighbours()
         self._raise_trunks()
@@ -287,7 +289,8 @@ class LinuxGateway:
 
     def _steer(self) -> None:
         try:
-            self._parts.plane.configure(self._configuration.cgnat)
+            configuration = self._configuration
+            self._parts.plane.configure(configuration.cgnat, configuration.subscribers.pool_networks)
         except KernelError as error:
             _log.error("the reconciler tries again: %s", error)
 

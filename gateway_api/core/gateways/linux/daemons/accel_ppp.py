@@ -44,7 +44,9 @@ PASSWORD = SERVICES / "accel-ppp-password"
 _FILE = "accel-ppp.conf"
 _TEMPLATE = template(_FILE)
 _FORM = re.compile(
-    r"|#.*|\[[a-z0-9-]+\]|[a-z0-9_.,:/-]+|[a-z0-9-]+=[!-~]([ -~]*[!-~])?|\$include /[a-z/-]+", re.ASCII
+    r"|#.*|\[[a-z0-9-]+\]|[a-z0-9_.,:/-]+(,name=[A-Za-z0-9_-]+)?|[a-z0-9-]+=[!-~]([ -~]*[!-~])?|"
+    r"\$include /[a-z/-]+",
+    re.ASCII,
 )
 _RELOAD = "reload accel-ppp"
 #: Prefixes that a pool has at most: accel-ppp 1.14.0 keeps a list of them in memory.
@@ -85,6 +87,7 @@ class AccelPppReload(SourceDaemon):
         "subscribers.ipv6_range": _IPV6_EFFECT,
         "subscribers.delegated_range": _IPV6_EFFECT,
         "subscribers.delegated_length": _IPV6_EFFECT,
+        "subscribers.pools": ServiceAction.RELOAD,
         "subscribers.max_starting": ServiceAction.RELOAD,
         "subscribers.pado_delay": ServiceAction.RELOAD,
     }

@@ -4,11 +4,11 @@ import errno
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address
+from ipaddress import IPv4Network, IPv6Address
 
 from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import (
-    PoolRoute,
+    PoolRoutes,
     SessionRoutes,
     Steering,
     destination,
@@ -36,26 +36,27 @@ class DataPlane:
         self._reader = reader
         self._shaper = Shaper(reader)
         self._routes = SessionRoutes(reader)
-        self._pool = PoolRoute()
+        self._pools = PoolRoutes()
         self._steering = Steering(reader)
         self._lock = threading.RLock()
         #: What `configure` had last; None before.
         self.cgnat: Cgnat | None = None
+        self.pools: tuple[IPv4Network, ...] = ()
         self._applied: dict[int, WantedSession] = {}
         #: By device or destination: of several sessions with one, the newest has it.
         self._owners: dict[object, int] = {}
         #: Counts configurations: a reading of before must not decide what is left over.
         self._revision = 0
 
-    def configure(self, cgnat: Cgnat) -> None:
-        """Has the pool and the steering of another configuration: its routes and rule come first, then the
-        former ones go. Raises the first refusal of the kernel, after all else was made: then the former ones
-        stay, until a comparison finds what is missing, or another call. A device that is missing is no
-        refusal: it may come, and a comparison finds that too."""
+    def configure(self, cgnat: Cgnat, pools: Sequence[IPv4Network] = ()) -> None:
+        """Has the pools and the steering of another configuration, with `pools` beside the source range: its
+        routes and rule come first, then the former ones go. Raises the first refusal of the kernel, after all
+        else was made: then the former ones stay, until a comparison finds what is missing, or another call. A
+        device that is missing is no refusal: it may come, and a comparison finds that too."""
         with self._lock:
             self._revision += 1
-            self.cgnat = cgnat
-            self._pool.configure(cgnat.source_range)
+            self.cgnat, self.pools = cgnat, tuple(pools)
+            self._pools.configure(cgnat.source_range, *pools)
             unused = self._steering.configure(cgnat)
             links = self._reader.link_entries()
             refused = self._routes.replace(
@@ -66,7 +67,7 @@ class DataPlane:
                 if kind == FaultKind.STEERING
             )
             own = self._routes.own()
-            refused += self._pool.settle(own).failed.values()
+            refused += self._pools.settle(own).failed.values()
             refused += self._steering.settle(self._reader.rules(), own).failed.values()
             for error in refused:
                 if not isinstance(error, NoDevice):
@@ -164,7 +165,7 @@ class DataPlane:
         with self._lock:
             if state.revision != self._revision:
                 return None
-            pool = self._pool.settle(state.routes.own)
+            pool = self._pools.settle(state.routes.own)
             steering = self._steering.settle(state.rules, state.routes.own)
             return Outcome(pool.changed + steering.changed, {**pool.failed, **steering.failed})
 
@@ -214,7 +215,7 @@ class DataPlane:
             return [*map(destination, routes), *shaped]
 
     def _routes_of_no_session(self) -> set[FibEntry]:
-        return self._pool.routes() | self._steering.routes()
+        return self._pools.routes() | self._steering.routes()
 
     def _make(self, todo: Sequence[tuple[WantedSession, bool]]) -> list[Outcome | None]:
         """Makes all of sessions, each with whether its host route is to be set. None for each whose device is

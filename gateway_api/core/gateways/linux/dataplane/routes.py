@@ -132,28 +132,28 @@ def _state(own: Set[FibEntry], others: Iterable[FibEntry]) -> RouteState:
     return RouteState(own, in_main)
 
 
-class PoolRoute:
-    """The unreachable route of `cgnat.source_range` in the main table: it refuses packets to addresses of
-    subscribers that have no session. One thread calls at a time.
+class PoolRoutes:
+    """The unreachable routes of `cgnat.source_range` and of further pools in the main table: they refuse
+    packets to addresses of subscribers that have no session. One thread calls at a time.
 
-    The rest of the network sends the whole range here. Without the route, a packet to an address without a
+    The rest of the network sends the whole pool here. Without the route, a packet to an address without a
     session would leave by the default route, and come back, until its TTL is over. Each route to a session is
-    more specific, and each other route to the range has a better metric.
+    more specific, and each other route to the pool has a better metric.
     """
 
     def __init__(self) -> None:
-        self._pool: IPv4Network | None = None
+        self._pools: Sequence[IPv4Network] = ()
 
-    def configure(self, pool: IPv4Network) -> None:
-        """Replaces the pool, and changes nothing in the kernel."""
-        self._pool = pool
+    def configure(self, *pools: IPv4Network) -> None:
+        """Replaces the pools, and changes nothing in the kernel."""
+        self._pools = pools
 
     def routes(self) -> set[FibEntry]:
         """None before the first configuration."""
-        return set() if self._pool is None else {unreachable(MAIN_TABLE, self._pool)}
+        return {unreachable(MAIN_TABLE, pool) for pool in self._pools}
 
     def settle(self, own_routes: Set[FibEntry]) -> Outcome:
-        """Adds the route, unless it is among those that the kernel has. Raises KernelError."""
+        """Adds the routes, but those that the kernel has. Raises KernelError."""
         missing = list(self.routes() - own_routes)
         places = [Place(FaultKind.POOL, destination(route)) for route in missing]
         codes = exchange.make("refuse what has no session", list(map(fib.replace_route, missing)))
