@@ -35,6 +35,8 @@ DAEMONS = ("gateway-dnsmasq", "gateway-pppoe@")
 SERVICES = [unit for unit in PROGRAMS if unit.stem not in (*ONCE, *DAEMONS)]
 CORES = ("gateway-core-lab", "gateway-core-linux")
 USERS = dict.fromkeys(CORES, "gateway-core")
+#: For an accel-ppp that the operator built.
+EXAMPLE = REPOSITORY / "packaging" / "accel-ppp.service"
 #: Of 10, by systemd's own count.
 MOST_EXPOSED = {
     "gateway-api": 1.0,
@@ -46,6 +48,7 @@ MOST_EXPOSED = {
     "gateway-dnsmasq": 1.8,
     # As root, with /dev/ppp and PPPoE sockets.
     "gateway-pppoe@": 3.1,
+    "accel-ppp": 3.0,
 }
 
 
@@ -98,7 +101,7 @@ def test_a_unit_starts_after_the_clock_is_set(unit: Path) -> None:
     assert "time-sync.target" in value(unit, "Unit", "After").split()
 
 
-@pytest.mark.parametrize("unit", PROGRAMS, ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", [*PROGRAMS, EXAMPLE], ids=lambda unit: unit.name)
 def test_a_unit_is_hardly_exposed(unit: Path) -> None:
     command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
