@@ -618,6 +618,18 @@ def test_what_others_change_is_repaired_within_5_s(network: Network, running: Fi
     assert running.fault_register.repairs()[FaultKind.FIREWALL] == 1
 
 
+@pytest.mark.parametrize("user", ["0", "65534"])
+def test_only_root_and_the_core_reach_the_command_line_of_a_source(network: Network, user: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        Firewall(time.time, command_line=(IPv4Address("127.0.0.1"), port)).configure(CONFIGURATION)
+        script = f"exec 3<>/dev/tcp/127.0.0.1/{port}"
+        connect = ["setpriv", f"--reuid={user}", "--clear-groups", "bash", "-c", script]
+        connected = subprocess.run(connect, capture_output=True, timeout=60, check=False)
+    assert (connected.returncode == 0) == (user == "0")
+    assert (b"Connection refused" in connected.stderr) == (user != "0")
+
+
 def test_the_numbers_continue_after_the_table_is_gone(network: Network, firewall: Firewall) -> None:
     network.first.send("8.8.8.8", WORLD, 5)
     wait_for("the drops", lambda: spoofed(firewall) == {"trunk0": 5})

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from gateway_api.core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppReload
 from gateway_api.core.gateways.linux.daemons.daemon import SERVICES, DaemonHost, PlacedFiles, SourceDaemon
 from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFolders
@@ -96,7 +97,8 @@ class LinuxMachine:
         provision.changes = changed
         (routing,) = (each for each in self._daemons if isinstance(each, FrrByDifference))
         frr = Frr(FrrFolders(), _ASK_FRR)
-        firewall = Firewall(clock.wall)
+        command_line = COMMAND_LINE if AccelPppReload.name in self._names else None
+        firewall = Firewall(clock.wall, command_line=command_line)
         # Now: no VLAN may be made without the rules, and no packet forwarded.
         firewall.configure(configuration)
         parts = GatewayParts(

@@ -7,11 +7,13 @@ steering too, which `rp_filter` of the kernel is not.
 
 Subscribers reach DHCP, ping, neighbour discovery, and DNS at `subscribers.dns_servers` of the gateway itself,
 and nothing else. None is a DHCP server or a router for others. The MSS of TCP over PPPoE is that of the path.
+Of the users of the machine, only root and that of the core reach the command line of a source.
 
 The table stays when the core ends. A change of the configuration replaces its rules in one transaction: the
 kernel compares each packet with all of the former rules, or with all of the new ones.
 """
 
+import os
 import re
 import socket
 import threading
@@ -57,14 +59,19 @@ class Policy:
     trunks: frozenset[str]
     others: frozenset[str]
     dns_servers: tuple[IPv4Address, ...]
+    #: Address and TCP port of the command line of a source.
+    command_line: tuple[IPv4Address, int] | None = None
 
     @classmethod
-    def of(cls, configuration: Configuration) -> "Policy":
+    def of(
+        cls, configuration: Configuration, command_line: tuple[IPv4Address, int] | None = None
+    ) -> "Policy":
         interfaces = configuration.interfaces
         return cls(
             frozenset({*interfaces.trunks, *configuration.demux.trunks}),
             frozenset({*interfaces.uplinks, configuration.cgnat.handoff_interface}),
             configuration.subscribers.dns_servers,
+            command_line,
         )
 
     def commands(self) -> Iterator[str]:
@@ -77,6 +84,14 @@ class Policy:
             yield f"add counter {TABLE} {_counter(_BLOCKED, trunk)}"
         yield from self._of_what_is_forwarded()
         yield from self._of_the_gateway()
+        if self.command_line is not None:
+            address, port = self.command_line
+            users = ", ".join(map(str, sorted({0, os.getuid()})))
+            yield f"add chain {TABLE} output {{ type filter hook output priority filter; policy accept; }}"
+            yield (
+                f"add rule {TABLE} output ip daddr {address} tcp dport {port} "
+                f"meta skuid != {{ {users} }} reject with tcp reset"
+            )
 
     def _of_what_is_forwarded(self) -> Iterator[str]:
         yield f"add chain {TABLE} forward {{ type filter hook forward priority filter; policy accept; }}"
@@ -175,9 +190,15 @@ class _Counted:
 
 class Firewall:
     """Keeps the table in the kernel. `fault_register` has its repairs and its fault. Any thread may call;
-    `wall` gives epoch seconds."""
+    `wall` gives epoch seconds; `command_line` is that of a source, which has one."""
 
-    def __init__(self, wall: Callable[[], float], nft: Nft | None = None) -> None:
+    def __init__(
+        self,
+        wall: Callable[[], float],
+        nft: Nft | None = None,
+        command_line: tuple[IPv4Address, int] | None = None,
+    ) -> None:
+        self._command_line = command_line
         self.fault_register = FaultRegister(wall)
         self._nft = nft or Nft()
         self._lock = threading.Lock()
@@ -191,7 +212,7 @@ class Firewall:
 
     def apply(self, configuration: Configuration) -> None:
         """Replaces the rules, if the configuration has others. Raises KernelError: then all is as before."""
-        policy = Policy.of(configuration)
+        policy = Policy.of(configuration, self._command_line)
         with self._lock:
             before = self._policy, self._former
             if policy == self._policy:
@@ -205,7 +226,7 @@ class Firewall:
     def configure(self, configuration: Configuration) -> None:
         """Replaces the rules. What the kernel refuses is a fault, and the next look tries again."""
         with self._lock:
-            self._attempt(lambda: self._replace(Policy.of(configuration)))
+            self._attempt(lambda: self._replace(Policy.of(configuration, self._command_line)))
 
     def check(self) -> None:
         """Looks at the table once, and repairs it."""
