@@ -229,6 +229,12 @@ def test_accel_ppp_authenticates_dhcp_by_radius_alone(document: dict[str, Any]) 
     assert values(document, "ipoe", "noauth") == []
 
 
+def test_accel_ppp_tells_radius_the_line_of_a_dhcp_subscriber(document: dict[str, Any]) -> None:
+    assert value(document, "ipoe", "vendor") == "ADSL-Forum"
+    assert value(document, "ipoe", "attr-dhcp-opt82-circuit-id") == "ADSL-Agent-Circuit-Id"
+    assert value(document, "ipoe", "attr-dhcp-opt82-remote-id") == "ADSL-Agent-Remote-Id"
+
+
 def test_accel_ppp_asks_the_radius_server(document: dict[str, Any]) -> None:
     document["radius"] = RADIUS
     put(document, "system.hostname", "bng9")
