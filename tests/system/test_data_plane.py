@@ -538,6 +538,19 @@ def test_the_time_of_a_new_session_without_a_limit_is_counted_once(
     assert limit("acc20") == DOWN // 2
 
 
+def test_the_time_of_a_session_that_a_comparison_finds_first_is_counted(
+    reconciler: Reconciler, sessions: Sessions, clock: StillClock
+) -> None:
+    (new,) = others(20)
+    sessions.present = {**sessions.present, 20: new}
+    reconciler.changed(20)
+    clock.now += 0.3
+    reconciler.sweep()
+    reconciler._turn()
+    delays = reconciler.limit_delays.now()
+    assert (delays.sessions, delays.seconds) == (1, pytest.approx(0.3))
+
+
 def test_a_session_that_has_its_limits_had_no_time_without_them(
     reconciler: Reconciler, sessions: Sessions, clock: StillClock
 ) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.texts import listed
-from gateway_api.core.gateways.linux.dataplane.fault_register import NAMED, FaultRegister, Place
+from gateway_api.core.gateways.linux.dataplane.fault_register import NAMED, FaultRegister, Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.limit_delays import DelayHistogram
 from gateway_api.core.gateways.linux.dataplane.plane import LIMITS, DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
@@ -178,10 +178,10 @@ class Reconciler:
         self._now = clock.steady
         self._work = threading.Condition()
         self._stopping = False
-        #: In the order of the calls, each with the time of the first.
-        self._changed: dict[int, float] = {}
-        #: Since when sessions are new, until they are made.
-        self._new: dict[int, float] = {}
+        #: In the order of the calls.
+        self._changed: dict[int, None] = {}
+        #: Since when sessions wait to be made for the first time, and others to be looked at.
+        self._waiting: dict[int, float] = {}
         self._sweep_at = self._rest_until = self._read_at = self._now()
         self._comparison = Comparison(plane, self._now)
         #: What changed in the kernel since the last sweep: all, unless `run` watches it.
@@ -196,7 +196,8 @@ class Reconciler:
         with self._work:
             now = self._now()
             for id in ids:
-                self._changed.setdefault(id, now)
+                self._changed[id] = None
+                self._waiting.setdefault(id, now)
             self._work.notify()
 
     def stop(self) -> None:
@@ -230,7 +231,12 @@ class Reconciler:
             changed, self._unread = self._unread, frozenset() if self._is_watching else EVERYTHING
         if started - self._read_at >= _ROUND or is_complete != self._was_complete:
             changed, self._read_at, self._was_complete = EVERYTHING, started, is_complete
-        self._new = {id: at for id, at in self._new.items() if id in present and id not in applied}
+        with self._work:
+            self._waiting = {
+                id: at
+                for id, at in self._waiting.items()
+                if id in self._changed or (id in present and id not in applied)
+            }
         if present != applied:
             self._plane.set_owners(present.values())
             self._forget([wanted for id, wanted in applied.items() if id not in present], present)
@@ -287,14 +293,13 @@ class Reconciler:
     def _apply_changed(self) -> None:
         with self._work:
             ids = list(islice(self._changed, _BATCH))
-            since = {id: self._changed.pop(id) for id in ids}
+            for id in ids:
+                del self._changed[id]
         if not ids:
             return
         applied = self._plane.applied()
         present = self._desired.wanted()
         new = [present[id] for id in ids if id in present and present[id] != applied.get(id)]
-        new_ids = (id for id in ids if id in present and id not in applied)
-        self._new = {id: since[id] for id in new_ids} | self._new
         # Before the others go: a new one may have the device of a former one.
         self._plane.take_over(new)
         self._forget([applied[id] for id in ids if id in applied and id not in present], present)
@@ -360,13 +365,15 @@ class Reconciler:
                 # It is changing, or its device is gone: the next comparison sees it.
                 continue
             self.fault_register.settle(wanted.session_id, outcome.failed)
-            since = self._new.pop(wanted.session_id, None)
-            # One of an earlier life of the core may have its limits.
-            if (
-                since is not None
-                and not outcome.failed
-                and not LIMITS.isdisjoint(place.kind for place in outcome.changed)
-            ):
-                self.limit_delays.observe(self._now() - since)
+            self._note_delay(wanted.session_id, before, outcome)
             if before == wanted:
                 self.fault_register.repaired(outcome.changed)
+
+    def _note_delay(self, id: int, before: WantedSession | None, outcome: Outcome) -> None:
+        with self._work:
+            since = self._waiting.pop(id, None)
+        is_limited = LIMITS.isdisjoint(place.kind for place in outcome.failed)
+        # One of an earlier life of the core may have had its limits.
+        is_changed = not LIMITS.isdisjoint(place.kind for place in outcome.changed)
+        if since is not None and before is None and is_limited and is_changed:
+            self.limit_delays.observe(self._now() - since)
