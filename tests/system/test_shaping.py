@@ -350,6 +350,13 @@ def test_without_fq_codel_the_queue_is_plain(shaper: Shaper) -> None:
     assert shape(shaper) == NOTHING
 
 
+def test_an_ifb_is_of_the_group_that_udev_leaves_alone(shaper: Shaper) -> None:
+    shape(shaper)
+    shown = subprocess.run(["ip", "-j", "-d", "link", "show", "ifb-acc0"], capture_output=True, check=True)
+    rules = (Path(__file__).parents[2] / "packaging/udev.rules").read_text()
+    assert f'ATTR{{netdev_group}}!="{json.loads(shown.stdout)[0]["group"]}", GOTO' in rules
+
+
 def test_packets_pass_while_rates_change(shaper: Shaper, subscriber: int) -> None:
     shape(shaper)
     code = (

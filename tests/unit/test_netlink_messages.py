@@ -1,6 +1,7 @@
 """The kernel's messages, as bytes of Debian 12's kernel 6.1; and any other bytes."""
 
 import errno
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import IPv4Address
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.kernel import exchange, fib, links, qdiscs
 from gateway_api.core.gateways.linux.kernel import messages as nl
+from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
 from gateway_api.core.gateways.linux.kernel.fib import NextHop, Rule
 from gateway_api.core.gateways.linux.kernel.links import Address, VlanTag
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, MalformedMessage
@@ -256,7 +258,7 @@ def test_a_redirect_is_sent_as_the_kernel_tells_it() -> None:
     type, flags, body = qdiscs.add_redirect(10, 10, 12)
     assert (type, flags) == (44, nl.CREATE | nl.EXCLUSIVE)
     # The kernel numbers the item of a filter.
-    numbered = body[:8] + (0x80000800).to_bytes(4, "little") + body[12:]
+    numbered = body[:8] + (0x80000800).to_bytes(4, sys.byteorder) + body[12:]
     assert qdiscs.packet_filter(numbered) == PacketFilter(10, 12)
     sent, shown = (nl.attributes(nl.attributes(each, 20)[2])[5] for each in (body, REDIRECT))
     assert sent == shown
@@ -284,4 +286,11 @@ def test_a_rule_that_is_added_is_the_one_wanted() -> None:
 
 def test_a_group_goes_in_one_message() -> None:
     type, flags, body = links.delete_group(0x47415445)
-    assert (type, flags, nl.attributes(body, 16)) == (17, 0, {27: (0x47415445).to_bytes(4, "little")})
+    assert (type, flags, nl.attributes(body, 16)) == (17, 0, {27: (0x47415445).to_bytes(4, sys.byteorder)})
+
+
+def test_the_vlan_of_a_subscriber_is_of_the_group_of_subscribers() -> None:
+    body = links.add_vlan("trunk0.300", 2, VlanTag(VlanProtocol.DOT1Q, 300)).body
+    assert nl.attributes(body, rt.IFINFOMSG.size)[rt.IFLA_GROUP] == links.SUBSCRIBERS.to_bytes(
+        4, sys.byteorder
+    )

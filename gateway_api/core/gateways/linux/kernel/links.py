@@ -17,6 +17,9 @@ from gateway_api.wire.core.network import AddressFamily, AdminState, InterfaceSt
 
 #: The kind of an IFB, as `ip link add ... type` says it.
 IFB = "ifb"
+#: The group (linux/if_link.h, IFLA_GROUP) of links that the gateway makes for subscribers, thousands of them.
+#: By it, `packaging/udev.rules` has udev, systemd and networkd leave them alone.
+SUBSCRIBERS = 0x47415400
 #: The MTU of an IFB: below 1280, IPv6 is off (RFC 8200 section 5). The routes that IPv6 adds for each device
 #: are siblings of one node, which the kernel walks for each further one: after 10,000 devices, 10,000 more
 #: took 154 s instead of 2. What is redirected to a device is not held to its MTU.
@@ -171,20 +174,22 @@ def names(indexes: Iterable[int]) -> dict[int, str]:
 
 
 def add_vlan(name: str, parent: int, tag: VlanTag) -> KernelChange:
-    """Makes a VLAN device on the link with this index, and sets it up. Refused with EEXIST if the name or the
-    tag is taken."""
+    """Makes a VLAN device of SUBSCRIBERS on the link with this index, and sets it up. Refused with EEXIST if
+    the name or the tag is taken."""
     ethertype = _ETHERTYPE.pack(_ETHERTYPES[tag.protocol])
     data = nl.attribute(rt.IFLA_VLAN_ID, _U16.pack(tag.id)) + nl.attribute(rt.IFLA_VLAN_PROTOCOL, ethertype)
     info = _info("vlan") + nl.attribute(rt.IFLA_INFO_DATA, data)
     body = rt.IFINFOMSG.pack(0, 0, 0, rt.IFF_UP, rt.IFF_UP) + nl.text_attribute(rt.IFLA_IFNAME, name)
-    body += nl.u32_attribute(rt.IFLA_LINK, parent) + nl.attribute(rt.IFLA_LINKINFO, info)
+    body += nl.u32_attribute(rt.IFLA_LINK, parent) + nl.u32_attribute(rt.IFLA_GROUP, SUBSCRIBERS)
+    body += nl.attribute(rt.IFLA_LINKINFO, info)
     return KernelChange(rt.RTM_NEWLINK, nl.CREATE | nl.EXCLUSIVE, body)
 
 
 def add_ifb(name: str) -> KernelChange:
-    """Makes an IFB, which is down, and has no IPv6. Refused with EEXIST if the name is taken."""
+    """Makes an IFB of SUBSCRIBERS, which is down, and has no IPv6. Refused with EEXIST if the name is
+    taken."""
     body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.text_attribute(rt.IFLA_IFNAME, name)
-    body += nl.u32_attribute(rt.IFLA_MTU, _WITHOUT_IPV6)
+    body += nl.u32_attribute(rt.IFLA_MTU, _WITHOUT_IPV6) + nl.u32_attribute(rt.IFLA_GROUP, SUBSCRIBERS)
     body += nl.attribute(rt.IFLA_LINKINFO, _info(IFB))
     return KernelChange(rt.RTM_NEWLINK, nl.CREATE | nl.EXCLUSIVE, body)
 
