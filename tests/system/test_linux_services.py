@@ -4,6 +4,7 @@ asked, and refuses what a test says."""
 import copy
 import os
 import re
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from tests.support.documents import put
 from tests.support.namespaces import ip, network_namespace
 from tests.support.rendered import RADIUS, render
 from tests.support.running_accel import LOCALHOST, Accel, running_accel
-from tests.support.stack import free_port, wait_for
+from tests.support.stack import PATIENCE, free_port, wait_for
 from tests.support.workspaces import no_file_longer_than
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to make interfaces")
@@ -527,16 +528,33 @@ def test_services_run_by_what_a_new_version_renders_from_its_start_on(world: Wor
     assert world.files() == new
 
 
-def test_dhcp_starts_last_and_after_the_vlans_of_its_leases(world: World) -> None:
+def test_dhcp_starts_after_the_vlans_of_its_leases(world: World) -> None:
     services = LinuxServices([world.dhcp(is_source=True), world.units()], 30, 30)
     # Nothing was started before.
     waits: list[tuple[float, list[str]]] = []
     asked_before: list[list[str]] = []
     services.await_vlans = lambda seconds: waits.append((seconds, world.asked()))
-    services.resumed = lambda: asked_before.append(world.asked())
+    services.dhcp_started = lambda: asked_before.append(world.asked())
     services.resume(world.configuration)
     assert waits == [(30.0, [])]
     assert asked_before == [["restart gateway-dnsmasq.service"]]
+
+
+def test_a_daemon_that_hangs_at_a_start_does_not_delay_dhcp(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units = world.units()
+    services = LinuxServices([units, world.dhcp(is_source=True)], 30, 30)
+    started = threading.Event()
+    services.dhcp_started = started.set
+
+    def hang(*_: Any) -> Any:
+        assert started.wait(PATIENCE)
+        return lambda: None
+
+    monkeypatch.setattr(units, "apply", hang)
+    services.resume(world.configuration)
+    assert world.asked() == ["restart gateway-dnsmasq.service"]
 
 
 def test_daemons_that_are_sources_no_longer_are_stopped_once(world: World) -> None:

@@ -81,7 +81,7 @@ class LinuxMachine:
         )
         self.services.await_vlans = demux.wait_until_restored
         # The leases of a DHCP server are sessions from its start on.
-        self.services.resumed = tracker.trigger
+        self.services.dhcp_started = tracker.trigger
         plane = DataPlane(reader)
         desired = DesiredSessions(provision, tracker, devices, vlan_serving, demux)
         reconciler = Reconciler(plane, desired, clock)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from gateway_api.base.errors import StepFailed
@@ -39,8 +40,8 @@ class LinuxServices:
         self._put_back = put_back
         #: Waits so many seconds for the VLANs of DHCP subscribers, at a start.
         self.await_vlans: Callable[[float], object] = lambda _: None
-        #: Called at a start, when all run that can.
-        self.resumed: Callable[[], object] = lambda: None
+        #: Called at a start, after that of the DHCP server.
+        self.dhcp_started: Callable[[], object] = lambda: None
 
     def render(self, configuration: Configuration) -> Rendered:
         files: dict[str, str] = {}
@@ -55,23 +56,33 @@ class LinuxServices:
         all_or_none(partial(daemon.apply, rendered, configuration, limits) for daemon in self._daemons)
 
     def resume(self, configuration: Configuration) -> None:
-        """It lasts longer than a commit may: all daemons start while the core does. The DHCP server is the
-        last: before the VLANs of its leases are back, it could answer no renewal, and a DHCP server that runs
-        reads all its interfaces for each one that comes."""
-        failures = []
-        for daemon in sorted(self._daemons, key=lambda each: isinstance(each, DhcpServer)):
-            if isinstance(daemon, DhcpServer):
-                self.await_vlans(_RESUME)
-            try:
-                # Not verified: a parser that is slow while the machine starts must not keep a daemon back.
-                rendered = daemon.render(configuration)
-                daemon.apply(rendered, configuration, CommitLimits.of(_RESUME, _RESUME))
-            except StepFailed as error:
-                _log.error("%s does not run by the running configuration: %s", daemon.name, error)
-                failures.append(error)
-        self.resumed()
-        if failures:
+        """It lasts longer than a commit may: all daemons start while the core does."""
+        dhcp = [each for each in self._daemons if isinstance(each, DhcpServer)]
+        # Beside the others: one that hangs must not keep subscribers from their addresses.
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            started = [beside.submit(self._start_dhcp, each, configuration) for each in dhcp]
+            ended = [self._resume(each, configuration) for each in self._daemons if each not in dhcp]
+            ended += [each.result() for each in started]
+        if failures := [error for error in ended if error is not None]:
             raise failures[0]
+
+    def _start_dhcp(self, daemon: DhcpServer, configuration: Configuration) -> StepFailed | None:
+        """After the VLANs of its leases are back: before, it could answer no renewal, and while it runs, it
+        reads all its interfaces for each one that comes."""
+        self.await_vlans(_RESUME)
+        failure = self._resume(daemon, configuration)
+        self.dhcp_started()
+        return failure
+
+    def _resume(self, daemon: ServiceDaemon, configuration: Configuration) -> StepFailed | None:
+        try:
+            # Not verified: a parser that is slow while the machine starts must not keep a daemon back.
+            rendered = daemon.render(configuration)
+            daemon.apply(rendered, configuration, CommitLimits.of(_RESUME, _RESUME))
+        except StepFailed as error:
+            _log.error("%s does not run by the running configuration: %s", daemon.name, error)
+            return error
+        return None
 
     def plan(self, configuration: Configuration) -> tuple[ServiceImpact, ...]:
         """The effect that a commit of a configuration would have on daemons now. Raises StepFailed."""
