@@ -370,6 +370,17 @@ def _host_address(text: str) -> IPv4Address:
     return made
 
 
+def _neighbor_address(text: str) -> IPv4Address | IPv6Address:
+    with suppress(ValueError):
+        if ":" not in text:
+            return _host_address(text)
+        made = IPv6Address(text)
+        # A link-local one needs an interface.
+        if not (made.is_unspecified or made.is_multicast or made.is_reserved or made.is_link_local):
+            return made
+    raise ValueError("must be an IPv4 or IPv6 address that one host can have, not a link-local one of IPv6")
+
+
 def _listen_address(text: str) -> IPv4Address | IPv6Address:
     with suppress(ValueError):
         made = ip_address(text)
@@ -455,15 +466,13 @@ _LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOSTNAME = Text.of(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*", "must be a host name (RFC 1123)")
 #: The characters that all services' files can hold without an escape: see the templates. To pppd, a secret
 #: that begins with @ is the name of a file.
-_SECRET_TEXT = Text(
-    (
-        ("(?s:.{1,128})", "must have 1 to 128 characters"),
-        (
-            r"(?!@)[!$-&(-+\--\[\]-~]*",
-            "must be printable ASCII characters without spaces, quotes, commas, # and \\, not @ first",
-        ),
-    )
+_SECRET_CHARACTERS = (
+    r"(?!@)[!$-&(-+\--\[\]-~]*",
+    "must be printable ASCII characters without spaces, quotes, commas, # and \\, not @ first",
 )
+_SECRET_TEXT = Text((("(?s:.{1,128})", "must have 1 to 128 characters"), _SECRET_CHARACTERS))
+#: Linux: TCP_MD5SIG_MAXKEYLEN.
+_NEIGHBOR_PASSWORD = Text((("(?s:.{1,80})", "must have 1 to 80 characters"), _SECRET_CHARACTERS))
 _HOST = Parsed(_host_address)
 _IPV6_HOST = Parsed(_ipv6_host_address)
 _IPV6_RANGE = Parsed(_ipv6_network_of_hosts)
@@ -806,13 +815,42 @@ class BgpNeighbor(Section):
     """A BGP neighbour."""
 
     key = "address"
-    address: Annotated[IPv4Address, _HOST, about("IPv4 address of the neighbour.", "10.255.0.2")]
+    address: Annotated[
+        IPv4Address | IPv6Address,
+        Parsed(_neighbor_address),
+        about("IPv4 or IPv6 address of the neighbour.", "10.255.0.2"),
+    ]
     remote_as: Annotated[int, _AS_NUMBER, about("AS number of the neighbour.", 64513)]
     description: Annotated[
         str,
         Text.of("([!-~]([ -~]{0,78}[!-~])?)?", "must be up to 80 printable ASCII characters"),
         about("Up to 80 printable ASCII characters.", "core1"),
     ] = ""
+    families: Annotated[
+        tuple[str, ...],
+        Many(Choice(Literal["ipv4", "ipv6"], "must be ipv4 or ipv6")),
+        about(
+            "Address families; by default, both with an IPv4 neighbour, and ipv6 with an IPv6 neighbour.",
+            ["ipv4"],
+        ),
+    ] = ()
+    password: Annotated[
+        str | None,
+        _NEIGHBOR_PASSWORD,
+        _secret("Password of the session (TCP MD5, RFC 2385), at most 80 characters. It is masked."),
+    ] = None
+    bfd: Annotated[
+        bool, Flag(), about("Whether BFD (RFC 5880) watches the neighbour; FRR needs bfdd.", True)
+    ] = False
+    maximum_prefixes: Annotated[
+        int | None,
+        Whole(1, 4294967295),
+        about("More accepted prefixes than this, in one family, end the session; null for no limit.", 1000),
+    ] = None
+
+    @property
+    def used_families(self) -> tuple[str, ...]:
+        return self.families or (("ipv4", "ipv6") if self.address.version == 4 else ("ipv6",))
 
 
 @dataclass(frozen=True)

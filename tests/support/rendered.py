@@ -92,6 +92,7 @@ networks = st.builds(
 ).filter(lambda text: not text.startswith(("0.", "127.", "169.254.")))
 
 
+addresses_of_ipv6 = st.ip_addresses(v=6, network="2001:db8::/32").map(str)
 networks_of_ipv6 = st.builds(
     lambda number, prefix: f"2001:db8:{number:x}::/{prefix}", st.integers(1, 0xFFFF), st.integers(48, 128)
 )
@@ -159,7 +160,14 @@ def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
         "api": {"enabled": False},
     }
     neighbor = st.fixed_dictionaries(
-        {"address": addresses, "remote_as": numbers_of_as}, optional={"description": descriptions}
+        {"address": addresses | addresses_of_ipv6, "remote_as": numbers_of_as},
+        optional={
+            "description": descriptions,
+            "families": st.just(["ipv6"]),
+            "password": secrets.map(lambda text: text[:80]),
+            "bfd": st.booleans(),
+            "maximum_prefixes": st.integers(1, 4294967295),
+        },
     )
     bgp = st.fixed_dictionaries(
         {"as_number": numbers_of_as, "router_id": addresses},

@@ -86,6 +86,7 @@ class Pair:
     def __init__(self, frr: Frr, folder: Path, leader: int) -> None:
         self._tools = frr.tools
         self._environment = frr.environment
+        self.started: list[subprocess.Popen[bytes]] = []
         self._folder = folder
         self._leader = leader
         self._programs = folder / "bin"
@@ -106,22 +107,26 @@ class Pair:
         return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
 
     def pid(self, daemon: str, side: str = "near") -> int:
-        for pid in descendants(self._leader):
+        others = [each.pid for each in self.started]
+        for pid in [*descendants(self._leader), *others]:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             if command[0].endswith(f"/{daemon}".encode()) and side.encode() in command:
                 return pid
         raise AssertionError(f"no {daemon} of {side}")
 
-    def start(self, daemon: str) -> None:
-        """Another daemon of the near router."""
-        space = f"/proc/{self._leader}/ns"
-        command = ["nsenter", f"--mount={space}/mnt", f"--net=/proc/{self.pid('zebra')}/ns/net"]
-        command += [str(self._tools / daemon), "-d", "-u", "root"]
-        command += ["-g", "frrvty", "-N", "near", "-P", "0", "--vty_socket", str(self.near.sockets)]
-        command += ["-z", str(self.near.sockets / "zserv.api"), "--log", "syslog"]
-        command += ["-i", str(self.near.sockets / f"{daemon}.pid")]
-        subprocess.run(command, env=self._environment, check=True, timeout=60)
-        wait_for(daemon, (self.near.sockets / f"{daemon}.vty").is_socket)
+    def start(self, daemon: str, side: str = "near") -> None:
+        """Another daemon of a router."""
+        sockets = self._folder / side
+        net = f"/proc/{self.pid('zebra', side)}/ns/net"
+        command = ["nsenter", f"--mount=/proc/{self._leader}/ns/mnt", f"--net={net}"]
+        command += [str(self._tools / daemon), "-u", "root", "-g", "frrvty", "-N", side]
+        command += ["--vty_socket", str(sockets), "-z", str(sockets / "zserv.api")]
+        command += ["-i", str(sockets / f"{daemon}.pid"), "--log", "stdout"]
+        command += ["--bfdctl", str(sockets / "bfdd.sock")] if daemon == "bfdd" else ["-P", "0"]
+        with (sockets / f"{daemon}.log").open("w") as log:
+            started = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+        self.started.append(started)
+        wait_for(daemon, (sockets / f"{daemon}.vty").is_socket)
 
     def end(self, daemon: str) -> None:
         """Kills a daemon of the near router."""
@@ -130,9 +135,9 @@ class Pair:
         wait_for("the end of a daemon", lambda: pid not in descendants(self._leader))
 
     @contextmanager
-    def stopped(self, daemon: str) -> Iterator[None]:
-        """A daemon of the near router hangs."""
-        pid = self.pid(daemon)
+    def stopped(self, daemon: str, side: str = "near") -> Iterator[None]:
+        """A daemon hangs."""
+        pid = self.pid(daemon, side)
         os.kill(pid, signal.SIGSTOP)
         try:
             yield
@@ -144,9 +149,13 @@ class Pair:
         command = ["nsenter", f"--net=/proc/{self.pid('zebra')}/ns/net", "ip", *options, "route", "add"]
         subprocess.run([*command, *route.split()], check=True)
 
-    def kernel_routes(self, side: str) -> list[dict[str, Any]]:
-        """As iproute2 shows the main table of a router, for IPv4."""
-        command = ["nsenter", f"--net=/proc/{self.pid('zebra', side)}/ns/net", "ip", "-j", "route"]
+    def ip(self, side: str, arguments: str) -> None:
+        command = ["nsenter", f"--net=/proc/{self.pid('zebra', side)}/ns/net", "ip"]
+        subprocess.run([*command, *arguments.split()], check=True, timeout=60)
+
+    def kernel_routes(self, side: str, *options: str) -> list[dict[str, Any]]:
+        """As iproute2 shows the main table of a router, by default for IPv4."""
+        command = ["nsenter", f"--net=/proc/{self.pid('zebra', side)}/ns/net", "ip", "-j", *options, "route"]
         routes: list[dict[str, Any]] = json.loads(subprocess.check_output(command, timeout=60))
         return routes
 
@@ -162,6 +171,7 @@ def running_pair(frr: Frr, folder: Path) -> Iterator[Pair]:
         (folder / side / "etc" / "vtysh.conf").write_text("username root nopassword\n")
         (folder / side / "etc" / "frr.conf").write_text(text)
     command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", _ROUTERS]
+    pair = None
     process = subprocess.Popen([*command, "bash", str(frr.root), str(folder)], env=frr.environment)
     try:
         for daemon in ("zebra", "bgpd", "staticd"):
@@ -172,5 +182,8 @@ def running_pair(frr: Frr, folder: Path) -> Iterator[Pair]:
             pair.vtysh(folders, "--inputfile", str(folders.configuration / "frr.conf"))
         yield pair
     finally:
+        for each in pair.started if pair else ():
+            each.kill()
+            each.wait()
         process.kill()
         process.wait()

@@ -2,6 +2,7 @@
 
 import json
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -354,11 +355,15 @@ def test_the_neighbor_is_told_of_prefixes_of_sessions_and_of_no_other_route_of_i
     assert found() == {"2001:db8:5::/56"}
 
 
+def at_far(pair: Pair, *lines: str) -> None:
+    lines = ("configure terminal", "router bgp 65002", *lines)
+    pair.vtysh(pair.far, *(word for line in lines for word in ("-c", line)))
+
+
 def announce(pair: Pair, *networks: str) -> None:
     """The far router tells its neighbour of them."""
-    lines = ["configure terminal", "router bgp 65002", "no bgp network import-check"]
-    lines += ["address-family ipv4 unicast", *(f"network {network}" for network in networks)]
-    pair.vtysh(pair.far, *(word for line in lines for word in ("-c", line)))
+    lines = [f"network {network}" for network in networks]
+    at_far(pair, "no bgp network import-check", "address-family ipv4 unicast", *lines)
 
 
 def test_a_default_route_alone_is_accepted_until_a_commit_says_more(
@@ -369,6 +374,86 @@ def test_a_default_route_alone_is_accepted_until_a_commit_says_more(
     wait_for("the default route alone", lambda: told(pair, "near") == {"default"}, 60)
     run_by(pair, bgp_of(document, accept=["192.0.2.0/24", "100.64.0.0/10"]))
     wait_for("the network alone", lambda: told(pair, "near") == {"192.0.2.0/25"}, 60)
+
+
+# Neighbours.
+
+
+def neighbor_of(**changes: Any) -> list[dict[str, Any]]:
+    return [{"address": NEIGHBOR, "remote_as": 65002, **changes}]
+
+
+def test_a_neighbor_with_another_password_is_not_established(pair: Pair, document: dict[str, Any]) -> None:
+    at_far(pair, "neighbor 10.255.0.1 password right")
+    run_by(pair, bgp_of(document, neighbors=neighbor_of(password="right")))
+    wait_for("the neighbour with the password", lambda: neighbor(pair)["state"] == "Established", 90)
+    before = neighbor(pair)["connectionsEstablished"]
+    run_by(pair, bgp_of(document, neighbors=neighbor_of(password="wrong")))
+    # FRR's timer of a connection is 120 s here: the far router tries each second.
+    time.sleep(6)
+    found = neighbor(pair)
+    assert (found["state"], found["connectionsEstablished"]) != ("Established", before + 1)
+    assert found["state"] != "Established"
+
+
+def test_a_refusal_of_a_password_does_not_show_it(pair: Pair) -> None:
+    bad = NEAR.replace(f"{NEIGHBOR} description core 8", "nobody password s3cret")
+    with pytest.raises(RoutingRefused) as refused:
+        FrrConfiguration(pair.near, limits(PATIENCE)).apply(bad)
+    assert refused.value.line == "neighbor nobody password ..."
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_neighbor_of_ipv6_is_told_of_the_networks_of_ipv6(pair: Pair, document: dict[str, Any]) -> None:
+    for side, number in (("near", 1), ("far", 2)):
+        pair.ip(side, f"address add 2001:db8:ff::{number}/64 dev uplink nodad")
+    at_far(
+        pair,
+        "neighbor 2001:db8:ff::1 remote-as 65001",
+        "neighbor 2001:db8:ff::1 timers connect 1",
+        "address-family ipv6 unicast",
+        "neighbor 2001:db8:ff::1 activate",
+    )
+    one = {"address": "2001:db8:ff::2", "remote_as": 65002}
+    run_by(pair, bgp_of(document, neighbors=[one], networks=["2001:db8:100::/40"]))
+
+    def found() -> set[str]:
+        return {each["dst"] for each in pair.kernel_routes("far", "-6") if each.get("protocol") == "bgp"}
+
+    wait_for("the network", lambda: found() == {"2001:db8:100::/40"}, 90)
+    assert "100.64.0.0/10" not in told(pair)
+
+
+def test_a_neighbor_with_more_prefixes_than_the_maximum_is_ended(
+    pair: Pair, document: dict[str, Any]
+) -> None:
+    announce(pair, "192.0.2.0/25", "192.0.2.128/25", "198.51.100.0/24")
+    run_by(pair, bgp_of(document, accept=["192.0.2.0/24"]))
+    wait_for("two networks", lambda: told(pair, "near") == {"192.0.2.0/25", "192.0.2.128/25"}, 90)
+    run_by(pair, bgp_of(document, neighbors=neighbor_of(maximum_prefixes=2), accept=["192.0.2.0/24"]))
+    assert neighbor(pair)["state"] == "Established"
+    # FRR counts what it has when one more arrives.
+    announce(pair, "192.0.2.64/26", "192.0.2.192/26")
+    wait_for("the end of the session", lambda: neighbor(pair)["state"] != "Established", 60)
+    wait_for("the end of its routes", lambda: told(pair, "near") == set(), 60)
+
+
+def test_bfd_watches_the_neighbor(pair: Pair, document: dict[str, Any]) -> None:
+    watched = bgp_of(document, neighbors=neighbor_of(bfd=True))
+    with pytest.raises(RoutingRefused, match=f"neighbor {NEIGHBOR} bfd.*bfdd does not run: set bfdd=yes"):
+        run_by(pair, watched)
+    for side in ("near", "far"):
+        pair.start("bfdd", side)
+    at_far(pair, "neighbor 10.255.0.1 bfd")
+    run_by(pair, watched)
+
+    def status() -> set[str]:
+        peers = json.loads(pair.vtysh(pair.near, "-c", "show bfd peers json"))
+        return {peer["status"] for peer in peers if peer["peer"] == NEIGHBOR}
+
+    wait_for("BFD", lambda: status() == {"up"}, 90)
+    with pair.stopped("bfdd", "far"):
+        wait_for("the end of the session", lambda: neighbor(pair)["state"] != "Established", 60)
 
 
 # What is somebody else's.

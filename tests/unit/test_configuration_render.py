@@ -375,6 +375,17 @@ def test_without_bgp_frr_has_none(document: dict[str, Any], absent: bool) -> Non
     assert "bgp" not in "".join(lines(document, "frr.conf"))
 
 
+def test_a_neighbor_of_ipv6_has_the_routes_of_ipv6_alone(document: dict[str, Any]) -> None:
+    document["bgp"]["neighbors"] = [{"address": "2001:DB8::2", "remote_as": 65002}]
+    found = [line for line in lines(document, "frr.conf") if "neighbor 2001:db8::2" in line]
+    assert found == [
+        " neighbor 2001:db8::2 remote-as 65002",
+        "  neighbor 2001:db8::2 activate",
+        "  neighbor 2001:db8::2 route-map gateway-in-ipv6 in",
+        "  neighbor 2001:db8::2 route-map gateway-out-ipv6 out",
+    ]
+
+
 def prefix_list(document: dict[str, Any], name: str) -> list[str]:
     """The entries of one of FRR's, without their numbers."""
     found = (line.partition(f" prefix-list {name} seq ") for line in lines(document, "frr.conf"))

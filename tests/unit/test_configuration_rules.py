@@ -10,7 +10,7 @@ import pytest
 from gateway_api.base.errors import Invalid
 from gateway_api.base.logs import redacted
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.wire.configuration import LocalSubscriber
+from gateway_api.wire.configuration import LocalSubscriber, masked
 from tests.support.documents import problems, put, valid_document
 
 PRINTABLE = [chr(code) for code in range(0x20, 0x7F)]
@@ -200,6 +200,46 @@ def test_the_profile_that_overlaps_is_named_wherever_it_is(document: dict[str, A
     (problem,) = problems(document)
     assert (problem.path, problem.code) == ("demux.vlan_profiles.3.vlan_range", "invalid")
     assert problem.message == "must not overlap with the VLANs of b"
+
+
+# BGP.
+
+
+def test_the_address_of_a_neighbor_is_one_that_bgp_can_use() -> None:
+    for address in (
+        "::1",
+        "::",
+        "fe80::2",
+        "fe80::2%eth0",
+        "ff02::1",
+        "::ffff:10.0.0.2",
+        "2001:db8::/64",
+        "",
+    ):
+        document = valid_document()
+        put(document, "bgp.neighbors.0.address", address)
+        assert refused_at(document) == ["bgp.neighbors.0.address"]
+
+
+def test_a_neighbor_of_ipv6_has_no_family_of_ipv4(document: dict[str, Any]) -> None:
+    put(document, "bgp.neighbors.0.families", ["ipv6", "ipv4"])
+    assert accepted(document)
+    put(document, "bgp.neighbors.0.address", "2001:db8::2")
+    assert refused_at(document) == ["bgp.neighbors.0.families"]
+
+
+def test_a_default_route_is_no_network_of_subscribers(document: dict[str, Any]) -> None:
+    for network in ("0.0.0.0/0", "::/0"):
+        put(document, "bgp.networks", [network])
+        assert refused_at(document) == ["bgp.networks.0"]
+
+
+def test_the_password_of_a_neighbor_is_masked(document: dict[str, Any]) -> None:
+    put(document, "bgp.neighbors.0.password", "x" * 80)
+    assert RunningConfiguration.of(document).sections.bgp is not None
+    assert "xx" not in str(masked(document))
+    put(document, "bgp.neighbors.0.password", "x" * 81)
+    assert refused_at(document) == ["bgp.neighbors.0.password"]
 
 
 # A neighbor's description goes into FRR's file as it is: test_configuration_render reads it back.

@@ -210,6 +210,12 @@ def _(api: Api) -> Iterator[tuple[str, str]]:
 
 
 @broken_rules.register
+def _(neighbor: BgpNeighbor) -> Iterator[tuple[str, str]]:
+    if neighbor.address.version == 6 and "ipv4" in neighbor.families:
+        yield "families", "must be ipv6 alone for an IPv6 neighbour"
+
+
+@broken_rules.register
 def _(subscribers: Subscribers) -> Iterator[tuple[str, str]]:
     seen: set[IPv4Address | None] = set()
     for number, one in enumerate(subscribers.local):

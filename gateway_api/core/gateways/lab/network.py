@@ -1,6 +1,6 @@
 """Interfaces, routes and BGP neighbours of the lab, as Linux and FRR would show them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
 from gateway_api.core.gateways.lab.traffic import SumTraffic, device_stats, summed
 from gateway_api.core.sessions.session import Session
-from gateway_api.wire.configuration import Bgp, Cgnat, Configuration
+from gateway_api.wire.configuration import Bgp, BgpNeighbor, Cgnat, Configuration
 from gateway_api.wire.core.network import (
     AddressFamily,
     AdminState,
@@ -106,11 +106,12 @@ def network_routes(configuration: Configuration) -> Iterator[Route]:
     uplinks = configuration.interfaces.uplinks
     if bgp is not None and uplinks:
         dev = uplinks[0]
-        for neighbor in bgp.neighbors:
-            network = str(_transfer_network(neighbor.address))
+        peers = _peers_of_ipv4(bgp)
+        for peer in peers:
+            network = str(_transfer_network(peer))
             yield _route(dst=network, dev=dev, protocol="kernel", scope="link")
-        if bgp.neighbors:
-            gateway = str(bgp.neighbors[0].address)
+        if peers:
+            gateway = str(peers[0])
             yield _route(dst="0.0.0.0/0", gateway=gateway, dev=dev, protocol="bgp", scope="global", metric=20)
     if cgnat.enabled:
         dev, gateway, table = cgnat.handoff_interface, str(cgnat.handoff_gateway), str(cgnat.vrf_table)
@@ -158,8 +159,18 @@ def delegated_route(session: Session) -> Route:
 def bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> dict[str, Any]:
     """As FRR 8.4's `show bgp summary json`. All neighbours are up since `started` (epoch seconds), and
     receive a host route for each session."""
-    if bgp is None or not bgp.neighbors:
+    if bgp is None:
         return {}
+    summary: dict[str, Any] = {}
+    for version, family in ((4, "ipv4Unicast"), (6, "ipv6Unicast")):
+        if neighbors := [each for each in bgp.neighbors if each.address.version == version]:
+            summary[family] = _family_summary(bgp, neighbors, sessions, uptime, started)
+    return summary
+
+
+def _family_summary(
+    bgp: Bgp, neighbors: Sequence[BgpNeighbor], sessions: int, uptime: int, started: int
+) -> dict[str, Any]:
     peers = {
         str(neighbor.address): {
             "hostname": neighbor.description or str(neighbor.address),
@@ -181,29 +192,27 @@ def bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> di
             "connectionsEstablished": 1,
             "connectionsDropped": 0,
             "desc": neighbor.description,
-            "idType": "ipv4",
+            "idType": f"ipv{neighbor.address.version}",
         }
-        for neighbor in bgp.neighbors
+        for neighbor in neighbors
     }
     entries = sessions + _PREFIXES_RECEIVED
     return {
-        "ipv4Unicast": {
-            "routerId": str(bgp.router_id),
-            "as": bgp.as_number,
-            "vrfId": 0,
-            "vrfName": "default",
-            "tableVersion": entries,
-            "ribCount": entries,
-            "ribMemory": entries * _RIB_ENTRY_BYTES,
-            "peerCount": len(peers),
-            "peerMemory": len(peers) * _PEER_BYTES,
-            "peers": peers,
-            "failedPeers": 0,
-            "displayedPeers": len(peers),
-            "totalPeers": len(peers),
-            "dynamicPeers": 0,
-            "bestPath": {"multiPathRelax": "false"},
-        }
+        "routerId": str(bgp.router_id),
+        "as": bgp.as_number,
+        "vrfId": 0,
+        "vrfName": "default",
+        "tableVersion": entries,
+        "ribCount": entries,
+        "ribMemory": entries * _RIB_ENTRY_BYTES,
+        "peerCount": len(peers),
+        "peerMemory": len(peers) * _PEER_BYTES,
+        "peers": peers,
+        "failedPeers": 0,
+        "displayedPeers": len(peers),
+        "totalPeers": len(peers),
+        "dynamicPeers": 0,
+        "bestPath": {"multiPathRelax": "false"},
     }
 
 
@@ -211,11 +220,15 @@ def _uplink_addresses(configuration: Configuration, name: str) -> tuple[Interfac
     """The gateway's address in the network of each peer on an uplink."""
     peers: list[IPv4Address] = []
     if configuration.bgp is not None and name == configuration.interfaces.uplinks[0]:
-        peers += (neighbor.address for neighbor in configuration.bgp.neighbors)
+        peers += _peers_of_ipv4(configuration.bgp)
     if configuration.cgnat.enabled and name == configuration.cgnat.handoff_interface:
         peers.append(configuration.cgnat.handoff_gateway)
     addresses = (next(host for host in _transfer_network(peer).hosts() if host != peer) for peer in peers)
     return tuple(InterfaceAddress(AddressFamily.INET, str(address), 30) for address in addresses)
+
+
+def _peers_of_ipv4(bgp: Bgp) -> list[IPv4Address]:
+    return [each.address for each in bgp.neighbors if isinstance(each.address, IPv4Address)]
 
 
 def _transfer_network(peer: IPv4Address) -> IPv4Network:

@@ -40,7 +40,13 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     template,
     undo,
 )
-from gateway_api.core.gateways.linux.daemons.frr_text import MARK, OwnText, foreign_instance, shown
+from gateway_api.core.gateways.linux.daemons.frr_text import (
+    MARK,
+    OwnText,
+    foreign_instance,
+    shown,
+    without_secrets,
+)
 from gateway_api.core.gateways.linux.program import (
     CommitLimits,
     EndedProgram,
@@ -87,6 +93,8 @@ _FATAL = re.compile(r"(?:ERROR|WARNING)\S*: *([ -~]+)")
 #: leaves the configuration, and the next one vtysh.
 _REFUSED = re.compile(r"line \d+: [ -~]{1,200}")
 
+_BFD = re.compile(r"^ neighbor \S+ bfd$", re.MULTILINE)
+_BFD_REMEDY = "set bfdd=yes in /etc/frr/daemons, and restart FRR"
 _BGPD = re.compile(r"^\s*bgpd=[\"']?(\w*)", re.MULTILINE)
 
 _log = logging.getLogger(__name__)
@@ -105,9 +113,10 @@ class RoutingRefused(GatewayApiError):
     """FRR refuses a configuration, and runs as before."""
 
     def __init__(self, reason: str, line: str = "", number: int | None = None) -> None:
-        self.reason = reason
-        #: The line of FRR's configuration, without the spaces at its beginning. Empty if FRR names none.
-        self.line = line
+        self.reason = reason = without_secrets(reason)
+        #: The line of FRR's configuration, without the spaces at its beginning and without a secret. Empty if
+        #: FRR names none.
+        self.line = line = without_secrets(line)
         #: Its number in the new frr.conf, from 1.
         self.number = number
         place = f"line {number} of {_FILE}" if number else _FILE
@@ -195,7 +204,8 @@ class FrrByDifference(ServiceDaemon):
             raise check_failed("vtysh did not reply") from error
         found = _REFUSED.search((ended.output + ended.errors).decode("ascii", "replace"))
         if ended.status or found:
-            raise check_failed(f"FRR refuses {_FILE}: {found.group() if found else 'no reason given'}")
+            reason = without_secrets(found.group()) if found else "no reason given"
+            raise check_failed(f"FRR refuses {_FILE}: {reason}")
 
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
         text = rendered[_FILE]
@@ -268,10 +278,14 @@ class FrrConfiguration:
         own, before = OwnText(text, former), self._running()
         if lines := own.foreign(before):
             raise RoutingForeign(lines)
+        # bgpd takes the line all the same, and the neighbour is not watched.
+        if (watched := _BFD.search(text)) and not (self._folders.sockets / "bfdd.vty").exists():
+            raise RoutingRefused(f"bfdd does not run: {_BFD_REMEDY}", watched.group().strip())
         with _draft(self._folders, own.merged(before)) as draft:
             changes = self._difference(draft, text)
             if strange := [each for each in (*changes.removed, *changes.added) if not own.is_own(each)]:
-                raise RoutingUnavailable(_STEP, f"frr-reload.py would change {printable(strange[0])} too")
+                line = without_secrets(printable(strange[0]))
+                raise RoutingUnavailable(_STEP, f"frr-reload.py would change {line} too")
             try:
                 self._reach(draft, text, changes)
                 self._save()
@@ -356,6 +370,8 @@ class _AddressFamily:
 
     name: str
     word: str
+    #: FRR drops a context that is empty.
+    has_lines: bool
     networks: Sequence[IPv4Network | IPv6Network]
     announced: Sequence[str]
     accepted: Sequence[str]
@@ -382,7 +398,10 @@ def _families(configuration: Configuration) -> Iterator[_AddressFamily]:
             if network.version == version
         ]
         # A list without an entry would let all through.
-        yield _AddressFamily(name, word, networks, [*announced, "deny any"], [*accepted, "deny any"])
+        has_neighbors = any(name in neighbor.used_families for neighbor in bgp.neighbors)
+        has_lines = bool(networks) or bgp.announce == "hosts" or has_neighbors
+        lists = [*announced, "deny any"], [*accepted, "deny any"]
+        yield _AddressFamily(name, word, has_lines, networks, *lists)
 
 
 def _hosts(network: IPv4Network | IPv6Network) -> str:

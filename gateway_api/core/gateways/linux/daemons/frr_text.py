@@ -107,7 +107,11 @@ def foreign_instance(text: str, former: str) -> tuple[str, ...]:
         block.key: [f" {line}" for line in block.members if line not in known] for block in _instances(text)
     }
     lines = (line for key, lost in found.items() if lost or key not in known for line in (key, *lost))
-    return tuple(_SECRET.sub(r"\1 ...", line) for line in lines)
+    return tuple(map(without_secrets, lines))
+
+
+def without_secrets(line: str) -> str:
+    return _SECRET.sub(r"\1 ...", line)
 
 
 def shown(lines: Sequence[str]) -> str:
