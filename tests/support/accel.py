@@ -77,8 +77,9 @@ class Faults:
     deaf: bool = False
     #: Seconds from a request to end a session to its end.
     ending: float = 0.1
-    #: What `reload` says.
+    #: What `reload` and `restart hard` say.
     reload: str = ""
+    restart: str = ""
     #: The file that `[ipoe]` includes.
     ipoe: str | None = None
     #: Interfaces that exist; None for any.
@@ -160,6 +161,11 @@ class World:
             case ["pppoe", "interface", "del", name]:
                 self.interfaces.discard(name)
                 return b""
+            case ["restart", "hard"]:
+                with self._lock:
+                    self._peers = {}
+                self._read_password()
+                return self.faults.restart.encode()
             case ["reload"]:
                 if self.faults.ipoe:
                     lines = Path(self.faults.ipoe).read_text().splitlines()

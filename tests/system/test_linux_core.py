@@ -308,12 +308,34 @@ def test_a_removed_profile_ends_the_sessions_on_its_vlans_and_no_other(core: Lin
     assert rates()["ppp600"] == DEFAULT
 
 
-def test_a_switch_to_radius_and_back_ends_no_session(core: LinuxCore) -> None:
+def restarts(core: LinuxCore) -> int:
+    return core.accel.commands().count("restart hard")
+
+
+def test_a_switch_to_radius_restarts_accel_ppp_and_ends_its_sessions(core: LinuxCore) -> None:
     core.call("EditCandidate", edits=[edit("radius.secret", "between-us")])
-    assert committed(core, "radius.server", "192.0.2.1") == []
-    assert committed(core, "radius.server", None) == []
-    assert (core.states(), steered()) == ({1: "active", 2: "active"}, {ALICE.ip, BOB.ip})
-    assert not [command for command in core.accel.commands() if command.startswith("terminate")]
+    assert committed(core, "radius.server", "192.0.2.1") == [1, 2]
+    wait_for("the restart", lambda: restarts(core) == 1)
+    wait_for("the ends", lambda: core.states() == {})
+    assert {event["reason"] for event in core.events()[2:]} == {"admin_disconnect"}
+    core.kill()
+    core.start()
+    come(core, CAROL)
+    wait_for("a session", lambda: core.states() == {3: "active"})
+    # Of the same module.
+    assert committed(core, "radius.server", "192.0.2.2") == []
+    assert (core.states(), restarts(core)) == ({3: "active"}, 1)
+
+
+def test_a_restart_of_accel_ppp_that_a_killed_core_owes_is_made_up_for(core: LinuxCore) -> None:
+    core.call("EditCandidate", edits=[edit("radius.secret", "between-us")])
+    core.accel.faults(restart="not now")
+    committed(core, "radius.server", "192.0.2.1")
+    wait_for("the attempt", lambda: "a commit is not finished" in core.log())
+    core.kill()
+    core.accel.faults(restart="")
+    core.start()
+    wait_for("the restart", lambda: restarts(core) == 2)
 
 
 def test_a_core_starts_though_the_kernel_refuses_the_steering_and_repairs_it(core: LinuxCore) -> None:

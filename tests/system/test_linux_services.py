@@ -349,6 +349,52 @@ def test_accel_ppp_reloads_what_has_changed(world: World, document: dict[str, An
     assert accel.commands().count("reload") == 2
 
 
+def test_accel_ppp_restarts_for_radius_once_the_commit_counts(
+    world: World, document: dict[str, Any], accel: Accel
+) -> None:
+    placed = PlacedFiles(world.folder / "services")
+    daemon = AccelPppReload(placed, accel.command_line())
+    local, radius = world.configuration, of({**document, "radius": RADIUS})
+    daemon.apply(render(local), local, limits())
+    assert not daemon.is_unfinished()
+    assert daemon.action(render(radius), radius) == "restart"
+    daemon.apply(render(radius), radius, limits())
+    assert (daemon.is_unfinished(), "restart hard" in accel.commands()) == (True, False)
+    # Another life of the core does it, too.
+    for _ in range(2):
+        AccelPppReload(placed, accel.command_line()).finish()
+    assert (daemon.is_unfinished(), accel.commands().count("restart hard")) == (False, 1)
+
+
+@pytest.mark.parametrize("by_a_commit", [True, False])
+def test_accel_ppp_that_has_its_modules_again_needs_no_restart(
+    world: World, document: dict[str, Any], accel: Accel, by_a_commit: bool
+) -> None:
+    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line())
+    local, radius = world.configuration, of({**document, "radius": RADIUS})
+    daemon.apply(render(local), local, limits())
+    put_back = daemon.apply(render(radius), radius, limits())
+    if by_a_commit:
+        daemon.apply(render(local), local, limits())
+    else:
+        put_back()
+    daemon.finish()
+    assert (daemon.is_unfinished(), "restart hard" in accel.commands()) == (False, False)
+
+
+def test_a_restart_that_accel_ppp_refuses_is_owed(
+    world: World, document: dict[str, Any], accel: Accel
+) -> None:
+    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line())
+    radius = of({**document, "radius": RADIUS})
+    for configuration in (world.configuration, radius):
+        daemon.apply(render(configuration), configuration, limits())
+    accel.faults(restart="not now\r\n")
+    with pytest.raises(StepFailed, match="cannot restart accel-ppp: 'not now'"):
+        daemon.finish()
+    assert daemon.is_unfinished()
+
+
 def test_accel_ppp_that_refuses_its_file_gets_the_former_one(
     world: World, document: dict[str, Any], accel: Accel
 ) -> None:

@@ -134,10 +134,10 @@ def test_a_lease_of_an_address_that_a_local_subscriber_has_now_ends() -> None:
 # Authorization
 
 
-def test_sessions_go_on_when_subscribers_are_authorized_otherwise() -> None:
+def test_sessions_of_accel_ppp_alone_end_when_subscribers_are_authorized_otherwise() -> None:
     def by_radius(document: dict[str, Any]) -> None:
         document["radius"] = {"server": "192.0.2.1", "secret": "between-us"}
 
-    sessions = [at(1, "100.64.0.9"), at(2, "100.64.0.10", "pppoe-server")]
-    assert ended(sessions, configured(by_radius)) == []
-    assert ended(sessions, configured(), configured(by_radius)) == []
+    sessions = [at(1, "100.64.0.9", "dnsmasq"), at(2, "100.64.0.10", "pppoe-server"), at(3, "100.64.0.11")]
+    assert ended(sessions, configured(by_radius)) == [3]
+    assert ended(sessions, configured(), configured(by_radius)) == [3]

@@ -54,6 +54,8 @@ _NEIGHBOURS = 65_536
 #: Seconds for which links that come and go are gathered. Each trunk reads all links then: of 10,000 sessions,
 #: half a second.
 _ADOPTION = 5.0
+#: Seconds for sessions to end by request before a restart ends them, and until another attempt at that.
+_GOODBYE, _AGAIN = 3.0, 60.0
 #: Seconds between two readings of all counters.
 _EACH = 5.0
 
@@ -110,6 +112,8 @@ class LinuxGateway:
             parts.dependencies.run,
             parts.sign_ons.run,
             self._traffic.run,
+            # The core may have ended between a commit and that.
+            self._finish,
         ):
             crew.start(work)
         if parts.guard is not None:
@@ -164,6 +168,7 @@ class LinuxGateway:
                 return bool(ended_by_commit([session], former, self._configuration))
 
             threading.Thread(target=self._parts.tracker.end, args=(ending, is_to_end), daemon=True).start()
+        threading.Thread(target=self._finish, daemon=True).start()
 
     def impact(self, configuration: Configuration) -> Impact:
         """A service that cannot say what would happen to it is left out."""
@@ -276,6 +281,19 @@ class LinuxGateway:
 
     def _sessions_to_end(self, configuration: Configuration) -> list[int]:
         return ended_by_commit(self.sessions.all(), self._configuration, configuration)
+
+    def _finish(self) -> None:
+        """Has the services do what ends sessions, when these had the time to end by request."""
+        pause = _GOODBYE
+        while True:
+            try:
+                if not self._parts.services.is_unfinished():
+                    return
+                time.sleep(pause)
+                self._parts.services.finish()
+            except StepFailed as error:
+                pause = _AGAIN
+                _log.error("a commit is not finished, trying again in %g s: %s", pause, error)
 
     def _put_back(self, raised: Sequence[str]) -> None:
         if self._parts.plane.cgnat != self._configuration.cgnat:

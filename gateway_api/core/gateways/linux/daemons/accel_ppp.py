@@ -1,11 +1,15 @@
 """accel-ppp 1.14, at a commit: it reloads if its file differs, which ends no session.
 
-A change between RADIUS and local subscribers takes effect at its next start: it loads its modules only then.
-Until then it refuses new sessions.
+A change between RADIUS and local subscribers is the exception. It loads its modules only when it starts, and
+with both of them it refuses all local subscribers: `radius` without a server denies, `chap-secrets` is not
+asked then (accel-pppd/pwdb.c, accel-pppd/radius/auth.c; tried in both orders). So it restarts once the commit
+counts, which ends all its sessions.
 """
 
 import logging
 import re
+import threading
+from functools import partial
 from ipaddress import IPv4Address, IPv6Network, summarize_address_range
 from typing import ClassVar, Self
 
@@ -18,6 +22,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     PlacedFiles,
     PutBack,
     SourceDaemon,
+    all_or_none,
     check_lines,
     filled,
     template,
@@ -48,7 +53,11 @@ _FORM = re.compile(
     r"\$include /[a-z/-]+",
     re.ASCII,
 )
-_RELOAD = "reload accel-ppp"
+_RELOAD, _RESTART = "reload accel-ppp", "restart accel-ppp"
+#: A file that is there from a commit that needs a restart until that is done.
+_TO_RESTART = "accel-ppp-restart"
+#: Of the section `[modules]`.
+_LOCAL = "\nchap-secrets\n"
 #: Prefixes that a pool has at most: accel-ppp 1.14.0 keeps a list of them in memory.
 _MOST_PREFIXES = 1 << 18
 _IPV6_EFFECT = "accel-ppp reloads; version 1.14.0 gives prefixes of it from its next start on"
@@ -77,7 +86,8 @@ class AccelPppReload(SourceDaemon):
     types = ("pppoe", "dhcp")
     effects: ClassVar = {
         "system.hostname": ServiceAction.RELOAD,
-        "radius": ServiceAction.RELOAD,
+        "radius": "accel-ppp reloads; when `radius.server` is set or removed, it restarts, and all its "
+        "sessions end",
         "cgnat.source_range": ServiceAction.RELOAD,
         "demux.trunks": ServiceAction.RELOAD,
         "demux.vlan_profiles": "accel-ppp reloads when the first profile with one tag, or with two, or "
@@ -103,6 +113,8 @@ class AccelPppReload(SourceDaemon):
         self._command_line = command_line
         #: What it runs by, if this process has seen to it.
         self._applied: str | None = None
+        #: Held by what needs a restart, and by what does it.
+        self._restarting = threading.Lock()
 
     def source(self, configuration: Configuration, clock: Clock) -> AccelPpp:
         return AccelPpp(self.name, self._command_line, IPOE_INTERFACES, clock)
@@ -134,7 +146,7 @@ class AccelPppReload(SourceDaemon):
         text = rendered[_FILE]
         if text == self._applied:
             return lambda: None
-        place_back = self._files.place(_FILE, text)
+        place_back = self._place(text)
 
         def put_back() -> None:
             self._applied = None
@@ -151,7 +163,40 @@ class AccelPppReload(SourceDaemon):
         return put_back
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        return ServiceAction.RELOAD if rendered[_FILE] != self._files.read(_FILE) else None
+        text, before = rendered[_FILE], self._files.read(_FILE)
+        if text == before:
+            return None
+        return ServiceAction.RESTART if _has_other_modules(before, text) else ServiceAction.RELOAD
+
+    def is_unfinished(self) -> bool:
+        return self._files.read(_TO_RESTART) is not None
+
+    def finish(self) -> None:
+        with self._restarting:
+            if not self.is_unfinished():
+                return
+            try:
+                reply = self._command_line.run("restart hard")
+            except SourceNotRunning as error:
+                _log.warning("accel-ppp loads its modules at its next start: %s", error)
+            except SourceUnavailable as error:
+                raise StepFailed(_RESTART, str(error)) from error
+            else:
+                if reply:
+                    raise StepFailed(_RESTART, repr(reply.decode("ascii", "replace").strip()))
+                _log.warning("accel-ppp restarts for other modules: subscribers are authorized otherwise")
+            self._files.place(_TO_RESTART, None)
+
+    def _place(self, text: str) -> PutBack:
+        with self._restarting:
+            if not _has_other_modules(self._files.read(_FILE), text):
+                return self._files.place(_FILE, text)
+            # Those that it has loaded are right again, where it has not restarted yet.
+            mark = None if self.is_unfinished() else "\n"
+            return all_or_none(
+                partial(self._files.place, name, content)
+                for name, content in ((_TO_RESTART, mark), (_FILE, text))
+            )
 
     def _reload(self, limit: TimeLimit) -> None:
         try:
@@ -163,3 +208,8 @@ class AccelPppReload(SourceDaemon):
             raise StepFailed(_RELOAD, str(error)) from error
         if reply:
             raise StepFailed(_RELOAD, repr(reply.decode("ascii", "replace").strip()))
+
+
+def _has_other_modules(before: str | None, after: str) -> bool:
+    """True if a running accel-ppp has modules that are not those for its next file."""
+    return before is not None and (_LOCAL in before) != (_LOCAL in after)

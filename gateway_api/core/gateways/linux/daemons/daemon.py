@@ -97,6 +97,14 @@ class ServiceDaemon(ABC):
         """Makes it run by the files. If it does, nothing happens to it. Raises StepFailed, also if it does
         not reply in time: then it runs as before."""
 
+    def is_unfinished(self) -> bool:
+        """True if `finish` has something to do. Raises StepFailed."""
+        return False
+
+    def finish(self) -> None:  # noqa: B027 - most have nothing to do
+        """Does, once a commit counts, what ends sessions: those that the commit has announced. Raises
+        StepFailed: then it is still to be done, also by another life of the core."""
+
     @abstractmethod
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """The effect that `apply` would have on it now. It asks no daemon. Raises StepFailed."""

@@ -84,6 +84,15 @@ class LinuxServices:
             return error
         return None
 
+    def is_unfinished(self) -> bool:
+        """As ServiceDaemon."""
+        return any(daemon.is_unfinished() for daemon in self._daemons)
+
+    def finish(self) -> None:
+        """As ServiceDaemon."""
+        for daemon in self._daemons:
+            daemon.finish()
+
     def plan(self, configuration: Configuration) -> tuple[ServiceImpact, ...]:
         """The effect that a commit of a configuration would have on daemons now. Raises StepFailed."""
         actions = (

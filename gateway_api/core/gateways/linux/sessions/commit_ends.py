@@ -5,11 +5,12 @@ A session ends
 - on a trunk that the demux loses;
 - on a VLAN that had a profile, and has none of its session type any more: the VLAN goes;
 - with an address of the former `cgnat.source_range` that no subscriber has in the new one;
-- with an address that its source may give to another session now.
+- with an address that its source may give to another session now;
+- of accel-ppp, which restarts when RADIUS authorizes the subscribers from now on, or no longer.
 
-All others go on: also where RADIUS or the configuration gave an address from elsewhere, and where subscribers
-are authorized otherwise from now on. A session that arrived on no trunk of the demux, such as on an interface
-of the operator's, is not the configuration's to end by its VLAN.
+All others go on: also where RADIUS or the configuration gave an address from elsewhere, and those of the
+other sources where subscribers are authorized otherwise. A session that arrived on no trunk of the demux, on
+an interface of the operator's for example, is not the configuration's to end by its VLAN.
 """
 
 from collections.abc import Iterable
@@ -28,7 +29,12 @@ def ended_by_commit(
     """The ids of the sessions that end when `wanted` runs in place of `running`, in the order of the
     sessions."""
     vlans, addresses = _Vlans(running, wanted), _Addresses(running, wanted)
-    return [each.id for each in sessions if vlans.end(each) or addresses.end(each)]
+    restarts = (running.radius.server is None) != (wanted.radius.server is None)
+    return [
+        each.id
+        for each in sessions
+        if vlans.end(each) or addresses.end(each) or (restarts and each.key.source == AccelPppReload.name)
+    ]
 
 
 class _Vlans:
