@@ -2,6 +2,7 @@
 dnsmasq, or not."""
 
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,12 @@ from gateway_api.core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuar
 from gateway_api.core.gateways.linux.dataplane.nftables import Nft
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.gateways.linux.sources.source import SourceSession
+from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.wire.core.health import TriggerRefusal
 from tests.support.clocks import SteppedClock
 from tests.support.dnsmasq import Server, route, running_dnsmasq, the_session
 from tests.support.documents import valid_document
-from tests.support.namespaces import can
+from tests.support.namespaces import can, network_namespace
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -189,9 +191,30 @@ def test_many_sessions_are_loaded_in_parts_and_followed(server: Server) -> None:
 
 
 def elements(name: str) -> int:
-    found = Nft().table(TABLE)
-    assert found
-    return next(len(each["set"]["elem"]) for each in found if each.get("set", {}).get("name") == name)
+    found = [each["set"] for each in Nft().table(TABLE) or () if "set" in each]
+    return sum(len(each.get("elem", ())) for each in found if each["name"] == name)
+
+
+def test_while_it_runs_a_new_session_is_followed_within_a_moment() -> None:
+    sessions = [("trunk0.301", MAC)]
+
+    def bindings() -> list[tuple[str, str]]:
+        if not sessions:
+            raise EOFError
+        return sessions
+
+    with network_namespace():
+        guard = DhcpGuard(DEMUX, bindings, time.monotonic)
+        crew = Crew()
+        crew.start(guard.run)
+        wait_for("the first", lambda: elements("homes") == 1)
+        sessions.append(("trunk0.302", OTHER_MAC))
+        guard.request()
+        wait_for("the other", lambda: elements("homes") == 2)
+        sessions.clear()
+        guard.request()
+        with pytest.raises(EOFError):
+            crew.wait()
 
 
 def test_without_dnsmasq_there_is_no_table(server: Server, guard: DhcpGuard) -> None:
