@@ -977,8 +977,15 @@ class Subscribers(Section):
     ] = 0
 
     @property
-    def pool_networks(self) -> tuple[IPv4Network, ...]:
-        return tuple(pool.network for pool in self.pools)
+    def pool_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """The networks of subscribers beside `cgnat.source_range`."""
+        return (*(pool.network for pool in self.pools), *self.ipv6_networks)
+
+    @property
+    def ipv6_networks(self) -> tuple[IPv6Network, ...]:
+        """Those whose prefixes sessions have."""
+        ranges = (self.ipv6_range, self.delegated_range)
+        return tuple(network for network in ranges if network is not None)
 
 
 @dataclass(frozen=True)

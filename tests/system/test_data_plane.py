@@ -139,6 +139,22 @@ def test_a_session_has_the_address_and_the_route_of_its_prefix(plane: DataPlane)
     assert addresses("acc0") == set()
 
 
+def test_a_packet_to_a_prefix_without_a_session_is_refused(plane: DataPlane) -> None:
+    networks = (IPv6Network("2001:db8::/40"), IPv6Network("fd00::/32"))
+    plane.configure(CGNAT, networks)
+    ip("-6 route add default dev cgnat0")
+    asked = ["ip", "-6", "route", "get", "2001:db8:80:20::7"]
+    refused = subprocess.run(asked, capture_output=True, text=True, check=False)
+    # EHOSTUNREACH.
+    assert "No route to host" in refused.stderr
+    # Nothing is missing then, and nothing is left over.
+    settled = plane.settle(plane.read())
+    assert settled is not None and not settled.changed and not settled.failed
+    assert plane.remove_surplus(plane.read(), frozenset()) == []
+    plane.configure(CGNAT)
+    assert "dev cgnat0" in subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+
+
 def routes_of(device: str) -> str:
     command = ["ip", "-6", "route", "show", "dev", device]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout

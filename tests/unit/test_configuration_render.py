@@ -392,6 +392,12 @@ def prefix_list(document: dict[str, Any], name: str) -> list[str]:
     return [entry.partition(" ")[2] for _, is_one, entry in found if is_one]
 
 
+def test_frr_announces_the_ipv6_networks_whose_prefixes_sessions_have(document: dict[str, Any]) -> None:
+    document["subscribers"] = {"ipv6_range": "2001:db8::/40", "delegated_range": "fd00::/32"}
+    announced = ["permit 2001:db8::/40", "permit fd00::/32", "deny any"]
+    assert prefix_list(document, "gateway-announced-ipv6") == announced
+
+
 def test_frr_announces_the_networks_of_subscribers(document: dict[str, Any]) -> None:
     document["bgp"]["networks"] = ["2001:db8::/40", "198.51.100.7/32"]
     found = lines(document, "frr.conf")

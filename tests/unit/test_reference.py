@@ -33,7 +33,11 @@ VALUES = {
     "demux.rate_limits.burst": 7,
     "api.token_lifetime": 77,
     "bgp.as_number": 64_999,
-    "subscribers": {"dns_servers": ["192.0.2.53"], "local": [_SUBSCRIBER]},
+    "subscribers": {
+        "dns_servers": ["192.0.2.53"],
+        "local": [_SUBSCRIBER],
+        "ipv6_range": "2001:db8::/40",
+    },
     "history": {"days": 7},
 }
 

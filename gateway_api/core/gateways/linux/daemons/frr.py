@@ -163,6 +163,8 @@ class FrrByDifference(ServiceDaemon):
         "cgnat.handoff_gateway": ServiceAction.RELOAD,
         "cgnat.source_range": ServiceAction.RELOAD,
         "bgp": ServiceAction.RELOAD,
+        "subscribers.ipv6_range": ServiceAction.RELOAD,
+        "subscribers.delegated_range": ServiceAction.RELOAD,
     }
 
     @classmethod
@@ -381,7 +383,8 @@ def _families(configuration: Configuration) -> Iterator[_AddressFamily]:
     bgp, cgnat = configuration.bgp, configuration.cgnat
     if bgp is None:
         return
-    all_networks = dict.fromkeys((cgnat.source_range, *bgp.networks))
+    ipv6_networks = configuration.subscribers.ipv6_networks
+    all_networks = dict.fromkeys((cgnat.source_range, *ipv6_networks, *bgp.networks))
     for version, name, word in ((4, "ipv4", "ip"), (6, "ipv6", "ipv6")):
         networks = [network for network in all_networks if network.version == version]
         if bgp.announce == "hosts":

@@ -4,7 +4,7 @@ import errno
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network, IPv6Address
+from ipaddress import IPv4Network, IPv6Address, IPv6Network
 
 from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import (
@@ -41,14 +41,14 @@ class DataPlane:
         self._lock = threading.RLock()
         #: What `configure` had last; None before.
         self.cgnat: Cgnat | None = None
-        self.pools: tuple[IPv4Network, ...] = ()
+        self.pools: tuple[IPv4Network | IPv6Network, ...] = ()
         self._applied: dict[int, WantedSession] = {}
         #: By device or destination: of several sessions with one, the newest has it.
         self._owners: dict[object, int] = {}
         #: Counts configurations: a reading of before must not decide what is left over.
         self._revision = 0
 
-    def configure(self, cgnat: Cgnat, pools: Sequence[IPv4Network] = ()) -> None:
+    def configure(self, cgnat: Cgnat, pools: Sequence[IPv4Network | IPv6Network] = ()) -> None:
         """Has the pools and the steering of another configuration, with `pools` beside the source range: its
         routes and rule come first, then the former ones go. Raises the first refusal of the kernel, after all
         else was made: then the former ones stay, until a comparison finds what is missing, or another call. A

@@ -4,7 +4,7 @@ removed."""
 import errno
 import socket
 from collections.abc import Iterable, Sequence, Set
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
 from gateway_api.core.gateways.linux.dataplane.fault_register import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.wanted import RouteState
@@ -111,7 +111,7 @@ def surplus(found: Set[FibEntry], expected: Set[FibEntry]) -> list[FibEntry]:
     ]
 
 
-def unreachable(table: int, network: IPv4Network) -> FibEntry:
+def unreachable(table: int, network: IPv4Network | IPv6Network) -> FibEntry:
     """Packets to the network are refused where no other route of the table has the address."""
     return FibEntry(
         table, network.network_address.packed, network.prefixlen, 0, None, None, is_unreachable=True
@@ -133,8 +133,8 @@ def _state(own: Set[FibEntry], others: Iterable[FibEntry]) -> RouteState:
 
 
 class PoolRoutes:
-    """The unreachable routes of `cgnat.source_range` and of further pools in the main table: they refuse
-    packets to addresses of subscribers that have no session. One thread calls at a time.
+    """The unreachable routes of `cgnat.source_range` and of further pools, those of IPv6 too, in the main
+    table: they refuse packets to addresses of subscribers that have no session. One thread calls at a time.
 
     The rest of the network sends the whole pool here. Without the route, a packet to an address without a
     session would leave by the default route, and come back, until its TTL is over. Each route to a session is
@@ -142,9 +142,9 @@ class PoolRoutes:
     """
 
     def __init__(self) -> None:
-        self._pools: Sequence[IPv4Network] = ()
+        self._pools: Sequence[IPv4Network | IPv6Network] = ()
 
-    def configure(self, *pools: IPv4Network) -> None:
+    def configure(self, *pools: IPv4Network | IPv6Network) -> None:
         """Replaces the pools, and changes nothing in the kernel."""
         self._pools = pools
 

@@ -117,7 +117,8 @@ def fib_entry(body: bytes) -> FibEntry:
         table=table if listed is None else nl.u32(listed) or 0,
         destination=found.get(rt.RTA_DST) or bytes(_BYTES[family]),
         length=length,
-        ifindex=nl.u32(found.get(rt.RTA_OIF)) or 0,
+        # For IPv6, the kernel names the loopback.
+        ifindex=0 if type == rt.RTN_UNREACHABLE else nl.u32(found.get(rt.RTA_OIF)) or 0,
         gateway=found.get(rt.RTA_GATEWAY),
         source=found.get(rt.RTA_PREFSRC),
         is_unreachable=type == rt.RTN_UNREACHABLE,
