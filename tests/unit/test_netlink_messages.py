@@ -294,3 +294,9 @@ def test_the_vlan_of_a_subscriber_is_of_the_group_of_subscribers() -> None:
     assert nl.attributes(body, rt.IFINFOMSG.size)[rt.IFLA_GROUP] == links.SUBSCRIBERS.to_bytes(
         4, sys.byteorder
     )
+
+
+def test_the_queue_of_a_session_has_a_limit_of_memory() -> None:
+    body = qdiscs.add_fq_codel(7, 0x10010, 0x110000, 256, 2 << 20).body
+    options = nl.attributes(nl.attributes(body, rt.TCMSG.size)[rt.TCA_OPTIONS])
+    assert options[rt.TCA_FQ_CODEL_MEMORY_LIMIT] == (2 << 20).to_bytes(4, sys.byteorder)
