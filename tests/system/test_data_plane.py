@@ -519,12 +519,12 @@ def test_a_new_session_comes_before_the_rest_of_the_repairs(
         tc(f"qdisc del dev {each.device} root")
     repair, order = plane.repair, list[list[int]]()
 
-    def told(todo: Any) -> Any:
+    def told(todo: Any, known: Any) -> Any:
         order.append([wanted.session_id for wanted, _ in todo])
         if len(order) == 1:
             sessions.present = {**sessions.present, 24: new}
             reconciler.changed(24)
-        return repair(todo)
+        return repair(todo, known)
 
     monkeypatch.setattr(plane, "repair", told)
     for _ in range(3):
@@ -579,6 +579,24 @@ def test_a_session_that_has_its_limits_had_no_time_without_them(
     after._turn()
     assert limits() == (DOWN, UP)
     assert after.limit_delays.now().sessions == 0
+
+
+def test_a_repair_of_a_limit_does_not_ask_for_routes_that_are_there(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # For the routes on one device, the kernel goes through those of all sessions.
+    asked: list[int | None] = []
+    entries = KernelReader.fib_entries
+
+    def told(*arguments: Any, **options: Any) -> Any:
+        asked.append(options.get("ifindex"))
+        return entries(*arguments, **options)
+
+    monkeypatch.setattr(KernelReader, "fib_entries", told)
+    run("tc qdisc del dev acc0 root")
+    reconciler.sweep()
+    assert repairs(reconciler) == {FaultKind.SHAPER: 1}
+    assert set(asked) <= {None}
 
 
 def test_a_comparison_alone_applies_and_removes_sessions(reconciler: Reconciler, sessions: Sessions) -> None:

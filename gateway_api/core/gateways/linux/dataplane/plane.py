@@ -15,7 +15,7 @@ from gateway_api.core.gateways.linux.dataplane.routes import (
     surplus,
 )
 from gateway_api.core.gateways.linux.dataplane.shaping import Limits, Shaper
-from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
+from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, RouteState, WantedSession
 from gateway_api.core.gateways.linux.kernel.exchange import make, refusal
 from gateway_api.core.gateways.linux.kernel.fib import FibEntry
 from gateway_api.core.gateways.linux.kernel.links import Link, add_router, delete_router
@@ -95,9 +95,14 @@ class DataPlane:
                     raise error
         return tuple(dict.fromkeys(place.kind for place in outcome.changed))
 
-    def repair(self, todo: Sequence[tuple[WantedSession, WantedSession | None]]) -> list[Outcome | None]:
+    def repair(
+        self,
+        todo: Sequence[tuple[WantedSession, WantedSession | None]],
+        known: RouteState = NOT_READ.routes,
+    ) -> list[Outcome | None]:
         """Makes all of sessions, each with what was applied. None for each of which something else was
-        applied meanwhile, or whose device is gone."""
+        applied meanwhile, or whose device is gone. Routes that are `known` are not added: to ask for those on
+        one device, the kernel goes through those of all."""
         with self._lock:
             current = [self._applied.get(wanted.session_id) == before for wanted, before in todo]
             made = iter(
@@ -106,7 +111,8 @@ class DataPlane:
                         (wanted, wanted.sets_host_route or wanted == before)
                         for (wanted, before), is_current in zip(todo, current, strict=True)
                         if is_current
-                    ]
+                    ],
+                    known,
                 )
             )
             return [next(made) if is_current else None for is_current in current]
@@ -217,7 +223,9 @@ class DataPlane:
     def _routes_of_no_session(self) -> set[FibEntry]:
         return self._pools.routes() | self._steering.routes()
 
-    def _make(self, todo: Sequence[tuple[WantedSession, bool]]) -> list[Outcome | None]:
+    def _make(
+        self, todo: Sequence[tuple[WantedSession, bool]], known: RouteState = NOT_READ.routes
+    ) -> list[Outcome | None]:
         """Makes all of sessions, each with whether its host route is to be set. None for each whose device is
         gone."""
         before = {wanted.session_id: self._applied.get(wanted.session_id) for wanted, _ in todo}
@@ -238,7 +246,7 @@ class DataPlane:
         ]
         self._shape(made)
         _set_ipv6_gateways([each for each in made if not each.is_gone], before)
-        self._route([each for each in made if not each.is_gone])
+        self._route([each for each in made if not each.is_gone], known)
         former_routes: list[FibEntry] = []
         for each in made:
             if each.link is not None and not each.is_gone:
@@ -263,13 +271,13 @@ class DataPlane:
             each.note(Place(FaultKind.SHAPER, each.wanted.device), down.error, down.is_changed)
             each.note(Place(FaultKind.IFB, each.wanted.ifb), up.error, up.is_changed)
 
-    def _route(self, made: Iterable["_Made"]) -> None:
+    def _route(self, made: Iterable["_Made"], known: RouteState) -> None:
         wanted = [
             (each, Place(kind, destination(route)), route)
             for each in made
             if each.link is not None
             for kind, route in self.routes(each.wanted, each.link.index)
-            if each.sets_host_route or kind != FaultKind.HOST_ROUTE
+            if (each.sets_host_route or kind != FaultKind.HOST_ROUTE) and not known.has(route)
         ]
         codes = self._routes.add([route for _, _, route in wanted])
         for (each, place, _), code in zip(wanted, codes, strict=True):

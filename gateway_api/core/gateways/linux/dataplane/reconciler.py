@@ -15,7 +15,7 @@ from gateway_api.base.texts import listed
 from gateway_api.core.gateways.linux.dataplane.fault_register import NAMED, FaultRegister, Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.limit_delays import DelayHistogram
 from gateway_api.core.gateways.linux.dataplane.plane import LIMITS, DataPlane
-from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
+from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, RouteState, WantedSession
 from gateway_api.core.gateways.linux.kernel.fib import FibEntry
 from gateway_api.core.gateways.linux.kernel.links import LinkEntry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
@@ -356,11 +356,15 @@ class Reconciler:
         for first in range(0, len(todo), _BATCH):
             if first and (first >= _AT_ONCE or self._changed):
                 return False
-            self._make(todo[first : first + _BATCH])
+            self._make(todo[first : first + _BATCH], self._comparison.state.routes)
         return True
 
-    def _make(self, todo: Sequence[tuple[WantedSession, WantedSession | None]]) -> None:
-        for (wanted, before), outcome in zip(todo, self._plane.repair(todo), strict=True):
+    def _make(
+        self,
+        todo: Sequence[tuple[WantedSession, WantedSession | None]],
+        known: RouteState = NOT_READ.routes,
+    ) -> None:
+        for (wanted, before), outcome in zip(todo, self._plane.repair(todo, known), strict=True):
             if outcome is None:
                 # It is changing, or its device is gone: the next comparison sees it.
                 continue
