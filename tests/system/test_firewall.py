@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 
 import pytest
@@ -170,6 +170,8 @@ class Network:
             "route add default via 10.255.0.1",
             "route add default via 2001:db8:ff00::1",
         )
+        for address in (WORLD6, "2001:db8:ff00::1"):
+            self.await_ipv6(self.world, address)
         self.appliance.run(
             "address add 10.255.1.2/24 dev far0",
             f"address add {WORLD}/32 dev lo",
@@ -195,7 +197,15 @@ class Network:
             "route add default via 100.64.0.1",
             "route add default via fe80::1 dev far0",
         )
+        self.await_ipv6(host, "fe80::1%far0")
         return host
+
+    def await_ipv6(self, host: Host, address: str) -> None:
+        """On a busy machine the kernel takes seconds until an address works."""
+        command = inside(host.pid, "busybox", "ping", "-c", "1", "-W", "1", address)
+        wait_for(
+            address, lambda: not subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+        )
 
     def another(self, device: str) -> Host:
         """On another device of the gateway."""
@@ -444,16 +454,26 @@ def test_a_subscriber_pings_the_gateway(network: Network, firewall: Firewall, ad
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def test_subscribers_reach_the_dns_server_that_the_configuration_names(
-    network: Network, firewall: Firewall
+@pytest.mark.parametrize(
+    ("source", "named", "other"),
+    [(OWN, "100.64.0.1", "10.255.0.1"), (DELEGATED, "2001:db8:53::1", "fe80::1")],
+)
+def test_subscribers_reach_a_dns_server_that_the_configuration_names(
+    network: Network, firewall: Firewall, source: str, named: str, other: str
 ) -> None:
     network.sign_on()
-    named = replace(CONFIGURATION.subscribers, dns_servers=(IPv4Address("100.64.0.1"),))
-    firewall.configure(replace(CONFIGURATION, subscribers=named))
+    subscribers = replace(
+        CONFIGURATION.subscribers,
+        dns_servers=(IPv4Address("100.64.0.1"),),
+        ipv6_dns_servers=(IPv6Address("2001:db8:53::1"),),
+    )
+    firewall.configure(replace(CONFIGURATION, subscribers=subscribers))
+    ip_batch(["address add 2001:db8:53::1/128 dev lo"])
     service = network.itself(53)
-    network.first.send(OWN, "10.255.0.1", 5, 53)
-    network.first.send(OWN, "100.64.0.1", 5, 53)
-    service.receives({OWN: 5})
+    network.await_ipv6(service, "2001:db8:53::1")
+    network.first.send(source, other, 5, 53)
+    network.first.send(source, named, 5, 53)
+    service.receives({source: 5})
     assert blocked(firewall) == {"trunk0": 5}
 
 
@@ -503,6 +523,7 @@ def test_a_subscriber_is_no_dhcp_server_for_others(
 ) -> None:
     network.sign_on()
     network.second.run("address add 2001:db8:a::9/128 dev far0")
+    network.await_ipv6(network.itself(port=7), "2001:db8:a::9")
     client = Host.of(network.second.pid, ports[0])
     try:
         network.first.send(source, destination, 5, *ports)

@@ -20,7 +20,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from gateway_api.base.vlan_names import LONGEST_INTERFACE_NAME, short_name
@@ -58,7 +58,7 @@ class Policy:
 
     trunks: frozenset[str]
     others: frozenset[str]
-    dns_servers: tuple[IPv4Address, ...]
+    dns_servers: tuple[IPv4Address | IPv6Address, ...]
     #: Address and TCP port of the command line of a source.
     command_line: tuple[IPv4Address, int] | None = None
 
@@ -70,7 +70,7 @@ class Policy:
         return cls(
             frozenset({*interfaces.trunks, *configuration.demux.trunks}),
             frozenset({*interfaces.uplinks, configuration.cgnat.handoff_interface}),
-            configuration.subscribers.dns_servers,
+            (*configuration.subscribers.dns_servers, *configuration.subscribers.ipv6_dns_servers),
             command_line,
         )
 
@@ -126,10 +126,10 @@ class Policy:
         yield from self._dropped("strangers", _SPOOFED)
         yield f"add rule {TABLE} input icmp type {{ {', '.join(_ICMP)} }} accept"
         yield f"add rule {TABLE} input icmpv6 type {{ {', '.join(_ICMPV6)} }} accept"
-        if self.dns_servers:
-            addresses = ", ".join(map(str, self.dns_servers))
-            to_them = f"ip daddr {{ {addresses} }} meta l4proto {{ tcp, udp }} th dport 53"
-            yield f"add rule {TABLE} input {to_them} accept"
+        for address in self.dns_servers:
+            family = "ip" if address.version == 4 else "ip6"
+            to_it = f"{family} daddr {address} meta l4proto {{ tcp, udp }} th dport 53"
+            yield f"add rule {TABLE} input {to_it} accept"
         yield from self._dropped("input", _BLOCKED)
 
     def _without_others(self, chain: str) -> Iterator[str]:
