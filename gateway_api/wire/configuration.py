@@ -959,7 +959,7 @@ class Subscribers(Section):
         tuple[AddressPool, ...],
         Many(most=64),
         about("Addresses beside cgnat.source_range, for PPPoE subscribers of accel-ppp.", []),
-        Effect("sessions keep their addresses"),
+        Effect("sessions with an address of a removed one end; all others keep theirs"),
     ] = ()
     max_starting: Annotated[
         int,

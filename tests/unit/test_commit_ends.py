@@ -99,6 +99,19 @@ def test_sessions_outside_another_range_end(source_range: str, ids: list[int]) -
     assert ended(sessions, configured(source_range=source_range)) == ids
 
 
+def test_sessions_with_an_address_of_a_removed_pool_end() -> None:
+    def with_pools(*networks: str) -> Change:
+        pools = [{"name": f"pool{number}", "network": network} for number, network in enumerate(networks)]
+        return lambda document: document.update(subscribers={"pools": pools})
+
+    running = configured(with_pools("203.0.113.0/24", "198.51.100.0/24"))
+    sessions = [at(1, "203.0.113.9"), at(2, "198.51.100.9"), at(3, "100.64.0.9"), at(4, "192.0.2.9")]
+    assert ended(sessions, configured(with_pools("198.51.100.0/25")), running) == [1]
+    # An address moves from the range to a pool.
+    moved = configured(with_pools("100.64.0.0/24"), source_range="100.65.0.0/16")
+    assert ended(sessions, moved, running) == [1, 2]
+
+
 @pytest.mark.parametrize("source_range", ["100.64.0.0/15", "100.64.0.0/10"])
 def test_sessions_whose_address_their_source_gives_to_others_end(source_range: str) -> None:
     # The second half of the range is dnsmasq's, and the larger range has it elsewhere.

@@ -57,7 +57,7 @@ _RELOAD, _RESTART = "reload accel-ppp", "restart accel-ppp"
 #: A file that is there from a commit that needs a restart until that is done.
 _TO_RESTART = "accel-ppp-restart"
 #: Of the section `[modules]`.
-_LOCAL = "\nchap-secrets\n"
+_AUTHENTICATION = {"chap-secrets", "radius"}
 #: Prefixes that a pool has at most: accel-ppp 1.14.0 keeps a list of them in memory.
 _MOST_PREFIXES = 1 << 18
 _IPV6_EFFECT = "accel-ppp reloads; version 1.14.0 gives prefixes of it from its next start on"
@@ -211,5 +211,6 @@ class AccelPppReload(SourceDaemon):
 
 
 def _has_other_modules(before: str | None, after: str) -> bool:
-    """True if a running accel-ppp has modules that are not those for its next file."""
-    return before is not None and (_LOCAL in before) != (_LOCAL in after)
+    """True if an accel-ppp that runs by a file has not the module that another one needs."""
+    known = _AUTHENTICATION.intersection((before or "").splitlines())
+    return bool(known) and known.isdisjoint(after.splitlines())

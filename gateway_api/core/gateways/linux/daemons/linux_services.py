@@ -85,11 +85,11 @@ class LinuxServices:
         return None
 
     def is_unfinished(self) -> bool:
-        """As ServiceDaemon."""
+        """True if `finish` has something to do. Raises StepFailed."""
         return any(daemon.is_unfinished() for daemon in self._daemons)
 
     def finish(self) -> None:
-        """As ServiceDaemon."""
+        """Does what ends sessions, once a commit counts. Raises StepFailed."""
         for daemon in self._daemons:
             daemon.finish()
 

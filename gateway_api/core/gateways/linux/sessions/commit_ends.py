@@ -4,7 +4,7 @@ A session ends
 
 - on a trunk that the demux loses;
 - on a VLAN that had a profile, and has none of its session type any more: the VLAN goes;
-- with an address of the former `cgnat.source_range` that no subscriber has in the new one;
+- with an address of `cgnat.source_range` or `subscribers.pools` that is no subscriber's in the new ones;
 - with an address that its source may give to another session now;
 - of accel-ppp, which restarts when RADIUS authorizes the subscribers from now on, or no longer.
 
@@ -14,7 +14,7 @@ an interface of the operator's for example, is not the configuration's to end by
 """
 
 from collections.abc import Iterable
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 
 from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
@@ -60,16 +60,27 @@ class _Vlans:
 class _Addresses:
     def __init__(self, running: Configuration, wanted: Configuration) -> None:
         self._before, self._after = SharedRange.of(running), SharedRange.of(wanted)
+        self._pools_before, self._pools_after = _pools(running), _pools(wanted)
+        self._is_same = (self._before, self._pools_before) == (self._after, self._pools_after)
 
     def end(self, session: LinuxSession) -> bool:
         text = session.summary.ip_address
-        if self._before == self._after or text is None:
+        if self._is_same or text is None:
             return False
         address = IPv4Address(text)
-        if address in self._before.network and not self._after.is_of_subscriber(address):
+        was_ours = _is_in(address, (self._before.network, *self._pools_before))
+        if was_ours and not (self._after.is_of_subscriber(address) or _is_in(address, self._pools_after)):
             return True
         if session.key.source == AccelPppReload.name:
             # It has the whole network, for both types.
             return False
         type = session.summary.type
         return self._before.has(address, type) and not self._after.has(address, type)
+
+
+def _pools(configuration: Configuration) -> tuple[IPv4Network, ...]:
+    return tuple(pool.network for pool in configuration.subscribers.pools)
+
+
+def _is_in(address: IPv4Address, networks: Iterable[IPv4Network]) -> bool:
+    return any(address in network for network in networks)
