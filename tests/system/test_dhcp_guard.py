@@ -168,6 +168,22 @@ def test_a_mac_address_has_one_lease_whatever_its_client_identifier(server: Serv
     assert len(source.sessions()) == 1
 
 
+def test_a_lease_that_has_a_client_identifier_goes_on(server: Server, source: Dnsmasq) -> None:
+    subscriber = server.sign_on(302)
+    session = the_session(source)
+    route(session)
+    server.kill()
+    # As dnsmasq writes it without `dhcp-ignore-clid`: of an earlier version of the gateway.
+    lease = server.lease_file.read_text()
+    assert lease.endswith(" *\n")
+    server.lease_file.write_text(f"{lease[:-2]}01:{MAC}\n")
+    server.start()
+    subscriber.renew()
+    assert the_session(source).key == session.key
+    source.terminate(session)
+    wait_for("the end", lambda: source.sessions() == [])
+
+
 def test_a_table_that_another_program_removed_is_made_again(
     server: Server, source: Dnsmasq, guard: DhcpGuard
 ) -> None:
