@@ -581,6 +581,31 @@ def test_a_session_that_has_its_limits_had_no_time_without_them(
     assert after.limit_delays.now().sessions == 0
 
 
+def test_a_session_that_signs_on_while_the_kernel_is_read_does_not_wait_for_the_comparison(
+    reconciler: Reconciler, plane: DataPlane, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (new,) = others(20)
+    tc("qdisc del dev acc0 root")
+    read, repair, order = plane.read, plane.repair, list[list[int]]()
+
+    def signing_on(*arguments: Any) -> KernelState:
+        state = read(*arguments)
+        sessions.present = {**sessions.present, 20: new}
+        reconciler.changed(20)
+        return state
+
+    def told(todo: Any, known: Any) -> Any:
+        order.append([wanted.session_id for wanted, _ in todo])
+        return repair(todo, known)
+
+    monkeypatch.setattr(plane, "read", signing_on)
+    monkeypatch.setattr(plane, "repair", told)
+    reconciler.sweep()
+    assert order == [[20], [7]]
+    assert "100.64.1.20 dev acc20 scope link" in routes()
+    assert (limit("acc20"), limit("ifb-acc20")) == limits() == (DOWN, UP)
+
+
 def test_a_repair_of_a_limit_does_not_ask_for_routes_that_are_there(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -654,7 +679,9 @@ def test_a_device_that_the_kernel_told_of_is_looked_at_before_its_turn(
     def found(*shaped: str) -> list[int]:
         # The first of a round is session 7.
         indexes = {KernelReader().link(name).index for name in shaped}
-        compared = Comparison(plane, clock.steady).compare(present, plane.applied(), EVERYTHING, indexes, ())
+        comparison = Comparison(plane, clock.steady)
+        comparison.read(EVERYTHING)
+        compared = comparison.compare(present, plane.applied(), EVERYTHING, indexes, ())
         return [wanted.session_id for wanted, _ in compared.to_make]
 
     assert (found(), found("acc0"), found("ifb-acc1")) == ([], [], [8])

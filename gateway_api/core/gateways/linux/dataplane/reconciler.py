@@ -74,6 +74,10 @@ class Comparison:
         #: Since when a session must have something else than what was applied.
         self._pending: dict[int, float] = {}
 
+    def read(self, changed: frozenset[Changed]) -> None:
+        """Reads these parts of the kernel, which changed since the last time. Raises KernelError."""
+        self.state = self._plane.read(changed, self.state)
+
     def compare(
         self,
         present: Mapping[int, WantedSession],
@@ -82,9 +86,9 @@ class Comparison:
         shaped: Set[int],
         faulty: Sequence[int | None],
     ) -> Differences:
-        """`changed` since the last time are these parts of the kernel, and the qdiscs of the devices with the
-        indexes `shaped`. Sessions that are `faulty` are tried, some at a time. Raises KernelError."""
-        self.state = self._plane.read(changed, self.state)
+        """Compares with what was read last. `changed` since the reading before are these parts of the kernel,
+        and the qdiscs of the devices with the indexes `shaped`. Sessions that are `faulty` are tried, some at
+        a time. Raises KernelError."""
         retried, due = set(faulty[:_RETRIES]), self._due(present, shaped)
         failed = set(faulty)
         is_quiet = not (changed or failed or self._is_lacking) and present == applied
@@ -240,6 +244,10 @@ class Reconciler:
         if present != applied:
             self._plane.set_owners(present.values())
             self._forget([wanted for id, wanted in applied.items() if id not in present], present)
+        self._comparison.read(changed)
+        # Of thousands of sessions, reading and comparison take a while each. Not amid the reading: the routes
+        # of a session that is not among those present would be left over.
+        self._apply_changed()
         found = self._comparison.compare(
             present, applied, changed, self._shaped(), self.fault_register.faulty()
         )
