@@ -360,6 +360,25 @@ def at_far(pair: Pair, *lines: str) -> None:
     pair.vtysh(pair.far, *(word for line in lines for word in ("-c", line)))
 
 
+def test_a_packet_to_an_announced_network_without_a_session_does_not_go_back(
+    pair: Pair, document: dict[str, Any]
+) -> None:
+    pair.add_route("default via 10.255.0.2")
+    pair.vtysh(pair.near, "-c", "configure terminal", "-c", STATIC)
+    networks = ["198.51.100.0/25", "2001:db8:100::/40"]
+    text = rendered(bgp_of(document, networks=networks))["frr.conf"]
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(text)
+
+    def unreachable() -> set[str]:
+        found = [*pair.kernel_routes("near"), *pair.kernel_routes("near", "-6")]
+        return {each["dst"] for each in found if each.get("type") == "unreachable"} & {*networks}
+
+    wait_for("the routes", lambda: unreachable() == {*networks}, 60)
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(rendered(bgp_of(document))["frr.conf"], text)
+    wait_for("the end of the routes", lambda: unreachable() == set(), 60)
+    assert STATIC in lines_of(pair)
+
+
 def announce(pair: Pair, *networks: str) -> None:
     """The far router tells its neighbour of them."""
     lines = [f"network {network}" for network in networks]

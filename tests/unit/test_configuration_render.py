@@ -410,6 +410,8 @@ def test_frr_announces_the_networks_of_subscribers(document: dict[str, Any]) -> 
         "deny any"
     ]
     assert prefix_list(document, "gateway-announced-ipv6") == ["permit 2001:db8::/40", "deny any"]
+    # The core has a route for the range.
+    assert [line.split()[2] for line in found if " reject tag " in line] == networks[1:]
 
 
 def test_frr_announces_the_routes_of_sessions_by_choice(document: dict[str, Any]) -> None:

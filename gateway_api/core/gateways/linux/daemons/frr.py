@@ -42,6 +42,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
 )
 from gateway_api.core.gateways.linux.daemons.frr_text import (
     MARK,
+    TAG,
     OwnText,
     foreign_instance,
     shown,
@@ -188,7 +189,7 @@ class FrrByDifference(ServiceDaemon):
 
     def render(self, configuration: Configuration) -> Rendered:
         families = [*_families(configuration)]
-        return {_FILE: filled(_TEMPLATE, configuration, mark=MARK, families=families)}
+        return {_FILE: filled(_TEMPLATE, configuration, mark=MARK, tag=TAG, families=families)}
 
     def verify(self, rendered: Rendered) -> None:
         """FRR's own parser checks the file where it is installed."""
@@ -375,6 +376,8 @@ class _AddressFamily:
     #: FRR drops a context that is empty.
     has_lines: bool
     networks: Sequence[IPv4Network | IPv6Network]
+    #: Of these, those that packets without a session must not leave again: neighbours send them back.
+    unreachable: Sequence[IPv4Network | IPv6Network]
     announced: Sequence[str]
     accepted: Sequence[str]
 
@@ -404,7 +407,10 @@ def _families(configuration: Configuration) -> Iterator[_AddressFamily]:
         has_neighbors = any(name in neighbor.used_families for neighbor in bgp.neighbors)
         has_lines = bool(networks) or bgp.announce == "hosts" or has_neighbors
         lists = [*announced, "deny any"], [*accepted, "deny any"]
-        yield _AddressFamily(name, word, has_lines, networks, *lists)
+        # The core has a route for this one.
+        others = [network for network in networks if network != cgnat.source_range]
+        unreachable = others if bgp.announce == "aggregates" else []
+        yield _AddressFamily(name, word, has_lines, networks, unreachable, *lists)
 
 
 def _hosts(network: IPv4Network | IPv6Network) -> str:

@@ -1,8 +1,8 @@
 """The text of FRR's configuration: its blocks, and which of them are the gateway's.
 
-The gateway has the default BGP instance, what is named `gateway-*`, and what its last configuration had: a
-route of the VRF, and names of an older version. All other lines are somebody else's, and stay, letter by
-letter: they are read to the bounds of their blocks, and no further.
+The gateway has the default BGP instance, what is named `gateway-*`, static routes with its tag, and what its
+last configuration had: a route of the VRF, and names of an older version. All other lines are somebody
+else's, and stay, letter by letter: they are read to the bounds of their blocks, and no further.
 
 A BGP instance is the gateway's if `MARK` is beside it: FRR keeps that line, and drops comments.
 """
@@ -17,7 +17,12 @@ _MARK_NAME = "access-list gateway-core"
 #: A line without effect. An older version had another remark.
 MARK = f"{_MARK_NAME} remark The gateway replaces router bgp and what is named gateway-"
 
-_NAMED = re.compile(r"(access-list|ip prefix-list|ipv6 prefix-list|route-map) gateway-")
+#: The tag of a static route that is the gateway's: FRR gives routes no name.
+TAG = 4_200_140_140
+_NAMED = re.compile(
+    r"(access-list|ip prefix-list|ipv6 prefix-list|route-map) gateway-"
+    rf"|(ip|ipv6) route \S+ reject tag {TAG} "
+)
 #: Not an instance of a VRF or a view.
 _BGP = re.compile(r"router bgp \d+")
 #: What an older version rendered with other names. All else in its file is FRR's own, such as `hostname`.
