@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import StepFailed
+from gateway_api.cli.core import linux
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons import frr as frr_module
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles, PutBack
@@ -576,6 +577,20 @@ def test_a_first_commit_that_is_put_back_leaves_nothing_in_frr(
     apply(FrrByDifference(PlacedFiles(tmp_path / "services"), others.near), document)()
     assert lines_of(others) == before
     assert not (tmp_path / "services" / "frr.conf").exists()
+
+
+def test_another_s_lines_stay_when_the_package_goes(
+    others: Pair, document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = lines_of(others)
+    commit(others, document, tmp_path)
+    monkeypatch.setattr(linux, "_FRR", others.near)
+    monkeypatch.setattr(linux, "SERVICES", tmp_path / "services")
+    # As the package does it.
+    assert linux.set_up(linux.SetupOptions([], [], [], "remove", ""), Path("/"), "", None)
+    assert lines_of(others) == before
+    assert {*OTHERS.splitlines()} <= {*saved(others).splitlines()}
+    assert "gateway-core" not in saved(others)
 
 
 def test_another_s_bgp_is_refused_with_what_would_go_and_stays(

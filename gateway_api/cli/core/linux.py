@@ -26,9 +26,15 @@ from gateway_api.cli.setup import CONFIGURATION, ETC
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.assembly import LinuxMachine
 from gateway_api.core.gateways.linux.daemons.daemon import SERVICES
-from gateway_api.core.gateways.linux.daemons.frr import FrrFolders, foreign_lines, take_over
+from gateway_api.core.gateways.linux.daemons.frr import (
+    FrrConfiguration,
+    FrrFolders,
+    foreign_lines,
+    take_over,
+)
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
 from gateway_api.core.gateways.linux.health.requirements import SOURCES, interfaces, lacks, preferred, serving
+from gateway_api.core.gateways.linux.program import CommitLimits
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.configuration import Configuration
@@ -37,6 +43,7 @@ from gateway_api.wire.configuration import Configuration
 FIRST = ETC / "first-configuration.json"
 _USERS = ETC / "first-users.json"
 _FRR = FrrFolders()
+_LEAVE_SECONDS = 30.0
 
 #: The flag of each value that is the operator's, by the beginning of its path.
 _FLAGS = {
@@ -92,8 +99,8 @@ class SetupOptions:
     help="of sessions; by default those that are installed",
 )  # fmt: skip
 @click.option(
-    "--frr", type=click.Choice(("keep", "replace")),
-    help="what happens to a BGP instance of FRR that is not the gateway's",
+    "--frr", type=click.Choice(("keep", "replace", "remove")),
+    help="what happens to a BGP instance of FRR that is not the gateway's; or remove what is",
 )  # fmt: skip
 @click.option("--range", default="", metavar="CIDR", help="addresses of subscribers")
 @click.option(
@@ -123,6 +130,9 @@ def set_up(
     """True if the gateway can start: then it has a first configuration, below `root`. Without a terminal
     there is no `ask`; `management` is the address that it proposes for the API. Raises GatewayApiError and
     OSError."""
+    if options.frr == "remove":
+        _leave_frr(root)
+        return True
     first, state = _below(root, FIRST), _below(root, CONFIGURATION / "state.json")
     exists = first.exists() or state.exists()
     choices = _choices(options, root, None if exists else ask, required=not exists)
@@ -204,12 +214,27 @@ def _listen_at(address: str, settings: Path, hostname: str) -> None:
         _say(f"Log in at https://{hostname}:{port}, or by a certificate that has the address.")
 
 
+def _frr(root: Path) -> tuple[FrrFolders, str]:
+    """Where FRR is, and the gateway's last part of its configuration. Raises OSError."""
+    folders = FrrFolders(*(_below(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
+    placed = _below(root, SERVICES / "frr.conf")
+    return folders, placed.read_text(errors="replace") if placed.exists() else ""
+
+
+def _leave_frr(root: Path) -> None:
+    """Takes the gateway's part out of a running FRR, until the core starts again. Raises GatewayApiError and
+    OSError."""
+    folders, placed = _frr(root)
+    limits = CommitLimits.of(_LEAVE_SECONDS, _LEAVE_SECONDS)
+    changes = FrrConfiguration(folders, limits).apply("", placed) if placed else None
+    _say("FRR has nothing of the gateway any more." if changes else "FRR had nothing of the gateway.")
+
+
 def _decide_on_frr(decision: str | None, root: Path) -> bool:
     """False while FRR has a BGP instance that is not the gateway's, and the operator has not decided. Raises
     OSError."""
-    folders = FrrFolders(*(_below(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
-    placed = _below(root, SERVICES / "frr.conf")
-    lines = foreign_lines(folders, placed.read_text(errors="replace") if placed.exists() else "")
+    folders, placed = _frr(root)
+    lines = foreign_lines(folders, placed)
     _say("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
     if not lines:
         return True
