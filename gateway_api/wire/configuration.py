@@ -983,7 +983,7 @@ class Subscribers(Section):
 
     @property
     def ipv6_networks(self) -> tuple[IPv6Network, ...]:
-        """Those whose prefixes sessions have."""
+        """The networks whose prefixes sessions have."""
         ranges = (self.ipv6_range, self.delegated_range)
         return tuple(network for network in ranges if network is not None)
 

@@ -368,8 +368,8 @@ class FrrConfiguration:
 
 @dataclass(frozen=True)
 class _AddressFamily:
-    """Of BGP. `word` begins FRR's commands; `networks` has those of subscribers; the others are entries of
-    prefix lists."""
+    """A family of BGP. `word` begins FRR's commands; `networks` has those of subscribers; the others are
+    entries of prefix lists."""
 
     name: str
     word: str

@@ -93,8 +93,8 @@ class Limits(NamedTuple):
 
 @dataclass(eq=False)
 class Direction:
-    """What a session sends, or what is sent to it, while it is shaped: whether something was missing or
-    different, and the error that ended the work."""
+    """A direction of a session while it is shaped: whether something was missing or different, and the error
+    that ended the work."""
 
     step: str
     #: The index of the session's device.

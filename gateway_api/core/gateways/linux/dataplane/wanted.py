@@ -46,7 +46,7 @@ class WantedSession(Record, frozen=True):
         return FibEntry(MAIN_TABLE, self.address.packed, _HOST, ifindex, None, source)
 
     def prefixes(self) -> Iterator[IPv6Network]:
-        """Those that have a route."""
+        """The prefixes that have a route."""
         if self.prefix is not None:
             yield self.prefix
         yield from self.delegated

@@ -149,8 +149,8 @@ class Source(Protocol):
         """The ends of sessions that are up no longer, by key. Several take little more time than one."""
 
     def concern(self) -> str | None:
-        """What makes the service of the sessions that were up last worse than it may be, for health: a
-        sentence without its end. None for nothing."""
+        """The reason why the service of the sessions that were up last is worse than it may be, for health: a
+        sentence without its end. None without one."""
 
 
 class FailureSource(Protocol):
