@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,17 @@ def test_a_session_is_in_the_table_the_kernel_and_the_lists_and_leaves_them(core
 
 def said(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_time_without_a_limit_of_each_new_session_is_counted(core: LinuxCore) -> None:
+    def delays() -> Any:
+        return core.call("GetStatistics")["limit_delays"]
+
+    wait_for("both", lambda: delays()["sessions"] == 2)
+    before = delays()
+    # A new rate is no new session.
+    core.call("SetSessionRate", id=2, rate_down_bps=7_000_000, rate_up_bps=3_000_000)
+    assert delays() == before
 
 
 def test_a_change_of_the_rate_shapes_before_its_reply(core: LinuxCore) -> None:
