@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from tests.support.dnsmasq import GATEWAY, Server, route, running_dnsmasq, the_s
 from tests.support.namespaces import inside, ip, neighbour, network_of
 from tests.support.stack import wait_for
 
+ETHERTYPE_IPV4 = 0x0800
 MAC = "02:00:00:00:00:07"
 OTHER_MAC = "02:00:00:00:00:08"
 
@@ -149,6 +151,39 @@ def test_a_router_advertisement_has_the_dns_servers(server: Server, prefixes: Se
     # RFC 8106 section 5.1: the option has type 25 and five units of eight bytes.
     assert b"".join(server.packed for server in servers) in message
     assert bytes((25, 5)) in message
+
+
+@pytest.fixture
+def ppp_link(server: Server, prefixes: SessionPrefixes) -> None:
+    """`ppp0`, whose far end is `peer`: as the link of a session of PPPoE, but for its type."""
+    ip(f"link add ppp0 type veth peer name peer netns {server.far_end}", "link set ppp0 up")
+    server.far("ip", "link", "set", "peer", "up")
+    prefix = prefixes("100.64.9.16")
+    assert prefix is not None
+    ip(f"address add {GATEWAY}/32 dev ppp0", f"address add {prefix[1]}/64 dev ppp0 nodad")
+
+
+def test_a_link_of_pppoe_gets_router_advertisements(
+    server: Server, prefixes: SessionPrefixes, ppp_link: None
+) -> None:
+    prefix = prefixes("100.64.9.16")
+    assert prefix is not None and IPv6Address(global_address(server, "peer")) in prefix
+
+
+def test_a_link_of_pppoe_gets_no_reply_of_dhcp(server: Server, ppp_link: None) -> None:
+    with network_of(server.far_end):
+        listener = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETHERTYPE_IPV4))
+    asked = ("busybox", "udhcpc", "-f", "-q", "-n", "-i", "peer", "-s", "/bin/true", "-T", "1", "-t", "3")
+    received = []
+    with listener:
+        listener.bind(("peer", ETHERTYPE_IPV4))
+        listener.setblocking(False)
+        subprocess.run(inside(server.far_end, *asked), capture_output=True, check=False)
+        with suppress(BlockingIOError):
+            while True:
+                received.append(listener.recv(2048))
+    # By the protocol in the IPv4 header.
+    assert [packet for packet in received if packet[9] == socket.IPPROTO_UDP] == []
 
 
 def test_two_subscribers_are_two_sessions(server: Server) -> None:

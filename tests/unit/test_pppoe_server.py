@@ -4,6 +4,7 @@ Debian 12, from pppd 2.4.9 and rp-pppoe 3.15."""
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from ipaddress import IPv6Network
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,16 @@ def test_a_session_has_what_pppd_and_its_hook_show(machine: Machine, cmdline: st
         rate_down=None,
         rate_up=None,
     )
+
+
+def test_a_session_has_the_prefix_of_its_address(machine: Machine) -> None:
+    prefix = IPv6Network("2001:db8:80:20::/64")
+    found = {"100.64.100.2": prefix, None: None}
+    source = PppoeServer(
+        "pppoe-server", machine, machine, machine.records, machine.clock, machine.proc, prefix_of=found.get
+    )
+    session = online(machine, source)
+    assert (session.ipv6_prefix, session.ipv6_gateway) == (str(prefix), str(prefix[1]))
 
 
 def test_sessions_in_user_mode_are_a_concern_while_they_are_up(machine: Machine) -> None:
