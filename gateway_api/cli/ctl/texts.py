@@ -109,7 +109,7 @@ _UNITS: dict[str, Callable[[Any], str]] = {"_at": moment, "_seconds": duration, 
 _TEXTS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("at", "since", "failing_since", "ended_after", "ended_before"), moment),
     **dict.fromkeys(("confirm_deadline", "paused_until"), moment),
-    **dict.fromkeys(("idle_timeout", "token_lifetime"), duration),
+    **dict.fromkeys(("dead_time", "idle_timeout", "timeout", "token_lifetime"), duration),
     # Rates that are set, and traffic that is measured
     **dict.fromkeys(("rate_down", "rate_up"), rate),
     **dict.fromkeys(("down_bps", "up_bps"), speed),
