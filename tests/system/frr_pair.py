@@ -132,6 +132,9 @@ class Pair:
         """Kills a daemon of the near router."""
         pid = self.pid(daemon)
         os.kill(pid, signal.SIGKILL)
+        for each in self.started:
+            if each.pid == pid:
+                each.wait()
         wait_for("the end of a daemon", lambda: pid not in descendants(self._leader))
 
     @contextmanager

@@ -579,6 +579,19 @@ def test_a_first_commit_that_is_put_back_leaves_nothing_in_frr(
     assert not (tmp_path / "services" / "frr.conf").exists()
 
 
+def test_a_daemon_of_another_that_does_not_run_keeps_its_lines(
+    others: Pair, document: dict[str, Any], tmp_path: Path
+) -> None:
+    others.vtysh(others.near, "-c", "write memory")
+    before = saved(others)
+    assert "router ospf" in before
+    others.end("ospfd")
+    with pytest.raises(StepFailed, match="ospfd does not run, and FRR would forget its lines"):
+        commit(others, document, tmp_path)
+    assert saved(others) == before
+    assert f"router bgp {document['bgp']['as_number']}" not in lines_of(others)
+
+
 def test_another_s_lines_stay_when_the_package_goes(
     others: Pair, document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -691,6 +704,7 @@ def test_a_value_that_bgpd_refuses_is_named_and_all_is_as_before(pair: Pair) -> 
 def test_a_line_for_a_daemon_that_does_not_run_is_named(pair: Pair) -> None:
     FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR)
     pair.end("bgpd")
+    (pair.near.sockets / "bgpd.pid").unlink()
     with pytest.raises(RoutingRefused, match="the daemon that it is for does not run") as refused:
         FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR.replace("core 8", "core 9"))
     assert refused.value.line == "router bgp 65001"

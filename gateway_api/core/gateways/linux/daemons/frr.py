@@ -15,6 +15,7 @@ No value of a request or of a configuration is on a command line of vtysh: it wo
 import logging
 import re
 import shutil
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -66,8 +67,8 @@ _TEMPLATE = template(_FILE)
 
 #: Bytes of FRR's output: a configuration, a summary with about 1,000 for each neighbour, and anything else.
 _MOST_CONFIGURATION, _MOST_SUMMARY, _MOST = 16 * 2**20, 2**22, 1 << 16
-#: Seconds for a check of the file, and to mark the running configuration.
-_CHECK_SECONDS, _MARK_SECONDS = 5.0, 10.0
+#: Seconds for a check of the file, to mark the running configuration, and to reach a daemon.
+_CHECK_SECONDS, _MARK_SECONDS, _CONNECT_SECONDS = 5.0, 10.0, 1.0
 
 _STEP, _READ, _SAVE = (
     "apply frr.conf to FRR",
@@ -289,9 +290,13 @@ class FrrConfiguration:
             if strange := [each for each in (*changes.removed, *changes.added) if not own.is_own(each)]:
                 line = without_secrets(printable(strange[0]))
                 raise RoutingUnavailable(_STEP, f"frr-reload.py would change {line} too")
+            dead = _dead_daemon(self._folders.sockets)
+            if dead and changes:
+                raise RoutingUnavailable(_STEP, f"{dead} does not run, and FRR would forget its lines")
             try:
                 self._reach(draft, text, changes)
-                self._save()
+                if not dead:
+                    self._save()
             except (RoutingRefused, RoutingUnavailable) as error:
                 if changes:
                     self._restore(before, error)
@@ -496,6 +501,24 @@ def last_line(printed: bytes) -> str:
 
 def printable(line: str) -> str:
     return re.sub(r"[^ -~]+", "?", line.strip())[:200]
+
+
+def _dead_daemon(sockets: Path) -> str | None:
+    """A daemon that crashed. FRR saves what its daemons say, and loses the lines of one that is silent; one
+    that was stopped in order has no file with its process id."""
+    for path in sorted(sockets.glob("*.vty")):
+        if not path.with_suffix(".pid").exists():
+            continue
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.settimeout(_CONNECT_SECONDS)
+            try:
+                asked.connect(str(path))
+            except ConnectionRefusedError:
+                return path.stem
+            except OSError as error:
+                # One that is busy, or gone in order: a refusal alone says that nobody listens.
+                _log.debug("cannot connect to %s: %s", path, error)
+    return None
 
 
 @contextmanager
