@@ -221,7 +221,7 @@ def test_a_dead_bgpd_is_an_answer_and_no_end_of_a_session(gateway: dict[str, Any
 
 def test_an_attack_from_a_line_makes_few_vlans_and_costs_little_memory(gateway: dict[str, Any]) -> None:
     seen = of_case(gateway, "attacked")
-    assert (seen["commit"], seen["status"]) == ([200, 200], 0)
+    assert seen["status"] == 0
     assert 0 < seen["vlans"] <= seen["allowed"]
     assert seen["refused"] > 0
     assert seen["mebibytes"] < 64
