@@ -366,6 +366,23 @@ def test_accel_ppp_restarts_for_radius_once_the_commit_counts(
     assert (daemon.is_unfinished(), accel.commands().count("restart hard")) == (False, 1)
 
 
+def test_accel_ppp_that_runs_as_a_unit_is_restarted_by_systemd(
+    world: World, document: dict[str, Any], accel: Accel
+) -> None:
+    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line(), world.systemd)
+    for configuration in (world.configuration, of({**document, "radius": RADIUS})):
+        daemon.apply(render(configuration), configuration, limits())
+    world.refuse("^restart")
+    with pytest.raises(StepFailed, match=r"cannot restart accel-ppp\.service: Job for it failed"):
+        daemon.finish()
+    assert daemon.is_unfinished()
+    world.refuse(None)
+    daemon.finish()
+    assert not daemon.is_unfinished()
+    assert world.asked() == 2 * ["is-active accel-ppp.service", "restart accel-ppp.service"]
+    assert "restart hard" not in accel.commands()
+
+
 @pytest.mark.parametrize("by_a_commit", [True, False])
 def test_accel_ppp_that_has_its_modules_again_needs_no_restart(
     world: World, document: dict[str, Any], accel: Accel, by_a_commit: bool

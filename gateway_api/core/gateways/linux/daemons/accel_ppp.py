@@ -29,6 +29,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     undo,
 )
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import halves
+from gateway_api.core.gateways.linux.daemons.systemd import Systemd, UnitFailed
 from gateway_api.core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_api.core.gateways.linux.sources.accel_cli import (
     CommandLine,
@@ -53,6 +54,8 @@ _FORM = re.compile(
     r"\$include /[a-z/-]+",
     re.ASCII,
 )
+#: As in packaging/accel-ppp.service, which the operator may have.
+_UNIT = "accel-ppp.service"
 _RELOAD, _RESTART = "reload accel-ppp", "restart accel-ppp"
 #: A file that is there from a commit that needs a restart until that is done.
 _TO_RESTART = "accel-ppp-restart"
@@ -106,11 +109,13 @@ class AccelPppReload(SourceDaemon):
     def on(cls, host: DaemonHost) -> Self | None:
         if cls.name not in host.sources:
             return None
-        return cls(host.files, CommandLine(COMMAND_LINE, password=kept_password(PASSWORD)))
+        return cls(host.files, CommandLine(COMMAND_LINE, password=kept_password(PASSWORD)), host.systemd)
 
-    def __init__(self, files: PlacedFiles, command_line: CommandLine) -> None:
+    def __init__(self, files: PlacedFiles, command_line: CommandLine, systemd: Systemd | None = None) -> None:
         self._files = files
         self._command_line = command_line
+        #: None where nothing runs it as a unit.
+        self._systemd = systemd
         #: What it runs by, if this process has seen to it.
         self._applied: str | None = None
         #: Held by what needs a restart, and by what does it.
@@ -175,17 +180,26 @@ class AccelPppReload(SourceDaemon):
         with self._restarting:
             if not self.is_unfinished():
                 return
-            try:
-                reply = self._command_line.run("restart hard")
-            except SourceNotRunning as error:
-                _log.warning("accel-ppp loads its modules at its next start: %s", error)
-            except SourceUnavailable as error:
-                raise StepFailed(_RESTART, str(error)) from error
-            else:
-                if reply:
-                    raise StepFailed(_RESTART, repr(reply.decode("ascii", "replace").strip()))
-                _log.warning("accel-ppp restarts for other modules: subscribers are authorized otherwise")
+            self._restart()
             self._files.place(_TO_RESTART, None)
+
+    def _restart(self) -> None:
+        """By its unit, if it runs by that. Its own restart waits for the end of all sessions, and did not
+        come back in a trial with sessions of PPPoE; systemd ends it after a while."""
+        try:
+            if self._systemd is not None and self._systemd.is_active(_UNIT):
+                self._systemd.restart(_UNIT)
+                reply = b""
+            else:
+                reply = self._command_line.run("restart hard")
+        except SourceNotRunning as error:
+            _log.warning("accel-ppp loads its modules at its next start: %s", error)
+            return
+        except (SourceUnavailable, UnitFailed) as error:
+            raise StepFailed(_RESTART, str(error)) from error
+        if reply:
+            raise StepFailed(_RESTART, repr(reply.decode("ascii", "replace").strip()))
+        _log.warning("accel-ppp restarts for other modules: subscribers are authorized otherwise")
 
     def _place(self, text: str) -> PutBack:
         with self._restarting:

@@ -54,6 +54,14 @@ class Systemd:
     def restart(self, unit: str) -> None:
         self._act("restart", unit)
 
+    def is_active(self, unit: str) -> bool:
+        """Whether it runs. False, too, on a machine without systemd."""
+        command = [*self._systemctl, "--no-ask-password", "--no-pager", "--quiet", "is-active", unit]
+        try:
+            return run(command, seconds=self._limit.left(self._seconds), most=_MOST).status == 0
+        except ProgramFailed:
+            return False
+
     def reload_running(self, *units: str) -> None:
         """Reloads the units that can reload, and run. Several take little more time than one."""
         self._act("try-reload-or-restart", *units)
