@@ -60,6 +60,7 @@ def test_a_session_is_listed_with_all_that_is_known_of_it(either: dict[str, Any]
         "ipv6_address": subscriber["address"],
         "ipv6_prefix": None,
         "delegated_prefixes": [],
+        "ipv6_gateway": None,
         "acct_session_id": session["key"],
         "rate_down": None,
         "rate_up": None,
