@@ -34,8 +34,10 @@ from gateway_api.wire.varlink.shared import Read, SharedExchanges
 
 #: Seconds of a call. A request has its response within 5 s, and its access check makes a call, too.
 CALL_TIMEOUT = 3.0
-#: At most the size for which malloc asks the kernel each time (`return_large_objects`).
-_CHUNK = 64 << 10
+#: Bytes that are read at once. For a small reply, less than what malloc takes from the kernel each time
+#: (`return_large_objects`), which costs more than the read. For a long one more: in small pieces, it would
+#: leave holes in the memory of the process.
+_SMALL, _LARGE = 64 << 10, 256 << 10
 #: Bytes of a reply beside its parameters, and the most bytes of all replies to a call.
 _OF_A_REPLY, _MOST = 256, REPLY_CAP + (4 << 20)
 #: Seconds until the next of several replies, and until the last: a busy peer is not an unreachable one.
@@ -205,6 +207,7 @@ class _Connection:
     def __init__(self, path: Path, deadline: float) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._buffer = MessageBuffer(REPLY_CAP)
+        self._most = _SMALL
         try:
             self._connect(path, deadline)
             check_peer(self._socket)
@@ -290,14 +293,19 @@ class _Connection:
         """The bytes from the peer, and whether the deadline has passed. Raises TimeoutError."""
         try:
             self._wait_until(deadline)
-            return self._socket.recv(_CHUNK), False
+            return self._received(), False
         except TimeoutError as error:
             # On a busy machine the reply may be here: this thread had no turn to see it.
             self._socket.setblocking(False)
             try:
-                return self._socket.recv(_CHUNK), True
+                return self._received(), True
             except BlockingIOError:
                 raise error from None
+
+    def _received(self) -> bytes:
+        data = self._socket.recv(self._most)
+        self._most = _LARGE if len(data) >= _SMALL else _SMALL
+        return data
 
     def close(self) -> None:
         self._socket.close()
