@@ -313,7 +313,7 @@ class DataPlane:
         gone = [
             route
             for each, link in zip(wanted, links, strict=True)
-            # Those of a device that is gone went with it.
+            # The kernel has removed the routes of a device that is gone.
             if link is not None
             for _, route in self.routes(each, link.index)
         ]
@@ -343,7 +343,7 @@ class _Made:
 
     @property
     def is_gone(self) -> bool:
-        """Its device was gone, or went in the middle."""
+        """Its device does not exist, or was removed meanwhile."""
         return self.link is None or any(isinstance(error, NoDevice) for error in self.failed.values())
 
     def note(self, place: Place, error: KernelError | None, is_changed: bool) -> None:

@@ -127,7 +127,7 @@ class Shaper:
 
     def shape(self, sessions: Sequence[Limits]) -> list[tuple[Direction, Direction]]:
         """Limits what is sent to each session, and what it sends. No two have the same device. An error is
-        NoDevice when a device went in the middle."""
+        NoDevice when a device was removed meanwhile."""
         pairs = [_directions(each) for each in sessions]
         down, up = [down for down, _ in pairs], [up for _, up in pairs]
         limited_up = [each for each in up if each.limit is not None]
@@ -180,7 +180,7 @@ class Shaper:
             Direction(step, 0 if link is None else link.index, None, ifb)
             for link, (_, ifb) in zip(links, sessions, strict=True)
         ]
-        # What a device had that is gone went with it.
+        # The kernel has removed the qdiscs of a device that is gone.
         present = [each for each in going if each.device]
         with self._lock:
             self._remove_redirects(present)
