@@ -18,7 +18,7 @@ from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from tests.support.accel import Peer
 from tests.support.documents import valid_document
-from tests.support.namespaces import ip, ip_batch, network_namespace
+from tests.support.namespaces import ip, ip_batch, network_namespace, unshared
 from tests.support.running_accel import Accel
 from tests.support.stack import PATIENCE, listens, wait_for
 
@@ -191,12 +191,5 @@ def go(core: LinuxCore, *peers: Peer) -> None:
 @contextmanager
 def _own_folders() -> Iterator[int]:
     """The pid of a process with an empty /run and /var/lib."""
-    process = subprocess.Popen(["unshare", "--mount", "sh", "-c", _OWN_FOLDERS], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == b"\n"
-        yield process.pid
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    with unshared("--mount", "sh", "-c", _OWN_FOLDERS) as pid:
+        yield pid

@@ -27,7 +27,15 @@ def network_namespace() -> Iterator[None]:
 def neighbour() -> Iterator[int]:
     """The pid of a process with a network namespace of its own, to move devices to."""
     script = "ip link set lo up; echo; exec sleep infinity"
-    process = subprocess.Popen(["unshare", "--net", "sh", "-c", script], stdout=subprocess.PIPE)
+    with unshared("--net", "sh", "-c", script) as pid:
+        yield pid
+
+
+@contextmanager
+def unshared(*arguments: str) -> Iterator[int]:
+    """The pid of a program in namespaces of its own, by the arguments of unshare(1). It says that it is ready
+    by an empty line."""
+    process = subprocess.Popen(["unshare", *arguments], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == b"\n"

@@ -21,7 +21,7 @@ import pytest
 from tests.support.documents import valid_document
 from tests.support.first_frames import TRUNK_MAC
 from tests.support.linux_core import CoreProcess
-from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
+from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, unshared
 from tests.support.stack import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
@@ -158,16 +158,8 @@ class Site:
 
     @contextmanager
     def _folders(self) -> Iterator[int]:
-        command = ["unshare", "--mount", "sh", "-c", _BOOT, "sh", str(self.folder), str(SYSTEMCTL)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline() == b"\n"
-            yield process.pid
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
+        with unshared("--mount", "sh", "-c", _BOOT, "sh", str(self.folder), str(SYSTEMCTL)) as pid:
+            yield pid
 
 
 class Rebooted(NamedTuple):
