@@ -20,6 +20,7 @@ from gateway_api.base.shares import Shares
 from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.varlink import shared as shared_exchanges
 from gateway_api.wire.varlink.client import Client, NoSocket, Unreachable
+from gateway_api.wire.varlink.protocol import ErrorReply
 from gateway_api.wire.varlink.shared import LONGEST, MOST_BYTES, MOST_READS
 from tests.support.stack import PATIENCE, wait_for
 from tests.unit.test_varlink_client import FAULTS, MARGIN, METHOD, peer
@@ -274,6 +275,31 @@ def test_an_error_reply_is_that_of_its_own_call(path: Path, reads: Reads) -> Non
             assert [read.result() for read in under_way if read is not under_way[3]] == [
                 id for id in EIGHT if id != 3
             ]
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_same_call_of_several_reads_goes_out_once(path: Path, reads: Reads) -> None:
+    reads.expected = 7
+    with listening(path) as listener:
+        under_way = [reads.start(id % 2) for id in EIGHT]
+        with accepted(listener) as connection:
+            shared = calls_in(connection)
+            assert sorted(ids_of(shared)) == [0, 1]
+            echo(connection, shared)
+            assert [read.result() for read in under_way] == [id % 2 for id in EIGHT]
+
+
+@pytest.mark.usefixtures("patient")
+def test_an_error_reply_to_a_call_of_several_reads_is_an_error_of_each(path: Path, reads: Reads) -> None:
+    reads.expected = 7
+    with listening(path) as listener:
+        under_way = [reads.start(3) for _ in EIGHT]
+        with accepted(listener) as connection:
+            assert ids_of(calls_in(connection)) == [3]
+            connection.sendall(b'{"error":"org.example.No"}\0')
+            errors = [read.exception() for read in under_way]
+    assert all(isinstance(error, ErrorReply) for error in errors)
+    assert len({id(error) for error in errors}) == 8
 
 
 @pytest.mark.usefixtures("patient")

@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,16 +114,15 @@ class Client:
         Busy as a kind of it."""
         names = " and ".join(method for method, _ in calls)
         last = len(calls) - 1
-        requests = [encode(_call(*call, more and number == last)) for number, call in enumerate(calls)]
-        if any(len(request) > REQUEST_CAP for request in requests):
+        messages = [encode(_call(*call, more and number == last)) for number, call in enumerate(calls)]
+        if any(len(message) > REQUEST_CAP for message in messages):
             raise TooLarge(f"cannot call {names}: a request of over {REQUEST_CAP} bytes")
         began = time.monotonic()
         deadline = began + (self._timeout if timeout is None else timeout)
-        request = b"".join(requests)
         try:
             if at_once and self._shared is not None:
-                return self._shared.replies(Read(request, len(requests), deadline))
-            return self._on_own_connection(request, len(requests), deadline, more)
+                return self._shared.replies(Read(messages, deadline))
+            return self._on_own_connection(messages, deadline, more)
         except FileNotFoundError as error:
             raise NoSocket(f"cannot call {names} at {self._path}: {error}") from error
         except (TimeoutError, BlockingIOError) as error:
@@ -166,16 +165,17 @@ class Client:
         return (Busy if self._heard >= began else Unreachable)(text)
 
     def _on_own_connection(
-        self, request: bytes, calls: int, deadline: float, more: bool = False
+        self, messages: Sequence[bytes], deadline: float, more: bool = False
     ) -> list[Reply]:
         if not self._free.acquire(timeout=deadline - time.monotonic()):
             raise TimeoutError("no connection came free in time")
         try:
-            return self._exchange(request, calls, more, deadline)
+            return self._exchange(messages, more, deadline)
         finally:
             self._free.release()
 
-    def _exchange(self, request: bytes, calls: int, more: bool, deadline: float) -> list[Reply]:
+    def _exchange(self, messages: Sequence[bytes], more: bool, deadline: float) -> list[Reply]:
+        request = b"".join(messages)
         while True:
             pooled = self._idle.pop() if self._idle else None
             if pooled is not None and not pooled.is_quiet():
@@ -183,7 +183,7 @@ class Client:
                 continue
             connection = pooled or _Connection(self._path, deadline)
             try:
-                replies = connection.exchange(request, calls, more, deadline, self._hear)
+                replies = connection.exchange(request, len(messages), more, deadline, self._hear)
             except _NotSent as error:
                 connection.close()
                 if pooled is None:

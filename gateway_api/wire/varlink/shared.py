@@ -1,8 +1,9 @@
 """Reads that share exchanges: those that come while one is under way go out together after it.
 
-An exchange costs both ends far more than another read in it. A read that comes while nothing is under way has
-an exchange of its own, as without this module: its leader is this read itself. Each later exchange is led by
-the first read of those that wait. The leader gives the lead to the next one when its exchange ends.
+An exchange costs both ends far more than another read in it. The same call of several reads, such as the
+check of a user's access, goes out once. A read that comes while nothing is under way has an exchange of its
+own, as without this module: its leader is this read itself. Each later exchange is led by the first read of
+those that wait. The leader gives the lead to the next one when its exchange ends.
 
 A read depends on others for half a second at most, and for half of its time at most. If its exchange fails or
 takes longer, the read goes out once more, alone and with the rest of its time. So a fault that another read
@@ -12,7 +13,7 @@ has caused costs it time, and not its reply.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.wire.varlink.protocol import Reply
@@ -26,14 +27,16 @@ LONGEST = 0.5
 
 
 class Read:
-    """The calls of one request, which a peer answers from memory. `deadline` is a monotonic time."""
+    """The calls of one request, each a message, which a peer answers from memory. `deadline` is a monotonic
+    time."""
 
-    __slots__ = ("_woken", "calls", "deadline", "replies", "request")
+    __slots__ = ("_woken", "calls", "deadline", "length", "replies")
 
-    def __init__(self, request: bytes, calls: int, deadline: float) -> None:
-        self.request = request
+    def __init__(self, calls: Sequence[bytes], deadline: float) -> None:
         self.calls = calls
         self.deadline = deadline
+        #: Bytes of all calls.
+        self.length = sum(map(len, calls))
         #: None until a shared exchange has them.
         self.replies: list[Reply] | None = None
         self._woken = threading.Lock()
@@ -53,12 +56,12 @@ class Read:
 
 
 class SharedExchanges:
-    """The exchanges of one client. `exchange` takes requests, the number of their calls and a deadline, and
-    raises OSError and GatewayApiError. `gather` gives another read the chance to join the next exchange:
-    False when nobody is there. It gets whether one is expected, as the last exchange had several."""
+    """The exchanges of one client. `exchange` takes calls and a deadline, and raises OSError and
+    GatewayApiError. `gather` gives another read the chance to join the next exchange: False when nobody is
+    there. It gets whether one is expected, as the last exchange had several."""
 
     def __init__(
-        self, exchange: Callable[[bytes, int, float], list[Reply]], gather: Callable[[bool], bool]
+        self, exchange: Callable[[Sequence[bytes], float], list[Reply]], gather: Callable[[bool], bool]
     ) -> None:
         self._exchange = exchange
         self._gather = gather
@@ -69,12 +72,12 @@ class SharedExchanges:
 
     def replies(self, read: Read) -> list[Reply]:
         """The replies to its calls. Raises what the exchange raises that it has alone."""
-        if len(read.request) <= MOST_BYTES:
+        if read.length <= MOST_BYTES:
             if self._leads(read):
                 self._lead(read)
             if read.replies is not None:
                 return read.replies
-        return self._exchange(read.request, read.calls, read.deadline)
+        return self._exchange(read.calls, read.deadline)
 
     def _leads(self, read: Read) -> bool:
         """Whether it leads an exchange. Else one that took it along has ended, or it has waited enough."""
@@ -114,7 +117,7 @@ class SharedExchanges:
             if len(group) > 1:
                 self._share(group)
             else:
-                read.replies = self._exchange(read.request, read.calls, read.deadline)
+                read.replies = self._exchange(read.calls, read.deadline)
         finally:
             # First: the next exchange is under way while these go on.
             self._pass_on(read)
@@ -132,9 +135,9 @@ class SharedExchanges:
     def _others(self, leader: Read) -> list[Read]:
         """Takes those that go out with this one from the front of the queue."""
         with self._lock:
-            room, number = MOST_BYTES - len(leader.request), 0
+            room, number = MOST_BYTES - leader.length, 0
             for other in self._waiting[: MOST_READS - 1]:
-                room -= len(other.request)
+                room -= other.length
                 if room < 0:
                     break
                 number += 1
@@ -145,14 +148,14 @@ class SharedExchanges:
     def _share(self, group: list[Read]) -> None:
         now = time.monotonic()
         until = min(read.shared_until(now) for read in group)
-        calls = sum(read.calls for read in group)
+        calls = list(dict.fromkeys(call for read in group for call in read.calls))
         try:
-            replies = self._exchange(b"".join(read.request for read in group), calls, until)
+            replies = dict(zip(calls, self._exchange(calls, until), strict=True))
         except (OSError, GatewayApiError) as error:
             _log.info("send %d reads once more, each alone: their exchange failed: %s", len(group), error)
             return
         for read in group:
-            read.replies, replies = replies[: read.calls], replies[read.calls :]
+            read.replies = [replies[call] for call in read.calls]
 
     def _pass_on(self, leader: Read) -> None:
         """Gives the lead of this one, if it has it, to the first that waits."""
