@@ -1,7 +1,6 @@
 """The table of nftables that keeps a MAC address to its VLAN: leases that real clients get from a real
 dnsmasq, or not."""
 
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,11 +14,12 @@ from gateway_api.core.gateways.linux.dataplane.nftables import Nft
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.gateways.linux.sources.source import SourceSession
 from gateway_api.core.gateways.linux.threads import Crew
-from gateway_api.wire.core.health import TriggerRefusal
+from gateway_api.wire.core.health import FaultKind, TriggerRefusal
 from tests.support.clocks import SteppedClock
 from tests.support.dnsmasq import Server, route, running_dnsmasq, the_session
 from tests.support.documents import valid_document
 from tests.support.namespaces import can, network_namespace
+from tests.support.nftables import elements, kept, nft
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -63,7 +63,9 @@ def source(server: Server) -> Dnsmasq:
 
 @pytest.fixture
 def guard(source: Dnsmasq) -> DhcpGuard:
-    guard = DhcpGuard(DEMUX, lambda: [binding(session) for session in source.sessions()], SteppedClock())
+    guard = DhcpGuard(
+        DEMUX, lambda: [binding(session) for session in source.sessions()], SteppedClock(), time.time
+    )
     guard.sync()
     return guard
 
@@ -74,7 +76,7 @@ def binding(session: SourceSession) -> tuple[str, str]:
 
 
 def refused(guard: DhcpGuard, reason: TriggerRefusal, least: int = 1) -> bool:
-    guard.sync()
+    guard.check()
     return guard.refusals()[reason] >= least
 
 
@@ -184,31 +186,63 @@ def test_a_lease_that_has_a_client_identifier_goes_on(server: Server, source: Dn
     wait_for("the end", lambda: source.sessions() == [])
 
 
-def test_a_table_that_another_program_removed_is_made_again(
-    server: Server, source: Dnsmasq, guard: DhcpGuard
+@pytest.mark.parametrize(
+    "damage", ["flush ruleset", f"flush chain {TABLE} requests", f"insert rule {TABLE} input accept"]
+)
+def test_what_others_change_is_repaired_within_5_s(
+    server: Server, source: Dnsmasq, guard: DhcpGuard, damage: str
 ) -> None:
     server.sign_on(302)
     the_session(source)
     guard.sync()
-    subprocess.run(["nft", "flush ruleset"], check=True)
-    guard.sync()
-    server.start_client(301)
-    wait_for("a request", lambda: refused(guard, TriggerRefusal.MAC_ELSEWHERE))
+    with kept(guard):
+        before, began = nft(f"list table {TABLE}", "-t"), time.monotonic()
+        nft(damage)
+        wait_for("the repair", lambda: guard.fault_register.repairs()[FaultKind.FIREWALL])
+        assert time.monotonic() - began < 5
+    assert nft(f"list table {TABLE}", "-t") == before
+    assert guard.fault_register.faults() == []
+    clone = server.start_client(301)
+    wait_for("several requests", lambda: refused(guard, TriggerRefusal.MAC_ELSEWHERE, 3))
+    assert not clone.has_lease()
+    assert guard.fault_register.repairs()[FaultKind.FIREWALL] == 1
+
+
+def test_a_session_that_ends_after_the_table_is_gone_leaves_no_fault() -> None:
+    sessions = [("trunk0.301", MAC), ("trunk0.302", OTHER_MAC)]
+    with network_namespace():
+        guard = DhcpGuard(DEMUX, lambda: sessions, SteppedClock(), time.time)
+        guard.sync()
+        nft("flush ruleset")
+        sessions.pop()
+        guard.sync()
+        assert elements(TABLE, "homes") == elements(TABLE, "macs") == 1
+    assert guard.fault_register.faults() == []
+    assert guard.fault_register.repairs()[FaultKind.FIREWALL] == 1
+
+
+def test_a_table_that_cannot_be_loaded_is_a_fault_until_it_can(tmp_path: Path) -> None:
+    program = tmp_path / "nft"
+    with network_namespace():
+        guard = DhcpGuard(DEMUX, lambda: [("trunk0.301", MAC)], SteppedClock(), time.time, Nft(str(program)))
+        guard.sync()
+        (fault,) = guard.fault_register.faults()
+        assert (fault.kind, fault.object, fault.session_id) == (FaultKind.FIREWALL, TABLE, None)
+        assert fault.reason == f"cannot load the table {TABLE}: cannot run nft: No such file or directory"
+        program.symlink_to("/usr/sbin/nft")
+        guard.check()
+        assert elements(TABLE, "homes") == 1
+    assert guard.fault_register.faults() == []
 
 
 def test_many_sessions_are_loaded_in_parts_and_followed(server: Server) -> None:
     sessions = {(f"trunk0.{id}", f"02:00:00:00:{id >> 8:02x}:{id & 0xFF:02x}") for id in range(1, 4095)}
-    guard = DhcpGuard(DEMUX, lambda: sessions, SteppedClock())
+    guard = DhcpGuard(DEMUX, lambda: sessions, SteppedClock(), time.time)
     guard.sync()
-    assert elements("homes") == len(sessions)
+    assert elements(TABLE, "homes") == len(sessions)
     sessions -= {each for each in sessions if each[0].endswith("7")}
     guard.sync()
-    assert elements("homes") == elements("macs") == len(sessions)
-
-
-def elements(name: str) -> int:
-    found = [each["set"] for each in Nft().table(TABLE) or () if "set" in each]
-    return sum(len(each.get("elem", ())) for each in found if each["name"] == name)
+    assert elements(TABLE, "homes") == elements(TABLE, "macs") == len(sessions)
 
 
 def test_while_it_runs_a_new_session_is_followed_within_a_moment() -> None:
@@ -220,13 +254,13 @@ def test_while_it_runs_a_new_session_is_followed_within_a_moment() -> None:
         return sessions
 
     with network_namespace():
-        guard = DhcpGuard(DEMUX, bindings, time.monotonic)
+        guard = DhcpGuard(DEMUX, bindings, time.monotonic, time.time)
         crew = Crew()
         crew.start(guard.run)
-        wait_for("the first", lambda: elements("homes") == 1)
+        wait_for("the first", lambda: elements(TABLE, "homes") == 1)
         sessions.append(("trunk0.302", OTHER_MAC))
         guard.request()
-        wait_for("the other", lambda: elements("homes") == 2)
+        wait_for("the other", lambda: elements(TABLE, "homes") == 2)
         sessions.clear()
         guard.request()
         with pytest.raises(EOFError):
@@ -235,5 +269,5 @@ def test_while_it_runs_a_new_session_is_followed_within_a_moment() -> None:
 
 def test_without_dnsmasq_there_is_no_table(server: Server, guard: DhcpGuard) -> None:
     assert Nft().table(TABLE)
-    DhcpGuard(DEMUX, None, SteppedClock()).sync()
+    DhcpGuard(DEMUX, None, SteppedClock(), time.time).sync()
     assert Nft().table(TABLE) is None

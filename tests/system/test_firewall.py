@@ -18,7 +18,7 @@ from msgspec.structs import replace as with_fields
 
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.dataplane.firewall import TABLE, Firewall
-from gateway_api.core.gateways.linux.dataplane.nftables import Nft, RulesetEvents
+from gateway_api.core.gateways.linux.dataplane.nftables import Nft
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.configuration import Cgnat, Configuration
@@ -27,6 +27,7 @@ from tests.support.dnsmasq import route, running_dnsmasq, the_session
 from tests.support.documents import valid_document
 from tests.support.linux_core import VLAN, LinuxCore, far, running_linux_core
 from tests.support.namespaces import can, inside, ip_batch, neighbour, network_namespace, network_of
+from tests.support.nftables import kept, nft
 from tests.support.stack import wait_for
 from tests.system.test_steering import session
 
@@ -230,10 +231,6 @@ class Network:
 
 def switch(*commands: str) -> None:
     subprocess.run(["sh", "-c", f"cd /proc/sys/net; {'; '.join(commands)}"], check=True)
-
-
-def nft(command: str) -> str:
-    return subprocess.run(["nft", command], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
@@ -607,14 +604,8 @@ def test_the_mss_of_a_connection_over_ppp_is_that_of_the_path(
 @pytest.fixture
 def running(firewall: Firewall) -> Iterator[Firewall]:
     """One that looks as in the core does."""
-    with RulesetEvents() as events:
-        thread = threading.Thread(target=firewall.run, args=(events,))
-        thread.start()
-        try:
-            yield firewall
-        finally:
-            events.close()
-            thread.join()
+    with kept(firewall):
+        yield firewall
 
 
 @pytest.mark.parametrize(

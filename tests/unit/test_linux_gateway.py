@@ -16,6 +16,7 @@ from gateway_api.base.errors import StepFailed, StillConnected
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
 from gateway_api.core.gateways.linux.dataplane.fault_register import Place
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
@@ -146,12 +147,13 @@ class Machine:
         self.reconciler = Reconciler(self.plane, desired, self.clock)
         # FRR is not there.
         frr = Frr(FrrFolders(folder, folder, folder, folder), 2)
+        self.guard = DhcpGuard(configuration.demux, tuple, self.clock.steady, self.clock.wall, self.rules)
         parts = GatewayParts(
             self.clock, self.tracker, provision, self.plane, Firewall(self.clock.wall, self.rules),
             self.reconciler, self.demux,
             self.trunks, self.kernel, self.counters, LinuxServices(self.daemons, 12, 8),
             frr, SimpleNamespace(), DependencyWatch(configuration, self.tracker, None, frr, tuple),
-            SignOnWatch(configuration, None, self.journal), self._raise_thresholds,
+            SignOnWatch(configuration, None, self.journal), self._raise_thresholds, self.guard,
         )  # fmt: skip
         self.gateway = LinuxGateway(configuration, parts)
         self.source.up(
@@ -540,6 +542,17 @@ def test_a_record_has_the_traffic_and_the_faults_of_its_session(
     assert [fault.object for fault in detail.faults] == ["ppp0"]
     assert [fault.session_id for fault in gateway.faults().records()] == [1]
     assert gateway.detail(99) is None
+
+
+def test_each_table_of_nftables_has_its_fault(machine: Machine, gateway: LinuxGateway) -> None:
+    machine.rules.refuses = True
+    gateway.configure(WITHOUT_TRUNK1)
+    machine.guard.sync()
+    faults = gateway.faults().records()
+    assert {fault.object for fault in faults if fault.kind == FaultKind.FIREWALL} == {
+        "inet gateway",
+        "inet gateway_dhcp",
+    }
 
 
 def test_a_silent_source_is_named(machine: Machine, gateway: LinuxGateway) -> None:

@@ -17,7 +17,7 @@ class FaultKind(Enumeration):
     STEERING = "steering", "The rule and the routes that steer sessions through the CGNAT VRF."
     POOL = "pool", "The unreachable route to the addresses of subscribers, for those without a session."
     VLAN = "vlan", "A VLAN sub-interface of a trunk."
-    FIREWALL = "firewall", "The table of nftables that drops packets without a session."
+    FIREWALL = "firewall", "A table of nftables that drops packets of subscribers."
 
 
 Kind = Annotated[FaultKind, about("Part of the data plane.", "shaper")]
@@ -28,7 +28,7 @@ class Fault(Record, frozen=True):
     tries again until it succeeds."""
 
     kind: Kind
-    object: Annotated[str, about("Name of the device or VLAN, or destination of the route.", "ppp5")]
+    object: Annotated[str, about("Name of the device, VLAN or table, or destination of the route.", "ppp5")]
     session_id: Annotated[int | None, about("Session that it belongs to, null for none.", 7)]
     reason: Annotated[
         str, about("Why the repair failed, for people. Has no path and no secret.", "No space left on device")

@@ -87,7 +87,7 @@ class LinuxMachine:
         reconciler = Reconciler(plane, desired, clock)
         is_guarded = any(isinstance(each, Dnsmasq) for each in sources.values())
         guard = DhcpGuard(
-            configuration.demux, partial(_bindings, tracker) if is_guarded else None, clock.steady
+            configuration.demux, partial(_bindings, tracker) if is_guarded else None, clock.steady, clock.wall
         )
 
         def changed(*ids: int) -> None:

@@ -18,6 +18,7 @@ from gateway_api.core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
 from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.dataplane.nftables import RulesetEvents
+from gateway_api.core.gateways.linux.dataplane.own_table import OwnTable, keep
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
@@ -264,8 +265,8 @@ class LinuxGateway:
         return fault_rows([fault for each in self._fault_registers() for fault in each.faults()])
 
     def repairs(self) -> Mapping[FaultKind, int]:
-        one, other = (each.repairs() for each in self._fault_registers())
-        return {kind: one[kind] + other[kind] for kind in FaultKind}
+        counts = [each.repairs() for each in self._fault_registers()]
+        return {kind: sum(each[kind] for each in counts) for kind in FaultKind}
 
     def limit_delays(self) -> LimitDelays:
         return self._parts.reconciler.limit_delays.now()
@@ -276,8 +277,13 @@ class LinuxGateway:
     def dependencies(self) -> Sequence[Dependency]:
         return self._parts.dependencies.now()
 
-    def _fault_registers(self) -> tuple[FaultRegister, FaultRegister]:
-        return self._parts.reconciler.fault_register, self._parts.firewall.fault_register
+    def _fault_registers(self) -> list[FaultRegister]:
+        tables = (each.fault_register for each in self._tables())
+        return [self._parts.reconciler.fault_register, *tables]
+
+    def _tables(self) -> list[OwnTable]:
+        guard = self._parts.guard
+        return [self._parts.firewall] if guard is None else [self._parts.firewall, guard]
 
     def _sessions_to_end(self, configuration: Configuration) -> list[int]:
         return ended_by_commit(self.sessions.all(), self._configuration, configuration)
@@ -343,7 +349,7 @@ class LinuxGateway:
 
     def _watch_rules(self) -> None:
         with RulesetEvents() as events:
-            self._parts.firewall.run(events)
+            keep(self._tables(), events)
 
     def _adopt(self) -> None:
         for trunk in self._configuration.demux.trunks:

@@ -9,14 +9,16 @@ The MAC address is that in the message (RFC 2131 section 2, chaddr), by which dn
 `dhcp-ignore-clid`. The table stays when the core ends.
 """
 
+import errno
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from gateway_api.core.gateways.linux.dataplane.nftables import Nft
+from gateway_api.core.gateways.linux.dataplane.own_table import OwnTable
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.wire.configuration import Demux
 from gateway_api.wire.core.health import TriggerRefusal
@@ -25,9 +27,8 @@ TABLE = "inet gateway_dhcp"
 #: An access interface, and the MAC address of a session on it in colon notation.
 Binding = tuple[str, str]
 
-#: Seconds between two looks at the kernel, which take nft 70 ms with 10,000 sessions, and from a change to
-#: what the kernel has.
-_INTERVAL, _PAUSE = 5.0, 0.25
+#: Seconds from a change to what the kernel has.
+_PAUSE = 0.25
 #: Seconds until packets that are dropped are logged again.
 _QUIET = 300.0
 #: Elements in one run of nft, which gets them as an argument of at most 128 KiB.
@@ -46,15 +47,11 @@ _NOTES = {
 }
 _log = logging.getLogger(__name__)
 
-_STEP = f"load the table {TABLE}"
-
 
 def _table(most: int) -> str:
     """The table without elements. A new client sends two requests, and after a power cut, all of a VLAN may
     come at once."""
-    return f"""
-add table {TABLE}
-delete table {TABLE}
+    return f"""\
 add table {TABLE}
 add set {TABLE} homes {{ typeof iifname . {_CHADDR}; }}
 add set {TABLE} macs {{ typeof {_CHADDR}; }}
@@ -77,30 +74,30 @@ def _rate_limit(most: int) -> str:
     return f"limit rate over {max(4, most // 4)}/second burst {2 * most} packets"
 
 
-class DhcpGuard:
+class DhcpGuard(OwnTable):
     """Keeps the table in the kernel. `bindings` returns those of all sessions; None where dnsmasq is no
-    source: then there is no table. `clock` gives steady seconds. Any thread may call."""
+    source: then there is no table. `clock` gives steady seconds."""
 
     def __init__(
         self,
         demux: Demux,
         bindings: Callable[[], Iterable[Binding]] | None,
         clock: Callable[[], float],
+        wall: Callable[[], float],
         nft: Nft | None = None,
     ) -> None:
+        super().__init__(TABLE, wall, nft)
         self._demux = demux
         self._bindings = bindings
         self._clock = clock
-        self._nft = nft or Nft()
         self._requested = threading.Event()
-        self._lock = threading.Lock()
-        #: The elements that the kernel has. None while it is not known.
-        self._loaded: set[str] | None = None
+        #: Of the loaded table: its elements, and the limit in its rules.
+        self._elements: set[str] = set()
         self._most = 0
-        self._seen: dict[str, int] = {}
+        self._is_removed = False
+        self._seen: Mapping[str, int] = {}
         self._refusals: Counter[TriggerRefusal] = Counter()
         self._logged: dict[TriggerRefusal, float] = {}
-        self._failure: str | None = None
 
     def configure(self, demux: Demux) -> None:
         """Applies other limits, within a moment."""
@@ -117,44 +114,53 @@ class DhcpGuard:
             return self._refusals.copy()
 
     def run(self) -> NoReturn:
-        """Follows the sessions. What the kernel refuses is logged and tried again: without the table, dnsmasq
-        moves leases."""
-        look_at = self._clock()
+        """Follows the sessions. What the kernel refuses is tried again at the next look."""
         while True:
-            now = self._clock()
-            is_look = now >= look_at
-            if is_look:
-                look_at = now + _INTERVAL
-            self.sync(is_look=is_look)
-            if self._requested.wait(max(0.0, look_at - self._clock())):
-                # For others that begin at the same time.
-                time.sleep(_PAUSE)
+            self.sync()
+            self._requested.wait()
+            # For others that begin at the same time.
+            time.sleep(_PAUSE)
 
-    def sync(self, *, is_look: bool = True) -> None:
-        """Makes the kernel have what it must have, once. A look reads what it has, and what it dropped."""
+    def sync(self) -> None:
+        """Makes the kernel have the elements of the sessions, once."""
         self._requested.clear()
         with self._lock:
-            try:
-                if self._bindings is None:
-                    if self._loaded is None:
-                        self._nft.load(_STEP, f"add table {TABLE}\ndelete table {TABLE}")
-                        self._loaded = set()
-                else:
-                    if is_look:
-                        self._count()
-                    self._load(self._wanted(self._bindings()))
-                self._failure = None
-            except KernelError as error:
-                self._loaded = None
-                if self._failure != str(error):
-                    self._failure = str(error)
-                    _log.error("MAC addresses of DHCP are not kept to their VLANs: %s", error)
+            self._attempt(self._follow)
 
-    def _wanted(self, bindings: Iterable[Binding]) -> set[str]:
+    def _follow(self) -> None:
+        if self._bindings is None:
+            if not self._is_removed:
+                self._run(self._removal)
+                self._is_removed = True
+        elif self._loaded is None or self._most != self._demux.max_leases_per_vlan:
+            self._renew()
+        else:
+            try:
+                self._change(self._wanted())
+            except KernelError as error:
+                if error.code != errno.ENOENT:
+                    raise
+                # Another program has removed the table since the last look.
+                self._renew()
+                self._count_repair()
+
+    def _check(self) -> None:
+        if self._bindings is None:
+            self._follow()
+        else:
+            super()._check()
+
+    def _renew(self) -> None:
+        self._most = self._demux.max_leases_per_vlan
+        self._load(self._removal + _table(self._most))
+        self._elements = set()
+        self._change(self._wanted())
+
+    def _wanted(self) -> set[str]:
         """The elements as commands of nft, without their verb."""
         found: set[str] = set()
         numbers: Counter[str] = Counter()
-        for interface, mac in set(bindings):
+        for interface, mac in set(self._bindings() if self._bindings is not None else ()):
             number = f"0x{mac.replace(':', '')}"
             found.add(f'homes {{ "{interface}" . {number} }}')
             numbers[interface] += 1
@@ -164,38 +170,30 @@ class DhcpGuard:
         found.update(f'full {{ "{interface}" }}' for interface, number in numbers.items() if number >= most)
         return found
 
-    def _load(self, wanted: set[str]) -> None:
-        before, most = self._loaded, self._demux.max_leases_per_vlan
+    def _change(self, wanted: set[str]) -> None:
+        before, loaded = self._elements, self._loaded
+        # Until all are there.
         self._loaded = None
-        if before is None or most != self._most:
-            self._nft.load(_STEP, _table(most))
-            self._seen, self._most, before = {}, most, set()
         # Homes first: a client must not be refused on its own VLAN.
         commands = [
             *(f"add element {TABLE} {each}" for each in sorted(wanted - before)),
             *(f"delete element {TABLE} {each}" for each in sorted(before - wanted, reverse=True)),
         ]
         for part in _parts(commands):
-            self._nft.load(_STEP, "\n".join(part))
-        self._loaded = wanted
+            self._run("\n".join(part))
+        self._elements, self._loaded = wanted, loaded
 
-    def _count(self) -> None:
-        found = self._nft.counters(TABLE)
-        if found is None:
-            # Of another program's `flush ruleset`, or at the start.
-            self._loaded = None
-            return
-        if self._loaded is None:
-            # Of an earlier life of the core.
-            self._seen = found
-        for name, reason in _COUNTERS.items():
-            now, before = found.get(name, 0), self._seen.get(name, 0)
-            self._refusals[reason] += now - before if now >= before else now
-            if now > before:
-                self._note(reason)
-        self._seen = found
+    def _note(self, packets: Mapping[str, int]) -> None:
+        # Not those of an earlier life of the core.
+        if self._loaded is not None:
+            for name, reason in _COUNTERS.items():
+                now, before = packets.get(name, 0), self._seen.get(name, 0)
+                self._refusals[reason] += now - before if now >= before else now
+                if now > before:
+                    self._log(reason)
+        self._seen = packets
 
-    def _note(self, reason: TriggerRefusal) -> None:
+    def _log(self, reason: TriggerRefusal) -> None:
         now = self._clock()
         if reason not in self._logged or now - self._logged[reason] >= _QUIET:
             self._logged[reason] = now

@@ -17,8 +17,8 @@ _log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """A part of the data plane: its kind, and the name of the device, the destination of the route, or the
-    rule."""
+    """A part of the data plane: its kind, and the name of the device or table, the destination of the route,
+    or the rule."""
 
     kind: FaultKind
     object: str

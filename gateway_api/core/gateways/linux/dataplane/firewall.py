@@ -16,19 +16,17 @@ kernel compares each packet with all of the former rules, or with all of the new
 import os
 import re
 import socket
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any
 
 from gateway_api.base.vlan_names import LONGEST_INTERFACE_NAME, short_name
-from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister, Place
-from gateway_api.core.gateways.linux.dataplane.nftables import Nft, RulesetEvents
+from gateway_api.core.gateways.linux.dataplane.nftables import Nft
+from gateway_api.core.gateways.linux.dataplane.own_table import OwnTable
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.health import FaultKind, PacketDrops
+from gateway_api.wire.core.health import PacketDrops
 
 TABLE = "inet gateway"
 #: What stands for the trunk of PPPoE sessions: the name of their device does not tell it.
@@ -42,13 +40,6 @@ _ICMPV6 = (
     *("echo-request", "echo-reply", "mld-listener-query", "mld-listener-report", "mld-listener-done"),
     *("mld2-listener-report", "nd-router-solicit", "nd-neighbor-solicit", "nd-neighbor-advert"),
 )
-
-#: Seconds between two looks, and from an event to a look: a foreign `flush ruleset` lasts no longer.
-_INTERVAL, _DEBOUNCE = 3.0, 0.2
-_PLACE = Place(FaultKind.FIREWALL, TABLE)
-#: Of objects, in what the kernel has: they differ without a change of the rules.
-_VARYING = ("handle", "packets", "bytes")
-_STEP = f"load the table {TABLE}"
 
 
 @dataclass(frozen=True)
@@ -188,9 +179,8 @@ class _Counted:
         return self.lost[name] + self.now.get(name, 0)
 
 
-class Firewall:
-    """Keeps the table in the kernel. `fault_register` has its repairs and its fault. Any thread may call;
-    `wall` gives epoch seconds; `command_line` is that of a source, which has one."""
+class Firewall(OwnTable):
+    """Keeps the table in the kernel. `command_line` is that of a source, which has one."""
 
     def __init__(
         self,
@@ -198,13 +188,9 @@ class Firewall:
         nft: Nft | None = None,
         command_line: tuple[IPv4Address, int] | None = None,
     ) -> None:
+        super().__init__(TABLE, wall, nft)
         self._command_line = command_line
-        self.fault_register = FaultRegister(wall)
-        self._nft = nft or Nft()
-        self._lock = threading.Lock()
         self._policy: Policy | None = None
-        #: What the kernel has by the policy; None if it is not loaded.
-        self._loaded: list[Any] | None = None
         #: Trunks of a former configuration: their devices outlive a commit.
         self._former: frozenset[str] = frozenset()
         self._counted = _Counted()
@@ -228,28 +214,9 @@ class Firewall:
         with self._lock:
             self._attempt(lambda: self._replace(Policy.of(configuration, self._command_line)))
 
-    def check(self) -> None:
-        """Looks at the table once, and repairs it."""
-        with self._lock:
-            self._attempt(self._check)
-
-    def run(self, events: RulesetEvents) -> None:
-        """Looks from time to time, and when rules change, until `events` are closed."""
-        self.check()
-        for _ in events.each(_INTERVAL, _DEBOUNCE):
-            self.check()
-
     def drops(self) -> tuple[PacketDrops, ...]:
         """By the last look, for each trunk of the configuration and PPP. Never waits for one."""
         return self._drops
-
-    def _attempt(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-            self.fault_register.settle(None, {})
-        except KernelError as error:
-            self.fault_register.settle(None, {_PLACE: error})
-        self.fault_register.report()
 
     def _replace(self, policy: Policy) -> None:
         if policy == self._policy and self._loaded is not None:
@@ -257,38 +224,29 @@ class Firewall:
         former = self._former if self._policy is None else self._former | self._policy.trunks
         self._former = self._with_devices(former - policy.trunks - policy.others)
         self._policy = policy
-        self._load()
+        self._load(self._commands())
 
     def _check(self) -> None:
         if self._policy is None:
             return
-        found = self._nft.table(TABLE)
-        self._note(found)
-        former = self._with_devices(self._former)
-        if found is not None and self._loaded == _rules(found):
-            if former != self._former:
-                self._former = former
-                self._load()
-            return
-        self._former = former
-        was_loaded = self._loaded is not None
-        # Another program may have changed what `add` leaves as it is, such as the hook of a chain.
-        self._load(f"add table {TABLE}\ndelete table {TABLE}\n")
-        if was_loaded:
-            self.fault_register.repaired([_PLACE])
+        is_intact = self._is_intact()
+        former, self._former = self._former, self._with_devices(self._former)
+        if not is_intact:
+            self._repair()
+        elif former != self._former:
+            self._load(self._commands())
 
-    def _load(self, before: str = "") -> None:
+    def _renew(self) -> None:
+        # Another program may have changed what `add` leaves as it is, such as the hook of a chain.
+        self._load(self._removal + self._commands())
+
+    def _commands(self) -> str:
         assert self._policy is not None  # noqa: S101 - the callers see to it
         policy = replace(self._policy, trunks=self._policy.trunks | self._former)
-        self._loaded = None
-        self._nft.load(_STEP, before + "\n".join(policy.commands()))
-        found = self._nft.table(TABLE)
-        self._note(found)
-        self._loaded = None if found is None else _rules(found)
+        return "\n".join(policy.commands())
 
-    def _note(self, found: Sequence[Mapping[str, Any]] | None) -> None:
-        counters = [each["counter"] for each in found or () if "counter" in each]
-        self._counted.note({each["name"]: each["packets"] for each in counters})
+    def _note(self, packets: Mapping[str, int]) -> None:
+        self._counted.note(packets)
         if self._policy is not None:
             total = self._counted.total
             self._drops = tuple(
@@ -304,15 +262,3 @@ class Firewall:
         return frozenset(
             trunk for trunk in trunks if any(name.startswith(_beginnings(trunk)) for name in names)
         )
-
-
-def _rules(found: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The objects without what varies."""
-    return [
-        {
-            kind: {name: held for name, held in each.items() if name not in _VARYING}
-            for kind, each in one.items()
-        }
-        for one in found
-        if "metainfo" not in one
-    ]

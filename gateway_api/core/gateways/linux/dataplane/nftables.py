@@ -35,10 +35,11 @@ class Nft:
         self._run(step, *(f"{line}\n" for line in commands.splitlines()))
 
     def table(self, name: str) -> list[dict[str, Any]] | None:
-        """The objects of a table, as libnftables-json(5) has them. None if there is no such table."""
+        """The objects of a table, as libnftables-json(5) has them, without the elements of its sets. None if
+        there is no such table."""
         step = f"list the table {name}"
         try:
-            output = self._run(step, "-j", f"list table {name}")
+            output = self._run(step, "-j", "-t", f"list table {name}")
         except KernelError as error:
             if error.code == errno.ENOENT:
                 return None
@@ -48,22 +49,6 @@ class Nft:
         except (ValueError, KeyError, TypeError) as error:
             raise KernelError(step, "nft printed no JSON") from error
         return objects
-
-    def counters(self, name: str) -> dict[str, int] | None:
-        """The packets of the counters of a table that have a name. None if there is no such table."""
-        step = f"list the counters of the table {name}"
-        try:
-            output = self._run(step, "-j", f"list counters table {name}")
-            objects = json.loads(output)["nftables"]
-            return {
-                each["counter"]["name"]: each["counter"]["packets"] for each in objects if "counter" in each
-            }
-        except KernelError as error:
-            if error.code == errno.ENOENT:
-                return None
-            raise
-        except (ValueError, KeyError, TypeError) as error:
-            raise KernelError(step, "nft printed no JSON") from error
 
     def _run(self, step: str, *arguments: str) -> bytes:
         try:
