@@ -1,9 +1,10 @@
-"""The hook of pppd in a shell, signals to real processes, and journalctl."""
+"""The hook of pppd in a shell, signals to real processes, journalctl, and a real pppoe-server."""
 
 import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from gateway_api.core.gateways.linux.sources.source import (
 from gateway_api.core.records.clock import Clock, boot_id
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import StillClock
+from tests.support.namespaces import can, ip, network_namespace, unshared
+from tests.support.stack import PATIENCE, wait_for
 
 HOOK = Path(__file__).parents[2] / "packaging" / "pppoe" / "session-hook"
 
@@ -377,3 +380,109 @@ def test_a_tail_that_may_have_lost_lines_says_so(tmp_path: Path, caplog: pytest.
 def test_a_tail_of_a_journal_that_fails_is_unavailable(tmp_path: Path, script: str) -> None:
     with pytest.raises(SourceUnavailable):
         tail(tmp_path, script).read()
+
+
+# The server
+
+
+#: The program of an access interface with its settings, and a pppd that does nothing.
+_SERVER = """
+set -e
+mount --make-rprivate /
+for folder in /etc/ppp /run /var/lib; do mount -t tmpfs none "$folder"; done
+# Of this network.
+mount -t sysfs none /sys
+mkdir -p /var/lib/gateway-core/pppoe
+echo 100.64.0.1 100.64.0.16 secrets bng1 > /var/lib/gateway-core/pppoe/trunk0.300
+printf '#!/bin/sh\nexec sleep infinity\n' > /etc/ppp/pppd
+chmod +x /etc/ppp/pppd
+export RUNTIME_DIRECTORY=/run
+echo
+exec "$1" trunk0.300
+"""
+_SERVER_PROGRAM = HOOK.with_name("server")
+_DISCOVERY, _PADI, _PADO, _PADR, _PADS = 0x8863, 0x09, 0x07, 0x19, 0x65
+
+
+class Discovery:
+    """Clients of PPPoE (RFC 2516 section 5) behind an access interface, with any MAC address."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+
+    def ask(self, mac: bytes) -> None:
+        self._send(b"\xff" * 6, mac, _PADI, struct.pack("!HH", 0x0101, 0))
+
+    def offer(self) -> tuple[bytes, bytes, bytes]:
+        """The next one: the MAC addresses of server and client, and the tags to accept it with."""
+        frame = self._receive(_PADO)
+        tags, rest = b"", frame[20 : 20 + struct.unpack_from("!H", frame, 18)[0]]
+        while rest:
+            kind, length = struct.unpack_from("!HH", rest)
+            # Service-Name and AC-Cookie.
+            if kind in (0x0101, 0x0104):
+                tags += rest[: 4 + length]
+            rest = rest[4 + length :]
+        return frame[6:12], frame[:6], tags
+
+    def sign_on(self, mac: bytes) -> tuple[int, set[bytes]]:
+        """The number of a new session, and the clients that got an offer until then."""
+        self.ask(mac)
+        offered: set[bytes] = set()
+        while mac not in offered:
+            server, client, tags = self.offer()
+            offered.add(client)
+        self._send(server, mac, _PADR, tags)
+        return int(struct.unpack_from("!H", self._receive(_PADS), 16)[0]), offered
+
+    def _send(self, destination: bytes, mac: bytes, code: int, tags: bytes) -> None:
+        head = struct.pack("!HBBHH", _DISCOVERY, 0x11, code, 0, len(tags))
+        self._line.send(destination + mac + head + tags)
+
+    def _receive(self, code: int) -> bytes:
+        while True:
+            frame = self._line.recv(2048)
+            if frame[15] == code:
+                return frame
+
+
+@pytest.fixture
+def discovery() -> Iterator[Discovery]:
+    options = ("--mount", "--pid", "--fork", "--kill-child")
+    with network_namespace():
+        ip("link add trunk0.300 type veth peer name far0", "link set trunk0.300 up", "link set far0 up")
+        # To any client there.
+        ip("link set far0 promisc on")
+        with (
+            unshared(*options, "sh", "-c", _SERVER, "sh", str(_SERVER_PROGRAM)),
+            socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_DISCOVERY)) as line,
+        ):
+            line.bind(("far0", _DISCOVERY))
+            line.settimeout(1)
+            clients = Discovery(line)
+
+            def is_there() -> bool:
+                clients.ask(bytes.fromhex("020000000001"))
+                try:
+                    clients.offer()
+                except TimeoutError:
+                    return False
+                return True
+
+            wait_for("pppoe-server", is_there)
+            line.settimeout(PATIENCE)
+            yield clients
+
+
+@pytest.mark.skipif(
+    not shutil.which("pppoe-server") or not can("ip link add v type veth peer name w"),
+    reason="needs to be root, a kernel with veth, and pppoe-server",
+)
+def test_a_mac_address_has_four_sessions_and_leaves_the_others_to_others(discovery: Discovery) -> None:
+    greedy, other = bytes.fromhex("02000000000a"), bytes.fromhex("02000000000b")
+    sessions = {discovery.sign_on(greedy)[0] for _ in range(4)}
+    discovery.ask(greedy)
+    # It asks later, and has its offer: the first one gets none.
+    fifth, offered = discovery.sign_on(other)
+    assert greedy not in offered
+    assert len({*sessions, fifth} - {0}) == 5
