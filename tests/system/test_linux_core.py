@@ -37,6 +37,7 @@ pytestmark = pytest.mark.skipif(
 
 ALICE, BOB, CAROL = subscriber(0), subscriber(1), subscriber(2)
 PASSWORD = PASSWORD_FILE.relative_to("/")
+OWED = Path("var/lib/gateway-core/sessions/owed-ends.json")
 #: Of etc/factory.json.
 DEFAULT = (100_000_000, 20_000_000)
 
@@ -348,6 +349,39 @@ def test_a_restart_of_accel_ppp_that_a_killed_core_owes_is_made_up_for(core: Lin
     core.accel.faults(restart="")
     core.start()
     wait_for("the restart", lambda: restarts(core) == 2)
+
+
+def killed_before_the_ends(core: LinuxCore) -> None:
+    """After a commit that ends both sessions."""
+    core.accel.faults(deaf=True)
+    assert committed(core, "cgnat.source_range", "100.64.2.0/23") == [1, 2]
+    core.kill()
+
+
+def test_a_core_killed_after_a_commit_ends_the_sessions_of_its_impact_after_its_start(
+    core: LinuxCore,
+) -> None:
+    killed_before_the_ends(core)
+    core.accel.faults(deaf=False)
+    come(core, subscriber(600))
+    core.start()
+    wait_for("the ends", lambda: core.states() == {3: "active"})
+    assert {event["reason"] for event in core.events() if event["event"] == "session.down"} == {
+        "admin_disconnect"
+    }
+    wait_for("nothing left to end", lambda: not (core.root / OWED).exists())
+
+
+def test_a_session_that_a_later_commit_allows_again_outlives_the_kill_of_the_core(core: LinuxCore) -> None:
+    killed_before_the_ends(core)
+    core.start()
+    assert committed(core, "cgnat.source_range", "100.64.0.0/10") == []
+    core.kill()
+    core.accel.faults(deaf=False)
+    core.start()
+    wait_for("nothing left to end", lambda: not (core.root / OWED).exists())
+    come(core, CAROL)
+    wait_for("another", lambda: core.states() == dict.fromkeys((1, 2, 3), "active"))
 
 
 def test_a_core_starts_though_the_kernel_refuses_the_steering_and_repairs_it(core: LinuxCore) -> None:

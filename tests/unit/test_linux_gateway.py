@@ -28,6 +28,7 @@ from gateway_api.core.gateways.linux.health.watch import DependencyWatch
 from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.watcher import Changed
+from gateway_api.core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
 from gateway_api.core.gateways.linux.sessions.session import DeviceCounters, LinuxSession
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
@@ -153,7 +154,8 @@ class Machine:
             self.reconciler, self.demux,
             self.trunks, self.kernel, self.counters, LinuxServices(self.daemons, 12, 8),
             frr, SimpleNamespace(), DependencyWatch(configuration, self.tracker, None, frr, tuple),
-            SignOnWatch(configuration, None, self.journal), self._raise_thresholds, self.guard,
+            SignOnWatch(configuration, None, self.journal), self._raise_thresholds,
+            OwedEnds(folder, configuration), self.guard,
         )  # fmt: skip
         self.gateway = LinuxGateway(configuration, parts)
         self.source.up(
@@ -335,7 +337,7 @@ def test_a_session_that_starts_while_a_trunk_is_removed_is_not_ended_unannounced
     machine.source.up(listed("c", access_interface="trunk1.1001", interface="ppp2"))
     polling = threading.Thread(target=poll, args=(machine.tracker,))
     with gateway.ending(WITHOUT_TRUNK1) as ids:
-        assert ids == [2]
+        assert ids == (2,)
         polling.start()
         wait_for("the poll", lambda: machine.source.polls == 2)
         gateway.configure(WITHOUT_TRUNK1)
@@ -411,6 +413,47 @@ def test_a_session_that_stays_on_a_removed_trunk_goes_on_when_the_trunk_is_back(
     gateway.configure(CONFIGURATION)
     wait_for("the end of the attempts", lambda: threading.active_count() <= threads)
     assert machine.ids() == [1, 2]
+
+
+def kept(tmp_path: Path, running: Configuration = WITHOUT_TRUNK1) -> Sequence[CommitEnds]:
+    """What another core would find."""
+    return OwedEnds(tmp_path / "0", running).commits
+
+
+def test_the_ends_of_a_commit_are_on_disk_before_it_counts_and_until_they_come(
+    machine: Machine, gateway: LinuxGateway, tmp_path: Path
+) -> None:
+    with gateway.ending(WITHOUT_TRUNK1):
+        (commit,) = kept(tmp_path)
+        assert commit == ((2,), CONFIGURATION)
+        gateway.configure(WITHOUT_TRUNK1)
+        assert len(kept(tmp_path)) == 1
+    wait_for("the end of the session", lambda: machine.ids() == [1])
+    wait_for("nothing left to end", lambda: kept(tmp_path) == [])
+
+
+def test_a_disk_that_does_not_keep_the_ends_refuses_the_commit(gateway: LinuxGateway) -> None:
+    with no_file_longer_than(0), not_done("store the ends of a commit"), gateway.ending(WITHOUT_TRUNK1):
+        pass
+
+
+def test_a_commit_that_did_not_count_ends_nothing_later(gateway: LinuxGateway, tmp_path: Path) -> None:
+    with not_done("replace"), gateway.ending(WITHOUT_TRUNK1):
+        raise StepFailed("replace the running configuration", "No space left on device")
+    (commit,) = kept(tmp_path, CONFIGURATION)
+    assert commit.left(gateway.sessions.all(), CONFIGURATION).ids == ()
+    with gateway.ending(CONFIGURATION):
+        assert kept(tmp_path) == []
+
+
+def test_ends_that_another_version_kept_are_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "owed-ends.json"
+    for text in ("no JSON", '[{"ids": [1], "former": {"demux": {"trunks": 7}}}]'):
+        path.write_text(text)
+        assert OwedEnds(tmp_path, CONFIGURATION).commits == []
+    assert caplog.text.count("the sessions that a former commit was to end go on") == 2
 
 
 def test_a_configuration_is_followed_also_if_the_kernel_refuses(

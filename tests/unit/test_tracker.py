@@ -661,6 +661,28 @@ def test_a_session_that_is_not_to_end_any_more_goes_on(lives: Lives, source: Lis
     assert states(lives) == ["active"]
 
 
+def test_a_session_ends_once_its_source_replies(
+    lives: Lives, source: ListedSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    source.fails = True
+    lives.poll()
+    waits = 0
+
+    def is_to_end(_: object) -> bool:
+        nonlocal waits
+        waits += 1
+        if waits == 3:
+            source.fails = False
+            lives.poll()
+        return True
+
+    lives.tracker.end([1], is_to_end)
+    assert (source.terminated, waits) == (["a"], 3)
+    assert "cannot end sessions" not in caplog.text
+
+
 def test_callers_at_the_same_time_share_a_poll(lives: Lives, source: ListedSource) -> None:
     started, go_on = threading.Event(), threading.Event()
 

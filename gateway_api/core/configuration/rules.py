@@ -40,8 +40,18 @@ _MOST_OUTER_VLANS = 65_536
 
 def load(document: dict[str, Any]) -> Configuration:
     """The typed values of a document. Raises Invalid, with the path of each problem."""
+    made: Configuration = _loaded(ROOT, document, "")
+    return made
+
+
+def load_section(name: str, value: Any) -> Any:
+    """The typed values of one section of a document. Raises Invalid."""
+    return _loaded(ROOT.members[name], value, name)
+
+
+def _loaded(field: Field, value: Any, path: str) -> Any:
     problems: list[Problem] = []
-    made: Configuration = _load(ROOT, document, "", problems)
+    made = _load(field, value, path, problems)
     if problems:
         raise Invalid(*problems[:MOST_PROBLEMS])
     return made

@@ -23,6 +23,7 @@ from gateway_api.core.gateways.linux.health.watch import DependencyWatch
 from gateway_api.core.gateways.linux.kernel.links import raise_thresholds
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sessions.hooks import TRIGGER, HookSocket
+from gateway_api.core.gateways.linux.sessions.owed_ends import OwedEnds
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
 from gateway_api.core.gateways.linux.sessions.session import DeviceCounters
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
@@ -39,7 +40,7 @@ from gateway_api.wire.core.sessions import SessionType
 _ASK_FRR = 2.0
 #: Seconds of a commit for the daemons, in all what GatewayServices promises.
 _APPLY, _PUT_BACK = 12.0, 8.0
-#: The sessions and their ids.
+#: The sessions, their ids, and which of them are to end.
 _SESSIONS = Path("/var/lib/gateway-core/sessions")
 
 
@@ -128,6 +129,7 @@ class LinuxMachine:
                 journal,
             ),
             raise_thresholds=raise_thresholds,
+            owed_ends=OwedEnds(_SESSIONS, configuration),
             guard=guard,
         )
         return LinuxGateway(configuration, parts)

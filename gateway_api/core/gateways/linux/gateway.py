@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
 from gateway_api.core.gateways.linux.sessions.commit_ends import ended_by_commit
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
+from gateway_api.core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
 from gateway_api.core.gateways.linux.sessions.provision import Provision, wanted_by
 from gateway_api.core.gateways.linux.sessions.session import (
     DeviceCounters,
@@ -83,6 +85,7 @@ class GatewayParts:
     dependencies: DependencyWatch
     sign_ons: SignOnWatch
     raise_thresholds: Callable[[int], bool]
+    owed_ends: OwedEnds
     #: None where nothing may be dropped.
     guard: DhcpGuard | None = None
 
@@ -117,6 +120,8 @@ class LinuxGateway:
             self._finish,
         ):
             crew.start(work)
+        for commit in parts.owed_ends.commits:
+            crew.start(partial(self._end, commit))
         if parts.guard is not None:
             crew.start(parts.guard.run)
         crew.wait()
@@ -144,8 +149,8 @@ class LinuxGateway:
 
     def configure(self, configuration: Configuration) -> None:
         """The sessions that it ends are gone within seconds."""
-        former, address = self._configuration, self._parts.provision.address
-        ending = self._sessions_to_end(configuration)
+        address = self._parts.provision.address
+        ending = self._ends(configuration)
         self._configuration = configuration
         self._parts.firewall.configure(configuration)
         self._parts.provision.configure(configuration)
@@ -162,13 +167,8 @@ class LinuxGateway:
         self._parts.sign_ons.configure(configuration)
         if self._parts.provision.address != address:
             self._parts.demux.serve_again(SessionType.DHCP)
-        if ending:
-
-            def is_to_end(session: LinuxSession) -> bool:
-                # Another commit may have brought back what it needs.
-                return bool(ended_by_commit([session], former, self._configuration))
-
-            threading.Thread(target=self._parts.tracker.end, args=(ending, is_to_end), daemon=True).start()
+        if ending.ids:
+            threading.Thread(target=self._end, args=(ending,), daemon=True).start()
         threading.Thread(target=self._finish, daemon=True).start()
 
     def impact(self, configuration: Configuration) -> Impact:
@@ -178,12 +178,14 @@ class LinuxGateway:
         except StepFailed as error:
             _log.error("it is not known what a commit would do to the services: %s", error)
             services = ()
-        return Impact.of(self._sessions_to_end(configuration), services)
+        return Impact.of(self._ends(configuration).ids, services)
 
     @contextmanager
     def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
         with self._parts.tracker.standstill():
-            yield self._sessions_to_end(configuration)
+            ending = self._ends(configuration)
+            self._parts.owed_ends.keep([*self._owed(), ending])
+            yield ending.ids
 
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
@@ -285,8 +287,26 @@ class LinuxGateway:
         guard = self._parts.guard
         return [self._parts.firewall] if guard is None else [self._parts.firewall, guard]
 
-    def _sessions_to_end(self, configuration: Configuration) -> list[int]:
-        return ended_by_commit(self.sessions.all(), self._configuration, configuration)
+    def _ends(self, configuration: Configuration) -> CommitEnds:
+        ids = ended_by_commit(self.sessions.all(), self._configuration, configuration)
+        return CommitEnds(tuple(ids), self._configuration)
+
+    def _end(self, commit: CommitEnds) -> None:
+        def is_to_end(session: LinuxSession) -> bool:
+            # Another commit may have brought back what it needs.
+            return bool(commit.left([session], self._configuration).ids)
+
+        self._parts.tracker.end(commit.ids, is_to_end)
+        try:
+            # Not while a commit is about to count: it is among them, and ends nothing before.
+            with self._parts.tracker.standstill():
+                self._parts.owed_ends.keep(self._owed())
+        except StepFailed as error:
+            _log.error("the next commit tries again: %s", error)
+
+    def _owed(self) -> list[CommitEnds]:
+        sessions = self.sessions.all()
+        return [each.left(sessions, self._configuration) for each in self._parts.owed_ends.commits]
 
     def _finish(self) -> None:
         """Has the services do what ends sessions, when these had the time to end by request."""

@@ -102,8 +102,8 @@ class Disconnection:
 
 #: Seconds in which a session must be gone. The API waits 3 s for the reply.
 _DISCONNECT = 2.5
-#: The same where no client waits, and the seconds until another attempt.
-_END, _PAUSE = 30.0, 60.0
+#: The same where no client waits, and the seconds until another attempt, or until a silent source may reply.
+_END, _PAUSE, _SILENT = 30.0, 60.0, 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -221,13 +221,19 @@ class Tracker:
         return ended
 
     def end(self, ids: Iterable[int], is_to_end: Callable[[LinuxSession], bool]) -> None:
-        """Ends sessions, and tries again until each is gone, or is not to end any more: a source may hang."""
+        """Ends sessions, and tries again until each is gone, or is not to end any more: a source may hang, or
+        not have replied yet."""
         known = list(ids)
         while left := [
-            session.id for session in map(self.sessions.get, known) if session and is_to_end(session)
+            session for session in map(self.sessions.get, known) if session and is_to_end(session)
         ]:
+            replying = {watch.name for watch in self.watches if watch.is_available}
+            heard = [session.id for session in left if session.key.source in replying]
+            if not heard:
+                self._sleep(_SILENT)
+                continue
             try:
-                self.disconnect_many(left, _END)
+                self.disconnect_many(heard, _END)
             except NotDisconnected as error:
                 _log.error("cannot end sessions, trying again in %g s: %s", _PAUSE, error)
                 self._sleep(_PAUSE)
