@@ -70,6 +70,10 @@ def ip_batch(commands: list[str]) -> None:
     subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, check=True)
 
 
+def tc_batch(commands: list[str]) -> None:
+    subprocess.run(["tc", "-batch", "-"], input="\n".join(commands), text=True, check=True)
+
+
 def tc(*commands: str) -> None:
     """Runs `tc` commands."""
     for command in commands:

@@ -286,7 +286,8 @@ def test_what_belongs_to_the_session_is_forwarded(network: Network, firewall: Fi
 
 
 @pytest.mark.skipif(
-    not can("ip link add i type ifb", "tc qdisc add dev i root htb"), reason="needs a kernel with IFB and HTB"
+    not can("ip link add i type ifb", "tc qdisc add dev i root tbf rate 1mbit burst 10kb limit 10kb"),
+    reason="needs a kernel with IFB and TBF",
 )
 def test_a_shaped_session_is_checked_too(network: Network, firewall: Firewall) -> None:
     made = session(1, "trunk0.100", IPv4Address(OWN))

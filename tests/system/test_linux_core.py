@@ -28,11 +28,11 @@ pytestmark = pytest.mark.skipif(
     not can(
         "ip link add v type veth peer name w",
         "ip link add i type ifb",
-        "tc qdisc add dev v root htb",
+        "tc qdisc add dev v root tbf rate 1mbit burst 10kb limit 10kb",
         "tc qdisc add dev v ingress",
         "tc filter add dev v parent ffff: u32 match u32 0 0 action mirred egress redirect dev i",
     ),
-    reason="needs to be root, and a kernel with veth, ifb, HTB, u32 and mirred",
+    reason="needs to be root, and a kernel with veth, ifb, TBF, u32 and mirred",
 )
 
 ALICE, BOB, CAROL = subscriber(0), subscriber(1), subscriber(2)

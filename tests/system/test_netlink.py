@@ -25,6 +25,8 @@ from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.skipif(not can("true"), reason="needs to be root, for network namespaces")
 
+LIMIT = "handle 1: tbf rate 1mbit burst 10kb limit 10kb"
+
 
 @pytest.fixture(autouse=True)
 def namespace() -> Iterator[None]:
@@ -228,7 +230,10 @@ def test_rules_have_the_source_network() -> None:
 
 def test_entries_of_links_and_qdiscs_agree_with_their_records(links: None) -> None:
     ip("link set far0 down")
-    tc("qdisc add dev trunk0 root handle 1: htb default 10", "qdisc add dev trunk0 ingress")
+    tc(
+        "qdisc add dev trunk0 root handle 1: tbf rate 1mbit burst 10kb limit 10kb",
+        "qdisc add dev trunk0 ingress",
+    )
     records = KernelReader().links().values()
     assert {(link.index, link.name, link.is_up, link.has_ethernet_header) for link in records} == set(
         KernelReader().link_entries().values()
@@ -276,15 +281,19 @@ def test_many_routes_are_changed_in_one_call(links: None) -> None:
 
 
 def test_qdiscs_are_found_by_their_places(links: None) -> None:
-    tc("qdisc add dev trunk0 root handle 1: htb default 10", "qdisc add dev trunk0 ingress")
+    tc(
+        "qdisc add dev trunk0 root handle 1: tbf rate 1mbit burst 10kb limit 10kb",
+        "qdisc add dev trunk0 ingress",
+    )
     reader, index = KernelReader(), KernelReader().link("trunk0").index
     root, ingress, leaf, of_nothing = reader.qdiscs(
-        [(index, ROOT), (index, INGRESS), (index, 0x10010), (4711, ROOT)]
+        [(index, ROOT), (index, INGRESS), (index, 0x10001), (4711, ROOT)]
     )
-    assert root is not None and (root.kind, root.handle, root.default_class) == ("htb", 0x10000, 0x10)
+    assert root is not None and (root.kind, root.handle) == ("tbf", 0x10000)
+    assert root.bucket is not None and root.bucket.rate == 125_000
     assert ingress is not None and ingress.kind == "ingress"
     assert {
-        QdiscEntry(index, ROOT, root.handle, "htb"),
+        QdiscEntry(index, ROOT, root.handle, "tbf"),
         QdiscEntry(index, INGRESS, ingress.handle, "ingress"),
     } <= set(reader.qdisc_entries())
     assert (leaf, of_nothing) == (None, None)
@@ -368,12 +377,13 @@ def test_a_change_is_a_trigger(links: None, change: str, expected: set[Changed])
     [
         "qdisc del dev trunk0 ingress",
         "filter del dev trunk0 parent ffff: prio 10",
-        "class change dev trunk0 parent 1: classid 1:10 htb rate 2mbit",
     ],
 )
 def test_a_change_of_a_qdisc_names_its_device(links: None, change: str) -> None:
-    tc("qdisc add dev trunk0 root handle 1: htb default 10", "qdisc add dev trunk0 ingress")
-    tc("class add dev trunk0 parent 1: classid 1:10 htb rate 1mbit")
+    tc(
+        "qdisc add dev trunk0 root handle 1: tbf rate 1mbit burst 10kb limit 10kb",
+        "qdisc add dev trunk0 ingress",
+    )
     tc("filter add dev trunk0 parent ffff: prio 10 protocol all u32 match u32 0 0 flowid 1:1")
     with Watcher() as watcher:
         tc(change)
@@ -404,7 +414,7 @@ def test_an_ifb_is_told_from_other_links(change: str) -> None:
 
 
 def test_a_question_of_our_own_is_no_change(links: None) -> None:
-    tc("qdisc add dev trunk0 root handle 1: htb default 10")
+    tc(f"qdisc add dev trunk0 root {LIMIT}")
     index = KernelReader().link("trunk0").index
     with Watcher() as watcher:
         assert KernelReader().qdiscs([(index, ROOT)]) != [None]

@@ -35,10 +35,10 @@ pytestmark = pytest.mark.skipif(
     or not can(
         "ip link add v type veth peer name w",
         "ip link add i type ifb",
-        "tc qdisc add dev v root htb",
+        "tc qdisc add dev v root tbf rate 1mbit burst 10kb limit 10kb",
         "tc qdisc add dev v ingress",
     ),
-    reason="needs to be root, a kernel with veth, ifb and HTB, and systemctl",
+    reason="needs to be root, a kernel with veth, ifb and TBF, and systemctl",
 )
 
 #: The folders of a boot: /run is empty, /var/lib is not.

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.core.gateways.linux.dataplane.shaping import CLASS, Limits, Shaper
+from gateway_api.core.gateways.linux.dataplane.shaping import Limits, Shaper
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
 from gateway_api.core.gateways.linux.kernel.exchange import DATAGRAM
 from gateway_api.core.gateways.linux.kernel.links import link_entry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.kernel.qdiscs import ROOT
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from tests.support.namespaces import can, inside, ip, ip_batch, neighbour, network_namespace, tc
@@ -28,11 +29,11 @@ pytestmark = pytest.mark.skipif(
     not can(
         "ip link add v type veth peer name w",
         "ip link add i type ifb",
-        "tc qdisc add dev v root htb",
+        "tc qdisc add dev v root tbf rate 1mbit burst 10kb limit 10kb",
         "tc qdisc add dev v ingress",
         "tc filter add dev v parent ffff: u32 match u32 0 0 action mirred egress redirect dev i",
     ),
-    reason="needs to be root, and a kernel with veth, ifb, HTB, u32 and mirred",
+    reason="needs to be root, and a kernel with veth, ifb, TBF, u32 and mirred",
 )
 
 PROFILE = OVERHEAD_PROFILES["pppoe_ethernet"]
@@ -40,7 +41,8 @@ NAMES = ("acc0", "ifb-acc0")
 DOWN, UP = 20_000_000, 5_000_000
 #: What shaping changed, downstream and upstream.
 DOWNSTREAM, UPSTREAM, BOTH, NOTHING = (True, False), (False, True), (True, True), (False, False)
-_TOLD = {rt.RTM_NEWQDISC: "qdisc", rt.RTM_NEWTCLASS: "class", rt.RTM_NEWTFILTER: "filter"}
+_TOLD = {rt.RTM_NEWQDISC: "qdisc", rt.RTM_DELQDISC: "no qdisc", rt.RTM_NEWTFILTER: "filter"}
+with_fq_codel = pytest.mark.skipif(not HAS_FQ_CODEL, reason="the kernel has no fq_codel")
 
 
 @pytest.fixture
@@ -65,23 +67,22 @@ def told(*arguments: str) -> str:
 
 
 def shaped() -> set[str]:
-    """Names of the devices with HTB or a redirect, and of the IFBs."""
-    found = {qdisc["dev"] for qdisc in json.loads(told("-j", "qdisc")) if qdisc["kind"] in {"htb", "ingress"}}
+    """Names of the devices with TBF or a redirect, and of the IFBs."""
+    found = {qdisc["dev"] for qdisc in json.loads(told("-j", "qdisc")) if qdisc["kind"] in {"tbf", "ingress"}}
     return found | {link.name for link in KernelReader().links().values() if link.name.startswith("ifb-")}
 
 
 def queues() -> set[str]:
-    """The kinds of the queues in classes."""
-    return {qdisc["kind"] for qdisc in json.loads(told("-j", "qdisc")) if qdisc.get("parent") == "1:10"}
+    """The kinds of the queues in TBF."""
+    found = json.loads(told("-j", "qdisc", "show", "invisible"))
+    return {qdisc["kind"] for qdisc in found if qdisc.get("parent") == "2:1"}
 
 
 def limit(device: str) -> int | None:
     """Bits per second. None without a limit."""
-    try:
-        classes = KernelReader().classes(KernelReader().link(device).index)
-    except NoDevice:
-        return None
-    return next((8 * each.ceil for each in classes if each.handle == CLASS), None)
+    (link,) = KernelReader().links_named([device])
+    (found,) = KernelReader().qdiscs([(link.index if link else 0, ROOT)])
+    return 8 * found.bucket.rate if found is not None and found.bucket is not None else None
 
 
 def limits() -> tuple[int | None, int | None]:
@@ -105,10 +106,10 @@ def shape(
     return downstream.is_changed, upstream.is_changed
 
 
-def changes_told(act: Callable[[], object]) -> list[tuple[str, str]]:
-    """What the kernel tells of links that go up and of traffic control, in its order, each with its
-    device."""
-    found = []
+def steps_told(act: Callable[[], object]) -> list[list[tuple[str, str]]]:
+    """What the kernel tells of links that go up and of traffic control, in its order, by the step in which
+    it did it, each with its device."""
+    steps: list[list[tuple[str, str]]] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as events:
         events.bind((0, rt.RTMGRP_LINK | rt.RTMGRP_TC))
         act()
@@ -116,20 +117,26 @@ def changes_told(act: Callable[[], object]) -> list[tuple[str, str]]:
         names = {link.ifindex: link.name for link in KernelReader().link_entries().values()}
         with suppress(BlockingIOError):
             while True:
+                steps.append([])
                 for type, _, sequence, body in nl.messages(events.recv(DATAGRAM)):
                     if type == rt.RTM_NEWLINK and link_entry(body).is_up:
-                        found.append(("up", link_entry(body).name))
+                        steps[-1].append(("up", link_entry(body).name))
                     elif type in _TOLD and sequence != nl.QUESTION:
-                        found.append((_TOLD[type], names[nl.unpacked(rt.TCMSG, body)[1]]))
-    return found
+                        steps[-1].append((_TOLD[type], names[nl.unpacked(rt.TCMSG, body)[1]]))
+    return [found for found in steps if found]
+
+
+def changes_told(act: Callable[[], object]) -> list[tuple[str, str]]:
+    """All steps, one after the other."""
+    return [change for found in steps_told(act) for change in found]
 
 
 def test_a_session_gets_a_limit_each_way(shaper: Shaper) -> None:
     assert shape(shaper) == BOTH
     for device, rate in zip(NAMES, ("20Mbit", "5Mbit"), strict=True):
-        (line,) = [line for line in told("-d", "class", "show", "dev", device).splitlines() if "htb" in line]
-        assert f"rate {rate}" in line and f"ceil {rate}" in line
-        assert "mpu 84b" in line
+        shown = told("-d", "qdisc", "show", "dev", device, "root")
+        assert "qdisc tbf 2: root" in shown
+        assert f"rate {rate} " in shown and "mpu 84b" in shown
     assert limits() == (DOWN, UP)
     assert "Redirect to device ifb-acc0" in told("filter", "show", "dev", "acc0", "parent", "ffff:")
 
@@ -146,8 +153,7 @@ def test_an_ifb_has_no_ipv6(shaper: Shaper) -> None:
 def test_an_ifb_gets_its_queues_before_it_is_up(shaper: Shaper) -> None:
     told = changes_told(lambda: shape(shaper))
     of_ifb = [kind for kind, name in told if name == "ifb-acc0"]
-    assert of_ifb[-1] == "up"
-    assert of_ifb.count("class") == of_ifb.count("up") == 1
+    assert (set(of_ifb[:-1]), of_ifb[-1]) == ({"qdisc"}, "up")
     # Packets to an IFB that is down are lost.
     assert told[-1] == ("filter", "acc0")
 
@@ -158,14 +164,16 @@ def test_many_sessions_get_one_kind_of_change_after_the_other(shaper: Shaper) ->
     ip_batch([each for n in range(3) for each in (f"link add line{n} type ifb", f"link set line{n} up")])
     links = [KernelReader().link(f"line{number}") for number in range(3)]
     limits = [Limits(link, f"ifb-{link.name}", DOWN, UP, PROFILE) for link in links]
-    kinds = [kind for kind, _ in groupby(changes_told(lambda: shaper.shape(limits)), lambda told: told[0])]
-    assert kinds == ["qdisc", "class", "qdisc", "up", "qdisc", "filter"]
+    changes = [kind for kind, _ in changes_told(lambda: shaper.shape(limits))]
+    # The queue that each of these devices has of the kernel goes with the first.
+    kinds = [kind for kind, _ in groupby(changes) if kind != "no qdisc"]
+    assert [kind for kind, _ in groupby(kinds)] == ["qdisc", "up", "qdisc", "filter"]
 
 
 def test_the_ethernet_header_is_counted_once(shaper: Shaper) -> None:
     # A veth's packets have the 14 bytes already, a ppp device's have none.
     shape(shaper)
-    assert f"overhead {PROFILE.overhead - 14} " in told("-d", "class", "show", "dev", "acc0")
+    assert f"overhead {PROFILE.overhead - 14} " in told("-d", "qdisc", "show", "dev", "acc0", "root")
 
 
 def test_a_second_time_changes_nothing(shaper: Shaper) -> None:
@@ -175,12 +183,27 @@ def test_a_second_time_changes_nothing(shaper: Shaper) -> None:
     assert told("qdisc") == before
 
 
-def test_new_rates_change_both_classes_in_place(shaper: Shaper) -> None:
+def test_new_rates_change_both_limits_in_place(shaper: Shaper) -> None:
     shape(shaper)
-    before = told("qdisc")
-    assert shape(shaper, 100_000_000, 40_000_000) == BOTH
+    before = queues()
+    changes = changes_told(lambda: shape(shaper, 100_000_000, 40_000_000))
+    assert changes == [("qdisc", "ifb-acc0"), ("qdisc", "acc0")]
     assert limits() == (100_000_000, 40_000_000)
-    assert told("qdisc") == before
+    assert queues() == before
+
+
+def test_a_limit_of_an_earlier_version_goes_in_the_step_in_which_ours_comes(shaper: Shaper) -> None:
+    shape(shaper)
+    for device in NAMES:
+        tc(
+            f"qdisc replace dev {device} root handle 1: htb default 10",
+            f"class add dev {device} parent 1: classid 1:10 htb rate 20mbit",
+            f"qdisc add dev {device} parent 1:10 handle 11: pfifo limit 170",
+        )
+    steps = [found for found in steps_told(lambda: shape(shaper)) if ("no qdisc", found[0][1]) in found]
+    assert steps == [[("no qdisc", name), ("qdisc", name)] for name in ("ifb-acc0", "acc0")]
+    assert limits() == (DOWN, UP)
+    assert shape(shaper) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -188,15 +211,15 @@ def test_new_rates_change_both_classes_in_place(shaper: Shaper) -> None:
     [
         ("tc qdisc del dev acc0 root", DOWNSTREAM),
         ("tc qdisc replace dev acc0 root handle 9: pfifo", DOWNSTREAM),
-        ("tc qdisc del dev acc0 parent 1:10", DOWNSTREAM),
-        ("tc class change dev acc0 parent 1: classid 1:10 htb rate 1gbit", DOWNSTREAM),
+        pytest.param("tc qdisc del dev acc0 parent 2:1", DOWNSTREAM, marks=with_fq_codel),
+        ("tc qdisc change dev acc0 root handle 2: tbf rate 1gbit burst 1mb limit 1mb", DOWNSTREAM),
         ("tc qdisc del dev acc0 ingress", UPSTREAM),
         ("tc filter del dev acc0 parent ffff: prio 10", UPSTREAM),
         ("ip link del ifb-acc0", UPSTREAM),
         ("ip link set ifb-acc0 down", UPSTREAM),
         ("tc qdisc del dev ifb-acc0 root", UPSTREAM),
-        ("tc qdisc del dev ifb-acc0 parent 1:10", UPSTREAM),
-        ("tc class change dev ifb-acc0 parent 1: classid 1:10 htb rate 1gbit", UPSTREAM),
+        pytest.param("tc qdisc del dev ifb-acc0 parent 2:1", UPSTREAM, marks=with_fq_codel),
+        ("tc qdisc change dev ifb-acc0 root handle 2: tbf rate 1gbit burst 1mb limit 1mb", UPSTREAM),
     ],
 )
 def test_what_is_damaged_is_repaired_alone(shaper: Shaper, damage: str, repaired: tuple[bool, bool]) -> None:
@@ -204,6 +227,13 @@ def test_what_is_damaged_is_repaired_alone(shaper: Shaper, damage: str, repaired
     subprocess.run(damage.split(), check=True)
     assert shape(shaper) == repaired
     assert shape(shaper) == NOTHING
+    assert limits() == (DOWN, UP)
+
+
+def test_another_qdisc_with_our_handle_goes(shaper: Shaper) -> None:
+    shape(shaper)
+    tc("qdisc del dev acc0 root", "qdisc add dev acc0 root handle 2: pfifo")
+    assert shape(shaper) == DOWNSTREAM
     assert limits() == (DOWN, UP)
 
 
@@ -328,14 +358,14 @@ def test_many_threads_may_shape_at_once(shaper: Shaper) -> None:
 
 
 @pytest.mark.kernel
-@pytest.mark.skipif(not HAS_FQ_CODEL, reason="the kernel has no fq_codel")
+@with_fq_codel
 def test_the_queue_is_fq_codel(shaper: Shaper) -> None:
     shape(shaper)
     assert queues() == {"fq_codel"}
 
 
 @pytest.mark.kernel
-@pytest.mark.skipif(not HAS_FQ_CODEL, reason="the kernel has no fq_codel")
+@with_fq_codel
 def test_the_queues_of_a_session_take_little_memory(shaper: Shaper) -> None:
     shape(shaper)
     shown = subprocess.run(["tc", "-j", "qdisc", "show"], capture_output=True, check=True)
@@ -346,7 +376,7 @@ def test_the_queues_of_a_session_take_little_memory(shaper: Shaper) -> None:
 @pytest.mark.skipif(HAS_FQ_CODEL, reason="the kernel has fq_codel")
 def test_without_fq_codel_the_queue_is_plain(shaper: Shaper) -> None:
     shape(shaper)
-    assert queues() == {"pfifo"}
+    assert queues() == {"bfifo"}
     assert shape(shaper) == NOTHING
 
 

@@ -75,8 +75,8 @@ def filled(core: LinuxCore, number: int) -> tuple[float, float, float]:
 
 
 def shapers() -> int:
-    """The number of HTB qdiscs: two a session."""
-    return sum(qdisc.kind == "htb" for qdisc in KernelReader().qdisc_entries())
+    """The number of TBF qdiscs: two a session."""
+    return sum(qdisc.kind == "tbf" for qdisc in KernelReader().qdisc_entries())
 
 
 def settled(core: LinuxCore) -> None:

@@ -37,11 +37,11 @@ LINKS = {
     "trunk0.100": LinkEntry(4, "trunk0.100", True, True),
 }
 QDISCS = (
-    QdiscEntry(10, 0xFFFFFFFF, 0x10000, "htb"),
-    QdiscEntry(10, 0x10010, 0x110000, "fq_codel"),
+    QdiscEntry(10, 0xFFFFFFFF, 0x20000, "tbf"),
+    QdiscEntry(10, 0x20001, 0x110000, "fq_codel"),
     QdiscEntry(10, 0xFFFFFFF1, 0xFFFF0000, "ingress"),
-    QdiscEntry(11, 0xFFFFFFFF, 0x10000, "htb"),
-    QdiscEntry(11, 0x10010, 0x110000, "fq_codel"),
+    QdiscEntry(11, 0xFFFFFFFF, 0x20000, "tbf"),
+    QdiscEntry(11, 0x20001, 0x110000, "fq_codel"),
 )
 HOST = FibEntry(254, ADDRESS.packed, 32, 10, None, GATEWAY.packed)
 DELEGATED = FibEntry(254, PREFIX.network_address.packed, 56, 10, None, None)

@@ -16,7 +16,7 @@ from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
 from gateway_api.core.gateways.linux.kernel.fib import NextHop, Rule
 from gateway_api.core.gateways.linux.kernel.links import Address, VlanTag
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, MalformedMessage
-from gateway_api.core.gateways.linux.kernel.qdiscs import HtbClass, PacketFilter, Qdisc
+from gateway_api.core.gateways.linux.kernel.qdiscs import PacketFilter, Qdisc, TokenBucket
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, events
 from gateway_api.wire.core.network import AddressFamily, AdminState, VlanProtocol
 
@@ -42,14 +42,11 @@ VIA_IPV6 = bytes.fromhex(
     "02180000fe0300010000000008000f00fe00000008000100cb007200160012000a0020010db80000000000000000000000090000"
     "0800040005000000"
 )
-HTB = bytes.fromhex(
-    "000000000c00000000000100ffffffff0200000008000100687462002400020018000200110003000a0000001000000000000000"
-    "000000000800050020000000"
+TBF = bytes.fromhex(
+    "000000000200000000000200ffffffff0200000008000100746266002c000200280001000001240000005400a025260000000000"
+    "0000000000000000000004002d31010000000000"
 )
-CLASS = bytes.fromhex(
-    "000000000a00000010000100ffffffff00001100080001006874620034000200300001000001240000005400a025260000012400"
-    "00005400a02526002d3101002d310100b80b00000000000000000000"
-)
+BUCKET = TokenBucket(2_500_000, 36, 84, 78_125)
 HASH_TABLE = bytes.fromhex("000000000a000000000000800000ffff00030a0008000100753332000c0002000800040001000000")
 REDIRECT = bytes.fromhex(
     "000000000a000000000800800000ffff00030a000800010075333200040102002400050001000100000000000000000000000000"
@@ -67,11 +64,10 @@ PARSERS: list[tuple[Callable[[bytes], object], bytes]] = [
     (fib.route, MULTIPATH),
     (fib.route, VIA_IPV6),
     (fib.rule, VIA_IPV6),
-    (qdiscs.qdisc, HTB),
-    (qdiscs.htb_class, CLASS),
+    (qdiscs.qdisc, TBF),
     (qdiscs.packet_filter, REDIRECT),
     (links.link_entry, VLAN),
-    (qdiscs.qdisc_entry, HTB),
+    (qdiscs.qdisc_entry, TBF),
     (fib.fib_entry, VIA_IPV6),
 ]
 
@@ -120,19 +116,14 @@ def test_an_ipv4_route_may_have_an_ipv6_gateway() -> None:
     assert fib.route(VIA_IPV6).next_hops == (NextHop("2001:db8::9", 5),)
 
 
-def test_htb_has_a_default_class() -> None:
-    assert qdiscs.qdisc(HTB) == Qdisc("htb", 0x10000, 0x10)
-
-
-def test_a_class_has_rates_overhead_and_mpu() -> None:
-    assert qdiscs.htb_class(CLASS) == HtbClass(0x10010, 2_500_000, 2_500_000, 36, 84)
+def test_a_limit_has_rate_overhead_mpu_and_burst() -> None:
+    assert qdiscs.qdisc(TBF) == Qdisc("tbf", 0x20000, BUCKET)
 
 
 def test_a_rate_over_34_gbit_is_in_another_attribute() -> None:
-    fast = (5 * 10**9).to_bytes(8, "little")
-    options = nl.attributes(CLASS, 20)[2] + nl.attribute(6, fast) + nl.attribute(7, fast)
-    changed = qdiscs.htb_class(CLASS + nl.attribute(2, options))
-    assert changed is not None and (changed.rate, changed.ceil) == (5 * 10**9, 5 * 10**9)
+    options = nl.attributes(TBF, 20)[2] + nl.attribute(4, (5 * 10**9).to_bytes(8, "little"))
+    changed = qdiscs.qdisc(TBF + nl.attribute(2, options))
+    assert changed.bucket is not None and changed.bucket.rate == 5 * 10**9
 
 
 def test_a_redirect_has_its_target() -> None:
@@ -235,23 +226,17 @@ def test_an_address_that_is_added_is_one_of_32_bits() -> None:
 
 
 @pytest.mark.parametrize("rate", [1000, 2_500_000, 5 * 10**9])
-def test_a_class_that_is_set_is_the_one_wanted(rate: int) -> None:
-    wanted = HtbClass(0x10010, rate, rate, 36, 84)
-    type, flags, body = qdiscs.set_class(10, 0x10000, wanted, rate // 200, 3000)
-    assert (type, flags) == (40, nl.CREATE | nl.REPLACE)
-    assert qdiscs.htb_class(body) == wanted
-
-
-def test_a_class_is_sent_as_the_kernel_tells_it() -> None:
-    body = qdiscs.set_class(10, 0x10000, HtbClass(0x10010, 2_500_000, 2_500_000, 36, 84), 12_500, 3000).body
-    sent, shown = (nl.attributes(nl.attributes(each, 20)[2])[1] for each in (body, CLASS))
-    assert sent == shown
-
-
-def test_htb_is_sent_with_its_default_class() -> None:
-    type, flags, body = qdiscs.add_htb(12, 0x10000, 0x10)
+def test_a_limit_that_is_added_is_the_one_wanted(rate: int) -> None:
+    wanted = TokenBucket(rate, 36, 84, qdiscs.ticks(10_000, rate))
+    type, flags, body = qdiscs.add_tbf(10, 0x20000, wanted, 1 << 18)
     assert (type, flags) == (36, nl.CREATE | nl.EXCLUSIVE)
-    assert (qdiscs.qdisc(body), qdiscs.qdisc_entry(body)) == (qdiscs.qdisc(HTB), qdiscs.qdisc_entry(HTB))
+    assert qdiscs.qdisc(body) == Qdisc("tbf", 0x20000, wanted)
+
+
+def test_a_limit_is_sent_as_the_kernel_tells_it() -> None:
+    body = qdiscs.add_tbf(10, 0x20000, BUCKET, 1 << 18).body
+    sent, shown = (nl.attributes(nl.attributes(each, 20)[2])[1] for each in (body, TBF))
+    assert sent == shown
 
 
 def test_a_redirect_is_sent_as_the_kernel_tells_it() -> None:
@@ -297,6 +282,6 @@ def test_the_vlan_of_a_subscriber_is_of_the_group_of_subscribers() -> None:
 
 
 def test_the_queue_of_a_session_has_a_limit_of_memory() -> None:
-    body = qdiscs.add_fq_codel(7, 0x10010, 0x110000, 256, 2 << 20).body
+    body = qdiscs.add_fq_codel(7, 0x20001, 0x110000, 256, 2 << 20).body
     options = nl.attributes(nl.attributes(body, rt.TCMSG.size)[rt.TCA_OPTIONS])
     assert options[rt.TCA_FQ_CODEL_MEMORY_LIMIT] == (2 << 20).to_bytes(4, sys.byteorder)

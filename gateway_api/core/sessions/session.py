@@ -103,7 +103,7 @@ class Session(Record, frozen=True):
             overhead_profile=profile.name,
             overhead=profile.overhead,
             mpu=profile.mpu,
-            qdisc="htb",
+            qdisc="tbf",
             rate_expires_at=self.expiry.expires_at if self.expiry else None,
         )
 

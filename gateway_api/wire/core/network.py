@@ -153,7 +153,7 @@ class SessionQos(Record, frozen=True):
     overhead_profile: sessions.ProfileName
     overhead: Overhead
     mpu: Mpu
-    qdisc: Annotated[str, about("Queueing discipline.", "htb")]
+    qdisc: Annotated[str, about("Queueing discipline.", "tbf")]
     rate_expires_at: RateExpiresAt = None
 
 

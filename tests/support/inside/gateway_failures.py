@@ -61,8 +61,8 @@ def lost_carrier(world: World) -> dict[str, Any]:
 def _parts(session: dict[str, Any], ifb: str) -> dict[str, bool]:
     device, host = session["interface"], session["ip_address"]
     return {
-        "qdisc": "htb" in _shown(f"tc qdisc show dev {device} root"),
-        "ifb": "htb" in _shown(f"tc qdisc show dev {ifb} root"),
+        "qdisc": "tbf" in _shown(f"tc qdisc show dev {device} root"),
+        "ifb": "tbf" in _shown(f"tc qdisc show dev {ifb} root"),
         "redirect": ifb in _shown(f"tc filter show dev {device} ingress"),
         "rule": "lookup 100" in _shown("ip rule show"),
         "route": host in _shown("ip route show table 100"),

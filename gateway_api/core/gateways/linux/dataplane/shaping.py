@@ -1,14 +1,16 @@
 """Shapes sessions: downstream on the session's device, upstream on an IFB of its own.
 
-Each of both devices has HTB as root, one class, and fq_codel in it. What arrives from the subscriber is
-redirected to the IFB. Rates change in place: no qdisc goes, no packet is lost.
+Each of both devices has TBF as root, and fq_codel in it. What arrives from the subscriber is redirected to
+the IFB. Rates change in place: no qdisc goes, no packet is lost. HTB would do as well, but takes longer to
+make: for each thing that filters can be attached to, as HTB and each of its classes, the kernel walks a list
+of all others. TBF is none.
 """
 
 import errno
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -28,18 +30,18 @@ from gateway_api.core.gateways.linux.kernel.qdiscs import (
     INGRESS,
     INGRESS_HANDLE,
     ROOT,
-    HtbClass,
     PacketFilter,
     Qdisc,
     QdiscEntry,
+    TokenBucket,
     add_fq_codel,
-    add_htb,
     add_ingress,
-    add_pfifo,
     add_redirect,
+    add_tbf,
     delete_qdisc,
     delete_redirects,
-    set_class,
+    replacing,
+    ticks,
 )
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.sessions.session import IFB_PREFIX, LONGEST_NAME
@@ -47,29 +49,28 @@ from gateway_api.wire.core.network import OverheadProfile
 
 _log = logging.getLogger(__name__)
 
-CLASS = 0x10010
-#: The number of the class in HTB, which gets all packets.
-_DEFAULT = 0x10
-_HTB = Qdisc("htb", 0x10000, _DEFAULT)
-_LEAF = 0x110000
-_FQ_CODEL, _PFIFO = Qdisc("fq_codel", _LEAF), Qdisc("pfifo", _LEAF)
+_TBF = "tbf"
+#: Not 1: that HTB of an earlier version of the core has: TBF takes its place in one step.
+_TBF_HANDLE = 0x20000
+#: The class of TBF, as whose child it has its queue.
+_CLASS = 0x20001
+_FQ_CODEL = Qdisc("fq_codel", 0x110000)
 _INGRESS = Qdisc("ingress", INGRESS_HANDLE)
 
 _ETHERNET_HEADER = 14
 #: Bytes a second. Below it, one packet takes minutes, and the kernel can't count its burst.
 _LEAST_RATE = 1000
-#: A class sends so much at once: less makes timers limit the rate, more fills the buffers behind it.
+#: TBF sends so much at once: less makes timers limit the rate, more fills the buffers behind it.
 _BURST_SECONDS = 0.005
-_LEAST_BURST = 2 * 1600
-# The kernel divides a rate by 10 for the quantum, and logs a warning for each class where it is over 200,000.
-_QUANTUM = 3000
+#: Bytes. TBF drops a packet that is larger than the burst: a jumbo frame isn't.
+_LEAST_BURST = 10_000
 #: Of fq_codel, for one subscriber. The kernel's 1024 take 64 kB, which is 1.3 GB for 10,000 sessions.
 _FLOWS = 256
 #: Bytes of memory, some 900 full packets: 100 ms at 100 Mbit/s. The kernel's 32 MB a direction and session
 #: would let a few subscribers that are flooded take the memory of the machine.
 _MEMORY = 2 << 20
-#: Packets, some 100 ms at 20 Mbit/s. Without a limit, HTB takes that of the device, which is 3 for ppp.
-_PFIFO_LIMIT = 170
+#: Bytes, some 100 ms at 20 Mbit/s: of the plain queue where there is no fq_codel, or not yet.
+_PLAIN_LIMIT = 256 << 10
 
 #: The priority of the redirect among the filters of a device.
 _PRIORITY = 10
@@ -100,7 +101,7 @@ class Direction:
     #: The index of the session's device.
     device: int
     #: None for no limit.
-    limit: HtbClass | None
+    limit: TokenBucket | None
     #: For what a session sends.
     ifb: str = ""
     #: The index of the device that has the limit.
@@ -122,8 +123,8 @@ class Shaper:
         self._reader = reader
         # Held during changes: two at once would share the group of IFBs that go.
         self._lock = threading.Lock()
-        #: The queue of a class, as the kernel has it.
-        self._leaf, self._is_leaf_known = _FQ_CODEL, False
+        #: Whether the kernel has it; None until it was tried.
+        self._has_fq_codel: bool | None = None
 
     def shape(self, sessions: Sequence[Limits]) -> list[tuple[Direction, Direction]]:
         """Limits what is sent to each session, and what it sends. No two have the same device. An error is
@@ -147,13 +148,7 @@ class Shaper:
     def entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
         """The qdiscs of a session with limits each way, by the indexes of device and IFB: for the downstream,
         and for the upstream."""
-        down, up = (
-            (
-                QdiscEntry(index, ROOT, _HTB.handle, _HTB.kind),
-                QdiscEntry(index, CLASS, self._leaf.handle, self._leaf.kind),
-            )
-            for index in (ifindex, ifb)
-        )
+        down, up = self._limiting(ifindex), self._limiting(ifb)
         return down, (QdiscEntry(ifindex, INGRESS, _INGRESS.handle, _INGRESS.kind), *up)
 
     def is_exact(
@@ -161,13 +156,15 @@ class Shaper:
     ) -> bool:
         """True when the rates and the redirect of a session, which has all qdiscs, are those wanted."""
         limit = partial(_limit, profile=profile, link=link)
-        if down_bps and limit(down_bps) not in self._reader.classes(link.ifindex):
+        places = [(link.ifindex, ROOT), (0 if ifb is None else ifb.ifindex, ROOT)]
+        down, up = self._reader.qdiscs(places)
+        if down_bps and down != _tbf(limit(down_bps)):
             return False
         if not up_bps:
             return not self._our_filters(link.ifindex)
         return (
             ifb is not None
-            and limit(up_bps) in self._reader.classes(ifb.ifindex)
+            and up == _tbf(limit(up_bps))
             and self._our_filters(link.ifindex) == [PacketFilter(_PRIORITY, ifb.ifindex)]
         )
 
@@ -235,66 +232,78 @@ class Shaper:
                     down.append(each)
         return down
 
+    def _limiting(self, ifindex: int) -> tuple[QdiscEntry, ...]:
+        root = QdiscEntry(ifindex, ROOT, _TBF_HANDLE, _TBF)
+        if self._has_fq_codel is False:
+            return (root,)
+        return root, QdiscEntry(ifindex, _CLASS, _FQ_CODEL.handle, _FQ_CODEL.kind)
+
     def _set_limits(self, directions: Sequence[Direction]) -> None:
-        """Limits what devices send. A class changes in place."""
-        new = self._add_qdiscs(directions, ROOT, _HTB, lambda index: add_htb(index, _HTB.handle, _DEFAULT))
-        changes = []
-        for each in _working(directions):
-            wanted = each.limit
-            if wanted and (each in new or wanted not in self._reader.classes(each.limited)):
-                burst = max(int(wanted.rate * _BURST_SECONDS), _LEAST_BURST)
-                changes.append((each, set_class(each.limited, _HTB.handle, wanted, burst, _QUANTUM)))
-        _run(changes)
+        """Limits what devices send. From the first change on, one is limited: first with a plain queue."""
+        self._place(
+            ROOT,
+            [
+                (each, _tbf(each.limit), add_tbf(each.limited, _TBF_HANDLE, each.limit, _PLAIN_LIMIT))
+                for each in _working(directions)
+                if each.limit is not None
+            ],
+        )
         waiting = deque(_working(directions))
-        while waiting and not self._is_leaf_known:
+        while waiting and self._has_fq_codel is None:
             # Alone: a kernel without fq_codel looks for its module each time.
-            self._try_leaf(waiting.popleft())
-        self._add_leaves(waiting)
+            self._try_fq_codel(waiting.popleft())
+        if self._has_fq_codel:
+            self._set_queues(waiting)
 
-    def _try_leaf(self, direction: Direction) -> None:
-        self._add_leaves([direction])
-        error = direction.error
-        if error is not None and error.code == errno.ENOENT:
-            # The same error may say that the class is gone: then this fails, too.
-            self._leaf, direction.error = _PFIFO, None
-            self._add_leaves([direction])
-            if direction.error is None:
-                _log.warning(
-                    "the kernel has no fq_codel: sessions get a plain queue of %d packets", _PFIFO_LIMIT
-                )
-            else:
-                self._leaf = _FQ_CODEL
-        self._is_leaf_known = direction.error is None
+    def _try_fq_codel(self, direction: Direction) -> None:
+        self._set_queues([direction])
+        if direction.error is None:
+            self._has_fq_codel = True
+        elif direction.error.code == errno.ENOENT:
+            # The same error may say that TBF is gone.
+            (root,) = self._reader.qdiscs([(direction.limited, ROOT)])
+            if root is not None and root.handle == _TBF_HANDLE:
+                self._has_fq_codel, direction.error = False, None
+                _log.warning("the kernel has no fq_codel: sessions get a plain queue")
 
-    def _add_leaves(self, directions: Iterable[Direction]) -> None:
-        def add(index: int) -> KernelChange:
-            if self._leaf == _FQ_CODEL:
-                return add_fq_codel(index, CLASS, _LEAF, _FLOWS, _MEMORY)
-            return add_pfifo(index, CLASS, _LEAF, _PFIFO_LIMIT)
+    def _set_queues(self, directions: Iterable[Direction]) -> None:
+        self._place(
+            _CLASS,
+            [
+                (each, _FQ_CODEL, add_fq_codel(each.limited, _CLASS, _FQ_CODEL.handle, _FLOWS, _MEMORY))
+                for each in directions
+            ],
+        )
 
-        self._add_qdiscs(directions, CLASS, self._leaf, add)
-
-    def _add_qdiscs(
-        self,
-        directions: Iterable[Direction],
-        parent: int,
-        wanted: Qdisc,
-        add: Callable[[int], KernelChange],
-    ) -> Set[Direction]:
-        """Adds a qdisc at a place of each device, instead of another one. Returns the directions that did not
-        have it."""
-        made, present = _run([(each, add(each.limited)) for each in _working(directions)], {errno.EEXIST})
+    def _place(self, parent: int, todo: Sequence[tuple[Direction, Qdisc, KernelChange]]) -> None:
+        """Has a qdisc at a place of each device, which a change adds. One with the same handle changes in
+        place; another one goes in the same step."""
+        wanted = {each: (qdisc, add) for each, qdisc, add in todo}
+        _, present = _run([(each, add) for each, _, add in todo], {errno.EEXIST})
         found = self._reader.qdiscs([(each.limited, parent) for each in present])
-        others = [(each, qdisc) for each, qdisc in zip(present, found, strict=True) if qdisc != wanted]
-        _run([(each, delete_qdisc(each.limited, parent, qdisc)) for each, qdisc in others if qdisc], _GONE)
-        replaced, _ = _run([(each, add(each.limited)) for each in _working(each for each, _ in others)])
-        return {*made, *replaced}
+        others = [
+            (each, qdisc) for each, qdisc in zip(present, found, strict=True) if qdisc != wanted[each][0]
+        ]
+        # A program of others may have given our handle to another kind, which the kernel does not change.
+        alien = [
+            (each, delete_qdisc(each.limited, parent, qdisc))
+            for each, qdisc in others
+            if qdisc is not None
+            and qdisc.handle == wanted[each][0].handle
+            and qdisc.kind != wanted[each][0].kind
+        ]
+        _run(alien, _GONE)
+        _run([(each, replacing(wanted[each][1])) for each in _working(each for each, _ in others)])
 
     def _remove_limits(self, directions: Sequence[Direction]) -> None:
         working = _working(directions)
         found = self._reader.qdiscs([(each.device, ROOT) for each in working])
-        ours = [each for each, qdisc in zip(working, found, strict=True) if qdisc == _HTB]
-        _run([(each, delete_qdisc(each.device, ROOT, _HTB)) for each in ours], _GONE)
+        ours = [
+            (each, delete_qdisc(each.device, ROOT, qdisc))
+            for each, qdisc in zip(working, found, strict=True)
+            if qdisc is not None and (qdisc.kind, qdisc.handle) == (_TBF, _TBF_HANDLE)
+        ]
+        _run(ours, _GONE)
 
     def _set_redirects(self, directions: Sequence[Direction]) -> None:
         made, present = _run(
@@ -367,9 +376,14 @@ def _run(
     return made, refused
 
 
-def _limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> HtbClass:
-    """The class for packets of a session's device. A profile counts from the IP packet; where the kernel
+def _limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TokenBucket:
+    """The limit for packets of a session's device. A profile counts from the IP packet; where the kernel
     counts the Ethernet header already, it isn't added again."""
     rate = max(bps // 8, _LEAST_RATE)
     counted = _ETHERNET_HEADER if link.has_ethernet_header else 0
-    return HtbClass(CLASS, rate, rate, max(profile.overhead - counted, 0), profile.mpu)
+    burst = max(int(rate * _BURST_SECONDS), _LEAST_BURST)
+    return TokenBucket(rate, max(profile.overhead - counted, 0), profile.mpu, ticks(burst, rate))
+
+
+def _tbf(limit: TokenBucket) -> Qdisc:
+    return Qdisc(_TBF, _TBF_HANDLE, limit)

@@ -15,7 +15,7 @@ from gateway_api.core.gateways.linux.program import run
 SOURCES = {each.name: each for each in DAEMONS if issubclass(each, SourceDaemon)}
 
 #: Of the kernel, for any gateway.
-MODULES = ("8021q", "ifb", "sch_htb", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32", "nft_fib_inet")
+MODULES = ("8021q", "ifb", "sch_tbf", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32", "nft_fib_inet")
 _PROGRAMS: dict[str, str | None] = {"polkitd": "polkitd", "nft": "nftables"}
 _FOLDERS = ("usr/sbin", "usr/bin", "usr/local/sbin", "usr/local/bin", "usr/lib/frr", "usr/lib/polkit-1")
 _MODPROBE_SECONDS = 10.0

@@ -1,4 +1,4 @@
-"""Queueing disciplines, HTB classes and redirects: read from messages of the kernel, and changed (tc(8))."""
+"""Queueing disciplines and redirects: read from messages of the kernel, and changed (tc(8))."""
 
 import socket
 import struct
@@ -14,21 +14,27 @@ ROOT, INGRESS = rt.TC_H_ROOT, rt.TC_H_INGRESS
 #: The handle of the ingress qdisc, which is the parent of its filters.
 INGRESS_HANDLE = 0xFFFF0000
 
-_DEFAULT_CLASS = struct.Struct("=8xI")
-_U32 = struct.Struct("=I")
 _U64 = struct.Struct("=Q")
 _MOST_U32 = 0xFFFFFFFF
 _FIRST_ACTION = 1
-#: What HTB divides rates by for the quantum of a class without one.
-_RATE_TO_QUANTUM = 10
+
+
+class TokenBucket(Record, frozen=True):
+    """The limit of TBF (tc-tbf(8)). The rate is in bytes per second, overhead and mpu in bytes. The burst is
+    the time that its bytes take at this rate, in ticks."""
+
+    rate: int
+    overhead: int
+    mpu: int
+    burst: int
 
 
 class Qdisc(Record, frozen=True):
-    """A queueing discipline. `default_class` is HTB's, for packets without a class."""
+    """A queueing discipline. `bucket` is TBF's."""
 
     kind: str
     handle: int
-    default_class: int | None = None
+    bucket: TokenBucket | None = None
 
 
 class QdiscEntry(NamedTuple):
@@ -38,16 +44,6 @@ class QdiscEntry(NamedTuple):
     parent: int
     handle: int
     kind: str
-
-
-class HtbClass(Record, frozen=True):
-    """A class of HTB. Rates are in bytes per second, overhead and mpu in bytes."""
-
-    handle: int
-    rate: int
-    ceil: int
-    overhead: int
-    mpu: int
 
 
 class PacketFilter(Record, frozen=True):
@@ -61,32 +57,13 @@ class PacketFilter(Record, frozen=True):
 def qdisc(body: bytes) -> Qdisc:
     """The qdisc of an RTM_NEWQDISC."""
     handle, _, kind, options = _parts(body)
-    if kind != "htb":
-        return Qdisc(kind, handle)
-    found = nl.attributes(options)
-    (default,) = nl.unpacked(_DEFAULT_CLASS, found.get(rt.TCA_HTB_INIT, b""))
-    return Qdisc(kind, handle, default)
+    return Qdisc(kind, handle, _bucket(nl.attributes(options)) if kind == "tbf" else None)
 
 
 def qdisc_entry(body: bytes) -> QdiscEntry:
     """The qdisc of an RTM_NEWQDISC."""
     _, ifindex, handle, parent, _ = nl.unpacked(rt.TCMSG, body)
     return QdiscEntry(ifindex, parent, handle, nl.first_text(body, rt.TCMSG.size, rt.TCA_KIND))
-
-
-def htb_class(body: bytes) -> HtbClass | None:
-    """The class of an RTM_NEWTCLASS; None for one that isn't HTB's."""
-    handle, _, kind, options = _parts(body)
-    if kind != "htb":
-        return None
-    found = nl.attributes(options)
-    parameters = nl.unpacked(rt.TC_HTB_OPT, found.get(rt.TCA_HTB_PARMS, b""))
-    _, overhead, mpu, rate, _, _, _, ceil, *_ = parameters
-    if rt.TCA_HTB_RATE64 in found:
-        (rate,) = nl.unpacked(_U64, found[rt.TCA_HTB_RATE64])
-    if rt.TCA_HTB_CEIL64 in found:
-        (ceil,) = nl.unpacked(_U64, found[rt.TCA_HTB_CEIL64])
-    return HtbClass(handle, rate, ceil, overhead, mpu)
 
 
 def packet_filter(body: bytes) -> PacketFilter | None:
@@ -98,26 +75,30 @@ def packet_filter(body: bytes) -> PacketFilter | None:
     return PacketFilter(info >> 16, _redirect(nl.attributes(options)) if kind == "u32" else None)
 
 
-def add_htb(ifindex: int, handle: int, default_class: int) -> KernelChange:
-    """HTB as the root of a device."""
-    parameters = rt.TC_HTB_GLOB.pack(rt.TC_HTB_PROTOVER, _RATE_TO_QUANTUM, default_class)
-    return _add(ifindex, ROOT, handle, "htb", nl.attribute(rt.TCA_HTB_INIT, parameters))
+def ticks(size: int, rate: int) -> int:
+    """The time that so many bytes take at a rate in bytes per second, as the kernel wants it: it takes 4.2 s
+    at most."""
+    return min(round(size / rate * 1e9 / rt.TICK), _MOST_U32 // rt.TICK)
 
 
-def set_class(ifindex: int, parent: int, wanted: HtbClass, burst: int, quantum: int) -> KernelChange:
-    """Adds a class, or changes it in place. It sends `burst` bytes at once. `quantum` is in bytes."""
-    limits = [
-        (rt.TC_LINKLAYER_ETHERNET, wanted.overhead, wanted.mpu, min(rate, _MOST_U32))
-        for rate in (wanted.rate, wanted.ceil)
-    ]
-    # The kernel wants the time that the burst takes.
-    ticks = [round(burst / rate * 1e9 / rt.TICK) for rate in (wanted.rate, wanted.ceil)]
-    options = nl.attribute(rt.TCA_HTB_PARMS, rt.TC_HTB_OPT.pack(*limits[0], *limits[1], *ticks, quantum))
-    for type, rate in ((rt.TCA_HTB_RATE64, wanted.rate), (rt.TCA_HTB_CEIL64, wanted.ceil)):
-        if rate > _MOST_U32:
-            options += nl.attribute(type, _U64.pack(rate))
-    body = _body(ifindex, parent, wanted.handle, "htb", options)
-    return KernelChange(rt.RTM_NEWTCLASS, nl.CREATE | nl.REPLACE, body)
+def add_tbf(ifindex: int, handle: int, bucket: TokenBucket, limit: int) -> KernelChange:
+    """TBF as the root of a device, with a plain queue of at most `limit` bytes. It drops packets that are
+    larger than its burst. Another queue takes the place of the plain one."""
+    rate = min(bucket.rate, _MOST_U32)
+    parameters = rt.TC_TBF_QOPT.pack(
+        rt.TC_LINKLAYER_ETHERNET, bucket.overhead, bucket.mpu, rate, limit, bucket.burst
+    )
+    options = nl.attribute(rt.TCA_TBF_PARMS, parameters)
+    if bucket.rate > _MOST_U32:
+        options += nl.attribute(rt.TCA_TBF_RATE64, _U64.pack(bucket.rate))
+    return _add(ifindex, ROOT, handle, "tbf", options)
+
+
+def replacing(change: KernelChange) -> KernelChange:
+    """The change that adds a qdisc also where there is one: with another handle, that one goes in the same
+    step; with the same handle and kind, it changes in place; with the same handle alone, it is refused with
+    EINVAL."""
+    return change._replace(flags=nl.CREATE | nl.REPLACE)
 
 
 def add_fq_codel(ifindex: int, parent: int, handle: int, flows: int, memory: int) -> KernelChange:
@@ -125,10 +106,6 @@ def add_fq_codel(ifindex: int, parent: int, handle: int, flows: int, memory: int
     options = nl.u32_attribute(rt.TCA_FQ_CODEL_FLOWS, flows)
     options += nl.u32_attribute(rt.TCA_FQ_CODEL_MEMORY_LIMIT, memory)
     return _add(ifindex, parent, handle, "fq_codel", options)
-
-
-def add_pfifo(ifindex: int, parent: int, handle: int, packets: int) -> KernelChange:
-    return _add(ifindex, parent, handle, "pfifo", _U32.pack(packets))
 
 
 def add_ingress(ifindex: int) -> KernelChange:
@@ -180,6 +157,13 @@ def _parts(body: bytes) -> tuple[int, int, str, bytes]:
     if rt.TCA_KIND not in found:
         raise MalformedMessage("a qdisc, class or filter has no kind")
     return handle, info, nl.text(found[rt.TCA_KIND]), found.get(rt.TCA_OPTIONS, b"")
+
+
+def _bucket(found: dict[int, bytes]) -> TokenBucket:
+    _, overhead, mpu, rate, _, burst = nl.unpacked(rt.TC_TBF_QOPT, found.get(rt.TCA_TBF_PARMS, b""))
+    if rt.TCA_TBF_RATE64 in found:
+        (rate,) = nl.unpacked(_U64, found[rt.TCA_TBF_RATE64])
+    return TokenBucket(rate, overhead, mpu, burst)
 
 
 def _redirect(found: dict[int, bytes]) -> int | None:

@@ -25,11 +25,9 @@ from gateway_api.core.gateways.linux.kernel.links import (
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.qdiscs import (
     INGRESS_HANDLE,
-    HtbClass,
     PacketFilter,
     Qdisc,
     QdiscEntry,
-    htb_class,
     packet_filter,
     qdisc,
     qdisc_entry,
@@ -131,12 +129,6 @@ class KernelReader:
         bodies = [rt.TCMSG.pack(0, ifindex, 0, parent, 0) for ifindex, parent in places]
         # Without an echo, the kernel sends the reply to listeners for events alone.
         return _each("read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, qdisc, {errno.ENOENT, errno.ENODEV})
-
-    def classes(self, ifindex: int) -> list[HtbClass]:
-        """The HTB classes of a device; none for a device that is gone."""
-        body = rt.TCMSG.pack(0, ifindex, 0, 0, 0)
-        found = dump(f"read the classes of link {ifindex}", rt.RTM_GETTCLASS, body, htb_class)
-        return [each for each in found if each is not None]
 
     def ingress_filters(self, ifindex: int) -> list[PacketFilter]:
         """The filters of a device's ingress qdisc; none without the qdisc."""

@@ -8,7 +8,6 @@ RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
-RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
 RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
 RTM_GETNEIGHTBL, RTM_SETNEIGHTBL = 66, 67
 RTM_GETSTATS = 94
@@ -60,15 +59,11 @@ FR_ACT_TO_TBL = 1
 TCMSG = struct.Struct("=BxxxiIII")
 TC_H_ROOT, TC_H_INGRESS = 0xFFFFFFFF, 0xFFFFFFF1
 TCA_KIND, TCA_OPTIONS = 1, 2
-TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
-#: struct tc_ratespec: link layer, overhead, least size, rate.
-_RATESPEC = "xBHxxHI"
-#: struct tc_htb_opt: the rate, the ceiling, their bursts in ticks, and the quantum.
-TC_HTB_OPT = struct.Struct(f"={_RATESPEC}{_RATESPEC}III8x")
+TCA_TBF_PARMS, TCA_TBF_RATE64 = 1, 4
+#: struct tc_tbf_qopt: link layer, overhead, least size and rate (struct tc_ratespec), no peak rate, the bytes
+#: that wait, the burst in ticks.
+TC_TBF_QOPT = struct.Struct("=xBHxxHI12xII4x")
 TC_LINKLAYER_ETHERNET = 1
-#: struct tc_htb_glob: version, divisor of the quantum, default class.
-TC_HTB_GLOB = struct.Struct("=III8x")
-TC_HTB_PROTOVER = 3
 #: Nanoseconds of a tick (PSCHED_SHIFT of net/pkt_sched.h).
 TICK = 64
 TCA_FQ_CODEL_FLOWS = 5

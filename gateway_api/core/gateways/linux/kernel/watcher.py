@@ -26,7 +26,7 @@ class Changed(Enum):
     IFBS = auto()
     ADDRESSES = auto()
     ROUTES = auto()
-    #: Classes and filters too.
+    #: Filters too.
     QDISCS = auto()
     #: IPv4 policy rules.
     RULES = auto()
@@ -51,7 +51,6 @@ _CHANGED = {
     rt.RTM_NEWROUTE >> 2: frozenset({Changed.ROUTES}),
     rt.RTM_NEWRULE >> 2: frozenset({Changed.RULES}),
     rt.RTM_NEWQDISC >> 2: frozenset({Changed.QDISCS}),
-    rt.RTM_NEWTCLASS >> 2: frozenset({Changed.QDISCS}),
     rt.RTM_NEWTFILTER >> 2: frozenset({Changed.QDISCS}),
 }
 #: No session and no VLAN is on an IFB, and no route leads over it.
@@ -104,8 +103,8 @@ class Watcher:
         os.eventfd_write(self._wake, 1)
 
     def shaped(self) -> set[int]:
-        """Indexes of the devices whose qdiscs, classes or filters changed since the last call. The kernel may
-        have dropped some events. Any thread may call."""
+        """Indexes of the devices whose qdiscs or filters changed since the last call. The kernel may have
+        dropped some events. Any thread may call."""
         with self._lock:
             shaped, self._shaped = self._shaped, set()
         return shaped
@@ -146,8 +145,8 @@ class Watcher:
 
 
 def events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
-    """The parts that the events of a datagram are about, and the indexes of the devices whose qdiscs, classes
-    or filters changed."""
+    """The parts that the events of a datagram are about, and the indexes of the devices whose qdiscs or
+    filters changed."""
     changed, shaped = _NOTHING, set()
     for type, _, sequence, body in nl.messages(data):
         if sequence != nl.QUESTION:
