@@ -424,6 +424,22 @@ def test_a_refusal_of_a_password_does_not_show_it(pair: Pair) -> None:
     assert "s3cret" not in str(refused.value)
 
 
+def test_no_command_line_has_a_password_that_changes_or_goes(
+    pair: Pair, document: dict[str, Any], tmp_path: Path
+) -> None:
+    seen, program = tmp_path / "seen", pair.near.programs / "vtysh"
+    first, rest = program.read_text().split("\n", 1)
+    program.write_text(f"{first}\ntr '\\0' ' ' < /proc/$$/cmdline >> '{seen}'\n{rest}")
+    for password in ("s3cret-1", "s3cret-2", None, "s3cret-3"):
+        run_by(pair, bgp_of(document, neighbors=neighbor_of(password=password)))
+        wanted = [f"neighbor {NEIGHBOR} password {password}"] if password else []
+        assert [line.strip() for line in lines_of(pair) if "s3cret" in line] == wanted
+    run_by(pair, bgp_of(document, neighbors=[]))
+    assert not any("s3cret" in line for line in lines_of(pair))
+    assert f"--vty_socket {pair.near.sockets}" in seen.read_text()
+    assert "s3cret" not in seen.read_text()
+
+
 def test_a_neighbor_of_ipv6_is_told_of_the_networks_of_ipv6(pair: Pair, document: dict[str, Any]) -> None:
     for side, number in (("near", 1), ("far", 2)):
         pair.ip(side, f"address add 2001:db8:ff::{number}/64 dev uplink nodad")

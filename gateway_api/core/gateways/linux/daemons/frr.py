@@ -317,6 +317,7 @@ class FrrConfiguration:
         refusal = None
         for _ in range(_RUNS if left else 0):
             try:
+                self._remove_secrets(draft, left)
                 self._reload(_RELOAD, draft, text)
             except RoutingRefused as error:
                 refusal = error
@@ -325,6 +326,21 @@ class FrrConfiguration:
                 break
         if left:
             raise refusal or _not_taken(left, text)
+
+    def _remove_secrets(self, draft: Path, left: FrrDifference) -> None:
+        """frr-reload.py has each line that it removes on a command line, which every user of the machine may
+        read. Those with a secret go before, from a file."""
+        lines = [f"{command}\n" for command in left.removed if without_secrets(command) != command]
+        if not lines:
+            return
+        file = draft.with_name("secrets.conf")
+        try:
+            file.write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            raise RoutingUnavailable(_STEP, f"cannot write its draft: {error.strerror}") from error
+        ended = self._run(_STEP, [*vtysh(self._folders), "-f", str(file)])
+        if ended.status:
+            raise _refusal(ended, "".join(lines))
 
     def _running(self) -> str:
         """The running configuration, as FRR reads it."""
