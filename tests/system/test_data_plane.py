@@ -666,10 +666,10 @@ def test_a_session_that_signs_on_while_the_kernel_is_read_does_not_wait_for_the_
     assert (limit("acc20"), limit("ifb-acc20")) == limits() == (DOWN, UP)
 
 
-def test_a_repair_of_a_limit_does_not_ask_for_routes_that_are_there(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # For the routes on one device, the kernel goes through those of all sessions.
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """The devices whose routes were asked for, None for all: for those on one device, the kernel goes through
+    those of all sessions."""
     asked: list[int | None] = []
     entries = KernelReader.fib_entries
 
@@ -678,10 +678,31 @@ def test_a_repair_of_a_limit_does_not_ask_for_routes_that_are_there(
         return entries(*arguments, **options)
 
     monkeypatch.setattr(KernelReader, "fib_entries", told)
+    return asked
+
+
+def test_a_repair_of_a_limit_does_not_ask_for_routes_that_are_there(
+    reconciler: Reconciler, asked: list[int | None]
+) -> None:
+    asked.clear()
     run("tc qdisc del dev acc0 root")
     reconciler.sweep()
     assert repairs(reconciler) == {FaultKind.SHAPER: 1}
     assert set(asked) <= {None}
+
+
+def test_after_a_restart_the_routes_of_many_sessions_are_asked_for_at_once(
+    plane: DataPlane, asked: list[int | None]
+) -> None:
+    many = others(*range(20, 40))
+    plane.repair([(each, None) for each in many])
+    ip("route change 100.64.1.30 dev acc0 proto 140")
+    asked.clear()
+    outcomes = DataPlane(KernelReader()).repair([(each, None) for each in many])
+    changed = [outcome.changed for outcome in outcomes if outcome is not None and outcome.changed]
+    assert changed == [(Place(FaultKind.HOST_ROUTE, "100.64.1.30/32"),)]
+    assert asked and set(asked) == {None}
+    assert "100.64.1.30 dev acc30 scope link src 100.64.0.1" in routes()
 
 
 def test_a_comparison_alone_applies_and_removes_sessions(reconciler: Reconciler, sessions: Sessions) -> None:

@@ -28,6 +28,8 @@ _OTHERS = (
 #: Of the rule that steers: before the main table (32766), behind local addresses (0) and VRFs (1000).
 _PRIORITY = 1500
 _HOST = 32
+#: Devices whose routes are read one by one.
+_FEW = 8
 _ANY = bytes(4)
 _EVERYTHING = IPv4Network("0.0.0.0/0")
 _TO_APPLIANCE = "0.0.0.0/0"
@@ -56,17 +58,17 @@ class SessionRoutes:
         """Adds routes to sessions, in place of those to elsewhere. For each, None if it was there, else the
         error number, 0 for none."""
         codes: list[int | None] = list(exchange.make("add routes", list(map(fib.add_route, routes))))
-        found: dict[int, RouteState] = {}
+        present = [number for number, code in enumerate(codes) if code == errno.EEXIST]
+        devices = {routes[number].ifindex for number in present}
+        # For those on one device, the kernel goes through the routes of all.
+        whole = self.read() if len(devices) > _FEW else None
+        found = {index: whole or self._on_device(index) for index in devices}
         others = []
-        for number, code in enumerate(codes):
-            if code == errno.EEXIST:
-                index = routes[number].ifindex
-                if index not in found:
-                    found[index] = self._on_device(index)
-                if found[index].has(routes[number]):
-                    codes[number] = None
-                else:
-                    others.append(number)
+        for number in present:
+            if found[routes[number].ifindex].has(routes[number]):
+                codes[number] = None
+            else:
+                others.append(number)
         replaced = exchange.make("replace routes", [fib.replace_route(routes[number]) for number in others])
         for number, code in zip(others, replaced, strict=True):
             codes[number] = code
