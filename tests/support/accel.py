@@ -80,6 +80,8 @@ class Faults:
     #: What `reload` and `restart hard` say.
     reload: str = ""
     restart: str = ""
+    #: `restart hard` does nothing, as silently as always.
+    lasting: bool = False
     #: The file that `[ipoe]` includes.
     ipoe: str | None = None
     #: Interfaces that exist; None for any.
@@ -97,6 +99,8 @@ class World:
         self._password: str | None = None
         self._read_password()
         self.commands: list[str] = []
+        # Long ago.
+        self.started = time.monotonic() - 60
         self.interfaces: set[str] = set()
         #: The interfaces of IPoE at each `reload`.
         self.reloads: list[list[str]] = []
@@ -108,6 +112,8 @@ class World:
             if "reset" in order:
                 self.faults, self.commands, self.interfaces = Faults(), [], set()
                 self.reloads, self._peers = [], {}
+            if "restart" in order:
+                self._peers, self.started = {}, time.monotonic()
             for peer in order.get("up", ()):
                 self._peers[peer["sid"]] = Peer(**peer)
             for sid in order.get("down", ()):
@@ -138,7 +144,7 @@ class World:
             case ["show", "version"]:
                 return f"{VERSION}\r\n".encode()
             case ["show", "stat"]:
-                return stat(self.faults.radius)
+                return stat(self.faults.radius, int(time.monotonic() - self.started))
             case ["show", "sessions", columns]:
                 return self._table(columns.split(","))
             case ["terminate", "sid", sid, ("soft" | "hard") as how]:
@@ -162,9 +168,8 @@ class World:
                 self.interfaces.discard(name)
                 return b""
             case ["restart", "hard"]:
-                with self._lock:
-                    self._peers = {}
-                self._read_password()
+                if not self.faults.restart and not self.faults.lasting:
+                    self.restart()
                 return self.faults.restart.encode()
             case ["reload"]:
                 if self.faults.ipoe:
@@ -175,6 +180,11 @@ class World:
             case ["show", "sessions", *_] | ["terminate", *_] | ["reload", *_]:
                 return b"syntax error\r\n"
         return b"command unknown\r\n"
+
+    def restart(self) -> None:
+        with self._lock:
+            self._peers, self.started = {}, time.monotonic()
+        self._read_password()
 
     def _read_password(self) -> None:
         if self._password_file is not None and self._password_file.exists():
@@ -208,9 +218,15 @@ def table(columns: list[str], rows: list[list[bytes]]) -> bytes:
     return b"".join(line + b"\r\n" for line in lines)
 
 
-def stat(radius: tuple[bool, int, int, int] | None) -> bytes:
-    """As `show stat`, with the requests of authentication alone."""
-    lines = ["uptime: 0.00:00:06", "cpu: 0%", "sessions:", "  starting: 0", "  active: 3"]
+def stat(radius: tuple[bool, int, int, int] | None, uptime: int = 6) -> bytes:
+    """As `show stat`, with the requests of authentication alone. The uptime is in seconds, below an hour."""
+    lines = [
+        f"uptime: 0.00:{uptime // 60:02}:{uptime % 60:02}",
+        "cpu: 0%",
+        "sessions:",
+        "  starting: 0",
+        "  active: 3",
+    ]
     if radius is not None:
         failed, sent, lost, lately = radius
         lines += ["radius(1, 192.0.2.1):", f"  state: {'failed' if failed else 'active'}", "  fail count: 0"]

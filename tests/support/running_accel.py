@@ -54,6 +54,10 @@ class Accel:
     def down(self, *sids: str) -> None:
         self._order(down=sids)
 
+    def restart(self) -> None:
+        """As by hand: all sessions end."""
+        self._order(restart=True)
+
     def faults(self, **changes: Any) -> None:
         self._order(faults=changes)
 

@@ -15,6 +15,7 @@ import pytest
 
 from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.daemons import accel_ppp
 from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
@@ -410,6 +411,22 @@ def test_a_restart_that_accel_ppp_refuses_is_owed(
     with pytest.raises(StepFailed, match="cannot restart accel-ppp: 'not now'"):
         daemon.finish()
     assert daemon.is_unfinished()
+
+
+def test_a_restart_that_accel_ppp_does_not_do_is_owed_until_somebody_does_it(
+    world: World, document: dict[str, Any], accel: Accel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accel_ppp, "_RESTARTS", 1.0)
+    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line())
+    for configuration in (world.configuration, of({**document, "radius": RADIUS})):
+        daemon.apply(render(configuration), configuration, limits())
+    accel.faults(lasting=True)
+    with pytest.raises(StepFailed, match=r"it goes on as before, and is not accel-ppp\.service: restart it"):
+        daemon.finish()
+    assert daemon.is_unfinished()
+    accel.restart()
+    daemon.finish()
+    assert (daemon.is_unfinished(), accel.commands().count("restart hard")) == (False, 1)
 
 
 def test_accel_ppp_that_refuses_its_file_gets_the_former_one(

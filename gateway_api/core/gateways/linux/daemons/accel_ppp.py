@@ -9,6 +9,7 @@ counts, which ends all its sessions.
 import logging
 import re
 import threading
+import time
 from functools import partial
 from ipaddress import IPv4Address, IPv6Network, summarize_address_range
 from typing import ClassVar, Self
@@ -36,7 +37,13 @@ from gateway_api.core.gateways.linux.sources.accel_cli import (
     Endpoint,
     kept_password,
 )
-from gateway_api.core.gateways.linux.sources.accel_ppp import PADI_LIMIT, AccelPpp, AccelPppStatistics
+from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
+from gateway_api.core.gateways.linux.sources.accel_ppp import (
+    PADI_LIMIT,
+    AccelPpp,
+    AccelPppStatistics,
+    uptime,
+)
 from gateway_api.core.gateways.linux.sources.source import SourceNotRunning, SourceUnavailable
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration
@@ -59,6 +66,8 @@ _UNIT = "accel-ppp.service"
 _RELOAD, _RESTART = "reload accel-ppp", "restart accel-ppp"
 #: A file that is there from a commit that needs a restart until that is done.
 _TO_RESTART = "accel-ppp-restart"
+#: Seconds that its own restart may take, and between two looks at it.
+_RESTARTS, _LOOK = 15.0, 0.5
 #: Of the section `[modules]`.
 _AUTHENTICATION = {"chap-secrets", "radius"}
 #: Prefixes that a pool has at most: accel-ppp 1.14.0 keeps a list of them in memory.
@@ -120,6 +129,8 @@ class AccelPppReload(SourceDaemon):
         self._applied: str | None = None
         #: Held by what needs a restart, and by what does it.
         self._restarting = threading.Lock()
+        #: The monotonic time of the last request for its own restart.
+        self._requested_at: float | None = None
 
     def source(self, configuration: Configuration, clock: Clock) -> AccelPpp:
         return AccelPpp(self.name, self._command_line, IPOE_INTERFACES, clock)
@@ -184,22 +195,44 @@ class AccelPppReload(SourceDaemon):
             self._files.place(_TO_RESTART, None)
 
     def _restart(self) -> None:
-        """By its unit, if it runs by that. Its own restart waits for the end of all sessions, and did not
-        come back in a trial with sessions of PPPoE; systemd ends it after a while."""
+        """By its unit, if it runs by that: systemd ends what does not end by itself."""
         try:
             if self._systemd is not None and self._systemd.is_active(_UNIT):
                 self._systemd.restart(_UNIT)
-                reply = b""
             else:
-                reply = self._command_line.run("restart hard")
+                self._restart_itself()
         except SourceNotRunning as error:
             _log.warning("accel-ppp loads its modules at its next start: %s", error)
             return
-        except (SourceUnavailable, UnitFailed) as error:
+        except (SourceUnavailable, UnitFailed, UnreadableReply) as error:
             raise StepFailed(_RESTART, str(error)) from error
-        if reply:
-            raise StepFailed(_RESTART, repr(reply.decode("ascii", "replace").strip()))
-        _log.warning("accel-ppp restarts for other modules: subscribers are authorized otherwise")
+        _log.warning("accel-ppp has restarted for other modules: subscribers are authorized otherwise")
+
+    def _restart_itself(self) -> None:
+        """Its own restart says nothing, and not each accel-ppp that was built does it: some go on as before,
+        and one with sessions of PPPoE did not come back."""
+        # It may be late, or somebody has restarted it by hand: once more would end the new sessions.
+        if not self._has_restarted():
+            reply = self._command_line.run("restart hard")
+            if reply:
+                raise StepFailed(_RESTART, repr(reply.decode("ascii", "replace").strip()))
+            self._requested_at = time.monotonic()
+        end = time.monotonic() + _RESTARTS
+        while not self._has_restarted():
+            if time.monotonic() > end:
+                raise StepFailed(_RESTART, f"it goes on as before, and is not {_UNIT}: restart it")
+            time.sleep(_LOOK)
+        self._requested_at = None
+
+    def _has_restarted(self) -> bool:
+        """Since the request."""
+        if self._requested_at is None:
+            return False
+        try:
+            seconds = uptime(self._command_line.run("show stat"))
+        except SourceUnavailable:
+            return False
+        return seconds < time.monotonic() - self._requested_at
 
     def _place(self, text: str) -> PutBack:
         with self._restarting:

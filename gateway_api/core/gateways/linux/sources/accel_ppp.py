@@ -57,6 +57,8 @@ PADI_LIMIT = 10
 #: for failures has no `state` there.
 _SECTION = re.compile(r"(\w[\w -]*)(?:\([^)]*\))?:\s*")
 _LINE = re.compile(r"  ([^:]+): (.*)")
+_UPTIME = re.compile(r"uptime: (\d+)\.(\d+):(\d+):(\d+)\s")
+_NO_UPTIME = "the reply to `show stat` does not start with the uptime"
 _KINDS = ("auth", "acct", "interim")
 _LOST = "lost(total/5m/1m)"
 #: Seconds over which accel-ppp counts `lost_lately`.
@@ -318,11 +320,20 @@ class AccelPppStatistics:
         return DependencyState.OK, f"No request timed out in the last 5 minutes, and {last}."
 
 
+def uptime(reply: bytes) -> int:
+    """Seconds since accel-ppp started, in a reply to `show stat`. Raises UnreadableReply."""
+    found = _UPTIME.match(reply.decode("ascii", "replace"))
+    if found is None:
+        raise UnreadableReply(_NO_UPTIME)
+    days, hours, minutes, seconds = map(int, found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
 def radius_servers(reply: bytes) -> list[RadiusServer]:
     """The servers in a reply to `show stat`, none without the module `radius`. Raises UnreadableReply."""
     text = reply.decode("ascii", "replace")
     if not text.startswith("uptime:"):
-        raise UnreadableReply("the reply to `show stat` does not start with the uptime")
+        raise UnreadableReply(_NO_UPTIME)
     return [_server(values) for values in _sections(text)]
 
 
