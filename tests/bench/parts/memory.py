@@ -15,6 +15,6 @@ def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
         ours.detail().probe()
         each = resident([ours.core]) / plan.very_many / 1024
         yield "memory-core", Figure(each, None, each, "KB")
-        api = resident(ours.processes) / 2**20
-        note = f"{number(proportional(ours.processes) / 2**20, 'MB')} with shared pages once"
+        api = proportional(ours.processes) / 2**20
+        note = f"{number(resident(ours.processes) / 2**20, 'MB')} if shared pages count for each process"
         yield "memory-api", Figure(api, None, api, "MB", note)

@@ -11,12 +11,14 @@ import msgspec
 
 from gateway_api.cli.run import RunFolder
 from tests.bench.load import Request, Target
-from tests.support.stack import descendants, issued, running_api, running_core
+from tests.support.stack import descendants, issued, running_api, running_core, wait_for
 
 #: Ids that requests for one session take in turn.
 _IDS = 100
 _USER = "operator"
 _LIFETIME = 24 * 3600
+#: Of the API.
+_WORKERS = 2
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,16 @@ def gateway(folder: Path, sessions: int, arrivals: float = 0.0, tls: bool = True
     before = set(descendants(os.getpid()))
     with (
         running_core(run_folder.core_socket, run_folder.factory, *numbers) as core,
-        running_api(run_folder.core_socket, folder, tls=tls) as url,
+        running_api(run_folder.core_socket, folder, workers=_WORKERS, tls=tls) as url,
     ):
-        api = tuple(pid for pid in descendants(os.getpid()) if pid not in before and pid != core.pid)
+        before.add(core.pid)
+
+        def api() -> tuple[int, ...]:
+            return tuple(pid for pid in descendants(os.getpid()) if pid not in before)
+
+        # The port is open before all workers run.
+        wait_for("the workers", lambda: len(api()) == 1 + _WORKERS)
         token = issued(folder, _USER, _LIFETIME)
         certificate = run_folder.certificate if tls else None
         password = run_folder.passwords[_USER]
-        yield Gateway(url, folder, sessions, core.pid, api, token, certificate, password)
+        yield Gateway(url, folder, sessions, core.pid, api(), token, certificate, password)
