@@ -206,8 +206,11 @@ class Shares:
             each.switch()
 
     def _switched(self, event: str, switch: tuple[Any, Any]) -> None:
+        before: Share | None = getattr(switch[0], "share", None)
+        if before is None and getattr(switch[1], "share", None) is None:
+            # Of thousands of streams, one after the other: a look at the clock takes longer than the switch.
+            return
         now = self._clock()
-        share = getattr(switch[0], "share", None)
-        if share is not None:
-            share.used += now - self._since
+        if before is not None:
+            before.used += now - self._since
         self._since = now

@@ -61,6 +61,23 @@ def work(clock: SteppedClock, seconds: float, name: str, done: Counter[str]) -> 
     return turn
 
 
+def test_a_greenlet_without_a_share_needs_no_look_at_the_clock() -> None:
+    looks = 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        return 0.0
+
+    Shares(clock)
+    try:
+        before = looks
+        gevent.joinall([gevent.spawn(gevent.sleep, 0) for _ in range(100)])
+        assert looks == before
+    finally:
+        greenlet.settrace(None)
+
+
 def test_what_others_have_sent_is_seen_before_each_turn(shares: Shares) -> None:
     ours, theirs = gevent.socket.socketpair()
     turns, seen_at = 0, []
