@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.debian import unpacked
+
 _TIMEOUT = 60
 
 #: Prints the running configuration after FRR has read a file as at a start. Arguments: the folder of the
@@ -47,8 +49,7 @@ class Frr:
     """Debian's packages, unpacked into a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.root = folder / "root"
-        _unpack(folder, self.root)
+        self.root = unpacked(folder, _packages)
         libraries = [*self.root.glob("usr/lib/*/frr"), *self.root.glob("usr/lib/*-linux-*")]
         libraries += self.root.glob("lib/*-linux-*")
         self.environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, libraries))}
@@ -79,23 +80,6 @@ class Frr:
         )
         assert said.returncode == 0, said.stderr
         return said.stdout.splitlines()
-
-
-def _unpack(folder: Path, root: Path) -> None:
-    if not shutil.which("apt-get") or not shutil.which("dpkg"):
-        pytest.skip("FRR is taken from Debian's packages")
-    try:
-        _download(folder)
-    except subprocess.CalledProcessError:
-        subprocess.run(["apt-get", "-qq", "update"], timeout=120, check=False)
-        _download(folder)
-    for package in folder.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", str(package), str(root)], check=True)
-
-
-def _download(folder: Path) -> None:
-    """Debian's packages, of the release of this machine."""
-    subprocess.run(["apt-get", "-qq", "download", *_packages()], cwd=folder, timeout=60, check=True)
 
 
 def _packages() -> Iterator[str]:

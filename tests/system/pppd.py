@@ -8,7 +8,6 @@ import ctypes
 import json
 import os
 import platform
-import shutil
 import struct
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.debian import unpacked
 
 _REPOSITORY = Path(__file__).parents[2]
 _TIMEOUT = 60
@@ -31,12 +32,12 @@ class Pppd:
     """Debian's package, unpacked into a folder."""
 
     def __init__(self, folder: Path) -> None:
-        if not shutil.which("apt-get") or not shutil.which("dpkg") or platform.machine() != "x86_64":
-            pytest.skip("pppd is taken from Debian's packages")
-        self._download(folder)
-        root = folder / "root"
-        for package in folder.glob("*.deb"):
-            subprocess.run(["dpkg", "-x", str(package), str(root)], check=True)
+        if platform.machine() != "x86_64":
+            pytest.skip("what is called here is of amd64")
+        try:
+            root = unpacked(folder, lambda: ("ppp", "libpcap0.8"))
+        except subprocess.CalledProcessError:
+            pytest.skip("this release of Debian has other packages")
         plugins = [*root.glob(f"usr/lib/pppd/{_VERSION}/radius.so")]
         if not plugins:
             pytest.skip(f"what is called here is of pppd {_VERSION}")
@@ -89,15 +90,6 @@ class Pppd:
         )
         assert asked.returncode == 0, asked.stderr
         return json.loads(asked.stdout)
-
-    def _download(self, folder: Path) -> None:
-        command = ["apt-get", "-qq", "download", "ppp", "libpcap0.8"]
-        try:
-            subprocess.run(command, cwd=folder, timeout=60, check=True)
-        except subprocess.CalledProcessError:
-            subprocess.run(["apt-get", "-qq", "update"], timeout=120, check=False)
-            if subprocess.run(command, cwd=folder, timeout=60, check=False).returncode:
-                pytest.skip("this release of Debian has other packages")
 
 
 def _as_library(program: bytes) -> bytes:
