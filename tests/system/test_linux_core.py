@@ -384,6 +384,22 @@ def test_a_session_that_a_later_commit_allows_again_outlives_the_kill_of_the_cor
     wait_for("another", lambda: core.states() == dict.fromkeys((1, 2, 3), "active"))
 
 
+def test_a_return_at_a_start_ends_the_sessions_that_began_with_what_it_undoes(core: LinuxCore) -> None:
+    assert committed(core, "demux.trunks", ["trunk0"]) == []
+    core.call("EditCandidate", edits=[edit("demux.trunks", ["trunk0", "trunk1"])])
+    core.call("CommitCandidate", author="test", confirm_seconds=10)
+    began = time.monotonic()
+    ip("link add trunk1.1000 type veth peer name far", "link set trunk1.1000 up")
+    come(core, replace(CAROL, inbound="trunk1.1000"))
+    wait_for("a session on the trunk", lambda: core.states().get(3) == "active")
+    core.kill()
+    assert time.monotonic() - began < 10
+    time.sleep(began + 10 - time.monotonic())
+    core.start()
+    assert core.call("GetConfiguration")["configuration"]["demux"]["trunks"] == ["trunk0"]
+    wait_for("its end", lambda: core.states() == {1: "active", 2: "active"})
+
+
 def test_a_core_starts_though_the_kernel_refuses_the_steering_and_repairs_it(core: LinuxCore) -> None:
     core.kill()
     ip("address flush dev cgnat0")

@@ -120,14 +120,15 @@ def serve(
         name = hashlib.blake2b(workspace.snapshot.state.key.encode(), digest_size=8).hexdigest()
         changes = ChangeLog(configuration / "changes", name)
         workspace.note(changes.settle)
-        # Before the gateway exists: its sessions must not start with a configuration that is to be undone.
-        _done(workspace.return_if_due, _NOT_RETURNED)
         journal = Journal(secrets.token_hex(8))
         gateway, run_gateway = open_gateway(workspace.snapshot.running.sections, journal, clock)
         workspace.foresee(gateway.impact, gateway.ending)
         workspace.apply_by(gateway.applying)
         # A restart applies the configuration, which is on disk.
         workspace.follow(_or_end(gateway.configure, "the gateway can't follow the configuration"))
+        # Before the gateway runs: its sessions must not start with a configuration that is to be undone. Not
+        # before it exists: it ends those that began with that one.
+        _done(workspace.return_if_due, _NOT_RETURNED)
         service = CoreService(gateway, journal, workspace, changes, clock)
         jobs = Jobs(JobStore(configuration / "jobs"), clock)
         of_jobs = JobService(gateway, journal, service.rates, jobs, changes, clock)
