@@ -114,6 +114,8 @@ class FreeRadius:
         self.start()
 
     def start(self) -> None:
+        # A former start was ready too.
+        (self._folder / "log").unlink(missing_ok=True)
         command = ["freeradius", "-f", "-d", str(self._folder)]
         self._process = subprocess.Popen(command, stdout=sys.stderr)
 

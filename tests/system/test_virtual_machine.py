@@ -153,3 +153,18 @@ def test_a_sign_on_with_a_wrong_password_is_told_once_with_where_it_came_from(ei
         "access_interface": "trunk0.108",
     }
     assert seen["more"] == []
+
+
+def test_no_session_ends_while_no_radius_server_replies(pppoe: dict[str, Any]) -> None:
+    seen = of_case(pppoe, "radius_returns")
+    assert seen["before"] == seen["during"]
+
+
+def test_a_subscriber_signs_on_by_the_second_radius_server_and_again_by_the_first(
+    pppoe: dict[str, Any],
+) -> None:
+    assert of_case(pppoe, "radius_goes") == {
+        "users": ["bob", "carol"],
+        "starts": {"bob": [1, 0], "carol": [0, 1], "dave": [0, 0]},
+    }
+    assert of_case(pppoe, "radius_returns")["starts"]["dave"] == [1, 0]

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,14 @@ from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession
 from gateway_api.core.records.clock import Clock, boot_id
 from gateway_api.wire.core.sessions import SessionType
+from tests.support.free_radius import FreeRadius, options_of
 from tests.support.inside.homes import lasting_processes, run
 
 (_PLUGIN,) = Path("/usr/lib/pppd").glob("*/rp-pppoe.so")
 _PROGRAMS = Path(__file__).parents[3] / "packaging" / "pppoe"
 _RECORDS, _TRIGGER = Path("/run/gateway-pppoe"), Path("/run/gateway-trigger")
 _OPTIONS = Path("/run/pppoe-server-options")
+_RADIUS_OPTIONS = Path("/run/pppoe-server-radius-options")
 #: Seconds.
 _PATIENCE = float(os.environ["PATIENCE"])
 
@@ -67,12 +70,14 @@ class Servers:
 
     def __init__(self) -> None:
         self.in_kernel = True
+        #: The file for those that start next.
+        self.options = _OPTIONS
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, interfaces: Sequence[str]) -> None:
         for interface in interfaces:
             pool = f"100.64.{interface.rpartition('.')[2]}.2"
-            command = ["pppoe-server", "-F", "-I", interface, "-C", "bng1", "-O", str(_OPTIONS)]
+            command = ["pppoe-server", "-F", "-I", interface, "-C", "bng1", "-O", str(self.options)]
             command += ["-L", "100.64.0.1", "-R", pool, "-N", "16"]
             command += ["-q", str(_PROGRAMS / "pppd")]
             if not self.in_kernel:
@@ -128,19 +133,21 @@ class World:
         self._clients: list[subprocess.Popen[bytes]] = []
         self.source = PppoeServer("pppoe-server", self.servers, self.log, _RECORDS, Clock(boot_id()))
 
-    def vlan(self, tag: int) -> str:
+    def vlan(self, tag: int, options: Path = _OPTIONS) -> str:
+        """`options` is the file of those for pppd."""
         interface = f"trunk0.{tag}"
         run(f"ip link add link trunk0 name {interface} type vlan id {tag}")
         run(f"ip link set {interface} up")
         run(f"ip -n home link add link cpe0 name cpe0.{tag} type vlan id {tag}")
         run(f"ip -n home link set cpe0.{tag} up")
+        self.servers.options = options
         self.source.serve([interface], SessionType.PPPOE)
         return interface
 
-    def dial(self, tag: int, user: str = "alice") -> "subprocess.Popen[bytes]":
+    def dial(self, tag: int, user: str = "alice", *options: str) -> "subprocess.Popen[bytes]":
         command = ["ip", "netns", "exec", "home", "pppd", "plugin", "rp-pppoe.so", f"nic-cpe0.{tag}"]
         command += ["user", user, "password", "secret", "noauth", "nodefaultroute", "noipdefault", "nodetach"]
-        command += ["+ipv6", "lcp-echo-interval", "0", "unit", str(tag)]
+        command += ["+ipv6", "lcp-echo-interval", "0", "unit", str(tag), *options]
         client = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self._clients.append(client)
         return client
@@ -331,9 +338,70 @@ def released(world: World) -> dict[str, Any]:
     return {"end": world.ended(session)}
 
 
+class RadiusAway:
+    """Two RADIUS servers that go away and come back, and the sessions of their subscribers. The other cases
+    run between: pppd sends an update of accounting once a minute, not more often."""
+
+    def __init__(self) -> None:
+        self._servers: list[FreeRadius] = []
+        self._sessions: list[SourceSession] = []
+
+    def radius_goes(self, world: World) -> dict[str, Any]:
+        """The first server, then the second."""
+        self._servers = [
+            FreeRadius(IPv4Address(f"127.0.0.{number}"), Path(f"/run/radius{number}")) for number in (1, 2)
+        ]
+        _RADIUS_OPTIONS.write_text(_SERVER_OPTIONS + options_of(*self._servers, timeout=1, max_try=2))
+        soon("the servers", lambda: all(server.is_ready() for server in self._servers))
+        for number, user in enumerate(("bob", "carol")):
+            self._sessions.append(self._sign_on(world, 120 + number, user))
+            self._servers[number].kill()
+        return {"users": [session.username for session in self._sessions], "starts": self._starts()}
+
+    def radius_returns(self, world: World) -> dict[str, Any]:
+        """The second server, then the first."""
+        first, second = self._servers
+        soon("updates without a reply", lambda: all(_has_failed(world, each) for each in self._sessions))
+        during = world.sessions()
+        second.start()
+        before = second.accounted("Interim-Update", "bob")
+        soon("an update at the second server", lambda: second.accounted("Interim-Update", "bob") > before)
+        first.start()
+        soon("the first server", first.is_ready)
+        self._sign_on(world, 122, "dave")
+        return {
+            "before": [session.key for session in self._sessions],
+            "during": [during[session.access_interface].key for session in self._sessions],
+            "starts": self._starts(),
+        }
+
+    def _sign_on(self, world: World, tag: int, user: str) -> SourceSession:
+        interface = world.vlan(tag, _RADIUS_OPTIONS)
+        # The client gives up a gateway that is silent for 15 s.
+        world.dial(tag, user, "lcp-echo-interval", "5", "lcp-echo-failure", "3")
+        session = world.online(interface)
+        soon(f"the start of {user}", lambda: any(self._starts()[user]))
+        return session
+
+    def _starts(self) -> dict[str, list[int]]:
+        """How many sessions of each user each server was told of."""
+        return {
+            user: [server.accounted("Start", user) for server in self._servers]
+            for user in ("bob", "carol", "dave")
+        }
+
+
+def _has_failed(world: World, session: SourceSession) -> bool:
+    """True if an update of its accounting had no reply."""
+    pid = _pid(session)
+    lines = world.log.lines({pid: session.started_at - _PATIENCE})[pid]
+    return f"Interim accounting failed for {session.username}" in lines
+
+
 def main() -> None:
-    world = World()
+    world, radius = World(), RadiusAway()
     cases = (
+        radius.radius_goes,
         listed,
         terminated,
         terminated_twice,
@@ -344,6 +412,7 @@ def main() -> None:
         resized,
         released,
         refused,
+        radius.radius_returns,
     )
     seen: dict[str, Any] = {"kernel": see(world, cases)}
     world.clear()
