@@ -8,16 +8,21 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from pathlib import Path
 
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_api.core.gateways.linux.daemons.dnsmasq import LEASES, PID_FILE, SCRIPT, DhcpServer
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
+from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.gateways.linux.sources.source import PrefixOf, SourceSession, no_prefix
 from gateway_api.core.records.clock import Clock
+from gateway_api.wire.core.network import OVERHEAD_PROFILES
+from gateway_api.wire.core.sessions import SessionType
 from tests.support.documents import put, valid_document
 from tests.support.namespaces import inside, ip, neighbour, network_namespace
 from tests.support.stack import wait_for
@@ -178,6 +183,27 @@ def route(session: SourceSession) -> None:
     """As the gateway does for each session: without it, no answer to a renewal finds the subscriber."""
     assert session.ip_address
     ip(f"route replace {session.ip_address}/32 dev {session.access_interface}")
+
+
+def provide(session: SourceSession) -> None:
+    """Makes what the session has in the kernel, but for limits."""
+    assert session.ip_address and session.ipv6_prefix and session.ipv6_gateway
+    DataPlane(KernelReader()).apply(
+        WantedSession(
+            session_id=1,
+            device=session.interface,
+            ifb="ifb-1",
+            access_interface=session.access_interface,
+            rate_down=0,
+            rate_up=0,
+            profile=OVERHEAD_PROFILES["none"],
+            address=IPv4Address(session.ip_address),
+            sets_host_route=session.type is SessionType.DHCP,
+            gateway=GATEWAY,
+            prefix=IPv6Network(session.ipv6_prefix),
+            ipv6_gateway=IPv6Address(session.ipv6_gateway),
+        )
+    )
 
 
 def the_session(source: Dnsmasq) -> SourceSession:

@@ -16,15 +16,11 @@ from msgspec.structs import replace
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.dnsmasq import LEASE_TIME
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes
-from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
 from gateway_api.core.records.clock import Clock
-from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import StillClock
-from tests.support.dnsmasq import GATEWAY, Server, route, running_dnsmasq, the_session
+from tests.support.dnsmasq import GATEWAY, Server, provide, route, running_dnsmasq, the_session
 from tests.support.namespaces import inside, ip, neighbour, network_of
 from tests.support.stack import wait_for
 
@@ -82,27 +78,6 @@ def prefixes(server: Server) -> SessionPrefixes:
     prefixes = SessionPrefixes()
     prefixes.configure(RunningConfiguration.of(server.document).sections)
     return prefixes
-
-
-def provide(session: SourceSession) -> None:
-    """Makes what the session has in the kernel, but for limits."""
-    assert session.ip_address and session.ipv6_prefix and session.ipv6_gateway
-    DataPlane(KernelReader()).apply(
-        WantedSession(
-            session_id=1,
-            device=session.interface,
-            ifb="ifb-1",
-            access_interface=session.access_interface,
-            rate_down=0,
-            rate_up=0,
-            profile=OVERHEAD_PROFILES["none"],
-            address=IPv4Address(session.ip_address),
-            sets_host_route=True,
-            gateway=GATEWAY,
-            prefix=IPv6Network(session.ipv6_prefix),
-            ipv6_gateway=IPv6Address(session.ipv6_gateway),
-        )
-    )
 
 
 def global_address(server: Server, device: str) -> str:

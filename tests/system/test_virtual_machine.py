@@ -3,6 +3,7 @@ some in user mode. One boot serves all."""
 
 import shlex
 import sys
+from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,12 @@ def test_a_subscriber_signs_on_by_the_second_radius_server_and_again_by_the_firs
         "starts": {"bob": [1, 0], "carol": [0, 1], "dave": [0, 0]},
     }
     assert of_case(pppoe, "radius_returns")["starts"]["dave"] == [1, 0]
+
+
+def test_a_client_that_asks_has_an_mtu_of_1500_where_the_trunk_has_room(pppoe: dict[str, Any]) -> None:
+    assert of_case(pppoe, "wide")["mtu"] == [1500, 1492]
+
+
+def test_a_subscriber_with_the_prefix_of_its_session_is_reached_from_outside(pppoe: dict[str, Any]) -> None:
+    seen = of_case(pppoe, "ipv6")
+    assert IPv6Address(seen["address"]) in IPv6Network(seen["prefix"])

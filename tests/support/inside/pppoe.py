@@ -22,12 +22,16 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from gateway_api.core.configuration.rules import load
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes
 from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, PppdFailures, SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession
 from gateway_api.core.records.clock import Clock, boot_id
 from gateway_api.wire.core.sessions import SessionType
+from tests.support import dnsmasq
 from tests.support.free_radius import FreeRadius, options_of
+from tests.support.inside import homes
 from tests.support.inside.homes import lasting_processes, run
 
 (_PLUGIN,) = Path("/usr/lib/pppd").glob("*/rp-pppoe.so")
@@ -131,7 +135,10 @@ class World:
         start_journal()
         self.log, self.triggers, self.servers = SystemdJournal(seconds=_PATIENCE), Triggers(), Servers()
         self._clients: list[subprocess.Popen[bytes]] = []
-        self.source = PppoeServer("pppoe-server", self.servers, self.log, _RECORDS, Clock(boot_id()))
+        self.prefixes = SessionPrefixes()
+        self.source = PppoeServer(
+            "pppoe-server", self.servers, self.log, _RECORDS, Clock(boot_id()), prefix_of=self.prefixes
+        )
 
     def vlan(self, tag: int, options: Path = _OPTIONS) -> str:
         """`options` is the file of those for pppd."""
@@ -338,6 +345,57 @@ def released(world: World) -> dict[str, Any]:
     return {"end": world.ended(session)}
 
 
+def wide(world: World) -> dict[str, Any]:
+    """A client that asks for packets of 1500 bytes (RFC 4638), on a trunk that has room for them, and another
+    one."""
+    run("ip link set trunk0 mtu 1508")
+    run("ip -n home link set cpe0 mtu 1508")
+    interfaces = [world.vlan(tag) for tag in (110, 111)]
+    # pppd asks where its device has room.
+    world.dial(110)
+    world.dial(111, "alice", "mtu", "1492", "mru", "1492")
+    sessions = [world.online(interface) for interface in interfaces]
+    mtu = [int(Path(f"/sys/class/net/{session.interface}/mtu").read_text()) for session in sessions]
+    # With the headers of IPv4 and ICMP, 1500 bytes.
+    ping = ["busybox", "ping", "-c", "3", "-W", "5", "-s", "1472", "-I", "ppp110", "100.64.0.1"]
+    subprocess.run(homes.at_home(*ping), stdout=subprocess.DEVNULL, check=True)
+    run("ip link set trunk0 mtu 1500")
+    run("ip -n home link set cpe0 mtu 1500")
+    return {"mtu": mtu}
+
+
+def ipv6(world: World) -> dict[str, Any]:
+    """The subscriber's device learns its prefix from dnsmasq, and a host outside reaches it."""
+    run("ip netns add outside")
+    run("ip link add uplink0 type veth peer name near netns outside")
+    run("ip link set uplink0 up")
+    run("ip address add 2001:db8:ffff::1/64 dev uplink0 nodad")
+    run("ip -n outside link set near up")
+    run("ip -n outside address add 2001:db8:ffff::2/64 dev near nodad")
+    run("ip -n outside route add 2001:db8::/40 via 2001:db8:ffff::1")
+    Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1\n")
+    folder = Path("/run/dnsmasq")
+    folder.mkdir()
+    server = dnsmasq.Server(folder, os.getpid())
+    server.reconfigure("subscribers.ipv6_range", "2001:db8::/40")
+    put_back = world.prefixes.configure(load(server.document))
+    # Its addresses are in the range of that server.
+    interface = world.vlan(9)
+    world.dial(9)
+    session = world.online(interface)
+    dnsmasq.provide(session)
+
+    ping = ["ip", "netns", "exec", "outside", "busybox", "ping6", "-c", "1", "-W", "5"]
+    address = soon("an IPv6 address", lambda: [one for one in homes.addresses("ppp9") if ":" in one])[0]
+    soon(
+        "a reply to the outside",
+        lambda: subprocess.run([*ping, address], stdout=subprocess.DEVNULL, check=False).returncode == 0,
+    )
+    put_back()
+    server.close()
+    return {"prefix": session.ipv6_prefix, "address": address}
+
+
 class RadiusAway:
     """Two RADIUS servers that go away and come back, and the sessions of their subscribers. The other cases
     run between: pppd sends an update of accounting once a minute, not more often."""
@@ -412,6 +470,8 @@ def main() -> None:
         resized,
         released,
         refused,
+        wide,
+        ipv6,
         radius.radius_returns,
     )
     seen: dict[str, Any] = {"kernel": see(world, cases)}
