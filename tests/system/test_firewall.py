@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
@@ -28,7 +28,7 @@ from tests.support.documents import valid_document
 from tests.support.linux_core import VLAN, LinuxCore, far, running_linux_core
 from tests.support.namespaces import can, inside, ip_batch, neighbour, network_namespace, network_of
 from tests.support.nftables import kept, nft
-from tests.support.stack import wait_for
+from tests.support.stack import PATIENCE, wait_for
 from tests.system.test_steering import session
 
 pytestmark = pytest.mark.skipif(
@@ -105,10 +105,12 @@ class Host:
     def send(
         self, source: str, destination: str, number: int = 1, port: int = PORT, source_port: int = PORT
     ) -> None:
-        packet = udp(source, destination, b"x", port, source_port)
-        family = socket.AF_INET if packet[0] >> 4 == 4 else socket.AF_INET6
         for _ in range(number):
-            self._raw[family].sendto(packet, (destination, 0))
+            self.send_packet(udp(source, destination, b"x", port, source_port), destination)
+
+    def send_packet(self, packet: bytes, destination: str) -> None:
+        family = socket.AF_INET if packet[0] >> 4 == 4 else socket.AF_INET6
+        self._raw[family].sendto(packet, (destination, 0))
 
     def received(self) -> Counter[str]:
         """Packets since the last call, by their source."""
@@ -362,8 +364,11 @@ def test_a_vlan_of_a_trunk_that_is_an_uplink_is_not_checked(network: Network, fi
     uplinks = (*CONFIGURATION.interfaces.uplinks, "trunk0.5")
     interfaces = replace(CONFIGURATION.interfaces, uplinks=uplinks)
     firewall.configure(replace(CONFIGURATION, interfaces=interfaces))
-    network.another("trunk0.5").send("8.8.8.8", WORLD, 5)
+    host, service = network.another("trunk0.5"), network.itself(8443)
+    host.send("8.8.8.8", WORLD, 5)
     network.world.receives({"8.8.8.8": 5})
+    host.send("8.8.8.8", "100.64.0.1", 5, 8443)
+    service.receives({"8.8.8.8": 5})
 
 
 def without_trunk1() -> Configuration:
@@ -448,8 +453,66 @@ def test_a_subscriber_pings_the_gateway(network: Network, firewall: Firewall, ad
     network.sign_on()
     # A link-local address, which every device has.
     network.first.run("address add fe80::2/64 dev far0")
-    command = inside(network.first.pid, "busybox", "ping", "-c", "1", "-W", "60", address)
+    command = inside(network.first.pid, "busybox", "ping", "-c", "1", "-W", f"{PATIENCE:.0f}", address)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def icmp(source: str, destination: str, type: int) -> bytes:
+    """A packet with a message of ICMP or ICMPv6 that says nothing."""
+    one, other = ip_address(source), ip_address(destination)
+    body, head = bytes((type, 0, 0, 0)) + bytes(4), bytes(0)
+    if isinstance(one, IPv6Address):
+        head = one.packed + other.packed + struct.pack("!II", len(body), 58)
+    body = body[:2] + struct.pack("!H", ~_sum(head + body) & 0xFFFF) + body[4:]
+    if isinstance(one, IPv6Address):
+        return struct.pack("!IHBB", 6 << 28, len(body), 58, 255) + one.packed + other.packed + body
+    return (
+        struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(body), 0, 0, 64, 1, 0) + one.packed + other.packed + body
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "reach", "others"),
+    [
+        # Redirect, router advertisement and solicitation, timestamp, address mask.
+        (OWN, "100.64.0.1", {0, 3, 8, 11, 12}, {5, 9, 10, 13, 17}),
+        # Errors and ping, groups, discovery. Router and redirect, node information, experiments.
+        (
+            DELEGATED,
+            "fe80::1",
+            {1, 2, 3, 4, 128, 129, 130, 131, 132, 133, 135, 136, 143},
+            {134, 137, 139, 200},
+        ),
+        # Of a device that has no address yet.
+        ("::", "fe80::1", {133, 135, 143}, {134, 137}),
+    ],
+    ids=["ICMP", "ICMPv6", "without address"],
+)
+def test_the_gateway_takes_errors_ping_and_discovery_of_icmp(
+    network: Network, firewall: Firewall, source: str, destination: str, reach: set[int], others: set[int]
+) -> None:
+    network.sign_on()
+    is_new = ":" in source
+    family, protocol = (
+        (socket.AF_INET6, socket.IPPROTO_ICMPV6) if is_new else (socket.AF_INET, socket.IPPROTO_ICMP)
+    )
+    found: set[int] = set()
+    with socket.socket(family, socket.SOCK_RAW, protocol) as line:
+        line.setblocking(False)
+        for type in sorted(reach | others):
+            network.first.send_packet(icmp(source, destination, type), destination)
+
+        def come() -> bool:
+            with suppress(BlockingIOError):
+                while True:
+                    packet, (sender, *_) = line.recvfrom(2048)
+                    if sender.partition("%")[0] == source:
+                        found.add(packet[0 if is_new else 20])
+            return found >= reach
+
+        wait_for("the messages", come)
+    assert found == reach
+    assert blocked(firewall) == {"trunk0": len(others)}
 
 
 @pytest.mark.parametrize(
@@ -532,6 +595,16 @@ def test_a_subscriber_is_no_dhcp_server_for_others(
         client.receives({source: 5})
     finally:
         client.close()
+
+
+@pytest.mark.parametrize(("port", "source_port"), [(67, 67), (68, PORT)], ids=["relay", "other service"])
+def test_what_no_dhcp_server_sends_is_forwarded(
+    network: Network, firewall: Firewall, port: int, source_port: int
+) -> None:
+    network.sign_on()
+    with closing(Host.of(network.world.pid, port)) as host:
+        network.first.send(OWN, WORLD, 5, port, source_port)
+        host.receives({OWN: 5})
 
 
 def advertisement(source: str, destination: str) -> bytes:
