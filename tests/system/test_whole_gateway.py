@@ -144,6 +144,28 @@ def test_health_tells_of_sessions_in_user_mode(gateway: dict[str, Any]) -> None:
     assert re.search(": 1 of [45] are in user mode", found["message"])
 
 
+def test_the_unit_of_accel_ppp_allows_what_pppoe_needs(gateway: dict[str, Any]) -> None:
+    seen = of_case(gateway, "sandboxed")
+    assert re.fullmatch("ppp[0-9]+", seen["session"])
+    assert [seen[name] for name in ("discovery", "low_port", "many_files")] == ["done"] * 3
+
+
+@pytest.mark.parametrize(
+    ("act", "error"),
+    [
+        ("write_to_the_machine", "Read-only file system"),
+        ("write_its_own_file", "Read-only file system"),
+        ("open_the_memory", "Operation not permitted"),
+        ("remove_a_module", "Operation not permitted"),
+        ("leave_the_network", "Operation not permitted"),
+    ],
+)
+def test_the_unit_of_accel_ppp_refuses_what_pppoe_does_not_need(
+    gateway: dict[str, Any], act: str, error: str
+) -> None:
+    assert of_case(gateway, "sandboxed")[act] == error
+
+
 def test_fifty_subscribers_sign_on_at_once(gateway: dict[str, Any]) -> None:
     seen = of_case(gateway, "fifty")
     assert {each["username"]: each["access_interface"] for each in seen["sessions"]} == seen["lines"]

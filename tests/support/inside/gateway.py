@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.inside import gateway_failures, homes
+from tests.support.inside import as_accel_ppp, gateway_failures, homes, installed
 from tests.support.inside.gateway_world import HOMES, World, follow_journal, note, soon
-from tests.support.inside.homes import Line, Renter
+from tests.support.inside.homes import Line, Renter, run
 from tests.support.inside.routers import (
     BEHIND_THE_APPLIANCE,
     BEHIND_THE_NEIGHBOUR,
@@ -171,6 +171,14 @@ def both_modes(world: World) -> dict[str, Any]:
     return seen
 
 
+def sandboxed(world: World) -> dict[str, Any]:
+    installed.accel_ppp("trunk0")
+    soon("what accel-ppp may do", as_accel_ppp.REPORT.exists)
+    run("systemctl stop accel-ppp")
+    seen: dict[str, Any] = json.loads(as_accel_ppp.REPORT.read_text())
+    return seen
+
+
 def fifty(world: World) -> dict[str, Any]:
     began = time.monotonic()
     for number, line in enumerate(MANY):
@@ -207,7 +215,7 @@ def main() -> None:
     world.renter = Renter(RENTER)
     cases: list[Callable[[World], Any]] = [one_tag, two_tags, dhcp]
     # Its end comes minutes later.
-    cases += [gateway_failures.cut_line, routed, steered, shaped, both_modes, fifty]
+    cases += [gateway_failures.cut_line, routed, steered, shaped, both_modes, sandboxed, fifty]
     cases += gateway_failures.CASES
     seen: dict[str, Any] = {}
     for case in cases:

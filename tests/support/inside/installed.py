@@ -4,10 +4,13 @@ systemd is the first process of a machine of its own: see `script_under_systemd`
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from gateway_api.core.gateways.linux.daemons.daemon import SERVICES
+from tests.support.inside import as_accel_ppp
 from tests.support.inside.homes import run
 
 PROGRAMS = Path("/opt/gateway-api")
@@ -75,3 +78,17 @@ def install() -> None:
     run("systemd-sysusers gateway-api.conf")
     run("systemctl daemon-reload")
     run("systemctl start dbus polkit")
+
+
+def accel_ppp(interface: str) -> None:
+    """Starts the example unit of accel-ppp, with a program that stands in for it: see `as_accel_ppp`. Its
+    file is as the core leaves one."""
+    (_UNITS / "accel-ppp.service").write_text((_REPOSITORY / "packaging" / "accel-ppp.service").read_text())
+    program, configuration = Path("/usr/sbin/accel-pppd"), SERVICES / "accel-ppp.conf"
+    program.write_text(f"#!/usr/bin/python3 -I\n{Path(as_accel_ppp.__file__).read_text()}")
+    program.chmod(0o755)
+    configuration.write_text(f"{interface}\n")
+    configuration.chmod(0o600)
+    shutil.chown(configuration, SERVICES.owner())
+    run("systemctl daemon-reload")
+    run("systemctl start --no-block accel-ppp")
