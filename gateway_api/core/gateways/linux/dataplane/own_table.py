@@ -65,7 +65,7 @@ class OwnTable(ABC):
         self.fault_register.repaired([self._place()])
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """What the kernel refuses is a fault, and the next look tries again."""
+        """Does one act. If the kernel refuses it, that is a fault, and the next look tries again."""
         try:
             act()
             self.fault_register.settle(None, {})
