@@ -434,6 +434,12 @@ def test_a_service_of_the_gateway_is_out_of_reach_of_subscribers(
     service.receives({WORLD: 5})
 
 
+def test_the_trunk_itself_reaches_the_services_of_the_gateway(network: Network, firewall: Firewall) -> None:
+    host, service = network.another("trunk0"), network.itself(8443)
+    host.send("100.64.0.11", "100.64.0.1", 5, 8443)
+    service.receives({"100.64.0.11": 5})
+
+
 def test_a_subscriber_connects_to_no_port_of_the_gateway(network: Network, firewall: Firewall) -> None:
     network.sign_on()
     with socket.create_server(("0.0.0.0", 8443)):
