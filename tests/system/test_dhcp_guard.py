@@ -1,6 +1,7 @@
 """The table of nftables that keeps a MAC address to its VLAN: leases that real clients get from a real
 dnsmasq, or not."""
 
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuard
-from gateway_api.core.gateways.linux.dataplane.nftables import Nft
+from gateway_api.core.gateways.linux.dataplane.nftables import Nft, RulesetEvents
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.gateways.linux.sources.source import SourceSession
 from gateway_api.core.gateways.linux.threads import Crew
@@ -20,7 +21,7 @@ from tests.support.dnsmasq import Server, route, running_dnsmasq, the_session
 from tests.support.documents import valid_document
 from tests.support.namespaces import can, network_namespace
 from tests.support.nftables import elements, kept, nft
-from tests.support.stack import wait_for
+from tests.support.stack import PATIENCE, wait_for
 
 pytestmark = pytest.mark.skipif(
     not can("ip link add v type veth peer name w", "nft add table inet t"),
@@ -206,6 +207,22 @@ def test_what_others_change_is_repaired_within_5_s(
     wait_for("several requests", lambda: refused(guard, TriggerRefusal.MAC_ELSEWHERE, 3))
     assert not clone.has_lease()
     assert guard.fault_register.repairs()[FaultKind.FIREWALL] == 1
+
+
+def test_a_session_is_no_change_of_the_rules_to_look_at() -> None:
+    sessions = [("trunk0.301", MAC)]
+    with network_namespace(), RulesetEvents() as events:
+        guard = DhcpGuard(DEMUX, lambda: sessions, SteppedClock(), time.time)
+        guard.sync()
+        changes = events.each(seconds=PATIENCE, pause=0)
+        next(changes)
+        sessions[:] = [("trunk0.302", OTHER_MAC)]
+        guard.sync()
+        # Of another program, later.
+        foreign = subprocess.Popen(["sh", "-c", "sleep 1; exec nft add table inet others"])
+        next(changes)
+        assert "table inet others" in nft("list tables")
+        assert foreign.wait() == 0
 
 
 def test_a_session_that_ends_after_the_table_is_gone_leaves_no_fault() -> None:

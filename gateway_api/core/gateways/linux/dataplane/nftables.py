@@ -6,6 +6,7 @@ import logging
 import os
 import select
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from typing import Any, Self
@@ -18,6 +19,9 @@ _SECONDS, _MOST = 10.0, 1 << 22
 #: linux/netlink.h and linux/netfilter/nfnetlink.h.
 _NETLINK_NETFILTER, _SOL_NETLINK, _ADD_MEMBERSHIP, _NFNLGRP_NFTABLES = 12, 270, 1, 7
 _DATAGRAM = 1 << 16
+#: linux/netfilter/nf_tables.h, of NFNL_SUBSYS_NFTABLES: elements that come and go, the end of a transaction.
+_NO_CHANGE = frozenset(10 << 8 | type for type in (12, 14, 15))
+_HEADER = struct.Struct("=IH10x")
 
 _log = logging.getLogger(__name__)
 
@@ -65,8 +69,9 @@ class Nft:
 
 
 class RulesetEvents:
-    """The kernel's events about the rules of nftables, of any table and program. It listens from the start.
-    One thread iterates, any may `close`; the block ends after the iteration."""
+    """The kernel's events about the rules of nftables, of any table and program, without those about elements
+    of sets: there is one for each session. It listens from the start. One thread iterates, any may `close`;
+    the block ends after the iteration."""
 
     def __init__(self) -> None:
         self._wake = os.eventfd(0)
@@ -84,26 +89,48 @@ class RulesetEvents:
         """Yields `pause` seconds after an event, for others that follow, or without one after `seconds`; ends
         after `close`."""
         waiting: list[Any] = [self._wake] if self._events is None else [self._wake, self._events]
-        while self._wake not in (found := select.select(waiting, [], [], seconds)[0]):
+        deadline = time.monotonic() + seconds
+        while self._wake not in (found := select.select(waiting, [], [], _left(deadline))[0]):
             if found:
                 time.sleep(pause)
-                self._empty()
+                if not self._has_changes() and _left(deadline):
+                    continue
             yield
+            deadline = time.monotonic() + seconds
 
     def close(self) -> None:
         """Ends the iteration."""
         os.eventfd_write(self._wake, 1)
 
-    def _empty(self) -> None:
+    def _has_changes(self) -> bool:
+        """Takes all events."""
+        changed = False
         while self._events is not None:
             try:
-                self._events.recv(_DATAGRAM)
+                changed |= _is_change(self._events.recv(_DATAGRAM))
             except BlockingIOError:
-                return
+                break
             except OSError as error:
                 # The kernel dropped events: that something changed is all that counts.
                 if error.errno != errno.ENOBUFS:
                     raise
+                changed = True
+        return changed
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
+
+
+def _is_change(messages: bytes) -> bool:
+    start = 0
+    while start + _HEADER.size <= len(messages):
+        length, type = _HEADER.unpack_from(messages, start)
+        if type not in _NO_CHANGE:
+            return True
+        # Aligned, and never without an end.
+        start += max(_HEADER.size, length + 3 & ~3)
+    return False
 
 
 def _listening() -> socket.socket | None:
