@@ -360,6 +360,18 @@ def test_a_vlan_with_the_short_name_of_its_trunk_is_checked(
     assert network.world.received() == {}
 
 
+def test_a_trunk_that_looks_like_a_vlan_of_another_counts_for_itself(
+    network: Network, firewall: Firewall
+) -> None:
+    trunks = ("trunk0", "trunk0.5")
+    interfaces = replace(CONFIGURATION.interfaces, trunks=trunks)
+    firewall.configure(
+        replace(CONFIGURATION, interfaces=interfaces, demux=replace(CONFIGURATION.demux, trunks=trunks))
+    )
+    network.another("trunk0.5.7").send("8.8.8.8", WORLD, 5)
+    wait_for("the drops", lambda: spoofed(firewall) == {"trunk0.5": 5})
+
+
 def test_a_vlan_of_a_trunk_that_is_an_uplink_is_not_checked(network: Network, firewall: Firewall) -> None:
     uplinks = (*CONFIGURATION.interfaces.uplinks, "trunk0.5")
     interfaces = replace(CONFIGURATION.interfaces, uplinks=uplinks)
@@ -519,6 +531,14 @@ def test_the_gateway_takes_errors_ping_and_discovery_of_icmp(
         wait_for("the messages", come)
     assert found == reach
     assert blocked(firewall) == {"trunk0": len(others)}
+
+
+def test_subscribers_reach_a_dns_server_over_tcp(network: Network, firewall: Firewall) -> None:
+    network.sign_on()
+    named = replace(CONFIGURATION.subscribers, dns_servers=(IPv4Address("100.64.0.1"),))
+    firewall.configure(replace(CONFIGURATION, subscribers=named))
+    with socket.create_server(("100.64.0.1", 53)), network_of(network.first.pid):
+        socket.create_connection(("100.64.0.1", 53), timeout=PATIENCE).close()
 
 
 @pytest.mark.parametrize(
