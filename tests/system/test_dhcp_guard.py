@@ -137,6 +137,16 @@ def test_a_release_from_another_vlan_ends_no_session(
     assert not clone.has_lease()
 
 
+def test_a_session_is_disconnected_by_a_release_of_the_gateway_itself(
+    server: Server, source: Dnsmasq, guard: DhcpGuard
+) -> None:
+    server.sign_on(302).vanish()
+    session = the_session(source)
+    guard.sync()
+    source.terminate(session)
+    wait_for("the end", lambda: source.sessions() == [])
+
+
 def test_a_vlan_gets_as_many_leases_as_the_configuration_allows(
     server: Server, source: Dnsmasq, guard: DhcpGuard
 ) -> None:
@@ -159,10 +169,15 @@ def test_a_flood_of_mac_addresses_leaves_another_vlan_its_leases(
     server: Server, source: Dnsmasq, guard: DhcpGuard
 ) -> None:
     server.set_mac(301, OTHER_MAC)
+    # Behind the guard.
+    nft("add table inet seen; add counter inet seen requests")
+    nft("add chain inet seen input { type filter hook input priority 10; }")
+    nft("add rule inet seen input iifname trunk0.302 udp dport 67 counter name requests")
     server.far("python3", "-c", _SENDER, "302", "discover", "0.0.0.0", *(f"03{n:010x}" for n in range(2000)))
     server.sign_on(301)
     assert the_session(source).access_interface == "trunk0.301"
     assert refused(guard, TriggerRefusal.LEASES_RATE_LIMITED, 1000)
+    assert int(nft("list counter inet seen requests").split("packets ")[1].split()[0]) < 1000
 
 
 def test_a_mac_address_has_one_lease_whatever_its_client_identifier(server: Server, source: Dnsmasq) -> None:
