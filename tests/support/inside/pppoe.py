@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ require-chap
 name bng1
 noccp
 +ipv6
+mtu 1492
+mru 1492
 lcp-echo-interval 2
 lcp-echo-failure 3
 set GATEWAY_SESSIONS={_RECORDS}
@@ -134,7 +136,8 @@ class World:
         run("ip -n home link set cpe0 up")
         start_journal()
         self.log, self.triggers, self.servers = SystemdJournal(seconds=_PATIENCE), Triggers(), Servers()
-        self._clients: list[subprocess.Popen[bytes]] = []
+        #: With their access interfaces.
+        self._clients: list[tuple[str, subprocess.Popen[bytes]]] = []
         self.prefixes = SessionPrefixes()
         self.source = PppoeServer(
             "pppoe-server", self.servers, self.log, _RECORDS, Clock(boot_id()), prefix_of=self.prefixes
@@ -156,18 +159,20 @@ class World:
         command += ["user", user, "password", "secret", "noauth", "nodefaultroute", "noipdefault", "nodetach"]
         command += ["+ipv6", "lcp-echo-interval", "0", "unit", str(tag), *options]
         client = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        self._clients.append(client)
+        self._clients.append((f"trunk0.{tag}", client))
         return client
 
-    def clear(self) -> None:
-        """Ends all sessions, and removes the VLANs."""
+    def clear(self, kept: Collection[str]) -> None:
+        """Ends all sessions, and removes the VLANs, but those of the interfaces that are kept."""
         for interface in self.servers.interfaces():
-            self.servers.stop(interface)
-            run(f"ip link del {interface}")
-            run(f"ip -n home link del cpe0.{interface.rpartition('.')[2]}")
-        for client in self._clients:
-            client.kill()
-            client.wait()
+            if interface not in kept:
+                self.servers.stop(interface)
+                run(f"ip link del {interface}")
+                run(f"ip -n home link del cpe0.{interface.rpartition('.')[2]}")
+        for interface, client in self._clients:
+            if interface not in kept:
+                client.kill()
+                client.wait()
 
     def sessions(self) -> dict[str, SourceSession]:
         """By access interface."""
@@ -416,21 +421,32 @@ class RadiusAway:
             self._servers[number].kill()
         return {"users": [session.username for session in self._sessions], "starts": self._starts()}
 
-    def radius_returns(self, world: World) -> dict[str, Any]:
-        """The second server, then the first."""
-        first, second = self._servers
+    def radius_is_away(self, world: World) -> dict[str, Any]:
+        """Then the second server is back."""
         soon("updates without a reply", lambda: all(_has_failed(world, each) for each in self._sessions))
-        during = world.sessions()
-        second.start()
-        before = second.accounted("Interim-Update", "bob")
-        soon("an update at the second server", lambda: second.accounted("Interim-Update", "bob") > before)
+        sessions = self._listed(world)
+        self._servers[1].start()
+        return sessions
+
+    def radius_returns(self, world: World) -> dict[str, Any]:
+        """The second server has an update of a session that began by the first. Then the first is back."""
+        first, second = self._servers
+        soon("an update at the second server", lambda: second.accounted("Interim-Update", "bob"))
         first.start()
         soon("the first server", first.is_ready)
         self._sign_on(world, 122, "dave")
+        return {"starts": self._starts(), **self._listed(world)}
+
+    def interfaces(self) -> list[str]:
+        """Of the sessions."""
+        return [session.access_interface for session in self._sessions]
+
+    def _listed(self, world: World) -> dict[str, list[str]]:
+        """The keys of the sessions when they began, and now."""
+        sessions = world.sessions()
         return {
             "before": [session.key for session in self._sessions],
-            "during": [during[session.access_interface].key for session in self._sessions],
-            "starts": self._starts(),
+            "after": [sessions[interface].key for interface in self.interfaces()],
         }
 
     def _sign_on(self, world: World, tag: int, user: str) -> SourceSession:
@@ -472,12 +488,13 @@ def main() -> None:
         refused,
         wide,
         ipv6,
-        radius.radius_returns,
+        radius.radius_is_away,
     )
     seen: dict[str, Any] = {"kernel": see(world, cases)}
-    world.clear()
+    world.clear(kept=radius.interfaces())
     world.servers.in_kernel = False
     seen["user"] = see(world, (listed, killed, padt, refused))
+    seen["kernel"] |= see(world, [radius.radius_returns])
     print(json.dumps(seen))
 
 
