@@ -221,9 +221,9 @@ def test_each_session_ends_once_with_the_reboot_and_is_followed_by_another(reboo
     assert events[:CLIENTS] == [("session.down", id) for id in rebooted.before]
     assert events[CLIENTS:] == [("session.up", id) for id in rebooted.after]
     assert rebooted.before.keys().isdisjoint(rebooted.after)
-    assert _places(rebooted.after) == _places(rebooted.before)
+    assert places(rebooted.after) == places(rebooted.before)
 
 
-def _places(sessions: dict[int, dict[str, Any]]) -> set[tuple[str, str, str]]:
+def places(sessions: dict[int, dict[str, Any]]) -> set[tuple[str, str, str]]:
     keys = ("mac_address", "access_interface", "ip_address")
     return {tuple(session[key] for key in keys) for session in sessions.values()}
