@@ -182,15 +182,20 @@ def test_an_exchange_has_no_more_reads_and_bytes_than_it_may(
             assert [read.result() for read in (first, *others)] == [1, *ids]
 
 
-def test_a_read_of_more_bytes_than_an_exchange_may_have_waits_for_no_other(path: Path, reads: Reads) -> None:
-    with listening(path) as listener:
+def test_a_read_of_more_bytes_than_an_exchange_may_have_waits_for_no_other(
+    path: Path, reads: Reads, longest: float
+) -> None:
+    half = (METHOD, {"id": "x" * (MOST_BYTES // 2)})
+    with listening(path) as listener, ThreadPoolExecutor(1) as pool:
         hung = reads.start(1)
         with accepted(listener) as hanging:
             calls = calls_in(hanging)
-            long = reads.start("x" * MOST_BYTES)
+            began = time.monotonic()
+            long = pool.submit(reads.client.exchange, half, half, at_once=True)
             with accepted(listener) as connection:
                 echo(connection, calls_in(connection))
-                assert long.result() == "x" * MOST_BYTES
+                assert len(long.result()) == 2
+            assert time.monotonic() - began < longest
             echo(hanging, calls)
             assert hung.result() == 1
 
@@ -287,6 +292,22 @@ def test_the_same_call_of_several_reads_goes_out_once(path: Path, reads: Reads) 
             assert sorted(ids_of(shared)) == [0, 1]
             echo(connection, shared)
             assert [read.result() for read in under_way] == [id % 2 for id in EIGHT]
+
+
+@pytest.mark.usefixtures("patient")
+def test_reads_of_two_calls_each_may_have_one_in_common(path: Path, reads: Reads) -> None:
+    def read(id: int) -> list[int]:
+        replies = reads.client.exchange((METHOD, {"id": 100}), (METHOD, {"id": id}), at_once=True)
+        return [msgspec.json.decode(reply.result())["id"] for reply in replies]
+
+    reads.expected = 7
+    with listening(path) as listener, ThreadPoolExecutor(8) as pool:
+        under_way = [pool.submit(read, id) for id in EIGHT]
+        with accepted(listener) as connection:
+            shared = calls_in(connection)
+            assert sorted(ids_of(shared)) == [*EIGHT, 100]
+            echo(connection, shared)
+            assert [read.result() for read in under_way] == [[100, id] for id in EIGHT]
 
 
 @pytest.mark.usefixtures("patient")

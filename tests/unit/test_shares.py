@@ -160,6 +160,26 @@ def test_time_in_which_a_connection_waits_is_not_its_own(shares: Shares, clock: 
     assert max(used) == pytest.approx(0.001)
 
 
+def test_time_of_what_has_no_share_is_no_connections_own(shares: Shares, clock: SteppedClock) -> None:
+    used: list[float] = []
+
+    def works() -> None:
+        with shares.share() as share:
+            for _ in range(3):
+                clock.now += 0.001
+                # Others that have no share work meanwhile, one after the other.
+                gevent.joinall([gevent.spawn(takes_long) for _ in range(2)])
+                used.append(shares.used_by(share))
+                share.wait()
+
+    def takes_long() -> None:
+        gevent.sleep(0)
+        clock.now += 1
+
+    gevent.spawn(works).get()
+    assert used == pytest.approx(3 * [0.001])
+
+
 def test_time_that_the_processor_is_elsewhere_is_not_a_connections_own() -> None:
     def is_held_up() -> None:
         with shares.share() as share:
