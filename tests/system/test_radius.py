@@ -24,6 +24,7 @@ from tests.support.namespaces import can, inside, ip, neighbour, network_namespa
 from tests.support.stack import wait_for
 
 pytestmark = [
+    pytest.mark.accel,
     pytest.mark.skipif(not shutil.which("accel-pppd"), reason="accel-ppp is not installed"),
     pytest.mark.skipif(not shutil.which("freeradius"), reason="FreeRADIUS is not installed"),
     pytest.mark.skipif(
