@@ -108,12 +108,12 @@ class World:
         self._lock = threading.Lock()
 
     def change(self, order: dict[str, Any]) -> Any:
+        if "restart" in order:
+            self.restart()
         with self._lock:
             if "reset" in order:
                 self.faults, self.commands, self.interfaces = Faults(), [], set()
                 self.reloads, self._peers = [], {}
-            if "restart" in order:
-                self._peers, self.started = {}, time.monotonic()
             for peer in order.get("up", ()):
                 self._peers[peer["sid"]] = Peer(**peer)
             for sid in order.get("down", ()):

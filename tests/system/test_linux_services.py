@@ -421,7 +421,7 @@ def test_a_restart_that_accel_ppp_does_not_do_is_owed_until_somebody_does_it(
     for configuration in (world.configuration, of({**document, "radius": RADIUS})):
         daemon.apply(render(configuration), configuration, limits())
     accel.faults(lasting=True)
-    with pytest.raises(StepFailed, match=r"it goes on as before, and is not accel-ppp\.service: restart it"):
+    with pytest.raises(StepFailed, match=r"it has not restarted, and is not accel-ppp\.service: restart it"):
         daemon.finish()
     assert daemon.is_unfinished()
     accel.restart()

@@ -16,7 +16,7 @@ from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
 from gateway_api.core.gateways.linux.kernel.fib import NextHop, Rule
 from gateway_api.core.gateways.linux.kernel.links import Address, VlanTag
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, MalformedMessage
-from gateway_api.core.gateways.linux.kernel.qdiscs import PacketFilter, Qdisc, TokenBucket
+from gateway_api.core.gateways.linux.kernel.qdiscs import PacketFilter, Qdisc, TbfLimit
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, events
 from gateway_api.wire.core.network import AddressFamily, AdminState, VlanProtocol
 
@@ -46,7 +46,7 @@ TBF = bytes.fromhex(
     "000000000200000000000200ffffffff0200000008000100746266002c000200280001000001240000005400a025260000000000"
     "0000000000000000000004002d31010000000000"
 )
-BUCKET = TokenBucket(2_500_000, 36, 84, 78_125)
+BUCKET = TbfLimit(2_500_000, 36, 84, 78_125)
 HASH_TABLE = bytes.fromhex("000000000a000000000000800000ffff00030a0008000100753332000c0002000800040001000000")
 REDIRECT = bytes.fromhex(
     "000000000a000000000800800000ffff00030a000800010075333200040102002400050001000100000000000000000000000000"
@@ -227,7 +227,7 @@ def test_an_address_that_is_added_is_one_of_32_bits() -> None:
 
 @pytest.mark.parametrize("rate", [1000, 2_500_000, 5 * 10**9])
 def test_a_limit_that_is_added_is_the_one_wanted(rate: int) -> None:
-    wanted = TokenBucket(rate, 36, 84, qdiscs.ticks(10_000, rate))
+    wanted = TbfLimit(rate, 36, 84, qdiscs.ticks(10_000, rate))
     type, flags, body = qdiscs.add_tbf(10, 0x20000, wanted, 1 << 18)
     assert (type, flags) == (36, nl.CREATE | nl.EXCLUSIVE)
     assert qdiscs.qdisc(body) == Qdisc("tbf", 0x20000, wanted)

@@ -220,7 +220,7 @@ class AccelPppReload(SourceDaemon):
         end = time.monotonic() + _RESTARTS
         while not self._has_restarted():
             if time.monotonic() > end:
-                raise StepFailed(_RESTART, f"it goes on as before, and is not {_UNIT}: restart it")
+                raise StepFailed(_RESTART, f"it has not restarted, and is not {_UNIT}: restart it")
             time.sleep(_LOOK)
         self._requested_at = None
 

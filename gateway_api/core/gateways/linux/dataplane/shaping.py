@@ -33,7 +33,7 @@ from gateway_api.core.gateways.linux.kernel.qdiscs import (
     PacketFilter,
     Qdisc,
     QdiscEntry,
-    TokenBucket,
+    TbfLimit,
     add_fq_codel,
     add_ingress,
     add_redirect,
@@ -101,7 +101,7 @@ class Direction:
     #: The index of the session's device.
     device: int
     #: None for no limit.
-    limit: TokenBucket | None
+    limit: TbfLimit | None
     #: For what a session sends.
     ifb: str = ""
     #: The index of the device that has the limit.
@@ -376,14 +376,14 @@ def _run(
     return made, refused
 
 
-def _limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TokenBucket:
+def _limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TbfLimit:
     """The limit for packets of a session's device. A profile counts from the IP packet; where the kernel
     counts the Ethernet header already, it isn't added again."""
     rate = max(bps // 8, _LEAST_RATE)
     counted = _ETHERNET_HEADER if link.has_ethernet_header else 0
     burst = max(int(rate * _BURST_SECONDS), _LEAST_BURST)
-    return TokenBucket(rate, max(profile.overhead - counted, 0), profile.mpu, ticks(burst, rate))
+    return TbfLimit(rate, max(profile.overhead - counted, 0), profile.mpu, ticks(burst, rate))
 
 
-def _tbf(limit: TokenBucket) -> Qdisc:
+def _tbf(limit: TbfLimit) -> Qdisc:
     return Qdisc(_TBF, _TBF_HANDLE, limit)

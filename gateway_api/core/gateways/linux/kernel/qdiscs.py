@@ -19,7 +19,7 @@ _MOST_U32 = 0xFFFFFFFF
 _FIRST_ACTION = 1
 
 
-class TokenBucket(Record, frozen=True):
+class TbfLimit(Record, frozen=True):
     """The limit of TBF (tc-tbf(8)). The rate is in bytes per second, overhead and mpu in bytes. The burst is
     the time that its bytes take at this rate, in ticks."""
 
@@ -34,7 +34,7 @@ class Qdisc(Record, frozen=True):
 
     kind: str
     handle: int
-    bucket: TokenBucket | None = None
+    bucket: TbfLimit | None = None
 
 
 class QdiscEntry(NamedTuple):
@@ -81,7 +81,7 @@ def ticks(size: int, rate: int) -> int:
     return min(round(size / rate * 1e9 / rt.TICK), _MOST_U32 // rt.TICK)
 
 
-def add_tbf(ifindex: int, handle: int, bucket: TokenBucket, limit: int) -> KernelChange:
+def add_tbf(ifindex: int, handle: int, bucket: TbfLimit, limit: int) -> KernelChange:
     """TBF as the root of a device, with a plain queue of at most `limit` bytes. It drops packets that are
     larger than its burst. Another queue takes the place of the plain one."""
     rate = min(bucket.rate, _MOST_U32)
@@ -159,11 +159,11 @@ def _parts(body: bytes) -> tuple[int, int, str, bytes]:
     return handle, info, nl.text(found[rt.TCA_KIND]), found.get(rt.TCA_OPTIONS, b"")
 
 
-def _bucket(found: dict[int, bytes]) -> TokenBucket:
+def _bucket(found: dict[int, bytes]) -> TbfLimit:
     _, overhead, mpu, rate, _, burst = nl.unpacked(rt.TC_TBF_QOPT, found.get(rt.TCA_TBF_PARMS, b""))
     if rt.TCA_TBF_RATE64 in found:
         (rate,) = nl.unpacked(_U64, found[rt.TCA_TBF_RATE64])
-    return TokenBucket(rate, overhead, mpu, burst)
+    return TbfLimit(rate, overhead, mpu, burst)
 
 
 def _redirect(found: dict[int, bytes]) -> int | None:
