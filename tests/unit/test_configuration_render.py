@@ -194,6 +194,12 @@ def test_accel_ppp_gives_and_delegates_prefixes_of_the_ipv6_networks(document: d
     assert section(document, "ipv6-dns") == ["2001:db8::53", "2001:db8::54"]
 
 
+def test_devices_may_make_an_address_in_the_prefix_that_accel_ppp_advertises(
+    document: dict[str, Any],
+) -> None:
+    assert value(document, "ipv6-nd", "AdvAutonomousFlag") == "1"
+
+
 def test_a_pool_of_accel_ppp_has_no_more_prefixes_than_its_memory_can_hold(document: dict[str, Any]) -> None:
     document["subscribers"] = {"ipv6_range": "2001:db8::/32", "delegated_range": "fd00::/24"}
     assert section(document, "ipv6-pool") == ["2001:db8::/46,64", "delegate=fd00::/38,56"]

@@ -57,7 +57,7 @@ PASSWORD = SERVICES / "accel-ppp-password"
 _FILE = "accel-ppp.conf"
 _TEMPLATE = template(_FILE)
 _FORM = re.compile(
-    r"|#.*|\[[a-z0-9-]+\]|[a-z0-9_.,:/-]+(,name=[A-Za-z0-9_-]+)?|[a-z0-9-]+=[!-~]([ -~]*[!-~])?|"
+    r"|#.*|\[[a-z0-9-]+\]|[a-z0-9_.,:/-]+(,name=[A-Za-z0-9_-]+)?|[A-Za-z0-9-]+=[!-~]([ -~]*[!-~])?|"
     r"\$include /[a-z/-]+",
     re.ASCII,
 )
