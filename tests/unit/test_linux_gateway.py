@@ -21,13 +21,14 @@ from gateway_api.core.gateways.linux.dataplane.fault_register import Place
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.gateway import GatewayParts, LinuxGateway
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
 from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.watcher import Changed
+from gateway_api.core.gateways.linux.sessions import commit_ends
 from gateway_api.core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
 from gateway_api.core.gateways.linux.sessions.session import DeviceCounters, LinuxSession
@@ -37,7 +38,7 @@ from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.clock import Expiry
 from gateway_api.core.sessions.journal import Journal
-from gateway_api.wire.configuration import Cgnat, Configuration
+from gateway_api.wire.configuration import Cgnat, Configuration, Demux
 from gateway_api.wire.core.health import FaultKind
 from gateway_api.wire.core.network import AddressFamily, InterfaceStats
 from tests.support.clocks import NOW, StillClock
@@ -413,6 +414,25 @@ def test_a_session_that_stays_on_a_removed_trunk_goes_on_when_the_trunk_is_back(
     gateway.configure(CONFIGURATION)
     wait_for("the end of the attempts", lambda: threading.active_count() <= threads)
     assert machine.ids() == [1, 2]
+
+
+def test_the_profiles_are_read_for_all_sessions_that_end_with_a_commit_together(
+    machine: Machine, gateway: LinuxGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Demux] = []
+
+    class Counted(VlanProfiles):
+        def __init__(self, demux: Demux) -> None:
+            read.append(demux)
+            super().__init__(demux)
+
+    monkeypatch.setattr(commit_ends, "VlanProfiles", Counted)
+    many = [listed(f"k{n}", access_interface=f"trunk1.{n}", interface=f"ppp{n}") for n in range(2, 102)]
+    machine.source.up(*many)
+    poll(machine.tracker)
+    gateway.configure(WITHOUT_TRUNK1)
+    wait_for("the ends of the sessions", lambda: machine.ids() == [1])
+    assert len(read) < len(many)
 
 
 def kept(tmp_path: Path, running: Configuration = WITHOUT_TRUNK1) -> Sequence[CommitEnds]:

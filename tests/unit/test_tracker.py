@@ -641,14 +641,18 @@ def test_a_source_that_refuses_is_an_error_at_once(
     assert "cannot disconnect session 1: cannot signal pppd 7" in caplog.text
 
 
+def present(lives: Lives) -> list[int]:
+    return [session.id for session in lives.tracker.sessions.all()]
+
+
 def test_sessions_are_ended_again_until_they_are_gone(
     lives: Lives, source: ListedSource, caplog: pytest.LogCaptureFixture
 ) -> None:
     source.up(listed("a"), listed("b"))
     lives.poll()
     source.at_terminate = lambda key: source.down(key) if len(source.terminated) > 4 else None
-    lives.tracker.end([1, 3], lambda _: True)
-    assert [session.id for session in lives.tracker.sessions.all()] == [2]
+    lives.tracker.end(lambda: {1, 3}.intersection(present(lives)))
+    assert present(lives) == [2]
     assert source.terminated == ["a"] * 5
     assert caplog.text.count("cannot end sessions, trying again in 60 s: The session is still connected") == 2
 
@@ -657,7 +661,7 @@ def test_a_session_that_is_not_to_end_any_more_goes_on(lives: Lives, source: Lis
     source.up(listed("a"))
     lives.poll()
     source.at_terminate = lambda _: None
-    lives.tracker.end([1], lambda _: not source.terminated)
+    lives.tracker.end(lambda: [] if source.terminated else [1])
     assert states(lives) == ["active"]
 
 
@@ -670,16 +674,16 @@ def test_a_session_ends_once_its_source_replies(
     lives.poll()
     waits = 0
 
-    def is_to_end(_: object) -> bool:
+    def left() -> list[int]:
         nonlocal waits
         waits += 1
         if waits == 3:
             source.fails = False
             lives.poll()
-        return True
+        return present(lives)
 
-    lives.tracker.end([1], is_to_end)
-    assert (source.terminated, waits) == (["a"], 3)
+    lives.tracker.end(left)
+    assert (source.terminated, waits) == (["a"], 4)
     assert "cannot end sessions" not in caplog.text
 
 

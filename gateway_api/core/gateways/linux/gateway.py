@@ -292,11 +292,8 @@ class LinuxGateway:
         return CommitEnds(tuple(ids), self._configuration)
 
     def _end(self, commit: CommitEnds) -> None:
-        def is_to_end(session: LinuxSession) -> bool:
-            # Another commit may have brought back what it needs.
-            return bool(commit.left([session], self._configuration).ids)
-
-        self._parts.tracker.end(commit.ids, is_to_end)
+        # Another commit may bring back what a session needs.
+        self._parts.tracker.end(lambda: commit.left(self.sessions.all(), self._configuration).ids)
         try:
             # Not while a commit is about to count: it is among them, and ends nothing before.
             with self._parts.tracker.standstill():

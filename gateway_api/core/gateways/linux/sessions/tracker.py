@@ -220,15 +220,13 @@ class Tracker:
             raise NotDisconnected(left, ended, next(failures, f"not gone after {seconds:g} s, may end later"))
         return ended
 
-    def end(self, ids: Iterable[int], is_to_end: Callable[[LinuxSession], bool]) -> None:
-        """Ends sessions, and tries again until each is gone, or is not to end any more: a source may hang, or
-        not have replied yet."""
-        known = list(ids)
-        while left := [
-            session for session in map(self.sessions.get, known) if session and is_to_end(session)
-        ]:
+    def end(self, left: Callable[[], Iterable[int]]) -> None:
+        """Ends the sessions whose ids are `left`, and tries again until none is: a source may hang, or not
+        have replied yet."""
+        while ids := list(left()):
             replying = {watch.name for watch in self.watches if watch.is_available}
-            heard = [session.id for session in left if session.key.source in replying]
+            found = filter(None, map(self.sessions.get, ids))
+            heard = [session.id for session in found if session.key.source in replying]
             if not heard:
                 self._sleep(_SILENT)
                 continue
