@@ -224,6 +224,38 @@ def test_what_others_change_is_repaired_within_5_s(
     assert guard.fault_register.repairs()[FaultKind.FIREWALL] == 1
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"flush set {TABLE} homes",
+        f'delete element {TABLE} homes {{ "trunk0.301" . 0x{MAC.replace(":", "")} }}',
+        f'add element {TABLE} full {{ "trunk0.302" }}',
+        f'add element {TABLE} macs {{ 0x020000000009 comment "mine" }}',
+    ],
+)
+def test_elements_that_others_change_are_repaired_within_a_minute(damage: str) -> None:
+    clock = SteppedClock()
+    with network_namespace():
+        guard = DhcpGuard(DEMUX, lambda: [("trunk0.301", MAC), ("trunk0.302", OTHER_MAC)], clock, time.time)
+        guard.sync()
+        guard.check()
+        before = nft(f"list table {TABLE}")
+        nft(damage)
+        clock.now += 60
+        guard.check()
+        assert nft(f"list table {TABLE}") == before
+    assert guard.fault_register.faults() == []
+    assert guard.fault_register.repairs()[FaultKind.FIREWALL] == 1
+
+
+def test_elements_that_packets_add_are_no_change_of_others(server: Server, guard: DhcpGuard) -> None:
+    server.far("python3", "-c", _SENDER, "302", "discover", "0.0.0.0", MAC.replace(":", ""))
+    wait_for("the element", lambda: elements(TABLE, "new"))
+    guard.check()
+    assert guard.fault_register.repairs()[FaultKind.FIREWALL] == 0
+    assert elements(TABLE, "new")
+
+
 def test_a_session_is_no_change_of_the_rules_to_look_at() -> None:
     sessions = [("trunk0.301", MAC)]
     with network_namespace(), RulesetEvents() as events:

@@ -92,7 +92,7 @@ class Rules:
             raise KernelError(step, "Operation not supported")
         self.commands = commands
 
-    def table(self, name: str) -> list[dict[str, Any]]:
+    def table(self, name: str, *options: str) -> list[dict[str, Any]]:
         return []
 
 

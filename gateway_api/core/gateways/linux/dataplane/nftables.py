@@ -38,12 +38,12 @@ class Nft:
         # nft joins them. One argument may have 128 KiB (execve(2)).
         self._run(step, *(f"{line}\n" for line in commands.splitlines()))
 
-    def table(self, name: str) -> list[dict[str, Any]] | None:
-        """The objects of a table, as libnftables-json(5) has them, without the elements of its sets. None if
-        there is no such table."""
+    def table(self, name: str, *options: str) -> list[dict[str, Any]] | None:
+        """The objects of a table, as libnftables-json(5) has them; with the option `-t`, without the elements
+        of its sets. None if there is no such table."""
         step = f"list the table {name}"
         try:
-            output = self._run(step, "-j", "-t", f"list table {name}")
+            output = self._run(step, "-j", *options, f"list table {name}")
         except KernelError as error:
             if error.code == errno.ENOENT:
                 return None

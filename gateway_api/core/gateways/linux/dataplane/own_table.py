@@ -83,7 +83,7 @@ class OwnTable(ABC):
 
     def _read(self) -> list[Any] | None:
         """The objects without what varies. None if there is no table."""
-        found = self._nft.table(self._name)
+        found = self._nft.table(self._name, "-t")
         counters = [each["counter"] for each in found or () if "counter" in each]
         self._note({each["name"]: each["packets"] for each in counters})
         if found is None:
