@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.gateways.lab.traffic import Habit, Pattern, People
+from gateway_api.core.gateways.lab.traffic import (
+    MICROSECOND,
+    PARTS,
+    Habit,
+    Meter,
+    Pattern,
+    People,
+    Segment,
+    SumMeter,
+)
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.network import Interface
@@ -47,7 +56,7 @@ def test_no_usage_falls_or_is_more_than_the_whole_rate(who: int, begin: float, w
             times.append(times[-1] + wait)
         for (before, at), (after, later) in pairwise((usage.used(time), time) for time in times):
             # A microsecond for the times, each of which is rounded.
-            assert 0 <= after - before <= (later - at) * 1e6 + 2
+            assert 0 <= after - before <= ((later - at) * 1e6 + 2) * MICROSECOND
 
 
 @pytest.mark.parametrize("border", [4, 900, HOUR, DAY, 3 * DAY])
@@ -55,7 +64,7 @@ def test_the_sum_goes_on_at_the_borders_of_slots_hours_and_days(border: float) -
     for who in range(0, 256, 16):
         for usage, _ in PEOPLE.of(f"{who:08x}"):
             before, after = usage.used(MIDNIGHT + border - 1e-3), usage.used(MIDNIGHT + border + 1e-3)
-            assert 0 <= after - before <= 2002
+            assert 0 <= after - before <= 2002 * MICROSECOND
 
 
 def test_a_habit_is_the_same_every_day() -> None:
@@ -67,15 +76,16 @@ def test_a_habit_is_the_same_every_day() -> None:
 
 def test_a_pattern_adds_up_what_is_used_in_each_slot() -> None:
     pattern = Pattern([10_000] * 10_800 + [0] * 10_800)
-    assert pattern.until(6_000_000) == 6_000_000
-    assert pattern.until(20 * 3_600_000_000) == pattern.until(86_400_000_000) == 43_200_000_000
-    assert pattern.until(90_000_000_000) == 43_200_000_000 + 3_600_000_000
+    assert pattern.until(2) == 8_000_000 * 10_000
+    assert pattern.until(20 * 900) == pattern.until(21_600) == 43_200_000_000 * 10_000
+    assert pattern.until(25 * 900) == (43_200_000_000 + 3_600_000_000) * 10_000
+    assert (pattern.during(0), pattern.during(10_800), pattern.during(21_600)) == (10_000, 0, 10_000)
 
 
 def test_a_level_makes_all_of_a_pattern_less() -> None:
     pattern, quarters = Pattern([10_000] * 21_600), 96
     half = Habit(pattern, 0, [512] * quarters, int(MIDNIGHT // DAY))
-    assert half.used(MIDNIGHT + DAY) - half.used(MIDNIGHT + 1) == (86_399 * 1_000_000) // 2
+    assert half.used(MIDNIGHT + DAY) - half.used(MIDNIGHT + 1) == 86_399 * 1_000_000 * MICROSECOND // 2
 
 
 def test_the_same_seed_makes_the_same_traffic_however_often_it_is_read(document: dict[str, Any]) -> None:
@@ -169,3 +179,64 @@ def assert_sums(gateway: LabGateway) -> None:
     vlans = [one.stats for one in interfaces.values() if one.type == "vlan"]
     assert abs(sum(one.tx_bytes for one in trunks) - sum(one.tx_bytes for one in vlans)) <= len(vlans)
     assert abs(sum(one.rx_bytes for one in trunks) - sum(one.rx_bytes for one in vlans)) <= len(vlans)
+
+
+@settings(max_examples=100)
+@given(
+    begin=st.floats(MIDNIGHT, MIDNIGHT + 400 * DAY),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.25, 3.999999, 4.0, 900.0]) | st.floats(0, 20),
+            st.sampled_from(["start", "end", "rate", "read", "read"]),
+            st.integers(0, 2**32 - 1),
+        ),
+        max_size=40,
+    ),
+)
+def test_a_sum_is_that_of_its_sessions_at_any_moment(
+    begin: float, steps: list[tuple[float, str, int]]
+) -> None:
+    now, total, ended, sessions = begin, SumMeter(), 0, list[Meter]()
+    for wait, step, drawn in steps:
+        now += wait
+        chosen = drawn % len(sessions) if sessions else 0
+        if step == "start":
+            sessions.append(Meter.started(now, PEOPLE.of(f"{drawn:08x}")[0], drawn))
+            total = total.plus(sessions[-1])
+        elif step == "end" and sessions:
+            meter = sessions.pop(chosen)
+            total, ended = total.stopped(meter, now), ended + meter.total(now)
+        elif step == "rate" and sessions:
+            before = sessions[chosen]
+            sessions[chosen] = before.moving(now, drawn // 7)
+            total = total.changed(before, sessions[chosen])
+        elif step == "read":
+            assert total.total(now) == ended + sum(meter.total(now) for meter in sessions)
+    assert total.total(now) == ended + sum(meter.total(now) for meter in sessions)
+
+
+class Asked:
+    """A use of the whole rate that counts the questions."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def segment(self, slot: int) -> Segment:
+        self.times += 1
+        return Segment(slot, slot * 4_000_000 * MICROSECOND, MICROSECOND)
+
+    def used(self, now: float) -> int:
+        self.times += 1
+        return round(now * 1e6) * MICROSECOND
+
+
+def test_a_sum_asks_each_habit_once_in_a_slot_however_often_it_is_read_and_changes() -> None:
+    habits, total = [Asked() for _ in range(256)], SumMeter()
+    for habit in habits:
+        total = total.plus(Meter(habit, PARTS, 8, 0))
+    for read in range(300):
+        total.total(MIDNIGHT + read / 100)
+        total = total.plus(Meter(habits[0], PARTS, 8, 0))
+    assert {habit.times for habit in habits[1:]} == {1}
+    total.total(MIDNIGHT + 4)
+    assert {habit.times for habit in habits[1:]} == {2}

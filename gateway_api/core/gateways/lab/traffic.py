@@ -1,10 +1,13 @@
 """The traffic of the lab: how much of their rates the subscribers use, and the counters of sessions and of
 what carries many of them.
 
-What somebody has used until a time is in microseconds of the whole rate, and comes from sums that are made at
-the first question: it costs the same at any time. Integers throughout, so that no counter falls by a
-rounding. Times are epoch seconds. Sums are in bits, times a million: exact, until somebody reads them as
-bytes.
+What somebody has used until a time is in parts of a microsecond of the whole rate, see `MICROSECOND`. It
+comes from sums that are made when it is first read: it costs the same at any time. Integers throughout, so
+that no counter falls by a rounding. Times are epoch seconds. The totals of sessions are bits, times a
+million, times `MICROSECOND`: exact, until somebody reads them as bytes.
+
+Within a slot, each use of a rate is a straight line, and the sum of them is one, too. So the total of many
+sessions costs as much as that of one, after the first read in a slot.
 """
 
 import random
@@ -19,11 +22,15 @@ from gateway_api.wire.core.network import InterfaceStats
 
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
-#: The use of a rate changes every four seconds, and its level with the hour four times an hour.
+#: The use of a rate changes every four seconds, that of all subscribers at the same time. Its level changes
+#: with the hour, four times an hour.
 _SLOT, _QUARTER = 4 * _SECOND, 900 * _SECOND
 _SLOTS, _QUARTERS = _DAY // _SLOT, _DAY // _QUARTER
+_SLOTS_A_QUARTER = _QUARTER // _SLOT
 #: The whole rate, and the highest level.
 _WHOLE, _FULL = 10_000, 1024
+#: One microsecond of the whole rate, at the highest level. Products of a rate and a level are integers.
+MICROSECOND = _WHOLE * _FULL
 #: Subscribers of one habit do the same at the same time, so there are many.
 _HABITS = 256
 #: Each of them needs another part of it, as one film or several are watched in a house.
@@ -36,17 +43,29 @@ _HOURS = (35, 22, 15, 11, 9, 10, 15, 25, 35, 40, 42, 45, 50, 48, 46, 48, 55, 65,
 _DOINGS = ("idle", "browse", "stream", "call", "upload")
 _OFTEN = (45, 25, 18, 8, 4)
 _LASTING = {"idle": (15, 300), "browse": (15, 150), "stream": (75, 900), "call": (30, 450), "upload": (8, 60)}
-_BYTE = 8_000_000
+_BYTE = 8_000_000 * MICROSECOND
 # Mean bytes of a packet: subscribers send many acknowledgements and receive full packets.
 _MEAN_PACKET_UP = 400
 _MEAN_PACKET_DOWN = 1200
 
 
+class Segment(NamedTuple):
+    """What is used in a slot: `used` until it begins, and `slope` in each microsecond of it. The slots are
+    numbered from the epoch."""
+
+    slot: int
+    used: int
+    slope: int
+
+
 class Usage(Protocol):
     """The use of a rate over time."""
 
+    def segment(self, slot: int) -> Segment:
+        """Of the whole rate. Only differences of `used` have a meaning. It never falls."""
+
     def used(self, now: float) -> int:
-        """Microseconds of the whole rate until `now`. Only differences have a meaning. It never falls."""
+        """As `segment`, until `now`."""
 
 
 class Demand(NamedTuple):
@@ -57,12 +76,13 @@ class Demand(NamedTuple):
 
 
 class FullRate(Record, frozen=True):
-    """All of a rate, all the time. `origin` is a time near those that count: small numbers are exact."""
+    """All of a rate, all the time."""
 
-    origin: float
+    def segment(self, slot: int) -> Segment:
+        return Segment(slot, slot * _SLOT * MICROSECOND, MICROSECOND)
 
     def used(self, now: float) -> int:
-        return round((now - self.origin) * _SECOND)
+        return _microseconds(now) * MICROSECOND
 
 
 class Pattern:
@@ -70,18 +90,19 @@ class Pattern:
 
     def __init__(self, values: list[int]) -> None:
         self._values = values
-        per_slot = _SLOT // _WHOLE
-        self._sums = list(accumulate((value * per_slot for value in values), initial=0))
+        self._sums = list(accumulate((value * _SLOT for value in values), initial=0))
 
-    def until(self, at: int) -> int:
-        """The sum from the beginning of a day, in microseconds; `at` is at most two days."""
-        days, at = divmod(at, _DAY)
-        slot, rest = divmod(at, _SLOT)
-        return days * self._sums[-1] + self._sums[slot] + rest * self._values[slot] // _WHOLE
+    def until(self, slot: int) -> int:
+        """The sum from the beginning of a day to that of a slot, in microseconds times `_WHOLE`."""
+        days, slot = divmod(slot, _SLOTS)
+        return days * self._sums[-1] + self._sums[slot]
+
+    def during(self, slot: int) -> int:
+        return self._values[slot % _SLOTS]
 
 
 class Habit:
-    """A pattern that begins `shift` microseconds earlier, at the level of each quarter of an hour."""
+    """A pattern that begins `shift` slots earlier, at the level of each quarter of an hour."""
 
     def __init__(self, pattern: Pattern, shift: int, levels: list[int], origin: int) -> None:
         self._pattern = pattern
@@ -91,19 +112,29 @@ class Habit:
         #: For each quarter, what makes the sum continue that of the quarter before.
         self._bases = [0]
         for quarter, (before, after) in enumerate(pairwise([*levels, 0]), 1):
-            border = pattern.until(quarter * _QUARTER + shift)
-            self._bases.append(self._bases[-1] + before * border // _FULL - after * border // _FULL)
-        self._day = self._bases.pop() - levels[0] * pattern.until(shift) // _FULL
+            border = pattern.until(quarter * _SLOTS_A_QUARTER + shift)
+            self._bases.append(self._bases[-1] + (before - after) * border)
+        self._day = self._bases.pop() - levels[0] * pattern.until(shift)
         #: Many sessions are read at the same time.
         self._last = (0.0, 0)
+        self._segment = Segment(-1, 0, 0)
+
+    def segment(self, slot: int) -> Segment:
+        segment = self._segment
+        if segment.slot != slot:
+            day, of_day = divmod(slot, _SLOTS)
+            quarter, shifted = of_day // _SLOTS_A_QUARTER, of_day + self._shift
+            level, days = self._levels[quarter], (day - self._origin) * self._day
+            used = days + self._bases[quarter] + level * self._pattern.until(shifted)
+            self._segment = segment = Segment(slot, used, level * self._pattern.during(shifted))
+        return segment
 
     def used(self, now: float) -> int:
         last, used = self._last
         if last != now:
-            days, at = divmod(int(now * _SECOND), _DAY)
-            quarter = at // _QUARTER
-            level = self._levels[quarter] * self._pattern.until(at + self._shift) // _FULL
-            used = (days - self._origin) * self._day + self._bases[quarter] + level
+            slot, rest = divmod(_microseconds(now), _SLOT)
+            _, used, slope = self.segment(slot)
+            used += slope * rest
             self._last = (now, used)
         return used
 
@@ -129,7 +160,7 @@ class People:
         patterns = Pattern(down), Pattern(up)
         habits = []
         for _ in range(_HABITS):
-            shift, levels = drawn.randrange(_DAY), _levels(drawn.uniform(-2, 2), drawn.uniform(0.3, 1.0))
+            shift, levels = drawn.randrange(_SLOTS), _levels(drawn.uniform(-2, 2), drawn.uniform(0.3, 1.0))
             habits.append([Habit(pattern, shift, levels, self._origin) for pattern in patterns])
         return habits
 
@@ -203,32 +234,50 @@ class Meter(Record, frozen=True):
         return Meter(self.usage, self.share, bps, self.base + (self.bps - bps) * self.usage.used(now))
 
 
-class SumMeter(Record, frozen=True):
+class SumMeter:
     """One direction of many sessions: the rates of those that are there by their usage, and a `base` as a
-    Meter has. What sessions have counted stays when they end."""
+    Meter has. What sessions have counted stays when they end. It does not change, and any thread may call."""
 
-    bps: Mapping[Usage, int] = {}
-    base: int = 0
+    __slots__ = ("_base", "_bps", "_segment")
+
+    def __init__(self, bps: Mapping[Usage, int] = {}, base: int = 0, segment: Segment | None = None) -> None:
+        self._bps = bps
+        self._base = base
+        #: The total in the slot of the last question.
+        self._segment = segment
 
     def total(self, now: float) -> int:
-        return self.base + sum(bps * usage.used(now) for usage, bps in self.bps.items())
+        slot, rest = divmod(_microseconds(now), _SLOT)
+        segment = self._segment
+        if segment is None or segment.slot != slot:
+            total, slope = self._base, 0
+            for usage, bps in self._bps.items():
+                _, used, part = usage.segment(slot)
+                total += bps * used
+                slope += bps * part
+            self._segment = segment = Segment(slot, total, slope)
+        return segment.used + segment.slope * rest
 
     def plus(self, meter: Meter) -> "SumMeter":
-        bps = self.bps.get(meter.usage, 0) + meter.bps
-        return SumMeter({**self.bps, meter.usage: bps}, self.base + meter.base)
+        return self._with(meter.usage, meter.bps, meter.base)
 
     def stopped(self, meter: Meter, now: float) -> "SumMeter":
         """Without a session that ends now."""
-        left = self.bps[meter.usage] - meter.bps
-        bps = {**self.bps, meter.usage: left}
-        if not left:
-            del bps[meter.usage]
-        return SumMeter(bps, self.base + meter.bps * meter.usage.used(now))
+        return self._with(meter.usage, -meter.bps, meter.bps * meter.usage.used(now))
 
     def changed(self, before: Meter, after: Meter) -> "SumMeter":
         """With the meter that continues another one."""
-        bps = self.bps[before.usage] - before.bps + after.bps
-        return SumMeter({**self.bps, after.usage: bps}, self.base - before.base + after.base)
+        return self._with(after.usage, after.bps - before.bps, after.base - before.base)
+
+    def _with(self, usage: Usage, bps: int, base: int) -> "SumMeter":
+        by_usage = {**self._bps, usage: self._bps.get(usage, 0) + bps}
+        if not by_usage[usage]:
+            del by_usage[usage]
+        segment = self._segment
+        if segment is not None:
+            slot, used, slope = usage.segment(segment.slot)
+            segment = Segment(slot, segment.used + base + bps * used, segment.slope + bps * slope)
+        return SumMeter(by_usage, self._base + base, segment)
 
 
 class Traffic(Record, frozen=True):
@@ -286,6 +335,10 @@ def device_stats(counters: Counters) -> InterfaceStats:
         tx_bytes=counters.bytes_out,
         tx_packets=counters.packets_out,
     )
+
+
+def _microseconds(now: float) -> int:
+    return round(now * _SECOND)
 
 
 def _flow(rate: int, share: int) -> int:

@@ -291,6 +291,6 @@ def _shared_pool(configuration: Configuration) -> AddressPool:
 def _demand_of(population: Population, now: float) -> Callable[[str], tuple[Demand, Demand]]:
     """The demand down and up of a subscriber, by accounting id."""
     if population.full_rate:
-        demand = Demand(FullRate(now))
+        demand = Demand(FullRate())
         return lambda _: (demand, demand)
     return People(population.seed, now).of
