@@ -144,6 +144,41 @@ def test_a_lease_of_an_address_that_a_local_subscriber_has_now_ends() -> None:
     assert ended(sessions, configured(), configured(fix)) == [2]
 
 
+def with_ipv6(**ranges: str) -> Change:
+    return lambda document: document.update(subscribers=ranges)
+
+
+IPV6 = {"ipv6_range": "2001:db8:100::/40", "delegated_range": "2001:db8:8000::/36"}
+
+
+@pytest.mark.parametrize(
+    ("ranges", "ids"),
+    [
+        (IPV6, []),
+        (IPV6 | {"delegated_length": 60}, []),
+        # Enlarged, moved, removed.
+        (IPV6 | {"ipv6_range": "2001:db8::/33"}, []),
+        (IPV6 | {"ipv6_range": "2001:db8:200::/40"}, [1, 3]),
+        (IPV6 | {"delegated_range": "2001:db8:9000::/36"}, [2, 3]),
+        ({}, [1, 2, 3]),
+    ],
+)
+def test_sessions_of_accel_ppp_with_a_prefix_outside_another_ipv6_range_end(
+    ranges: dict[str, Any], ids: list[int]
+) -> None:
+    own, delegated = "2001:db8:100:7::/64", ("2001:db8:8000:700::/56",)
+    sessions = [
+        at(1, None, ipv6_prefix=own),
+        at(2, None, delegated_prefixes=delegated),
+        at(3, "100.64.0.9", ipv6_prefix=own, delegated_prefixes=delegated),
+        # RADIUS said them.
+        at(4, None, ipv6_prefix="2001:db8:ffff::/64", delegated_prefixes=("2001:db8:fff0::/56",)),
+        at(5, "100.64.0.10"),
+        at(6, "100.64.0.11", "pppoe-server", ipv6_prefix=own),
+    ]
+    assert ended(sessions, configured(with_ipv6(**ranges)), configured(with_ipv6(**IPV6))) == ids
+
+
 # Authorization
 
 

@@ -72,7 +72,8 @@ _RESTARTS, _LOOK = 15.0, 0.5
 _AUTHENTICATION = {"chap-secrets", "radius"}
 #: Prefixes that a pool has at most: accel-ppp 1.14.0 keeps a list of them in memory.
 _MOST_PREFIXES = 1 << 18
-_IPV6_EFFECT = "accel-ppp reloads; version 1.14.0 gives prefixes of it from its next start on"
+_LENGTH_EFFECT = "accel-ppp reloads; version 1.14.0 gives prefixes of it from its next start on"
+_RANGE_EFFECT = f"{_LENGTH_EFFECT}; its sessions with a prefix outside the new networks end"
 
 _log = logging.getLogger(__name__)
 
@@ -106,9 +107,9 @@ class AccelPppReload(SourceDaemon):
         "whose tags need short names of interfaces, is added, or the last one removed",
         "subscribers.dns_servers": ServiceAction.RELOAD,
         "subscribers.ipv6_dns_servers": ServiceAction.RELOAD,
-        "subscribers.ipv6_range": _IPV6_EFFECT,
-        "subscribers.delegated_range": _IPV6_EFFECT,
-        "subscribers.delegated_length": _IPV6_EFFECT,
+        "subscribers.ipv6_range": _RANGE_EFFECT,
+        "subscribers.delegated_range": _RANGE_EFFECT,
+        "subscribers.delegated_length": _LENGTH_EFFECT,
         "subscribers.pools": ServiceAction.RELOAD,
         "subscribers.max_starting": ServiceAction.RELOAD,
         "subscribers.pado_delay": ServiceAction.RELOAD,

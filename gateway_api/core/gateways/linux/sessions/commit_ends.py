@@ -6,6 +6,8 @@ A session ends
 - on a VLAN that had a profile, and has none of its session type any more: the VLAN goes;
 - with an address of `cgnat.source_range` or `subscribers.pools` that is no subscriber's in the new ones;
 - with an address that its source may give to another session now;
+- of accel-ppp with a prefix of `subscribers.ipv6_range` or `delegated_range` that is in none of the new ones:
+  it would keep the prefix, which the gateway announces to nobody any more;
 - of accel-ppp, which restarts when RADIUS authorizes the subscribers from now on, or no longer.
 
 All others go on: also where RADIUS or the configuration gave an address from elsewhere, and those of the
@@ -14,7 +16,7 @@ an interface of the operator's for example, is not the configuration's to end by
 """
 
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
 from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
@@ -28,12 +30,12 @@ def ended_by_commit(
 ) -> list[int]:
     """The ids of the sessions that end when `wanted` runs in place of `running`, in the order of the
     sessions."""
-    vlans, addresses = _Vlans(running, wanted), _Addresses(running, wanted)
+    rules = (_Vlans(running, wanted), _Addresses(running, wanted), _Prefixes(running, wanted))
     restarts = (running.radius.server is None) != (wanted.radius.server is None)
     return [
         each.id
         for each in sessions
-        if vlans.end(each) or addresses.end(each) or (restarts and each.key.source == AccelPppReload.name)
+        if any(rule.end(each) for rule in rules) or (restarts and each.key.source == AccelPppReload.name)
     ]
 
 
@@ -78,9 +80,30 @@ class _Addresses:
         return self._before.has(address, type) and not self._after.has(address, type)
 
 
+class _Prefixes:
+    """Those of accel-ppp. Sessions of the other sources get another prefix at the commit."""
+
+    def __init__(self, running: Configuration, wanted: Configuration) -> None:
+        self._before, self._after = running.subscribers.ipv6_networks, wanted.subscribers.ipv6_networks
+
+    def end(self, session: LinuxSession) -> bool:
+        if self._before == self._after or session.key.source != AccelPppReload.name:
+            return False
+        summary = session.summary
+        first = () if summary.ipv6_prefix is None else (summary.ipv6_prefix,)
+        prefixes = map(IPv6Network, (*first, *summary.delegated_prefixes))
+        return any(
+            _is_part_of(prefix, self._before) and not _is_part_of(prefix, self._after) for prefix in prefixes
+        )
+
+
 def _pools(configuration: Configuration) -> tuple[IPv4Network, ...]:
     return tuple(pool.network for pool in configuration.subscribers.pools)
 
 
 def _is_in(address: IPv4Address, networks: Iterable[IPv4Network]) -> bool:
     return any(address in network for network in networks)
+
+
+def _is_part_of(prefix: IPv6Network, networks: Iterable[IPv6Network]) -> bool:
+    return any(prefix.subnet_of(network) for network in networks)
