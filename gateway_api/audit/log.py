@@ -25,13 +25,11 @@ from gateway_api.base.errors import AuditUnavailable, ListTooLarge
 from gateway_api.base.logs import LOG
 from gateway_api.base.pages import FoundPage, cursor_of, place_at
 from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.wire.contract import Page
+from gateway_api.wire.contract import MAX_LIMIT, Page
 
 T = TypeVar("T")
 
 
-#: Records in one response.
-MOST = 10_000
 #: Free bytes of the disk below which changes are rejected: more than the records of all concurrent changes.
 _ROOM = 4 << 20
 #: Seconds between two writes of counted requests by one worker.
@@ -236,7 +234,7 @@ def prepare_folder(folder: Path) -> None:
 def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
     """A page ends at a number in each trail, and the next page continues below these numbers. So it neither
     misses nor repeats a record, even if records are added or removed, or the clock is set."""
-    most = MOST if page is None else page.limit
+    most = MAX_LIMIT if page is None else page.limit
     start: Sequence[int | None] = [None] * len(trails)
     if page is not None and page.cursor is not None:
         start = place_at(page.cursor, len(trails))

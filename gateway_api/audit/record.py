@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -16,7 +16,7 @@ from gateway_api.wire.contract import about
 MOST = 4096
 
 Result = Literal["done", "refused", "failed", "unanswered"]
-RESULTS: tuple[Result, ...] = ("done", "refused", "failed", "unanswered")
+RESULTS: tuple[Result, ...] = get_args(Result)
 
 _SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
 

@@ -23,6 +23,9 @@ _WATCHED = (
 _POLL = "HTTP_X_POLL"
 _NEVER_POLLED = ("/api/v1/subscribers", "/api/v1/system/config", "/api/v1/audit")
 
+#: The header with the id of a request, in the response too.
+REQUEST_ID = "X-Request-ID"
+
 _YEAR = 365 * 86_400
 
 
@@ -38,7 +41,7 @@ def guards(*, tls: bool) -> dict[str, str]:
 
 def request_id_in(headers: Iterable[tuple[str, str]]) -> str | None:
     """The request id in the header of a response."""
-    return next((value for name, value in headers if name == "X-Request-ID"), None)
+    return next((value for name, value in headers if name == REQUEST_ID), None)
 
 
 def log_fields(

@@ -11,6 +11,8 @@ from gateway_api.base.errors import Invalid, Problem
 
 T = TypeVar("T")
 
+CURSOR_RULE = "must be what the last page gave as next_cursor"
+
 
 class FoundPage(NamedTuple, Generic[T]):
     """A page, or the whole list; `next_cursor` is None at the end."""
@@ -31,6 +33,5 @@ def place_at(cursor: str, numbers: int) -> list[int]:
         if len(place) != numbers or not all(0 <= number < 1 << 63 for number in place):
             raise ValueError("not of this list")
     except (binascii.Error, ValueError, RecursionError) as error:
-        message = "must be what the last page gave as next_cursor"
-        raise Invalid(Problem("cursor", "invalid", message)) from error
+        raise Invalid(Problem("cursor", "invalid", CURSOR_RULE)) from error
     return place

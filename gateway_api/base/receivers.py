@@ -77,9 +77,9 @@ _AUTHORITY = re.compile(r"(?:\[(?P<literal>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(
 _BRACKETS = "must have an IPv6 address in brackets, and nothing else"
 
 
-def check_url(text: str) -> None:
-    """Raises ValueError with the rule. Names are resolved at each connection; here only their form is
-    checked."""
+def checked_url(text: str) -> str:
+    """The text. Raises ValueError with the rule. Names are resolved at each connection; here only their form
+    is checked."""
     if len(text) > LONGEST:
         raise ValueError(f"must have at most {LONGEST} characters")
     # Browsers read a backslash as a slash, libraries do not: they would disagree about the host.
@@ -106,6 +106,7 @@ def check_url(text: str) -> None:
         _check_ipv6(match["literal"])
     else:
         _check_name(match["name"])
+    return text
 
 
 def _check_ipv6(text: str) -> None:
@@ -146,6 +147,12 @@ def _check_address(address: Address) -> None:
         check(address)
     except Denied as error:
         raise ValueError("must not be a link-local, unspecified, multicast or broadcast address") from error
+
+
+def checked_secret(text: str) -> str:
+    """The text. Raises ValueError with the rule."""
+    key_of(text)
+    return text
 
 
 def key_of(secret: str) -> bytes:

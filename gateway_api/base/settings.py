@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.logs import FORMATS
 from gateway_api.base.variables import NAMES, value
 
 #: A key of at least the hash's 256 bits (RFC 7518 section 3.2).
@@ -56,8 +57,8 @@ def bind(environment: Mapping[str, str]) -> str:
 
 
 def log_format(environment: Mapping[str, str]) -> str:
-    """`keyvalue` or `json`. Raises BadSetting."""
-    return _choice(environment, "GATEWAY_API_LOG_FORMAT", "keyvalue", "json")
+    """One of `FORMATS`. Raises BadSetting."""
+    return _choice(environment, "GATEWAY_API_LOG_FORMAT", *FORMATS)
 
 
 def log_level(environment: Mapping[str, str]) -> int:
@@ -189,7 +190,7 @@ class Settings:
             runtime=Path(value(environment, profile.runtime)),
             state=state,
             secret=_secret(environment) if has_users else b"",
-            certificate=Path(certificate(environment)),
+            certificate=Path(value(environment, "GATEWAY_API_CERTIFICATE")),
             webhook_certificates=value(environment, "GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
             audit=Path(environment.get(profile.audit) or state / "audit"),
             audit_size=_audit_mebibytes(environment) << 20,
@@ -223,11 +224,6 @@ def _secret(environment: Mapping[str, str]) -> bytes:
 def _credential(environment: Mapping[str, str]) -> Path | None:
     folder = environment.get(_CREDENTIALS)
     return Path(folder) / "secret" if folder else None
-
-
-def certificate(environment: Mapping[str, str]) -> str:
-    """The file with the TLS certificate of the API."""
-    return value(environment, "GATEWAY_API_CERTIFICATE")
 
 
 def core_socket(environment: Mapping[str, str]) -> Path:

@@ -123,9 +123,9 @@ def own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
         return None
     # Here, as no other URL needs them.
     from gateway_api.base.certificate import is_self_signed
-    from gateway_api.base.settings import certificate
+    from gateway_api.base.variables import value
 
-    path = Path(certificate(environment))
+    path = Path(value(environment, "GATEWAY_API_CERTIFICATE"))
     return str(path) if os.access(path, os.R_OK) and is_self_signed(path) else None
 
 

@@ -22,6 +22,7 @@ from gateway_api.base.errors import (
     StepFailed,
     StillConnected,
 )
+from gateway_api.base.pages import CURSOR_RULE
 from gateway_api.base.shares import is_short, pause
 from gateway_api.base.yielder import Yielder
 from gateway_api.wire.contract import Command, Method, PagedMethod, list_field, reply_of
@@ -243,7 +244,7 @@ _TEXTS: dict[str, tuple[type[GatewayApiError], str]] = {
 
 #: Of parameters that only the core can check.
 _RULES = {
-    "cursor": "must be what the last page gave as next_cursor",
+    "cursor": CURSOR_RULE,
     "until": f"must be in the next {LONGEST_EXPIRY // 86_400} days",
 }
 

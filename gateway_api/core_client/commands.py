@@ -99,15 +99,11 @@ class Daemon(Calls):
         return decoded(list[msgspec.Raw], reply["sessions"])
 
     def set_session_rate(
-        self,
-        id: int,
-        rate_down_bps: int | None = None,
-        rate_up_bps: int | None = None,
-        expires_in: int | None = None,
-        until: int | None = None,
+        self, id: int, **change: Any
     ) -> tuple[sessions.SessionSnapshot, sessions.SessionRates]:
-        """The session before the change, and its rates after it. Raises NotFound."""
-        reply = self.reply(sessions.SetSessionRate(id, rate_down_bps, rate_up_bps, expires_in, until))
+        """The session before the change, and its rates after it. `change` has the parameters of
+        SetSessionRate. Raises NotFound."""
+        reply = self.reply(sessions.SetSessionRate(id, **change))
         return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
 
     def start_rate_job(self, filter: Mapping[str, str], per_second: int, **change: Any) -> jobs.Job:
@@ -147,15 +143,10 @@ class Daemon(Calls):
         except EditNotFound as error:
             raise NotFound(f"operations.{error.number}: {error}") from error
 
-    def commit(
-        self,
-        comment: str | None = None,
-        confirm_seconds: int | None = None,
-        max_sessions_dropped: int | None = None,
-        if_match: IfMatch = None,
-    ) -> wire.CommitReply:
-        """Raises Invalid, and Conflict if more sessions would end than `max_sessions_dropped`."""
-        call = wire.CommitCandidate(_BY, comment, confirm_seconds, max_sessions_dropped, if_match)
+    def commit(self, if_match: IfMatch = None, **terms: Any) -> wire.CommitReply:
+        """`terms` has the other parameters of CommitCandidate. Raises Invalid, and Conflict if more sessions
+        would end than `max_sessions_dropped`."""
+        call = wire.CommitCandidate(_BY, **terms, if_match=if_match)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
     def replace(self, document: dict[str, Any], if_match: IfMatch) -> wire.CommitReply:

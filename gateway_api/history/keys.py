@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Any
 
+#: The number of a name, in SQL.
+NUMBER = "(SELECT number FROM text WHERE text = ?)"
 _BITS = 128
 #: A text that means more names than these is compared with each row, instead of looked up.
 _MOST_NAMES = 500

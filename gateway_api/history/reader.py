@@ -18,6 +18,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gateway_api.base.databases import kind_of
 from gateway_api.base.errors import HistoryUnavailable, NotFound, SearchTooLong
 from gateway_api.base.fair_queue import FairQueue
 from gateway_api.base.pages import FoundPage
@@ -112,7 +113,7 @@ class Searches:
                 least, most = began + _LEAST, min(began + _QUICK, deadline)
                 return self._run(lambda: self._is_too_long(least, most), search, *arguments)
         except sqlite3.OperationalError as error:
-            if not _is_interrupted(error) or time.monotonic() >= deadline:
+            if kind_of(error) != sqlite3.SQLITE_INTERRUPT or time.monotonic() >= deadline:
                 raise self._known(error) from error
         with self._long.turn(user, max(0.0, deadline - time.monotonic())):
             try:
@@ -144,7 +145,7 @@ class Searches:
         return found
 
     def _known(self, error: sqlite3.OperationalError) -> Exception:
-        return self._too_long() if _is_interrupted(error) else error
+        return self._too_long() if kind_of(error) == sqlite3.SQLITE_INTERRUPT else error
 
     def _too_long(self) -> SearchTooLong:
         return SearchTooLong(DEADLINE, _RETRY_AFTER)
@@ -179,10 +180,6 @@ class _Slices:
     def close(self) -> None:
         """Ends the slice, too."""
         os.close(self._lock)
-
-
-def _is_interrupted(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
 
 
 def _with_connection(path: Path, stop: Callable[[], bool], search: Callable[..., T], *arguments: Any) -> T:

@@ -33,7 +33,7 @@ from gateway_api.history.database import (
     WRONG_START,
     Writer,
 )
-from gateway_api.wire.contract import Page
+from gateway_api.wire.contract import MAX_LIMIT, Page
 from gateway_api.wire.core.configuration import HistoryLimits
 from gateway_api.wire.core.sessions import EventName, SessionEvent, SessionSummary
 from gateway_api.wire.history import ClockState, FlappingSubscriber, PastSession
@@ -99,8 +99,6 @@ _LEAST, _MOST, _EXCESS = 250, 5000, 1024
 _MADE = Path(__file__).stat().st_mtime
 _DAY = 86_400
 _EVER = 1 << 62
-#: Sessions in one response.
-MOST = 10_000
 
 #: Fields with the number of a name, and where the name is.
 _NAMES = {
@@ -122,7 +120,6 @@ JOIN text AS access ON access.number = session.access
 """
 _NAMED = [f"session.{COLUMNS[field]}" for field in _NAMES]
 _NEWEST_FIRST = "ORDER BY started DESC, session.number DESC LIMIT ?"
-_NUMBER = "(SELECT number FROM text WHERE text = ?)"
 #: With max(), SQLite takes the other columns from the row that has it (section 2.5 of its SELECT document).
 _FLAPPING = f"""
 SELECT name.text, sessions, mac.text, access.text, started, reason FROM (
@@ -376,7 +373,7 @@ def find(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | Non
     if page is not None and page.cursor is not None:
         conditions.append("(started, session.number) < (?, ?)")
         values += place_at(page.cursor, 2)
-    most = MOST if page is None else page.limit
+    most = MAX_LIMIT if page is None else page.limit
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
     rows = connection.execute(query, (*values, most + 1)).fetchall()
@@ -414,13 +411,15 @@ def _conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[
     if wanted.type is not None:
         require("lower(type) = ?", wanted.type)
     if wanted.username is not None:
-        require(f"session.username = {_NUMBER}", wanted.username)
+        require(f"session.username = {keys.NUMBER}", wanted.username)
     if wanted.mac_address is not None:
-        require(f"session.mac = {_NUMBER}", keys.of_mac(wanted.mac_address))
+        require(f"session.mac = {keys.NUMBER}", keys.of_mac(wanted.mac_address))
     if wanted.ip_address is not None:
         require(*_with_address(wanted.ip_address))
     if wanted.interface is not None:
-        require(f"(session.interface = {_NUMBER} OR session.access = {_NUMBER})", *2 * [wanted.interface])
+        require(
+            f"(session.interface = {keys.NUMBER} OR session.access = {keys.NUMBER})", *2 * [wanted.interface]
+        )
     if wanted.at is not None:
         require("started <= ? AND (ended IS NULL OR ended > ?)", *2 * [wanted.at])
     if wanted.since is not None:

@@ -59,7 +59,6 @@ LEFT JOIN text AS mac ON mac.number = failed.mac
 JOIN text AS access ON access.number = failed.access
 """
 _NEWEST_FIRST = "ORDER BY began DESC, failed.number DESC LIMIT ?"
-_NUMBER = "(SELECT number FROM text WHERE text = ?)"
 _NAMES = ("failed.username", "failed.mac", "failed.access")
 
 
@@ -199,7 +198,7 @@ def failed_sign_ons(
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
     rows = connection.execute(query, (*values, page.limit + 1)).fetchall()
-    found = [_record(*row) for row in rows[: page.limit]]
+    found = [_record(row) for row in rows[: page.limit]]
     if len(rows) == len(found):
         return FoundPage(found)
     return FoundPage(found, cursor_of((found[-1].first_at, rows[page.limit - 1][0])))
@@ -208,7 +207,7 @@ def failed_sign_ons(
 def numbered(connection: sqlite3.Connection, number: int) -> FailedSignOns:
     """One that exists."""
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE failed.number = ?"
-    return _record(*connection.execute(query, (number,)).fetchone())
+    return _record(connection.execute(query, (number,)).fetchone())
 
 
 def _conditions(connection: sqlite3.Connection, wanted: WantedFailures) -> tuple[list[str], list[Any]]:
@@ -217,9 +216,9 @@ def _conditions(connection: sqlite3.Connection, wanted: WantedFailures) -> tuple
     mac = None if wanted.mac_address is None else keys.of_mac(wanted.mac_address)
     required = [
         ("lower(type) = ?", wanted.type),
-        (f"failed.username = {_NUMBER}", wanted.username),
-        (f"failed.mac = {_NUMBER}", mac),
-        (f"failed.access = {_NUMBER}", wanted.interface),
+        (f"failed.username = {keys.NUMBER}", wanted.username),
+        (f"failed.mac = {keys.NUMBER}", mac),
+        (f"failed.access = {keys.NUMBER}", wanted.interface),
         ("reason = ?", wanted.reason),
         ("last >= ?", wanted.since),
         ("began < ?", wanted.until),
@@ -232,32 +231,8 @@ def _conditions(connection: sqlite3.Connection, wanted: WantedFailures) -> tuple
     return conditions, values
 
 
-def _record(
-    _: int,
-    type: str,
-    username: str | None,
-    mac: str | None,
-    access: str,
-    outer: int | None,
-    inner: int | None,
-    source: str,
-    reason: str,
-    attempts: int,
-    began: int,
-    last: int,
-    is_wrong: int,
-) -> FailedSignOns:
-    return FailedSignOns(
-        type=type,  # type: ignore[arg-type]
-        username=username,
-        mac_address=None if mac is None else keys.mac_text(mac),
-        access_interface=access,
-        outer_vlan_id=outer,
-        inner_vlan_id=inner,
-        source=source,
-        reason=reason,
-        attempts=attempts,
-        first_at=began,
-        last_at=last,
-        clock=ClockState.UNSET if is_wrong else ClockState.SET,
-    )
+def _record(row: Sequence[Any]) -> FailedSignOns:
+    """From a row with the `_COLUMNS`, which are in the order of the record's fields."""
+    _, type, username, mac, *others, is_wrong = row
+    clock = ClockState.UNSET if is_wrong else ClockState.SET
+    return FailedSignOns(*(type, username, None if mac is None else keys.mac_text(mac), *others, clock))

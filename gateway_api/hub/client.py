@@ -5,7 +5,7 @@ from typing import Any
 from gateway_api.base.errors import Conflict, GatewayApiError, HubUnavailable, NotFound
 from gateway_api.wire.contract import Method
 from gateway_api.wire.contract_client import ContractClient
-from gateway_api.wire.hub import HUB, WebhookDeclaredError
+from gateway_api.wire.hub import HUB, TooManyWebhooksError, WebhookDeclaredError
 from gateway_api.wire.varlink.client import Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
 
@@ -26,6 +26,7 @@ class Hub(ContractClient):
                 path = self.decoded(WebhookDeclaredError, error.parameters).path
                 return Conflict(f"The configuration declares it: delete {path}, and commit")
             case "TooManyWebhooks":
-                return Conflict("There are 100 webhooks, which is the most there may be")
+                most = self.decoded(TooManyWebhooksError, error.parameters).most
+                return Conflict(f"There are {most} webhooks, which is the most there may be")
             case _:
                 return HubUnavailable(f"the hub replied with {error.name}")

@@ -17,7 +17,7 @@ from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
 from gateway_api.base.process import keep_loaded
-from gateway_api.base.settings import USERS, BadSetting, Settings, certificate, has_secret
+from gateway_api.base.settings import USERS, BadSetting, Settings, has_secret
 from gateway_api.base.variables import value
 from gateway_api.history import sessions as history
 from gateway_api.hub import service as hub
@@ -38,7 +38,7 @@ _log = logging.getLogger("gunicorn.error")
 globals().update(common(USERS))
 
 bind = value(os.environ, "GATEWAY_API_BIND")
-certfile = certificate(os.environ)
+certfile = value(os.environ, "GATEWAY_API_CERTIFICATE")
 keyfile = value(os.environ, "GATEWAY_API_KEY")
 
 

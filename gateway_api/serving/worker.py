@@ -575,7 +575,7 @@ def _last_response(status: str, request_id: str, *, tls: bool) -> tuple[str, str
     headers = {
         "Connection": "close",
         "Content-Type": "application/json",
-        "X-Request-ID": request_id,
+        http.REQUEST_ID: request_id,
         **http.guards(tls=tls),
         "Content-Length": str(len(body)),
     }

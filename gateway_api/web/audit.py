@@ -34,11 +34,6 @@ def note(*, before: Any = None, after: Any = None) -> None:
     request.before, request.after = msgspec.to_builtins((before, after))
 
 
-def names_user(*, exists: bool) -> None:
-    """Tells whether the username in the body of the current request is a user's."""
-    current().names_user = exists
-
-
 def responded(request: ApiRequest, response: Response) -> None:
     """Records a change or a rejection, whose response is complete."""
     if _is_change(request) or response.status_code in _REJECTIONS:

@@ -23,8 +23,7 @@ _sentence = attrgetter("sentence")
 
 
 def _invalid(error: errors.Invalid) -> Response:
-    problems = [{"path": p.path, "code": p.code, "message": p.message} for p in error.problems]
-    return responses.error(400, str(error), errors=problems)
+    return responses.error(400, str(error), errors=error.problems)
 
 
 def _challenge(detail: str) -> Callable[[errors.GatewayApiError], Response]:

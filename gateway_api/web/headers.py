@@ -5,9 +5,9 @@ import re
 from flask import Response, request
 
 from gateway_api.base.errors import Invalid, Problem
-from gateway_api.base.http import guards
+from gateway_api.base.http import REQUEST_ID, guards
 from gateway_api.events.sse import EventId, parse_id
-from gateway_api.web.request import REQUEST_ID, ApiRequest
+from gateway_api.web.request import ApiRequest
 from gateway_api.web.responses import JsonResponse
 
 #: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).

@@ -14,8 +14,6 @@ from gateway_api.base import http
 from gateway_api.web.operation import ApiOperation
 from gateway_api.wire.core.configuration import AccessReply
 
-REQUEST_ID = "X-Request-ID"
-
 # Safe in log lines and headers.
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 

@@ -31,8 +31,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway_api.base.logs import MASK, is_secret
-from gateway_api.base.receivers import check_url
-from gateway_api.base.receivers import key_of as signing_key
+from gateway_api.base.receivers import checked_secret, checked_url
 from gateway_api.base.texts import Path, parse_rate
 from gateway_api.base.vlan_names import LONGEST_INTERFACE_NAME, heads
 from gateway_api.wire.contract import about
@@ -446,14 +445,9 @@ def _subscriber_network(text: str) -> IPv4Network | IPv6Network:
 
 
 def _receiver_url(text: str) -> str:
-    check_url(text)
+    checked_url(text)
     if '"' in text:
         raise ValueError("must not hold a quotation mark, which ends a segment of a path")
-    return text
-
-
-def _signing_secret(text: str) -> str:
-    signing_key(text)
     return text
 
 
@@ -473,6 +467,7 @@ _SECRET_CHARACTERS = (
 _SECRET_TEXT = Text((("(?s:.{1,128})", "must have 1 to 128 characters"), _SECRET_CHARACTERS))
 #: Linux: TCP_MD5SIG_MAXKEYLEN.
 _NEIGHBOR_PASSWORD = Text((("(?s:.{1,80})", "must have 1 to 80 characters"), _SECRET_CHARACTERS))
+_NAME = Text.of("[A-Za-z_][A-Za-z0-9_-]{0,31}", "must be a name of letters, digits, - and _")
 _HOST = Parsed(_host_address)
 _IPV6_HOST = Parsed(_ipv6_host_address)
 _IPV6_RANGE = Parsed(_ipv6_network_of_hosts)
@@ -483,6 +478,8 @@ _AS_NUMBER = Whole(1, 4294967295, "an AS number, ")
 _LOOPBACK = IPv4Address("127.0.0.1")
 _DEFAULT_ROUTES = (IPv4Network("0.0.0.0/0"), IPv6Network("::/0"))
 _PROFILES = sorted(OVERHEAD_PROFILES)
+_AuthenticationPort = Annotated[int, _PORT, about("UDP port for authentication (RFC 2865).", 1812)]
+_AccountingPort = Annotated[int, _PORT, about("UDP port for accounting (RFC 2866).", 1813)]
 
 
 # Sections
@@ -518,8 +515,8 @@ class RadiusServer(Section):
     key = "address"
     address: Annotated[IPv4Address, _HOST, about("IPv4 address of the server.", "192.0.2.11")]
     secret: Annotated[str, _SECRET_TEXT, _secret("Secret shared with the server, at most 48 characters.")]
-    authentication_port: Annotated[int, _PORT, about("UDP port for authentication (RFC 2865).", 1812)] = 1812
-    accounting_port: Annotated[int, _PORT, about("UDP port for accounting (RFC 2866).", 1813)] = 1813
+    authentication_port: _AuthenticationPort = 1812
+    accounting_port: _AccountingPort = 1813
 
 
 @dataclass(frozen=True)
@@ -529,8 +526,8 @@ class Radius(Section):
     server: Annotated[
         IPv4Address | None, _HOST, about("IPv4 address of the server; null without RADIUS.", "192.0.2.10")
     ] = None
-    authentication_port: Annotated[int, _PORT, about("UDP port for authentication (RFC 2865).", 1812)] = 1812
-    accounting_port: Annotated[int, _PORT, about("UDP port for accounting (RFC 2866).", 1813)] = 1813
+    authentication_port: _AuthenticationPort = 1812
+    accounting_port: _AccountingPort = 1813
     secret: Annotated[
         str | None,
         _SECRET_TEXT,
@@ -636,7 +633,7 @@ class VlanProfile(Section):
     key = "name"
     name: Annotated[
         str,
-        Text.of("[A-Za-z_][A-Za-z0-9_-]{0,31}", "must be a name of letters, digits, - and _"),
+        _NAME,
         about("Name of the profile.", "ipoe"),
     ]
     type: Annotated[
@@ -766,7 +763,7 @@ class ConfiguredReceiver(Section):
     ]
     secret: Annotated[
         str | None,
-        Parsed(_signing_secret),
+        Parsed(checked_secret),
         _secret("Secret that signs the deliveries; null for no signature."),
     ] = None
 
@@ -911,7 +908,7 @@ class AddressPool(Section):
     key = "name"
     name: Annotated[
         str,
-        Text.of("[A-Za-z_][A-Za-z0-9_-]{0,31}", "must be a name of letters, digits, - and _"),
+        _NAME,
         about("Name of the pool.", "business"),
     ]
     network: Annotated[

@@ -35,7 +35,7 @@ from gateway_api.wire.varlink.protocol import ErrorReply
 R = TypeVar("R")
 S = TypeVar("S", bound=msgspec.Struct)
 
-#: The most records of a page.
+#: The most records of a page, and of a whole list of the history or the audit log.
 MAX_LIMIT = 10_000
 
 

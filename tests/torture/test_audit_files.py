@@ -688,7 +688,7 @@ def test_a_cursor_that_no_page_gave_is_invalid(log: AuditLog, cursor: str) -> No
 
 
 def test_too_many_for_one_answer_want_pages(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway_api.audit.log.MOST", 3)
+    monkeypatch.setattr("gateway_api.audit.log.MAX_LIMIT", 3)
     for number in range(4):
         log.add(a_record(request_id=f"{number}"))
     with pytest.raises(ListTooLarge):

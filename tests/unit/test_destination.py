@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from urllib3.util import parse_url
 
-from gateway_api.base.receivers import Denied, check, check_url
+from gateway_api.base.receivers import Denied, check, checked_url
 from gateway_api.hub.sender import connect
 
 #: Hosts as a URL has them, each of which means an address that nothing is delivered to.
@@ -66,18 +66,18 @@ def test_a_url_with_an_address_that_is_never_delivered_to_is_refused() -> None:
     for host in (*LINK_LOCAL, *UNSPECIFIED, *MULTICAST, *BROADCAST):
         for scheme in ("http", "https"):
             with pytest.raises(ValueError, match="link-local, unspecified, multicast or broadcast"):
-                check_url(f"{scheme}://{host}:8080/hook")
+                checked_url(f"{scheme}://{host}:8080/hook")
 
 
 def test_a_url_with_a_private_a_public_or_a_loopback_address_or_a_name_is_taken() -> None:
     for host in (*LEGAL, *NAMES):
-        check_url(f"http://{host}/hook")
-        check_url(f"https://{host}:8443/hook?a=b%20c&d")
+        checked_url(f"http://{host}/hook")
+        checked_url(f"https://{host}:8443/hook?a=b%20c&d")
 
 
 @pytest.mark.parametrize("url", ["HTTP://example.com", "HtTpS://example.com/", "http://example.com:65535"])
 def test_a_url_may_be_spelled_as_urls_are(url: str) -> None:
-    check_url(url)
+    checked_url(url)
 
 
 def test_a_url_that_is_no_receivers_is_refused_with_the_rule() -> None:
@@ -126,13 +126,13 @@ def test_a_url_that_is_no_receivers_is_refused_with_the_rule() -> None:
         ("http://example.com/" + "a" * 2030, "2048"),
     ):
         with pytest.raises(ValueError, match=rule):
-            check_url(url)
+            checked_url(url)
 
 
 @given(st.from_regex(r"\Ahttps?://[][A-Za-z0-9.:%_x-]{1,80}(/[!-~]{0,9})?\Z"))
 def test_a_url_that_is_taken_can_be_sent_to(url: str) -> None:
     try:
-        check_url(url)
+        checked_url(url)
     except ValueError:
         return
     prepared = requests.Request("POST", url).prepare()
@@ -143,7 +143,7 @@ def test_a_url_that_is_taken_can_be_sent_to(url: str) -> None:
 
 
 def test_a_url_may_have_2048_characters() -> None:
-    check_url("http://example.com/" + "a" * (2048 - len("http://example.com/")))
+    checked_url("http://example.com/" + "a" * (2048 - len("http://example.com/")))
 
 
 def test_a_denied_network_denies_its_addresses_in_every_spelling() -> None:

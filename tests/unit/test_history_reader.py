@@ -128,7 +128,7 @@ def test_a_cursor_that_no_page_gave_is_refused(past: History, cursor: str) -> No
 
 
 def test_a_whole_list_that_is_too_large_is_refused(past: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MOST", 3)
+    monkeypatch.setattr(sessions, "MAX_LIMIT", 3)
     with pytest.raises(ListTooLarge):
         past.found()
 

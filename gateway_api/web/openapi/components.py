@@ -11,12 +11,11 @@ from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from marshmallow.fields import Field
 
 from gateway_api.base.fields import ParsedField, Schema
-from gateway_api.base.http import guards
+from gateway_api.base.http import REQUEST_ID, guards
 from gateway_api.web.headers import ENTITY_TAGS
 from gateway_api.web.operation import JSON
 from gateway_api.web.parse import MAX_ID
 from gateway_api.web.records import Error, InternalError, Refusal, RequestError, RoleRefusal
-from gateway_api.web.request import REQUEST_ID
 
 _REFERENCE = "#/components/schemas/{name}"
 

@@ -26,13 +26,7 @@ from gateway_api.web.services import daemon
 from gateway_api.wire.core import configuration as wire
 
 
-def running(sections: tuple[Sections, str]) -> Tagged[Passed[Sections]]:
-    """All sections of the running configuration, secrets masked."""
-    return Tagged(Passed(sections[0]), sections[1])
-
-
-def candidate(sections: tuple[Sections, str]) -> Tagged[Passed[Sections]]:
-    """All sections of the candidate, secrets masked."""
+def whole(sections: tuple[Sections, str]) -> Tagged[Passed[Sections]]:
     return Tagged(Passed(sections[0]), sections[1])
 
 
@@ -44,13 +38,7 @@ def compare(found: wire.ComparisonReply, query: dict[str, Any]) -> Tagged[Differ
     return Tagged(Difference(found.diff, found.confirm_deadline, found.impact), found.etag)
 
 
-def set_value(body: wire.Edit) -> Tagged[None]:
-    """Stages a value at a path."""
-    return _staged(daemon().edit([body], headers.if_match()))
-
-
-def delete(body: wire.Edit) -> Tagged[None]:
-    """Stages the deletion of a path. 404 if the path does not exist."""
+def edit(body: wire.Edit) -> Tagged[None]:
     return _staged(daemon().edit([body], headers.if_match()))
 
 
@@ -143,8 +131,10 @@ def _message(committed: wire.CommitReply) -> str:
 
 RUNNING = GET(
     "",
-    running,
+    whole,
     ANY_ROLE,
+    "running",
+    "All sections of the running configuration, secrets masked.",
     read=lambda core: core.sections(wire.GetConfiguration()),
     data=(Configuration,),
 )
@@ -155,8 +145,10 @@ routes = Routes(
     RUNNING,
     GET(
         "/candidate",
-        candidate,
+        whole,
         ADMIN,
+        "candidate",
+        "All sections of the candidate, secrets masked.",
         read=lambda core: core.sections(wire.GetCandidate()),
         data=(Candidate,),
         errors=(501,),
@@ -170,8 +162,16 @@ routes = Routes(
         errors=(404,),
         conditional=False,
     ),
-    POST("/set", set_value, ADMIN, body=SetValue, errors=(412,)),
-    POST("/delete", delete, ADMIN, body=DeleteValue, errors=(404, 412)),
+    POST("/set", edit, ADMIN, "set_value", "Stages a value at a path.", body=SetValue, errors=(412,)),
+    POST(
+        "/delete",
+        edit,
+        ADMIN,
+        "delete",
+        "Stages the deletion of a path. 404 if the path does not exist.",
+        body=DeleteValue,
+        errors=(404, 412),
+    ),
     POST("/edit", edit_all, ADMIN, body=EditConfiguration, errors=(404, 412)),
     PUT("/candidate", replace_candidate, ADMIN, body=Candidate, errors=(412, 501)),
     POST("/commit", commit, ADMIN, body=Commit, optional=True, errors=(409, 412)),

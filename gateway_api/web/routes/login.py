@@ -5,7 +5,7 @@ from typing import Any
 from flask import request
 
 from gateway_api.base.errors import NotAllowed
-from gateway_api.web import audit, page_token
+from gateway_api.web import page_token
 from gateway_api.web.access import signed_in
 from gateway_api.web.operation import ANY_ROLE, GET, OPEN, POST, Routes
 from gateway_api.web.records import Message, SignedIn, Token, User
@@ -21,7 +21,7 @@ def log_in(body: dict[str, Any]) -> Token:
     With the header `X-Gateway-Page: 1`, as the live page sends it, the browser keeps the token in a cookie.
     """
     known, address = daemon().login(body["username"]), request.remote_addr or ""
-    audit.names_user(exists=known.user is not None)
+    current().names_user = known.user is not None
     user = services().login.authenticate(known, **body, address=address)
     current().identify(user.username, user.role)
     lifetime = known.token_lifetime

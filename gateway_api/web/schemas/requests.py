@@ -7,7 +7,7 @@ from marshmallow import ValidationError, post_load, validate, validates_schema
 from marshmallow.fields import List, Nested, Raw
 
 from gateway_api.base.fields import LINE, FlagField, ParsedField, Schema, TextField, WholeField, is_line, says
-from gateway_api.base.receivers import LONGEST, PATTERN, check_url, key_of
+from gateway_api.base.receivers import LONGEST, PATTERN, checked_secret, checked_url
 from gateway_api.base.texts import epoch_seconds, parse_rate
 from gateway_api.web.schemas.queries import SessionConditions
 from gateway_api.wire.core.configuration import Edit, EditAction
@@ -31,19 +31,9 @@ _SEGMENT = r'(?:[A-Za-z_][A-Za-z0-9_-]*|0|[1-9][0-9]{0,5}|"[^"\x00-\x1f\x7f]+")'
 _PATH = rf"^{_SEGMENT}(?:\.{_SEGMENT})*$"
 
 
-def _receiver(text: str) -> str:
-    check_url(text)
-    return text
-
-
 def _printable(text: str) -> None:
     if not is_line(text):
         raise ValidationError("must be one line of printable characters")
-
-
-def _secret(text: str) -> str:
-    key_of(text)
-    return text
 
 
 def _each_once(names: list[str]) -> None:
@@ -249,7 +239,7 @@ class Rollback(Schema):
 
 class NewWebhook(Schema):
     url = ParsedField(
-        _receiver,
+        checked_url,
         required=True,
         metadata=says(
             "Receiver of the events, HTTP or HTTPS: without a user, a password or a fragment, and not at a "
@@ -266,7 +256,7 @@ class NewWebhook(Schema):
         metadata=says("Events to deliver, each once.", ["session.up", "session.down"], uniqueItems=True),
     )
     secret = ParsedField(
-        _secret,
+        checked_secret,
         load_default=None,
         allow_none=True,
         metadata=says(
