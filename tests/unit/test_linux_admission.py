@@ -21,7 +21,6 @@ from gateway_api.wire.core.health import TriggerRefusal
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import SteppedClock
-from tests.support.first_frames import MAC
 
 PPPOE = VlanProfile("pppoe", "pppoe", VlanRange(100, 499), None, "pppoe_ethernet")
 IPOE = VlanProfile("ipoe", "dhcp", VlanRange(600, 699), None, "ipoe_ethernet")
@@ -96,7 +95,7 @@ def admission(make: Make) -> Admission:
 def trigger(
     vlan: AccessVlan, kind: SessionType = SessionType.PPPOE, protocol: VlanProtocol | None = None
 ) -> Trigger:
-    return Trigger(vlan.trunk, vlan.outer_vlan_id, protocol or vlan.protocol, vlan.vlan_id, kind, MAC)
+    return Trigger(vlan.trunk, vlan.outer_vlan_id, protocol or vlan.protocol, vlan.vlan_id, kind)
 
 
 def serve(admission: Admission, vlan: AccessVlan, kind: SessionType = SessionType.PPPOE) -> None:

@@ -11,7 +11,6 @@ from tests.support.first_frames import (
     DOT1AD,
     DOT1Q,
     FIRST,
-    MAC,
     OFFERED_BY,
     OTHER,
     REQUESTED,
@@ -29,7 +28,7 @@ def parsed(frame: bytes) -> Trigger | None:
 @pytest.mark.parametrize("name", FIRST)
 def test_each_first_message_is_a_trigger_of_its_session_type(name: str) -> None:
     frame, kind = FIRST[name]
-    expected = Trigger("trunk0", None, VlanProtocol.DOT1Q, 300, kind, MAC)
+    expected = Trigger("trunk0", None, VlanProtocol.DOT1Q, 300, kind)
     assert parsed(tagged(frame, (DOT1Q, 300))) == expected
 
 
@@ -37,7 +36,7 @@ def test_each_first_message_is_a_trigger_of_its_session_type(name: str) -> None:
 def test_two_tags_give_the_outer_and_the_inner_vlan(name: str) -> None:
     frame, kind = FIRST[name]
     for protocol, known in ((DOT1AD, VlanProtocol.DOT1AD), (DOT1Q, VlanProtocol.DOT1Q)):
-        expected = Trigger("trunk0", 50, known, 7, kind, MAC)
+        expected = Trigger("trunk0", 50, known, 7, kind)
         assert parsed(tagged(frame, (protocol, 50), (DOT1Q, 7))) == expected
 
 

@@ -40,7 +40,7 @@ from gateway_api.core.records.clock import Expiry
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.configuration import Cgnat, Configuration, Demux
 from gateway_api.wire.core.health import FaultKind
-from gateway_api.wire.core.network import AddressFamily, InterfaceStats
+from gateway_api.wire.core.network import InterfaceStats
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document
 from tests.support.links import KnownLinks, link
@@ -590,7 +590,7 @@ def test_routes_are_those_of_the_main_table_and_of_steering(make: Make) -> None:
 
 def steered(table: int) -> RouteEntry:
     hops = (NextHop(None, 20),)
-    return RouteEntry(AddressFamily.INET, table, "100.64.0.10/32", hops, "140", "link", "unicast", None, None)
+    return RouteEntry(table, "100.64.0.10/32", hops, "140", "link", "unicast", None, None)
 
 
 def test_a_record_has_the_traffic_and_the_faults_of_its_session(

@@ -90,7 +90,7 @@ def test_an_interface_has_its_type_parent_and_counters() -> None:
 
 
 def test_an_interface_has_its_addresses_and_its_master() -> None:
-    own = Address(3, AddressFamily.INET, "192.0.2.1", 24, None)
+    own = Address(3, AddressFamily.INET, "192.0.2.1", 24)
     enslaved = [link(3, "uplink0", master=4), link(4, "cgnat", "vrf")]
     uplink, vrf = interfaces((), (), found=enslaved, assigned=[own])
     assert ([each.address for each in uplink.addresses], uplink.master) == (["192.0.2.1"], "cgnat")
@@ -124,7 +124,7 @@ DEVICES = {2: "trunk0", 3: "uplink0", 11: "trunk0.100", 20: "ppp0"}
 def entry(destination: str, *hops: NextHop, **fields: Any) -> RouteEntry:
     return RouteEntry(
         **{
-            "family": AddressFamily.INET, "table": MAIN_TABLE, "destination": destination, "next_hops": hops,
+            "table": MAIN_TABLE, "destination": destination, "next_hops": hops,
             "protocol": "kernel", "scope": "link", "type": "unicast", "metric": None, "source": None,
             **fields,
         }
@@ -157,7 +157,7 @@ def test_a_route_over_a_shared_vlan_belongs_to_the_session_with_the_prefix() -> 
     first = on_vlan(6, "trunk0.100", delegated_prefixes=("2001:db8:6::/56",), ipv6_prefix="2001:db8:1::/64")
     newer = on_vlan(7, "trunk0.100", ip_address="100.64.0.7", ipv6_address="2001:db8::7")
     found = [
-        entry(destination, over(11), family=AddressFamily.INET6)
+        entry(destination, over(11))
         for destination in ("2001:db8:6::/56", "2001:db8:1::/64", "2001:db8::7/128", "fe80::/64")
     ]
     assert owners(*found, sessions=(first, newer)) == [None, 6, 6, 7]

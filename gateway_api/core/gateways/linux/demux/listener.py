@@ -20,6 +20,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, Self
 
+from gateway_api.core.gateways.linux.kernel.links import VLAN_PROTOCOLS
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType
@@ -44,8 +45,6 @@ _SO_RCVBUFFORCE = 33
 #: No such message is longer: an Ethernet frame of 1,518 bytes, less the tag that the kernel took off.
 LONGEST_FRAME: Final = 1536
 
-_PROTOCOLS = {0x8100: VlanProtocol.DOT1Q, 0x88A8: VlanProtocol.DOT1AD}
-
 # struct tpacket_auxdata (linux/if_packet.h): status, lengths, offsets, TCI and type of the outer tag.
 _AUXDATA = struct.Struct("=I12xHH")
 _ANCILLARY = socket.CMSG_SPACE(_AUXDATA.size)
@@ -61,14 +60,13 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Trigger:
     """A subscriber's first frame. With one tag, `outer_vlan_id` is None. `outer_protocol` is that of the
-    first tag. VLAN ids are 1 to 4094; `mac` is in colon notation, lower case."""
+    first tag. VLAN ids are 1 to 4094."""
 
     trunk: str
     outer_vlan_id: int | None
     outer_protocol: VlanProtocol
     vlan_id: int
     kind: SessionType
-    mac: str
 
 
 def parse(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
@@ -77,7 +75,7 @@ def parse(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
     if len(auxdata) < _AUXDATA.size or len(frame) < _ADDRESSES.size:
         return None
     status, tci, tag_type = _AUXDATA.unpack_from(auxdata)
-    protocol = _PROTOCOLS.get(tag_type)
+    protocol = VLAN_PROTOCOLS.get(tag_type)
     if protocol is None or status & _TAG_AND_TYPE_ARE_VALID != _TAG_AND_TYPE_ARE_VALID:
         return None
     outer, vlan, payload = None, tci & 0xFFF, _ADDRESSES.size
@@ -95,7 +93,7 @@ def parse(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
         return None
     is_to_group = bool(destination[0] & 1)
     kind = _kind(ethertype, frame[payload:], is_to_group=is_to_group)
-    return None if kind is None else Trigger(trunk, outer, protocol, vlan, kind, source.hex(":"))
+    return None if kind is None else Trigger(trunk, outer, protocol, vlan, kind)
 
 
 def _kind(ethertype: int, packet: bytes, *, is_to_group: bool) -> SessionType | None:

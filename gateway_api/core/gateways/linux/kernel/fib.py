@@ -9,7 +9,6 @@ from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, MalformedMessage
 from gateway_api.wire.contract import Record
-from gateway_api.wire.core.network import AddressFamily
 
 #: What the core adds carries this protocol, so that a later core finds what an earlier one left. No protocol
 #: of iproute2 6.1 or FRR 8.4 has the number.
@@ -17,11 +16,6 @@ OWN_PROTOCOL = 140
 MAIN_TABLE = rt.RT_TABLE_MAIN
 
 _FAMILY = struct.Struct("=H")
-_FAMILIES: dict[int, AddressFamily] = {
-    socket.AF_INET: AddressFamily.INET,
-    socket.AF_INET6: AddressFamily.INET6,
-}
-_BYTES: dict[int, int] = {socket.AF_INET: 4, socket.AF_INET6: 16}
 _WORST_METRIC = 0xFFFFFFFF
 #: Tables that fit into the header.
 _SHORT_TABLES = 256
@@ -46,7 +40,6 @@ class NextHop(Record, frozen=True):
 class RouteEntry(Record, frozen=True):
     """A route of the kernel. Texts are those of `ip route`."""
 
-    family: AddressFamily
     table: int
     #: With the length of the prefix; the default route is 0.0.0.0/0 or ::/0.
     destination: str
@@ -88,12 +81,11 @@ def route(body: bytes) -> RouteEntry:
     """The route of an RTM_NEWROUTE."""
     family, length, _, _, table, protocol, scope, type, _ = nl.unpacked(rt.RTMSG, body)
     found = nl.attributes(body, rt.RTMSG.size)
-    if family not in _FAMILIES or length > 8 * _BYTES[family]:
+    if family not in nl.ADDRESS_BYTES or length > 8 * nl.ADDRESS_BYTES[family]:
         raise MalformedMessage("a route has no family, or a prefix that is too long")
-    destination = nl.address(family, found.get(rt.RTA_DST, bytes(_BYTES[family])))
+    destination = nl.address(family, found.get(rt.RTA_DST, bytes(nl.ADDRESS_BYTES[family])))
     listed = found.get(rt.RTA_TABLE)
     return RouteEntry(
-        family=_FAMILIES[family],
         # The field of the header holds 255 tables.
         table=table if listed is None else nl.u32(listed) or 0,
         destination=f"{destination}/{length}",
@@ -110,12 +102,12 @@ def fib_entry(body: bytes) -> FibEntry:
     """The route of an RTM_NEWROUTE."""
     family, length, _, _, table, _, _, type, _ = nl.unpacked(rt.RTMSG, body)
     found = nl.attributes(body, rt.RTMSG.size)
-    if family not in _BYTES:
+    if family not in nl.ADDRESS_BYTES:
         raise MalformedMessage("a route has no family")
     listed = found.get(rt.RTA_TABLE)
     return FibEntry(
         table=table if listed is None else nl.u32(listed) or 0,
-        destination=found.get(rt.RTA_DST) or bytes(_BYTES[family]),
+        destination=found.get(rt.RTA_DST) or bytes(nl.ADDRESS_BYTES[family]),
         length=length,
         # For IPv6, the kernel names the loopback.
         ifindex=0 if type == rt.RTN_UNREACHABLE else nl.u32(found.get(rt.RTA_OIF)) or 0,

@@ -28,7 +28,7 @@ _WITHOUT_IPV6 = 1279
 _U16 = struct.Struct("=H")
 _ETHERTYPE = struct.Struct("!H")
 _ETHERTYPES = {VlanProtocol.DOT1Q: rt.ETH_P_8021Q, VlanProtocol.DOT1AD: rt.ETH_P_8021AD}
-_PROTOCOLS = {ethertype: protocol for protocol, ethertype in _ETHERTYPES.items()}
+VLAN_PROTOCOLS = {ethertype: protocol for protocol, ethertype in _ETHERTYPES.items()}
 #: RFC 2863 ifOperStatus, in the kernel's order.
 _OPERSTATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 _FAMILIES: dict[int, AddressFamily] = {
@@ -90,8 +90,6 @@ class Address(Record, frozen=True):
     family: AddressFamily
     address: str
     prefix_length: int
-    #: The other end of a point-to-point link.
-    peer: str | None
 
 
 def link(body: bytes) -> Link:
@@ -139,8 +137,7 @@ def link_address(body: bytes) -> Address:
     family, prefix_length, _, _, index = nl.unpacked(rt.IFADDRMSG, body)
     found = nl.attributes(body, rt.IFADDRMSG.size)
     # With a peer, IFA_ADDRESS is the peer's.
-    other = found.get(rt.IFA_ADDRESS)
-    own = found.get(rt.IFA_LOCAL, other)
+    own = found.get(rt.IFA_LOCAL, found.get(rt.IFA_ADDRESS))
     if family not in _FAMILIES or own is None:
         raise MalformedMessage("an address has no family or value")
     return Address(
@@ -148,7 +145,6 @@ def link_address(body: bytes) -> Address:
         family=_FAMILIES[family],
         address=nl.address(family, own),
         prefix_length=prefix_length,
-        peer=nl.address(family, other) if other is not None and other != own else None,
     )
 
 
@@ -255,9 +251,9 @@ def _set(ifindex: int, attributes: bytes) -> KernelChange:
 def _vlan(found: dict[int, bytes]) -> VlanTag:
     (id,) = nl.unpacked(_U16, found.get(rt.IFLA_VLAN_ID, b""))
     (ethertype,) = nl.unpacked(_ETHERTYPE, found.get(rt.IFLA_VLAN_PROTOCOL, b""))
-    if ethertype not in _PROTOCOLS:
+    if ethertype not in VLAN_PROTOCOLS:
         raise MalformedMessage("a VLAN has an unknown protocol")
-    return VlanTag(_PROTOCOLS[ethertype], id)
+    return VlanTag(VLAN_PROTOCOLS[ethertype], id)
 
 
 def _stats(data: bytes | None) -> InterfaceStats:

@@ -26,7 +26,8 @@ _ATTRIBUTE = struct.Struct("=HH")
 _TYPE = 0x3FFF
 _U32 = struct.Struct("=I")
 _CODE = struct.Struct("=i")
-_ADDRESS_BYTES: dict[int, int] = {socket.AF_INET: 4, socket.AF_INET6: 16}
+#: By the family of addresses.
+ADDRESS_BYTES: dict[int, int] = {socket.AF_INET: 4, socket.AF_INET6: 16}
 
 #: Type, flags, sequence number, and what comes after the header.
 Message = tuple[int, int, int, bytes]
@@ -141,6 +142,6 @@ def text(data: bytes) -> str:
 
 
 def address(family: int, data: bytes) -> str:
-    if len(data) != _ADDRESS_BYTES.get(family):
+    if len(data) != ADDRESS_BYTES.get(family):
         raise MalformedMessage("an address has the wrong length")
     return socket.inet_ntop(family, data)

@@ -84,7 +84,6 @@ class Watcher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
         self._events.close()
         os.close(self._wake)
 
