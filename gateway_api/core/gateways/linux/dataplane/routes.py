@@ -33,6 +33,7 @@ _FEW = 8
 _ANY = bytes(4)
 _EVERYTHING = IPv4Network("0.0.0.0/0")
 _TO_APPLIANCE = "0.0.0.0/0"
+_STEER = "steer by"
 
 
 class SessionRoutes:
@@ -156,17 +157,11 @@ class PoolRoutes:
 
     def settle(self, own_routes: Set[FibEntry]) -> Outcome:
         """Adds the routes, but those that the kernel has. Raises KernelError."""
-        missing = list(self.routes() - own_routes)
-        places = [Place(FaultKind.POOL, destination(route)) for route in missing]
-        codes = exchange.make("refuse what has no session", list(map(fib.replace_route, missing)))
-        outcome = dict(zip(places, codes, strict=True))
-        return Outcome(
-            tuple(place for place, code in outcome.items() if not code),
-            {
-                place: exchange.refusal(f"add the route {place.object}", code)
-                for place, code in outcome.items()
-                if code
-            },
+        missing = self.routes() - own_routes
+        return _made(
+            FaultKind.POOL,
+            "add the route",
+            [(destination(route), fib.replace_route(route)) for route in missing],
         )
 
 
@@ -237,9 +232,9 @@ class Steering:
             if wanted not in ours:
                 missing.append((_name(wanted), fib.add_rule(wanted)))
         unwanted = [(_name(rule), fib.delete_rule(rule)) for rule in ours if rule != wanted]
-        made, refused = _made(missing)
+        made, refused = _made(FaultKind.STEERING, _STEER, missing)
         if not refused:
-            _, refused = _made(unwanted)
+            _, refused = _made(FaultKind.STEERING, _STEER, unwanted)
         return Outcome(made, {**failed, **refused})
 
     def _handoff(self, cgnat: Cgnat) -> FibEntry:
@@ -248,15 +243,18 @@ class Steering:
         return FibEntry(cgnat.vrf_table, _ANY, 0, index, cgnat.handoff_gateway.packed, None)
 
 
-def _made(changes: Sequence[tuple[str, KernelChange]]) -> tuple[tuple[Place, ...], dict[Place, KernelError]]:
-    """Makes changes of steering. The places of those that were made, and of those that the kernel refused."""
-    codes = exchange.make("steer", [change for _, change in changes])
-    places = [(Place(FaultKind.STEERING, name), code) for (name, _), code in zip(changes, codes, strict=True)]
-    return tuple(place for place, code in places if not code), {
-        place: exchange.refusal(f"steer by {place.object}", code)
-        for place, code in places
-        if code not in {0, errno.EEXIST, errno.ENOENT}
-    }
+def _made(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]]) -> Outcome:
+    """Makes changes of named objects. What is there already, or gone, is neither changed nor failed."""
+    codes = exchange.make(f"{verb} {changes[0][0]}", [change for _, change in changes]) if changes else []
+    places = [(Place(kind, name), code) for (name, _), code in zip(changes, codes, strict=True)]
+    return Outcome(
+        tuple(place for place, code in places if not code),
+        {
+            place: exchange.refusal(f"{verb} {place.object}", code)
+            for place, code in places
+            if code not in {0, errno.EEXIST, errno.ENOENT}
+        },
+    )
 
 
 def _unreachable(cgnat: Cgnat) -> tuple[FibEntry, FibEntry]:
