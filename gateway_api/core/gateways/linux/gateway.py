@@ -86,8 +86,7 @@ class GatewayParts:
     sign_ons: SignOnWatch
     raise_thresholds: Callable[[int], bool]
     owed_ends: OwedEnds
-    #: None where nothing may be dropped.
-    guard: DhcpGuard | None = None
+    guard: DhcpGuard
 
 
 class LinuxGateway:
@@ -116,14 +115,13 @@ class LinuxGateway:
             parts.dependencies.run,
             parts.sign_ons.run,
             self._traffic.run,
+            parts.guard.run,
             # The core may have ended between a commit and that.
             self._finish,
         ):
             crew.start(work)
         for commit in parts.owed_ends.commits:
             crew.start(partial(self._end, commit))
-        if parts.guard is not None:
-            crew.start(parts.guard.run)
         crew.wait()
 
     @contextmanager
@@ -161,8 +159,7 @@ class LinuxGateway:
         self._keep_neighbours()
         self._raise_trunks()
         self._parts.demux.configure(configuration.demux)
-        if self._parts.guard is not None:
-            self._parts.guard.configure(configuration.demux)
+        self._parts.guard.configure(configuration.demux)
         self._parts.dependencies.configure(configuration)
         self._parts.sign_ons.configure(configuration)
         if self._parts.provision.address != address:
@@ -234,8 +231,7 @@ class LinuxGateway:
         return None if changed is None else (changed[0].detail(counted), changed[1].detail(counted))
 
     def interfaces(self) -> Rows:
-        with not_done("read the interfaces"):
-            links = self._links.now()
+        links = self._read_links()
         vlans = [served.vlan for served in self._parts.demux.vlans()]
         return links.rows(self._configuration.interfaces.trunks, vlans, self.sessions.all())
 
@@ -246,8 +242,7 @@ class LinuxGateway:
         return self._managed_vlans().demux_rows()
 
     def refusals(self) -> Counter[TriggerRefusal]:
-        refused = self._parts.demux.refusals()
-        return refused if self._parts.guard is None else refused + self._parts.guard.refusals()
+        return self._parts.demux.refusals() + self._parts.guard.refusals()
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
         return self._parts.firewall.drops()
@@ -284,8 +279,7 @@ class LinuxGateway:
         return [self._parts.reconciler.fault_register, *tables]
 
     def _tables(self) -> list[OwnTable]:
-        guard = self._parts.guard
-        return [self._parts.firewall] if guard is None else [self._parts.firewall, guard]
+        return [self._parts.firewall, self._parts.guard]
 
     def _ends(self, configuration: Configuration) -> CommitEnds:
         ids = ended_by_commit(self.sessions.all(), self._configuration, configuration)
@@ -379,16 +373,16 @@ class LinuxGateway:
         return session.detail(self._traffic.of(session), faults)
 
     def _managed_vlans(self) -> ManagedVlans:
-        with not_done("read the interfaces"):
-            links = self._links.now()
+        links = self._read_links()
         ahead = self._parts.clock.wall() - self._parts.clock.steady()
         return ManagedVlans(self._parts.demux.vlans(), links, self.sessions, ahead)
 
     def _has_interface(self, name: str) -> bool:
-        if self.sessions.has_interface(name):
-            return True
+        return self.sessions.has_interface(name) or name in self._read_links()
+
+    def _read_links(self) -> Links:
         with not_done("read the interfaces"):
-            return name in self._links.now()
+            return self._links.now()
 
 
 @contextmanager
