@@ -9,42 +9,17 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.texts import listed
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Admission, ServedVlan
 from gateway_api.core.gateways.linux.demux.listener import Listener, Trigger
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.wire.configuration import Demux
 from gateway_api.wire.core.health import TriggerRefusal
 from gateway_api.wire.core.sessions import SessionType
-
-
-class Devices(Protocol):
-    """The VLAN devices of the kernel. Each method raises GatewayApiError, with a text for the log."""
-
-    def existing(self, trunk: str) -> Iterable[AccessVlan]:
-        """The VLANs on a trunk with a device of the VLAN's name; none if there is no such trunk."""
-
-    def make(self, vlan: AccessVlan) -> None:
-        """Makes the device with the name of the VLAN, and where there are two tags the outer one, and sets
-        them up. What exists stays."""
-
-    def remove(self, vlans: Sequence[AccessVlan]) -> None:
-        """Removes the devices that exist, and the outer ones that `make` made and that carry nothing then."""
-
-
-class VlanServer(Protocol):
-    """A server of subscribers. Each method raises GatewayApiError, with a text for the log."""
-
-    def serve(self, interfaces: Sequence[str], type: SessionType, /) -> None:
-        """Accepts sessions of a type on devices; after an error, perhaps on some of them. It is no error if
-        the source does so already."""
-
-    def release(self, interface: str, /) -> None:
-        """Ends the service on a device. It is no error if it is not served."""
-
 
 #: VLANs made before the source is told: the first subscriber of a burst must not wait for the last.
 _MADE_AT_ONCE = 64
@@ -93,14 +68,14 @@ class Demultiplexer:
     def __init__(
         self,
         demux: Demux,
-        devices: Devices,
-        source: VlanServer,
+        devices: VlanDevices,
+        serving: VlanServing,
         occupied: Callable[[], Container[str] | None],
         clock: Callable[[], float],
         leased: Iterable[str] = (),
     ) -> None:
         self._devices = devices
-        self._source = source
+        self._serving = serving
         self._occupied = occupied
         self._clock = clock
         # Protects what follows; notified when `run` has work.
@@ -258,7 +233,7 @@ class Demultiplexer:
                 # After a failure one by one: a VLAN that is refused must not keep the others.
                 batch = list(islice(group, 1 if kind in self._refused else _SERVED_AT_ONCE))
                 try:
-                    self._source.serve([vlan.name for vlan in batch], kind)
+                    self._serving.serve([vlan.name for vlan in batch], kind)
                 except GatewayApiError as error:
                     self._refused.add(kind)
                     self._postpone("serve", group, error)
@@ -315,7 +290,7 @@ class Demultiplexer:
         try:
             # The source first: it must not be left with a device that is gone.
             while vlans:
-                self._source.release(vlans[0].name)
+                self._serving.release(vlans[0].name)
                 released.append(vlans.popleft())
         except GatewayApiError as error:
             self._postpone_removal("release", vlans, error)

@@ -161,8 +161,8 @@ def _parent(link: Link, links: Mapping[int, Link]) -> Link | None:
 
 
 class VlanServing:
-    """Hands each VLAN to the source of its session type; see `VlanServer` of the demux. `address` returns the
-    gateway's in the networks of the subscribers."""
+    """Hands each VLAN to the source of its session type. `address` returns the gateway's in the networks of
+    the subscribers."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class VlanServing:
         self._address = address
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """Raises SourceUnavailable, KernelError, and SourceRefused, also without a source of the type."""
+        """As Source; without a source of the type, it is refused too. Raises KernelError."""
         source = self._sources.get(type)
         if source is None:
             raise SourceRefused(f"no source of this gateway serves {type}")
@@ -194,6 +194,6 @@ class VlanServing:
         source.serve(interfaces, type)
 
     def release(self, interface: str) -> None:
-        """Raises SourceUnavailable and SourceRefused."""
+        """As Source."""
         for source in dict.fromkeys(self._sources.values()):
             source.release(interface)
