@@ -19,7 +19,7 @@ from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
-from gateway_api.core.gateways.linux.sources.source import PrefixOf, SourceSession, no_prefix
+from gateway_api.core.gateways.linux.sources.source import PrefixOf, SourceSession
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from gateway_api.wire.core.sessions import SessionType
@@ -91,7 +91,7 @@ class Server:
         self.document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
         self.start()
 
-    def source(self, clock: Clock | None = None, prefix_of: PrefixOf = no_prefix) -> Dnsmasq:
+    def source(self, clock: Clock | None = None, prefix_of: PrefixOf = lambda _: None) -> Dnsmasq:
         return Dnsmasq(
             "dnsmasq",
             self.lease_file,

@@ -94,7 +94,7 @@ def process() -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def ours(clock: Clock, folder: Path) -> PppoeServer:
-    return PppoeServer("pppoe-server", NoServices(), NoServices(), folder, clock)
+    return PppoeServer("pppoe-server", NoServices(), NoServices(), folder, clock, lambda _: None)
 
 
 def session_of(clock: Clock, pid: int, start: int | None) -> SourceSession:

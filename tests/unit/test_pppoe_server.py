@@ -101,7 +101,9 @@ class Machine:
         self.asked: list[tuple[str, object]] = []
 
     def source(self) -> PppoeServer:
-        return PppoeServer("pppoe-server", self, self, self.records, self.clock, self.proc, self.sleep)
+        return PppoeServer(
+            "pppoe-server", self, self, self.records, self.clock, lambda _: None, self.proc, self.sleep
+        )
 
     def sleep(self, seconds: float) -> None:
         """The journal catches up."""
@@ -180,7 +182,7 @@ def test_a_session_has_the_prefix_of_its_address(machine: Machine) -> None:
     prefix = IPv6Network("2001:db8:80:20::/64")
     found = {"100.64.100.2": prefix, None: None}
     source = PppoeServer(
-        "pppoe-server", machine, machine, machine.records, machine.clock, machine.proc, prefix_of=found.get
+        "pppoe-server", machine, machine, machine.records, machine.clock, found.get, machine.proc
     )
     session = online(machine, source)
     assert (session.ipv6_prefix, session.ipv6_gateway) == (str(prefix), str(prefix[1]))

@@ -177,7 +177,7 @@ class PppoeUnits(SourceDaemon):
 
     def source(self, configuration: Configuration, clock: Clock) -> PppoeServer:
         self.begin(configuration)
-        return PppoeServer(self.name, self, SystemdJournal(), RECORDS, clock, prefix_of=self._prefixes)
+        return PppoeServer(self.name, self, SystemdJournal(), RECORDS, clock, self._prefixes)
 
     def radius_client(self, clock: Clock) -> PppdRadius:
         return PppdRadius()

@@ -30,6 +30,7 @@ from gateway_api.core.gateways.linux.sources.source import (
     ADMIN_DISCONNECT,
     START_JITTER,
     UNKNOWN,
+    Source,
     SourceEnd,
     SourceRefused,
     SourceSession,
@@ -129,8 +130,8 @@ class IpoeInterfaces:
             raise SourceRefused(f"cannot write {self._file}: {error}") from error
 
 
-class AccelPpp:
-    """A Source. `ipoe_interfaces` is the file of `IpoeInterfaces`. `close` ends a thread. Raises
+class AccelPpp(Source):
+    """`ipoe_interfaces` is the file of `IpoeInterfaces`. `close` ends a thread. Raises
     SourceRefused."""
 
     def __init__(
@@ -140,17 +141,13 @@ class AccelPpp:
         ipoe_interfaces: Path,
         clock: Clock,
     ) -> None:
-        self._name = name
+        self.name = name
         self._command_line = command_line
         self._clock = clock
         self._sweep = threading.Lock()
         self._known: dict[str, SourceSession] = {}
         self._terminations = Terminations(clock)
         self._ipoe = IpoeInterfaces(ipoe_interfaces, self._reload)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def close(self) -> None:
         self._ipoe.close()
@@ -198,9 +195,6 @@ class AccelPpp:
         or with its interface. Nothing tells the traffic."""
         return {key: SourceEnd(ADMIN_DISCONNECT if key in self._terminations else UNKNOWN) for key in keys}
 
-    def concern(self) -> None:
-        """None."""
-
     def _from_table(self) -> list[SourceSession]:
         try:
             return table_sessions(self._command_line.run(_SHOW), int(self._clock.wall()))
@@ -214,13 +208,11 @@ class AccelPpp:
         settled = {}
         for session in found:
             before = self._known.get(session.key)
-            if before is not None and session != before:
-                if abs(session.started_at - before.started_at) <= START_JITTER:
+            if before is not None:
+                if session != before and abs(session.started_at - before.started_at) <= START_JITTER:
                     session = replace(session, started_at=before.started_at)
                 if session == before:
                     session = before
-            elif before is not None:
-                session = before
             settled[session.key] = session
         if len(settled) != len(found):
             raise UnreadableReply("two sessions with one id")

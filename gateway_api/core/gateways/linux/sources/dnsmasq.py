@@ -30,12 +30,12 @@ from gateway_api.core.gateways.linux.sources.source import (
     ADMIN_DISCONNECT,
     UNKNOWN,
     PrefixOf,
+    Source,
     SourceEnd,
     SourceRefused,
     SourceSession,
     SourceUnavailable,
     Terminations,
-    no_prefix,
     with_prefix,
 )
 from gateway_api.core.records.clock import Clock
@@ -49,8 +49,8 @@ _RELEASE_SECONDS = 5.0
 _MOST_OUTPUT = 1 << 12
 
 
-class Dnsmasq:
-    """A Source. The files are those of dnsmasq's options, `records` is the folder `records` in the script's
+class Dnsmasq(Source):
+    """The files are those of dnsmasq's options, `records` is the folder `records` in the script's
     STATE_DIRECTORY. dnsmasq must be visible in /proc."""
 
     def __init__(
@@ -60,9 +60,9 @@ class Dnsmasq:
         pid_file: Path,
         records: Path,
         clock: Clock,
-        prefix_of: PrefixOf = no_prefix,
+        prefix_of: PrefixOf,
     ) -> None:
-        self._name = name
+        self.name = name
         self._lease_file = lease_file
         self._pid_file = pid_file
         self._records = Records(records, clock)
@@ -78,10 +78,6 @@ class Dnsmasq:
         #: Keys of sessions whose lease expired. Replaced as a whole.
         self._expired: set[str] = set()
         self._terminations = Terminations(clock)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def sessions(self) -> Sequence[SourceSession]:
         """A lease is listed when the script has told its VLAN."""
@@ -152,9 +148,6 @@ class Dnsmasq:
         `session_timeout` for a lease that expired. dnsmasq does not tell a DHCPRELEASE from other ends, and
         nothing tells the traffic."""
         return {key: SourceEnd(self._reason(key)) for key in keys}
-
-    def concern(self) -> None:
-        """None."""
 
     def _reason(self, key: str) -> str:
         if key in self._terminations:

@@ -8,7 +8,7 @@ fill the disk. systemd's journal has limits.
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -34,14 +34,6 @@ _APART = 2
 _MOST_WAITING = 1000
 
 _log = logging.getLogger(__name__)
-
-
-class PppdLog(Protocol):
-    """Any thread may call."""
-
-    def lines(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
-        """The last lines, oldest first, of processes by their id, each since a time in epoch seconds. Raises
-        SourceUnavailable."""
 
 
 class LoggedLine(NamedTuple):
@@ -71,14 +63,16 @@ _DECODER = msgspec.json.Decoder(_JournalEntry)
 
 
 class SystemdJournal:
-    """systemd's journal (252 in Debian 12), by `journalctl`. Its reader is in the group systemd-journal."""
+    """systemd's journal (252 in Debian 12), by `journalctl`. Its reader is in the group systemd-journal. Any
+    thread may call."""
 
     def __init__(self, journalctl: Sequence[str] = ("journalctl",), seconds: float = 10.0) -> None:
         self._journalctl = journalctl
         self._seconds = seconds
 
     def lines(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
-        """The journal knows the sender of a line from the kernel."""
+        """The last lines of pppd, oldest first, of processes by their id, each since a time in epoch seconds.
+        The journal knows the sender of a line from the kernel. Raises SourceUnavailable."""
         if not since:
             return {}
         found = self._entries(since)

@@ -26,18 +26,18 @@ from gateway_api.core.gateways.linux.sources.pppd import (
     start_of,
     traffic_of,
 )
-from gateway_api.core.gateways.linux.sources.pppd_log import PppdLog
+from gateway_api.core.gateways.linux.sources.pppd_log import SystemdJournal
 from gateway_api.core.gateways.linux.sources.source import (
     ADMIN_DISCONNECT,
     UNKNOWN,
     PrefixOf,
+    Source,
     SourceEnd,
     SourceRefused,
     SourceSession,
     SourceTraffic,
     SourceUnavailable,
     Terminations,
-    no_prefix,
     with_prefix,
 )
 from gateway_api.core.records.clock import Clock
@@ -79,22 +79,22 @@ class _Process(NamedTuple):
     start: int
 
 
-class PppoeServer:
-    """A Source. `records` is the folder of the hook's records, `proc` is /proc. A pppd that connects again
+class PppoeServer(Source):
+    """`records` is the folder of the hook's records, `proc` is /proc. A pppd that connects again
     within its process is the same session."""
 
     def __init__(
         self,
         name: str,
         services: PppoeServices,
-        log: PppdLog,
+        log: SystemdJournal,
         records: Path,
         clock: Clock,
+        prefix_of: PrefixOf,
         proc: Path = Path("/proc"),
         sleep: Callable[[float], None] = time.sleep,
-        prefix_of: PrefixOf = no_prefix,
     ) -> None:
-        self._name = name
+        self.name = name
         self._services = services
         self._log = log
         self._records = records
@@ -109,10 +109,6 @@ class PppoeServer:
         self._terminations = Terminations(clock)
         #: Steady seconds.
         self._log_from = 0.0
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def sessions(self) -> Sequence[SourceSession]:
         """A session is up from its first address to the loss of its last."""

@@ -81,10 +81,6 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 PrefixOf: TypeAlias = Callable[[str | None], IPv6Network | None]
 
 
-def no_prefix(address: str | None) -> None:
-    """A PrefixOf without any."""
-
-
 def with_prefix(session: SourceSession, prefix_of: PrefixOf) -> SourceSession:
     """The session with its /64, whose first address is the gateway's."""
     prefix = prefix_of(session.ip_address)
@@ -122,11 +118,10 @@ class SourceFailure(msgspec.Struct, frozen=True):
 
 class Source(Protocol):
     """Any thread may call any method. Every call ends by a deadline of the source. Raises SourceUnavailable;
-    `serve` and `release` raise SourceRefused too."""
+    `terminate`, `serve` and `release` raise SourceRefused too."""
 
-    @property
-    def name(self) -> str:
-        """Unique in the gateway: `accel-ppp`."""
+    #: Unique in the gateway: `accel-ppp`.
+    name: str
 
     def sessions(self) -> Sequence[SourceSession]:
         """All sessions that are up, in any order: neither those that start nor those that end. A session that
@@ -151,14 +146,14 @@ class Source(Protocol):
     def concern(self) -> str | None:
         """The reason why the service of the sessions that were up last is worse than it may be, for health: a
         sentence without its end. None without one."""
+        return None
 
 
 class FailureSource(Protocol):
     """A source of failed sign-ons by PPPoE."""
 
-    @property
-    def name(self) -> str:
-        """The name of the source."""
+    #: Of the source.
+    name: str
 
     def read(self) -> list[SourceFailure]:
         """The failures since the last call. Raises SourceUnavailable."""
