@@ -21,6 +21,7 @@ import msgspec
 
 from gateway_api.audit.record import AuditEntry, Counted, Filter, gap
 from gateway_api.audit.trail import LogPlace, Trail
+from gateway_api.base import durable
 from gateway_api.base.errors import AuditUnavailable, ListTooLarge
 from gateway_api.base.logs import LOG
 from gateway_api.base.pages import FoundPage, cursor_of, place_at
@@ -162,11 +163,9 @@ class AuditLog:
     def check(self) -> None:
         """Raises AuditUnavailable if the record of a change could not be written."""
         try:
-            disk = os.statvfs(self._folder)
+            durable.require_room(self._folder, _ROOM)
         except OSError as error:
             raise AuditUnavailable("write", error) from error
-        if disk.f_bavail * disk.f_frsize < _ROOM:
-            raise AuditUnavailable("write", f"less than {_ROOM} bytes are free in {self._folder}")
         if self._lost:
             self._record_the_lost()
 

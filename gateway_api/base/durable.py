@@ -4,11 +4,19 @@ A power cut can leave a name without its content, or a content without its name.
 gets its name, and the folder after.
 """
 
+import errno
 import os
 import shutil
 from pathlib import Path
 
 _MODE = 0o600
+
+
+def require_room(folder: Path, least: int) -> None:
+    """Raises OSError unless the disk of a folder has so many free bytes."""
+    disk = os.statvfs(folder)
+    if disk.f_bavail * disk.f_frsize < least:
+        raise OSError(errno.ENOSPC, f"less than {least} bytes are free in {folder}")
 
 
 class NotSynced(OSError):

@@ -35,18 +35,6 @@ def is_secret(key: str) -> bool:
     return key.lower().endswith(_SECRET)
 
 
-def redacted(value: Any) -> Any:
-    """A copy of a JSON value with `MASK` for every value under a secret key, unless it is null."""
-    if isinstance(value, dict):
-        return {
-            key: MASK if is_secret(key) and held is not None else redacted(held)
-            for key, held in value.items()
-        }
-    if isinstance(value, list):
-        return [redacted(item) for item in value]
-    return value
-
-
 def masked_text(text: str) -> str:
     """Without what looks like a hash, a secret or a token."""
     return _KNOWN.sub(MASK, text)

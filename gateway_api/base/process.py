@@ -64,6 +64,12 @@ def return_large_objects() -> None:
         _log.warning("malloc refuses its thresholds: after a long list the process keeps its memory")
 
 
+def raise_descriptor_limit() -> None:
+    """Raises the soft limit of descriptors, which exists for select(2), to the hard limit (getrlimit(2))."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def places(most: int) -> int:
     """The number of clients of one kind, at most `most`, that the limit of descriptors (getrlimit(2)) allows.
     A process has two kinds: for requests, and for streams of events. A worker inherits open descriptors."""

@@ -67,6 +67,15 @@ def log_level(environment: Mapping[str, str]) -> int:
     return logging.getLevelNamesMapping()[chosen.upper()]
 
 
+def log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting | None]:
+    """The format and the level of the log. After a bad value the defaults, and the error: what reports it
+    needs a format."""
+    try:
+        return log_format(environment), log_level(environment), None
+    except BadSetting as error:
+        return log_format({}), log_level({}), error
+
+
 def _choice(environment: Mapping[str, str], variable: str, *choices: str) -> str:
     chosen = value(environment, variable)
     if chosen not in choices:

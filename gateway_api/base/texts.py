@@ -55,7 +55,7 @@ MAX_BPS = 400_000_000_000
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII | re.IGNORECASE)
 _BYTES = re.compile(r"[kmg]Bps", re.ASCII | re.IGNORECASE)
-_LONGEST_RATE = 64
+LONGEST_RATE = 64
 
 _UNITS = {
     "": 1, "bit": 1,
@@ -64,12 +64,12 @@ _UNITS = {
     "g": 10**9, "gbit": 10**9, "gbps": 10**9, "gibit": 2**30,
     "t": 10**12, "tbit": 10**12,
 }  # fmt: skip
-_SHOWN = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
+RATE_UNITS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
 
 
 def parse_rate(text: str) -> int:
     """Bits a second, 1 to `MAX_BPS`, rounded down. Raises ValueError with the rule."""
-    match = _RATE.fullmatch(text) if len(text) <= _LONGEST_RATE else None
+    match = _RATE.fullmatch(text) if len(text) <= LONGEST_RATE else None
     if match is None:
         raise ValueError("must be a number and a unit, such as 50mbit")
     number, unit = match.groups()
@@ -88,7 +88,7 @@ def parse_rate(text: str) -> int:
 
 def rate_text(bps: int) -> str:
     """The exact rate in the largest unit that it reaches: `1.5 Mbit/s`, `64 kbit/s`."""
-    factor, unit = next(pair for pair in _SHOWN if bps >= pair[0] or pair[0] == 1)
+    factor, unit = next(pair for pair in RATE_UNITS if bps >= pair[0] or pair[0] == 1)
     whole, rest = divmod(bps, factor)
     fraction = str(factor + rest)[1:].rstrip("0")
     return f"{whole}.{fraction} {unit}" if fraction else f"{whole} {unit}"
@@ -128,12 +128,9 @@ def local_text(at: float) -> str:
 
 LONGEST_PATH = 512
 
-_SEGMENT = re.compile(
-    r"""(?P<name>[A-Za-z_][A-Za-z0-9_-]*)
-      | (?P<index>0|[1-9][0-9]{0,5})
-      | "(?P<quoted>[^"\x00-\x1f\x7f]+)" """,
-    re.ASCII | re.VERBOSE,
-)
+#: Of a segment in quotes, what is between them.
+NAME, INDEX, QUOTED = "[A-Za-z_][A-Za-z0-9_-]*", "0|[1-9][0-9]{0,5}", r'[^"\x00-\x1f\x7f]+'
+_SEGMENT = re.compile(rf'(?P<name>{NAME})|(?P<index>{INDEX})|"(?P<quoted>{QUOTED})"', re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -144,7 +141,7 @@ class Segment:
     index: int | None = None
 
     def __str__(self) -> str:
-        if self.index is not None or re.fullmatch("[A-Za-z_][A-Za-z0-9_-]*", self.text):
+        if self.index is not None or re.fullmatch(NAME, self.text):
             return self.text
         return f'"{self.text}"'
 

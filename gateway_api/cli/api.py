@@ -69,7 +69,18 @@ def routes_text() -> str:
 @click.argument("pair", type=_PATH)
 def join_certificate(certificate: Path, key: Path, pair: Path) -> None:
     """Write certificate and key to a file, if they match."""
-    _join_certificate(certificate, key, pair)
+    try:
+        # With an empty password, an encrypted key is an error. Without one, openssl would prompt.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        # The key's reader says no more than "PEM lib".
+        hint = "; the key has a passphrase" if b"ENCRYPTED" in key.read_bytes() else ""
+        raise ValueError(f"the certificate and the key can't be used together: {error}{hint}") from error
+    # Atomically: a worker may read the file meanwhile.
+    draft = pair.with_suffix(".new")
+    draft.touch(mode=0o600)
+    draft.write_bytes(certificate.read_bytes() + b"\n" + key.read_bytes())
+    draft.replace(pair)
 
 
 @api.group("rescue")
@@ -103,21 +114,6 @@ def _show(act: Callable[[], str]) -> None:
     except (EOFError, KeyboardInterrupt):
         sys.stderr.write("\n")
         raise click.Abort("; the audit log shows whether it took effect") from None
-
-
-def _join_certificate(certificate: Path, key: Path, pair: Path) -> None:
-    """Atomically: a worker may read the file meanwhile."""
-    try:
-        # With an empty password, an encrypted key is an error. Without one, openssl would prompt.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-    except ssl.SSLError as error:
-        # The key's reader says no more than "PEM lib".
-        hint = "; the key has a passphrase" if b"ENCRYPTED" in key.read_bytes() else ""
-        raise ValueError(f"the certificate and the key can't be used together: {error}{hint}") from error
-    draft = pair.with_suffix(".new")
-    draft.touch(mode=0o600)
-    draft.write_bytes(certificate.read_bytes() + b"\n" + key.read_bytes())
-    draft.replace(pair)
 
 
 def _ask() -> str:

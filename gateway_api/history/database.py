@@ -4,8 +4,6 @@ failed one after another.
 One process at a time writes each table, any number read.
 """
 
-import errno
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from gateway_api.base import databases
+from gateway_api.base import databases, durable
 from gateway_api.base.databases import DatabaseFile
 from gateway_api.wire.core.sessions import SessionEvent, SessionSummary
 from gateway_api.wire.history import PastSession
@@ -151,9 +149,7 @@ WRITER_WAITS, _READER_WAITS = 30.0, 1.0
 
 def require_room(path: Path) -> None:
     """The last part of a disk is for logins. Raises OSError."""
-    disk = os.statvfs(path.parent)
-    if disk.f_bavail * disk.f_frsize < _ROOM:
-        raise OSError(errno.ENOSPC, f"less than {_ROOM} bytes are free in {path.parent}")
+    durable.require_room(path.parent, _ROOM)
 
 
 def open_to_write(path: Path) -> DatabaseFile:

@@ -7,7 +7,6 @@ its own connections.
 
 import logging
 import os
-import resource
 import sys
 from contextlib import closing
 from ipaddress import ip_address
@@ -61,12 +60,6 @@ def common(profile: Profile) -> dict[str, Any]:
 def forget_configuration(server: Any) -> None:
     """Lets gunicorn import its configuration again at a SIGHUP: Python would return the loaded module."""
     sys.modules.pop(server.cfg.config.removeprefix("python:"), None)
-
-
-def raise_descriptor_limit() -> None:
-    """Raises the soft limit, which exists for select(), to the hard limit."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def address(settings: Settings) -> str:

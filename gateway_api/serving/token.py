@@ -6,13 +6,13 @@ from typing import Any
 
 from gateway_api.audit.log import prepare_folder
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.process import raise_descriptor_limit
 from gateway_api.base.settings import TOKEN, BadSetting, Settings
 from gateway_api.serving.configuration import (
     Off,
     address_or_last,
     common,
     forget_configuration,
-    raise_descriptor_limit,
 )
 from gateway_api.serving.worker import hold_signals_at_fork, report_turns
 

@@ -16,12 +16,12 @@ from typing import Any
 from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
-from gateway_api.base.process import keep_loaded
+from gateway_api.base.process import keep_loaded, raise_descriptor_limit
 from gateway_api.base.settings import USERS, BadSetting, Settings, has_secret
 from gateway_api.base.variables import value
 from gateway_api.history import sessions as history
 from gateway_api.hub import service as hub
-from gateway_api.serving.configuration import common, forget_configuration, raise_descriptor_limit
+from gateway_api.serving.configuration import common, forget_configuration
 from gateway_api.serving.worker import (
     has_forked,
     hold_signals_at_fork,

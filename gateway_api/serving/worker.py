@@ -46,7 +46,7 @@ from gunicorn.workers.ggevent import GeventWorker
 from gateway_api.base import http, logs
 from gateway_api.base.certificate import log_expiry
 from gateway_api.base.process import Readiness, Watchdog, places
-from gateway_api.base.settings import BadSetting, log_format, log_level
+from gateway_api.base.settings import log_style
 from gateway_api.base.shares import Shares
 from gateway_api.events.streams import Stream
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
@@ -448,11 +448,8 @@ class Log(Logger):  # type: ignore[misc]
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
-        try:
-            format, level = log_format(os.environ), log_level(os.environ)
-        except BadSetting:
-            # The start fails later, and the message about it needs a format.
-            format, level = "keyvalue", logging.INFO
+        # With a bad value, the start fails later.
+        format, level, _ = log_style(os.environ)
         # gunicorn would keep the access log at info.
         for logger in (self.error_log, self.access_log):
             logger.setLevel(level)

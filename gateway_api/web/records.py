@@ -40,6 +40,9 @@ NextCursor = Annotated[
     about("`cursor` of the next page, null on the last one; with `limit` only.", "WyJpZCIsWzIsMl1d"),
 ]
 
+#: Of a list that comes in pages only.
+_CursorOfPage = Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
+
 
 @cache
 def listing(method: type[Method[Any]]) -> type[msgspec.Struct]:
@@ -381,7 +384,7 @@ class TimelineEntryList(Record, frozen=True, kw_only=True):
 
     entries: Annotated[tuple[TimelineEntry, ...], about("The entries.")]
     count: Count
-    next_cursor: Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
+    next_cursor: _CursorOfPage
 
 
 class FailedSignOnsList(Record, frozen=True, kw_only=True):
@@ -389,7 +392,7 @@ class FailedSignOnsList(Record, frozen=True, kw_only=True):
 
     failures: Annotated[tuple[FailedSignOns, ...], about("The failed sign-ons.")]
     count: Count
-    next_cursor: Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
+    next_cursor: _CursorOfPage
 
 
 class TrafficSampleList(Record, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway_api.base.logs import redacted
+from gateway_api.wire.configuration import masked
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.stack import descendants, running_core, wait_for
@@ -206,9 +206,9 @@ def _observed(core: Core) -> Seen:
         kept = _kept(core.folder)
         running, candidate = core.call("GetConfiguration"), core.call("GetCandidate")
         archive = core.call("ListArchive")["revisions"]
-    assert running["configuration"] == redacted(kept.running.document)
+    assert running["configuration"] == masked(kept.running.document)
     staged = kept.running.document if kept.candidate is None else kept.candidate
-    assert candidate["configuration"] == redacted(staged)
+    assert candidate["configuration"] == masked(staged)
     assert [(held["author"], held["comment"]) for held in archive] == [held[1:] for held in kept.archive]
     assert running["etag"] == candidate["etag"]
     return Seen(running["etag"], kept)

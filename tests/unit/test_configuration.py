@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from gateway_api.base.errors import Invalid
-from gateway_api.base.logs import MASK, redacted
+from gateway_api.base.logs import MASK
 from gateway_api.core.configuration.running import LARGEST, RunningConfiguration, refuse_too_large
 from gateway_api.core.configuration.store import Unreadable
+from gateway_api.wire.configuration import masked
 from tests.support.documents import FACTORY, SECRET_HASH, problems, put, remove, valid_document
 
 #: A user like the document's own.
@@ -319,7 +320,7 @@ def test_the_text_of_a_refusal_has_paths_and_rules_but_no_value(document: dict[s
 
 def test_every_secret_is_masked_in_what_is_shown(document: dict[str, Any]) -> None:
     put(document, "radius.secret", "between-us")
-    shown = redacted(RunningConfiguration.of(document).document)
+    shown = masked(RunningConfiguration.of(document).document)
     assert shown["radius"]["secret"] == MASK
     assert [user["password_hash"] for user in shown["api"]["users"]] == [MASK, MASK]
     assert "between-us" not in json.dumps(shown)
@@ -327,7 +328,7 @@ def test_every_secret_is_masked_in_what_is_shown(document: dict[str, Any]) -> No
 
 
 def test_all_but_the_secrets_is_shown_as_it_was_written(document: dict[str, Any]) -> None:
-    shown = redacted(RunningConfiguration.of(document).document)
+    shown = masked(RunningConfiguration.of(document).document)
     for user in shown["api"]["users"]:
         user["password_hash"] = SECRET_HASH
     assert shown == document
@@ -337,7 +338,7 @@ def test_showing_a_configuration_leaves_the_document_alone(document: dict[str, A
     put(document, "radius.secret", "between-us")
     running = RunningConfiguration.of(document)
     before = copy.deepcopy(document)
-    redacted(running.document)["api"]["users"].clear()
+    masked(running.document)["api"]["users"].clear()
     assert running.document == before
 
 

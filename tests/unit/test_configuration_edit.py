@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
-from gateway_api.base.logs import MASK, redacted
+from gateway_api.base.logs import MASK
 from gateway_api.core.configuration import edit
 from gateway_api.core.configuration.edit import OperationRefused
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.wire.configuration import masked
 from gateway_api.wire.core.configuration import Edit
 from tests.support.documents import FACTORY, SECRET_HASH, place, valid_document
 
@@ -333,7 +334,7 @@ def test_a_refusal_names_no_more_problems_than_that_of_a_commit(document: dict[s
 
 
 def test_a_mask_is_refused_wherever_it_is() -> None:
-    for path, value, masked in (
+    for path, value, named in (
         ("radius.secret", MASK, "radius.secret"),
         ("api.users.0.password_hash", MASK, "api.users.0.password_hash"),
         ("api.users.admin.password_hash", MASK, "api.users.admin.password_hash"),
@@ -350,11 +351,11 @@ def test_a_mask_is_refused_wherever_it_is() -> None:
     ):
         document = valid_document()
         found = problem(document, set_to(path, value))
-        assert (found.path, found.message) == (masked, "must be a value, not the mask that hides one")
+        assert (found.path, found.message) == (named, "must be a value, not the mask that hides one")
 
 
 def test_a_configuration_that_was_shown_cannot_be_set_with_its_masks(document: dict[str, Any]) -> None:
-    shown = redacted(RunningConfiguration.of(document).document)
+    shown = masked(RunningConfiguration.of(document).document)
     found = problems(document, *(set_to(name, section) for name, section in shown.items()))
     assert [p.path for p in found] == ["api.users.0.password_hash", "api.users.1.password_hash"]
 

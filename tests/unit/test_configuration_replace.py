@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Invalid, Stale, StepFailed
-from gateway_api.base.logs import MASK, redacted
+from gateway_api.base.logs import MASK
 from gateway_api.core.configuration.documents import unmasked
 from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
+from gateway_api.wire.configuration import masked
 from gateway_api.wire.core.configuration import Edit
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.clocks import NOW, StillClock
@@ -58,7 +59,7 @@ def refused(document: Any, running: dict[str, Any]) -> list[str]:
 
 
 def test_what_is_shown_stands_for_what_runs(document: dict[str, Any]) -> None:
-    shown = redacted(document)
+    shown = masked(document)
     assert MASK in str(shown)
     assert unmasked(shown, document) == document
 
@@ -70,7 +71,7 @@ def test_a_value_that_is_none_of_a_secret_s_stays_whatever_it_is(document: dict[
 
 
 def test_an_item_s_secret_goes_with_its_key_and_not_with_its_place(document: dict[str, Any]) -> None:
-    shown = redacted(document)
+    shown = masked(document)
     shown["api"]["users"].reverse()
     del shown["subscribers"]["local"][0]
     made = unmasked(shown, document)
@@ -79,7 +80,7 @@ def test_an_item_s_secret_goes_with_its_key_and_not_with_its_place(document: dic
 
 
 def test_a_mask_where_no_secret_runs_is_refused_by_its_place(document: dict[str, Any]) -> None:
-    shown = redacted(document)
+    shown = masked(document)
     shown["api"]["users"][1]["username"] = "another"
     del document["api"]["auth_token"]
     document["radius"]["secret"] = None
@@ -108,7 +109,7 @@ def test_items_that_are_none_are_passed_on_or_refused(document: dict[str, Any], 
 
 
 def test_neither_document_is_changed(document: dict[str, Any]) -> None:
-    shown = redacted(document)
+    shown = masked(document)
     before = copy.deepcopy((shown, document))
     unmasked(shown, document)
     assert (shown, document) == before
@@ -125,7 +126,7 @@ def test_a_document_of_masks_gets_a_short_answer(document: dict[str, Any]) -> No
 def test_it_is_one_commit_and_archives_what_ran(workspace: Workspace, document: dict[str, Any]) -> None:
     seen: list[str] = []
     workspace.follow(lambda sections: seen.append(sections.system.hostname))
-    wanted = {**redacted(document), "system": {"hostname": "bng7"}, "qos": {**document["qos"]}}
+    wanted = {**masked(document), "system": {"hostname": "bng7"}, "qos": {**document["qos"]}}
     wanted["qos"]["default_up"] = "5mbit"
     reply = workspace.replace_running(wanted, ChangeRequest("me", "all of it"))
     assert (reply.changes, reply.confirm_deadline, seen) == (2, None, ["bng7"])
@@ -140,14 +141,14 @@ def test_it_is_one_commit_and_archives_what_ran(workspace: Workspace, document: 
 
 def test_it_outlives_the_process(tmp_path: Path, document: dict[str, Any], clock: StillClock) -> None:
     with opened(tmp_path, document, clock) as workspace:
-        workspace.replace_running({**redacted(document), "bgp": None}, ME)
+        workspace.replace_running({**masked(document), "bgp": None}, ME)
     with opened(tmp_path, document, clock) as again:
         assert again.snapshot.running.document == {**document, "bgp": None}
 
 
 def test_what_runs_already_is_no_commit(workspace: Workspace, document: dict[str, Any]) -> None:
     before = workspace.snapshot.etag
-    reply = workspace.replace_running(redacted(document), ME)
+    reply = workspace.replace_running(masked(document), ME)
     assert (reply.changes, reply.author, reply.etag) == (0, "factory", before)
     assert workspace.snapshot.commits[1:] == ()
 
@@ -201,7 +202,7 @@ def test_as_any_commit_it_confirms_one_that_waits(
 ) -> None:
     stage(workspace, "bng2")
     workspace.commit(ADMIN, 60)
-    assert workspace.replace_running(redacted(workspace.snapshot.running.document), ME).confirm_deadline
+    assert workspace.replace_running(masked(workspace.snapshot.running.document), ME).confirm_deadline
     assert workspace.replace_running({**document, "bgp": None}, ME).confirm_deadline is None
     clock.now = NOW + 61
     assert not workspace.return_if_due()
@@ -245,7 +246,7 @@ def test_a_check_that_fails_changes_nothing(
 def test_a_secret_that_changed_shows_as_a_change_and_not_as_text(
     workspace: Workspace, document: dict[str, Any]
 ) -> None:
-    wanted = redacted(document)
+    wanted = masked(document)
     wanted["api"]["auth_token"] = "fedcba9876543210"
     assert workspace.replace_running(wanted, ME).changes == 1
     workspace.edit([Edit("set", "api.auth_token", "0123456789abcdef")], ADMIN)
@@ -260,7 +261,7 @@ def test_a_whole_candidate_takes_the_place_of_what_was_staged(
     workspace: Workspace, document: dict[str, Any]
 ) -> None:
     stage(workspace, "bng2")
-    reply = workspace.replace_candidate({**redacted(document), "bgp": None}, ME)
+    reply = workspace.replace_candidate({**masked(document), "bgp": None}, ME)
     assert workspace.snapshot.candidate == {**document, "bgp": None}
     assert workspace.snapshot.running.document == document
     assert '+ system.hostname = "bng2"' in reply.before.diff
@@ -271,7 +272,7 @@ def test_a_candidate_with_nothing_changed_is_not_staged(
     workspace: Workspace, document: dict[str, Any]
 ) -> None:
     before = workspace.snapshot.etag
-    reply = workspace.replace_candidate(redacted(document), ME)
+    reply = workspace.replace_candidate(masked(document), ME)
     assert (reply.changes, reply.etag) == (0, before)
     assert workspace.snapshot.state.candidate is None
 
@@ -279,7 +280,7 @@ def test_a_candidate_with_nothing_changed_is_not_staged(
 def test_a_mask_stands_for_the_secret_of_the_candidate(workspace: Workspace) -> None:
     workspace.edit([Edit("set", "radius.secret", "the-new-one")], ADMIN)
     workspace.edit([Edit("delete", "subscribers.local.sue")], ADMIN)
-    shown = redacted(workspace.snapshot.candidate)
+    shown = masked(workspace.snapshot.candidate)
     workspace.replace_candidate({**shown, "bgp": None}, ME)
     assert workspace.snapshot.candidate["radius"]["secret"] == "the-new-one"
     shown["subscribers"]["local"].append({"username": "sue", "password": MASK})

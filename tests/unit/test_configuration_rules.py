@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Invalid
-from gateway_api.base.logs import redacted
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.wire.configuration import LocalSubscriber, masked
 from tests.support.documents import problems, put, valid_document
@@ -346,7 +345,7 @@ def test_a_local_subscriber_without_a_name_or_a_password_is_refused(
 
 def test_the_password_of_a_local_subscriber_is_masked_where_it_is_shown(document: dict[str, Any]) -> None:
     with_subscribers(document, SUBSCRIBER)
-    assert "pw-alice" not in str(redacted(RunningConfiguration.of(document).document))
+    assert "pw-alice" not in str(masked(RunningConfiguration.of(document).document))
 
 
 # The DNS servers of subscribers.

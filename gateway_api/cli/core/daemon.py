@@ -4,7 +4,6 @@ import faulthandler
 import hashlib
 import logging
 import os
-import resource
 import secrets
 import signal
 import sys
@@ -19,8 +18,8 @@ import click
 
 from gateway_api.base import logs
 from gateway_api.base.errors import GatewayApiError, StepFailed
-from gateway_api.base.process import Watchdog, keep_loaded, notify
-from gateway_api.base.settings import BadSetting, log_format, log_level
+from gateway_api.base.process import Watchdog, keep_loaded, notify, raise_descriptor_limit
+from gateway_api.base.settings import log_style
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.store import ConfigurationStore, Unreadable
 from gateway_api.core.configuration.workspace import GatewayServices, Workspace
@@ -109,9 +108,7 @@ def serve(
     # Before any thread starts: threads inherit the mask, so only the main one gets the signals.
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    # One descriptor per connection. The default soft limit is for select(), which is not used here.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    raise_descriptor_limit()
     try:
         clock = Clock(boot_id or boot_id_of_machine())
         first = partial(_factory, factory, users)
@@ -175,11 +172,7 @@ def _wait_for(signals: set[signal.Signals], socket: Path) -> None:
 
 def _begin_log() -> None:
     """In the format of the API, by the same variables. A bad value must not stop the gateway."""
-    wrong = None
-    try:
-        format, level = log_format(os.environ), log_level(os.environ)
-    except BadSetting as error:
-        format, level, wrong = "keyvalue", logging.INFO, error
+    format, level, wrong = log_style(os.environ)
     logs.install(format)
     logging.getLogger().setLevel(level)
     if wrong is not None:

@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from types import ModuleType
 
 import click
 
@@ -32,73 +33,37 @@ _SECTIONS = {
 
 
 def _load(name: str) -> click.Command:
-    """A command of the first level. Imports its module, and what that needs."""
-    found: click.Command
+    """A command of the first level, which has its name in a module. Imports that, and what it needs."""
+    module: ModuleType
     match name:
         case "login" | "logout" | "contexts":
-            from gateway_api.cli.ctl.commands import login
-
-            found = getattr(login, name)
+            from gateway_api.cli.ctl.commands import login as module
         case "subscribers":
-            found = _subscribers()
+            from gateway_api.cli.ctl.commands import subscribers as module
         case "jobs":
-            from gateway_api.cli.ctl.commands import jobs
-
-            found = jobs.jobs
+            from gateway_api.cli.ctl.commands import jobs as module
         case "events":
-            from gateway_api.cli.ctl.commands import events
-
-            found = events.events
+            from gateway_api.cli.ctl.commands import events as module
         case "traffic":
-            from gateway_api.cli.ctl.commands import traffic
-
-            found = traffic.over_time
+            from gateway_api.cli.ctl.commands import traffic as module
         case "config" | "backup" | "restore":
-            from gateway_api.cli.ctl.commands import configuration
-
-            found = getattr(configuration, name)
+            from gateway_api.cli.ctl.commands import configuration as module
         case "users":
-            from gateway_api.cli.ctl.commands import users
-
-            found = users.users
+            from gateway_api.cli.ctl.commands import users as module
         case "status" | "health" | "version":
-            from gateway_api.cli.ctl.commands import status
-
-            found = getattr(status, name)
+            from gateway_api.cli.ctl.commands import status as module
         case "audit":
-            from gateway_api.cli.ctl.commands import history
-
-            found = history.audit
+            from gateway_api.cli.ctl.commands import history as module
         case "webhooks":
-            from gateway_api.cli.ctl.commands import webhooks
-
-            found = webhooks.webhooks
+            from gateway_api.cli.ctl.commands import webhooks as module
         case "rescue":
-            from gateway_api.cli.ctl.commands import rescue
-
-            found = rescue.rescue
+            from gateway_api.cli.ctl.commands import rescue as module
         case "completion":
-            from gateway_api.cli.ctl.completion import completion
-
-            found = completion
+            from gateway_api.cli.ctl import completion as module
         case _:
-            from gateway_api.cli.ctl.commands import network
-
-            found = next(each for each in network.COMMANDS if each.name == name)
+            from gateway_api.cli.ctl.commands import network as module
+    found: click.Command = getattr(module, name)
     return found
-
-
-def _subscribers() -> click.Group:
-    from gateway_api.cli.ctl.commands import history, rates, subscribers, traffic
-
-    for title, commands in {
-        "Sessions": (subscribers.list_, subscribers.find, subscribers.show, subscribers.summary),
-        "Changes": (subscribers.disconnect, rates.rate),
-        "Past": (history.history, history.timeline, history.failed_sign_ons, history.flapping),
-        "Traffic": (traffic.watch, traffic.top),
-    }.items():
-        subscribers.subscribers.add_section(title, commands)
-    return subscribers.subscribers
 
 
 @group(

@@ -7,12 +7,11 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from gateway_api.base.texts import local_text, rate_text
+from gateway_api.base.texts import RATE_UNITS, local_text, rate_text
 
 #: For a value that is unknown, empty or does not apply.
 NOTHING = "-"
 
-_SPEEDS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
 _SIZES = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -61,7 +60,7 @@ def speed(bps: Any) -> str:
     """A rate that was measured, rounded: `5.21 Mbit/s`."""
     if not isinstance(bps, int):
         return plain(bps)
-    return next(f"{bps / unit:.2f} {name}" for unit, name in _SPEEDS if bps >= unit or unit == 1)
+    return next(f"{bps / unit:.2f} {name}" for unit, name in RATE_UNITS if bps >= unit or unit == 1)
 
 
 def size(count: Any) -> str:

@@ -35,10 +35,10 @@ def texts() -> dict[str, str]:
         "values": reference.values_page(),
     }
     return {
-        "etc/gateway-api.env": reference.environment_file(),
+        "etc/gateway-api.env": "".join(reference.environment_file()),
         **{f"etc/man/{name}": text for name, text in man.pages().items()},
         **{f"etc/completion/{name}": source(gatewayctl, shell) for shell, name in FILES.items()},
-        **{f"docs/reference/{name}.md": text for name, text in pages.items()},
+        **{f"docs/reference/{name}.md": "".join(page) for name, page in pages.items()},
         "gateway_api/cli/ctl/summaries.py": _summaries(),
     }
 

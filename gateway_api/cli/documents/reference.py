@@ -32,11 +32,7 @@ Every command has `--help`, and a man page such as gatewayctl-subscribers(1). Al
 _SHARED = frozenset({"context", "all", "output", "help"})
 
 
-def commands_page() -> str:
-    return "".join(_commands_page())
-
-
-def _commands_page() -> Iterator[str]:
+def commands_page() -> Iterator[str]:
     yield "# Commands of gatewayctl\n\n" + paragraph(_COMMANDS)
     for name, command in gatewayctl.commands.items():
         yield f"## gatewayctl {name}\n\n"
@@ -74,12 +70,8 @@ _SHOWN = 6
 _FORMATS = {"ipv4": "IPv4 address", "ipv6": "IPv6 address"}
 
 
-def operations_page(openapi: Mapping[str, Any]) -> str:
+def operations_page(openapi: Mapping[str, Any]) -> Iterator[str]:
     """All operations of an OpenAPI document."""
-    return "".join(_operations_page(openapi))
-
-
-def _operations_page(openapi: Mapping[str, Any]) -> Iterator[str]:
     schemas = openapi["components"]["schemas"]
     yield "# Operations\n\n" + paragraph(_OPERATIONS)
     for tag in openapi["tags"]:
@@ -166,12 +158,8 @@ service: the core or the API uses the new value at once.
 """
 
 
-def configuration_page() -> str:
+def configuration_page() -> Iterator[str]:
     """All paths of the configuration, with the strict rules of the core, and what a commit of them does."""
-    return "".join(_configuration_page())
-
-
-def _configuration_page() -> Iterator[str]:
     yield "# Configuration paths\n\n" + paragraph(_CONFIGURATION)
     for name, field in ROOT.members.items():
         yield f"## {name}\n\n" + paragraph(field.meaning)
@@ -249,11 +237,7 @@ known one. The same is in gateway-api.env(5).
 """
 
 
-def environment_page() -> str:
-    return "".join(_environment_page())
-
-
-def _environment_page() -> Iterator[str]:
+def environment_page() -> Iterator[str]:
     yield "# Environment variables\n\n" + paragraph(_ENVIRONMENT)
     for title, variables in GROUPS.items():
         yield f"## {title}\n\n"
@@ -266,12 +250,8 @@ def _environment_page() -> Iterator[str]:
     yield "\n## See also\n\n- [Programs](programs.md)\n- [Restrict access](../how-to/restrict-access.md)\n"
 
 
-def environment_file() -> str:
+def environment_file() -> Iterator[str]:
     """`etc/gateway-api.env`: each variable as a comment, with its default."""
-    return "".join(_environment_file())
-
-
-def _environment_file() -> Iterator[str]:
     yield "# Settings of the gateway under systemd: gateway-api.env(5). Commented lines are the defaults.\n"
     for title, variables in GROUPS.items():
         yield f"\n# {title}\n"
@@ -302,11 +282,7 @@ _ENUMERATIONS: dict[str, type[Enumeration]] = {
 }
 
 
-def values_page() -> str:
-    return "".join(_values_page())
-
-
-def _values_page() -> Iterator[str]:
+def values_page() -> Iterator[str]:
     yield "# Values\n\n" + paragraph(_VALUES)
     for title, reason in _REASONS.items():
         yield f"## {title}\n\n" + paragraph(reason.description or "")

@@ -8,9 +8,17 @@ from marshmallow.fields import List, Nested, Raw
 
 from gateway_api.base.fields import LINE, FlagField, ParsedField, Schema, TextField, WholeField, is_line, says
 from gateway_api.base.receivers import LONGEST, PATTERN, checked_secret, checked_url
-from gateway_api.base.texts import epoch_seconds, parse_rate
+from gateway_api.base.texts import (
+    INDEX,
+    LONGEST_PATH,
+    LONGEST_RATE,
+    NAME,
+    QUOTED,
+    epoch_seconds,
+    parse_rate,
+)
 from gateway_api.web.schemas.queries import SessionConditions
-from gateway_api.wire.core.configuration import Edit, EditAction
+from gateway_api.wire.core.configuration import LONGEST_CONFIRMATION, Edit, EditAction
 from gateway_api.wire.core.impact import LARGEST_LIMIT
 from gateway_api.wire.core.jobs import MOST_PER_SECOND, PER_SECOND
 from gateway_api.wire.core.sessions import LONGEST_EXPIRY
@@ -26,8 +34,7 @@ _SECRET = (
     rf"^(?:whsec_)?(?:(?:{_BASE64}{{4}}){{8,20}}(?:{_BASE64}{{2}}==|{_BASE64}{{3}}=)?"
     rf"|(?:{_BASE64}{{4}}){{21}}(?:{_BASE64}{{2}}==)?)$"
 )
-#: As the core reads it: names, indexes, keys, or text in quotes.
-_SEGMENT = r'(?:[A-Za-z_][A-Za-z0-9_-]*|0|[1-9][0-9]{0,5}|"[^"\x00-\x1f\x7f]+")'
+_SEGMENT = f'(?:{NAME}|{INDEX}|"{QUOTED}")'
 _PATH = rf"^{_SEGMENT}(?:\.{_SEGMENT})*$"
 
 
@@ -44,7 +51,7 @@ def _each_once(names: list[str]) -> None:
 def _path() -> TextField:
     return TextField(
         required=True,
-        validate=validate.Length(1, 512, error="must have 1 to 512 characters"),
+        validate=validate.Length(1, LONGEST_PATH, error=f"must have 1 to {LONGEST_PATH} characters"),
         metadata=says("Place in the configuration, dotted.", "qos.default_down", pattern=_PATH),
     )
 
@@ -59,7 +66,7 @@ def _rate_says(which: str, example: str) -> dict[str, Any]:
         "there is none, `kbit`, `mbit`, `gbit`, `tbit`, `k`, `m`, `g`, `t`, `kibit`, `mibit`, `gibit`, or "
         "`kbps`, `mbps`, `gbps`, which are bits a second here, where tc(8) reads bytes."
     )
-    return says(rule, example, pattern=_RATE, maxLength=64)
+    return says(rule, example, pattern=_RATE, maxLength=LONGEST_RATE)
 
 
 class LoginRequest(Schema):
@@ -222,7 +229,7 @@ class Commit(Schema):
     confirm_seconds = WholeField(
         load_default=None,
         allow_none=True,
-        validate=validate.Range(1, 86_400, error="must be 1 to 86400"),
+        validate=validate.Range(1, LONGEST_CONFIRMATION, error=f"must be 1 to {LONGEST_CONFIRMATION}"),
         metadata=says("Seconds after which it is undone unless confirmed.", 120),
     )
     max_sessions_dropped = WholeField(

@@ -302,7 +302,7 @@ def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Repo
     """
     if file == STANDARD_INPUT and f"{SHARED}output" in ctx.meta:
         raise click.UsageError("--output does not go with FILE -: a backup is always JSON.", ctx)
-    document = gateway.get("/system/config")
+    document = gateway.get(ROOT)
     if secrets := sorted(secret_paths(document)):
         complain(["not in the backup, because the API shows no secrets:", *(f"  {path}" for path in secrets)])
     text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -397,7 +397,7 @@ def restore(
         candidate.unstage()
     complain([committed["message"]])
     confirm("Keep it?", yes=yes, otherwise="not confirmed: the former configuration returns by itself")
-    done = gateway.send("POST", "/system/config/confirm")
+    done = gateway.send("POST", f"{ROOT}/confirm")
     return Report(done["message"], {**committed, "message": done["message"]})
 
 

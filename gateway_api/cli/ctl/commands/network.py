@@ -146,31 +146,27 @@ _CONFIG_INSTEAD = Instead(
     lambda gateway: Sheet(gateway.get("/demux/config")),
 )
 
-#: In the order of the help.
-COMMANDS = (
-    ListCommand(
-        "interfaces", "Lists the interfaces of the gateway.", "/interfaces", ListInterfaces, _INTERFACES
-    ).command(),
-    ListCommand(
-        "vlans", "Lists the VLANs that the demux has made.", "/interfaces/vlans", ListVlans, _VLANS
-    ).command(),
-    ListCommand(
-        "qos", "Lists the shapers of the sessions.", "/qos", ListQos, _QOS, _PROFILES_INSTEAD
-    ).command(),
-    ListCommand(
-        "routes", "Lists the routes of the kernel.", "/routing/routes", ListRoutes, _ROUTES
-    ).command(),
-    bgp,
-    ListCommand(
-        "cgnat", "Lists the sessions that are steered to the CGNAT appliance.", "/cgnat/sessions",
-        ListCgnatSessions, _CGNAT, _STATS_INSTEAD,
-    ).command(),
-    ListCommand(
-        "demux", "Lists the VLANs of the demux with their state.", "/demux/state", GetDemuxState, _DEMUX,
-        _CONFIG_INSTEAD,
-    ).command(),
-    ListCommand(
-        "faults", "Lists what the gateway could not repair in the data plane.", "/system/faults",
-        ListFaults, _FAULTS,
-    ).command(),
-)  # fmt: skip
+interfaces = ListCommand(
+    "interfaces", "Lists the interfaces of the gateway.", "/interfaces", ListInterfaces, _INTERFACES
+).command()
+vlans = ListCommand(
+    "vlans", "Lists the VLANs that the demux has made.", "/interfaces/vlans", ListVlans, _VLANS
+).command()
+qos = ListCommand(
+    "qos", "Lists the shapers of the sessions.", "/qos", ListQos, _QOS, _PROFILES_INSTEAD
+).command()
+routes = ListCommand(
+    "routes", "Lists the routes of the kernel.", "/routing/routes", ListRoutes, _ROUTES
+).command()
+cgnat = ListCommand(
+    "cgnat", "Lists the sessions that are steered to the CGNAT appliance.", "/cgnat/sessions",
+    ListCgnatSessions, _CGNAT, _STATS_INSTEAD,
+).command()  # fmt: skip
+demux = ListCommand(
+    "demux", "Lists the VLANs of the demux with their state.", "/demux/state", GetDemuxState, _DEMUX,
+    _CONFIG_INSTEAD,
+).command()  # fmt: skip
+faults = ListCommand(
+    "faults", "Lists what the gateway could not repair in the data plane.", "/system/faults", ListFaults,
+    _FAULTS,
+).command()  # fmt: skip

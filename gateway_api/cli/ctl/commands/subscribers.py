@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gateway_api.cli.ctl.command import group
-from gateway_api.cli.ctl.commands import jobs
+from gateway_api.cli.ctl.commands import history, jobs, rates, traffic
 from gateway_api.cli.ctl.completion import listed, orders
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
@@ -181,3 +181,12 @@ def _disconnect_each(gateway: RemoteGateway, ids: Sequence[int]) -> Report:
         worst = max(map(status_of, failures))
         raise CommandFailure(worst, f"{len(said)} of {sessions(len(ids))} disconnected")
     return Report("\n".join(said), {"count": len(said), "messages": said})
+
+
+for title, commands in {
+    "Sessions": (list_, find, show, summary),
+    "Changes": (disconnect, rates.rate),
+    "Past": (history.history, history.timeline, history.failed_sign_ons, history.flapping),
+    "Traffic": (traffic.watch, traffic.top),
+}.items():
+    subscribers.add_section(title, commands)

@@ -61,14 +61,14 @@ def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultLi
     return ResultList(gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKERS)
 
 
-@command("traffic")
+@command()
 @reads
 @click.option("--since", metavar="TIME", type=TimeType(), help="From then on; an hour ago by default.")
 @click.option("--until", metavar="TIME", type=TimeType(), help="Before then; now by default.")
 @click.option(
     "--step", metavar="TIME", type=DurationType(), help="The mean of each so many seconds, or of 10m."
 )
-def over_time(gateway: RemoteGateway, **query: Any) -> ResultList:
+def traffic(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the traffic of all trunks over time, the oldest first.
 
     TIME is such as 2h (ago), 02:13 or yesterday 02:13, ISO 8601 or epoch seconds. A time in which nothing was
