@@ -78,7 +78,8 @@ def record_of(data: bytes) -> PppdRecord:
     """The record of the hook. Raises UnreadableRecord."""
     if not data.endswith(b"\0"):
         raise UnreadableRecord("a record of a session without its end")
-    items = dict(_item(item) for item in data[:-1].split(b"\0"))
+    parts = (item.partition(b"=") for item in data[:-1].split(b"\0"))
+    items = {name: value for name, _, value in parts}
     event, interface = items.get(b"EVENT", b""), items.get(b"IFNAME", b"")
     if event not in _EVENTS or not _INTERFACE.fullmatch(interface):
         raise UnreadableRecord("a record of a session without its event or its interface")
@@ -163,11 +164,6 @@ def traffic_of(lines: Iterable[str]) -> SourceTraffic | None:
         elif counted := _COUNTED.fullmatch(line):
             found = SourceTraffic(int(counted[2]), int(counted[1]))
     return found
-
-
-def _item(item: bytes) -> tuple[bytes, bytes]:
-    name, _, value = item.partition(b"=")
-    return name, value
 
 
 def _ipv4(text: bytes) -> str | None:

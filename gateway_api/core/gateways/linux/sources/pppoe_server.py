@@ -133,21 +133,19 @@ class PppoeServer(Source):
             return
         try:
             pidfd = os.pidfd_open(process.pid)
+            try:
+                # After it was opened: it stays with that process, even if another gets the id.
+                if self._start(process.pid) != process.start:
+                    return
+                number = signal.SIGKILL if session.key in self._terminations else signal.SIGTERM
+                with self._terminations.requesting(session.key):
+                    signal.pidfd_send_signal(pidfd, number)
+            finally:
+                os.close(pidfd)
         except ProcessLookupError:
             return
-        except OSError as error:
-            raise SourceRefused(f"cannot signal pppd {process.pid}: {error}") from error
-        try:
-            # After it was opened: it stays with that process, even if another gets the id.
-            if self._start(process.pid) != process.start:
-                return
-            number = signal.SIGKILL if session.key in self._terminations else signal.SIGTERM
-            with self._terminations.requesting(session.key):
-                _send(pidfd, number, process.pid)
         except (OSError, UnreadableRecord) as error:
             raise SourceRefused(f"cannot signal pppd {process.pid}: {error}") from error
-        finally:
-            os.close(pidfd)
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """Raises SourceRefused for DHCP."""
@@ -297,13 +295,3 @@ def _slowness(in_user_mode: int, sessions: int) -> str | None:
     if not in_user_mode:
         return None
     return f"{in_user_mode} of {sessions} are in user mode, which is slower than PPPoE in the kernel"
-
-
-def _send(pidfd: int, number: signal.Signals, pid: int) -> None:
-    """It is no error if the process has ended. Raises SourceRefused."""
-    try:
-        signal.pidfd_send_signal(pidfd, number)
-    except ProcessLookupError:
-        return
-    except OSError as error:
-        raise SourceRefused(f"cannot signal pppd {pid}: {error}") from error

@@ -191,7 +191,7 @@ class Terminations:
             self._requested = earlier | dict.fromkeys(keys, now)
         try:
             yield
-        except GatewayApiError:
+        except (GatewayApiError, OSError):
             with self._lock:
                 for key in keys:
                     self._requested.pop(key, None)
