@@ -285,7 +285,7 @@ class Reconciler:
                 self.sweep()
         except KernelError as error:
             _log.warning("cannot compare the data plane with the sessions: %s", error)
-            self._read_again(EVERYTHING)
+            self._read_again()
             with self._work:
                 self._sweep_at = self._now() + _INTERVAL
 
@@ -353,11 +353,11 @@ class Reconciler:
         self.fault_register.settle(None, outcome.failed)
         if outcome.changed:
             self.fault_register.repaired(outcome.changed)
-            self._read_again(EVERYTHING)
+            self._read_again()
 
-    def _read_again(self, changed: frozenset[Changed]) -> None:
+    def _read_again(self) -> None:
         with self._work:
-            self._unread |= changed
+            self._unread = EVERYTHING
 
     def _repair(self, todo: Sequence[tuple[WantedSession, WantedSession | None]]) -> bool:
         """True when all were tried."""
