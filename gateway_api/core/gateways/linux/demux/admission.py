@@ -172,7 +172,7 @@ class Admission:
         for vlan in existing - self._vlans.keys():
             profile = self._profiles.of(vlan)
             if profile is not None and vlan.trunk == trunk:
-                self._add(ServedVlan(vlan, _kind(profile), VlanState.MADE, now, now, now))
+                self._add(ServedVlan(vlan, session_type(profile), VlanState.MADE, now, now, now))
         return vanished
 
     def restore(self, vlan: AccessVlan) -> bool:
@@ -182,7 +182,7 @@ class Admission:
         if profile is None or vlan in self._vlans or len(self._vlans) >= self._demux.rate_limits.max_vlans:
             return False
         now = self._clock()
-        self._add(ServedVlan(vlan, _kind(profile), VlanState.MAKING, now, now, now, had_session=True))
+        self._add(ServedVlan(vlan, session_type(profile), VlanState.MAKING, now, now, now, had_session=True))
         return True
 
     def expired(self, occupied: Container[str] | None, most: int) -> list[AccessVlan]:
@@ -232,7 +232,7 @@ class Admission:
             return TriggerRefusal.UNDER_WAY
         if profile is None:
             return TriggerRefusal.NO_PROFILE
-        if _kind(profile) != trigger.kind:
+        if session_type(profile) != trigger.kind:
             return TriggerRefusal.OTHER_KIND
         if managed is not None:
             # A client that is signing on must not lose its VLAN before it has a session.
@@ -256,7 +256,7 @@ class Admission:
 
     def _has_profile(self, managed: ServedVlan) -> bool:
         profile = self._profiles.of(managed.vlan)
-        return profile is not None and _kind(profile) == managed.kind
+        return profile is not None and session_type(profile) == managed.kind
 
     def _is_over(self, managed: ServedVlan, now: float, is_short: bool) -> bool:
         idle = now - managed.used_at
@@ -323,5 +323,6 @@ def _first(profile: VlanProfile) -> int:
     return profile.vlan_range.first
 
 
-def _kind(profile: VlanProfile) -> SessionType:
+def session_type(profile: VlanProfile) -> SessionType:
+    """The type of the sessions on the VLANs of a profile."""
     return SessionType.PPPOE if profile.type == "pppoe" else SessionType.DHCP

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles, session_type
 from gateway_api.core.gateways.linux.kernel.messages import NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sessions.session_store import SessionKey
@@ -153,7 +153,7 @@ class ConfiguredTerms:
         profile = None if vlan is None else self._profiles.of(vlan)
         outer = None if vlan is None else vlan.outer_vlan_id
         overhead = _OVERHEAD[listed.type, outer is not None]
-        if profile is not None and profile.type == listed.type.lower():
+        if profile is not None and session_type(profile) == listed.type:
             overhead = profile.overhead_profile
         return SessionTerms(
             gateway=self._gateway,
