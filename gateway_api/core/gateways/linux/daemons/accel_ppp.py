@@ -26,8 +26,8 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     all_or_none,
     check_lines,
     filled,
+    put_back_after,
     template,
-    undo,
 )
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import halves
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd, UnitFailed
@@ -170,12 +170,8 @@ class AccelPppReload(SourceDaemon):
             place_back()
             self._reload(limits.put_back)
 
-        try:
-            self._reload(limits.apply)
-        except StepFailed:
-            # Also if it did not reply: it may have read the file, or do so later.
-            undo([put_back])
-            raise
+        # Also if it does not reply: it may have read the file, or do so later.
+        put_back_after(partial(self._reload, limits.apply), put_back)
         self._applied = text
         return put_back
 

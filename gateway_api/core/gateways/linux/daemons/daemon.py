@@ -83,13 +83,12 @@ class ServiceDaemon(ABC):
         Raises OSError."""
         yield from ()
 
-    @abstractmethod
     def render(self, configuration: Configuration) -> Rendered:
-        """The files that it runs by. Nothing is escaped: the schema allows no text that a daemon would
-        misread. Raises StepFailed."""
+        """The files that it runs by; none for one whose settings depend on more than the configuration.
+        Nothing is escaped: the schema allows no text that a daemon would misread. Raises StepFailed."""
+        return {}
 
-    @abstractmethod
-    def verify(self, rendered: Rendered) -> None:
+    def verify(self, rendered: Rendered) -> None:  # noqa: B027 - one without files has nothing to verify
         """Raises StepFailed if it would misread or refuse one of its files."""
 
     @abstractmethod
@@ -170,6 +169,17 @@ def all_or_none(steps: Iterable[Callable[[], PutBack]]) -> PutBack:
         undo(done)
         raise
     return partial(undo, done)
+
+
+def put_back_after(act: Callable[[], None], put_back: PutBack) -> PutBack:
+    """Does one act, and returns what puts all back as before. After a StepFailed it is put back: the act may
+    have been done in part."""
+    try:
+        act()
+    except StepFailed:
+        undo([put_back])
+        raise
+    return put_back
 
 
 def undo(done: Sequence[PutBack]) -> None:

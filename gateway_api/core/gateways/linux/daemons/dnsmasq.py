@@ -5,6 +5,7 @@ devices."""
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import ClassVar, Self
@@ -19,8 +20,8 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     SourceDaemon,
     check_lines,
     filled,
+    put_back_after,
     template,
-    undo,
 )
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes, SharedRange
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd, UnitFailed
@@ -140,12 +141,7 @@ class DhcpServer(SourceDaemon):
             former_prefixes()
             self._run_by(before, limits.put_back)
 
-        try:
-            self._run_by(text, limits.apply)
-        except StepFailed:
-            undo([put_back])
-            raise
-        return put_back
+        return put_back_after(partial(self._run_by, text, limits.apply), put_back)
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """A start and a stop count as a restart."""

@@ -237,16 +237,12 @@ class FrrByDifference(ServiceDaemon):
         place_back = self._files.place(_FILE, text)
         try:
             FrrConfiguration(self._folders, limits).apply(text or "", before or "")
-        except RoutingForeign as error:
-            self.foreign = error.lines
+        except (RoutingForeign, RoutingRefused, RoutingHalfChanged, RoutingUnavailable) as error:
             undo([place_back])
-            raise StepFailed(_STEP, str(error)) from error
-        except RoutingUnavailable as error:
-            undo([place_back])
-            raise StepFailed(_STEP, error.reason.rstrip(".")) from error
-        except (RoutingRefused, RoutingHalfChanged) as error:
-            undo([place_back])
-            raise StepFailed(_STEP, str(error)) from error
+            if isinstance(error, RoutingForeign):
+                self.foreign = error.lines
+            reason = error.reason.rstrip(".") if isinstance(error, RoutingUnavailable) else str(error)
+            raise StepFailed(_STEP, reason) from error
         self._applied = text
 
 

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 from typing import ClassVar, Self
@@ -32,7 +33,7 @@ from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonHost,
     PutBack,
     SourceDaemon,
-    undo,
+    put_back_after,
 )
 from gateway_api.core.gateways.linux.daemons.pppd import RECORDS, PppdRadius
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK, SessionPrefixes, SharedRange
@@ -220,27 +221,16 @@ class PppoeUnits(SourceDaemon):
         with self._lock, _source_errors():
             self._stop(self._systemd, [interface])
 
-    def render(self, configuration: Configuration) -> Rendered:
-        """The settings depend on the VLANs that there are: `apply` makes them."""
-        return {}
-
-    def verify(self, rendered: Rendered) -> None:
-        """There is nothing to verify."""
-
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
-        """An access interface that is gone, as after a boot, gives its block back."""
+        """Makes the settings, by the VLANs that there are. An access interface that is gone, as after a boot,
+        gives its block back."""
         former = self._configuration
 
         def put_back() -> None:
             if former is not None:
                 self._configure(former, limits.put_back)
 
-        try:
-            self._configure(configuration, limits.apply)
-        except StepFailed:
-            undo([put_back])
-            raise
-        return put_back
+        return put_back_after(partial(self._configure, configuration, limits.apply), put_back)
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         with _step_errors(), self._held(_LOOK):

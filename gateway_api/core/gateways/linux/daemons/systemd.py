@@ -56,9 +56,8 @@ class Systemd:
 
     def is_active(self, unit: str) -> bool:
         """Whether it runs. False, too, on a machine without systemd."""
-        command = [*self._systemctl, "--no-ask-password", "--no-pager", "--quiet", "is-active", unit]
         try:
-            return run(command, seconds=self._limit.left(self._seconds), most=_MOST).status == 0
+            return self._run("is-active", unit).status == 0
         except ProgramFailed:
             return False
 
@@ -69,14 +68,17 @@ class Systemd:
     def _act(self, verb: str, *units: str) -> None:
         for first in range(0, len(units), _AT_ONCE):
             several = units[first : first + _AT_ONCE]
-            # A question for a password would last until the deadline.
-            command = [*self._systemctl, "--no-ask-password", "--no-pager", "--quiet", verb, *several]
             try:
-                ended = run(command, seconds=self._limit.left(self._seconds), most=_MOST)
+                ended = self._run(verb, *several)
             except ProgramFailed as error:
                 raise SystemdUnreachable(verb, listed(several, 1), str(error)) from error
             if ended.status:
                 raise UnitFailed(verb, listed(several, 1), _reason(ended))
+
+    def _run(self, verb: str, *units: str) -> EndedProgram:
+        # A question for a password would last until the deadline.
+        command = [*self._systemctl, "--no-ask-password", "--no-pager", "--quiet", verb, *units]
+        return run(command, seconds=self._limit.left(self._seconds), most=_MOST)
 
 
 def instance(template: str, name: str) -> str:

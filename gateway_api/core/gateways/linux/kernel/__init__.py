@@ -1,1 +1,1 @@
-"""The kernel's network: read in bulk, changed by one thread."""
+"""The kernel's network, by netlink: read in bulk, changed and watched."""
