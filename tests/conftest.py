@@ -22,7 +22,8 @@ settings.register_profile(
 )
 settings.load_profile("any machine")
 
-#: The rooms whose modules take longest come first, or one of them would run on when all else is done.
+#: The rooms whose modules take longest come first, or one of them would run on when all else is done; before
+#: them, modules with a timeout of their own, the virtual machines.
 _ROOMS = ("system", "package", "torture", "page", "contract", "unit")
 
 
@@ -37,15 +38,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def marked(*names: str) -> set[Path]:
         return {item.path for item in items if any(item.get_closest_marker(name) for name in names)}
 
-    def order(item: pytest.Item) -> tuple[bool, bool, int]:
+    def order(item: pytest.Item) -> tuple[bool, bool, bool, int]:
         room = item.path.parent.name
         return (
             item.path in last,
             item.path not in slow,
+            item.path not in longest,
             _ROOMS.index(room) if room in _ROOMS else len(_ROOMS),
         )
 
-    last, slow = marked("last"), marked("slow", "bare")
+    last, slow, longest = marked("last"), marked("slow", "bare"), marked("timeout")
     items.sort(key=order)
 
 
