@@ -88,6 +88,11 @@ def summary(command: click.Command) -> str:
     return command.get_short_help_str(limit=1000)
 
 
+def say(text: str) -> None:
+    """Prints lines for the operator."""
+    sys.stdout.write(f"{text}\n")
+
+
 def run(program: click.Command, name: str, words: Sequence[str] | None = None) -> int:
     """The exit status that a command returns, 0 for None; 2 after wrong arguments, with the usage on standard
     error; 1 after Ctrl-C. Without `words`, those of the process count."""

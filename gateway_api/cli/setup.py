@@ -20,7 +20,7 @@ from gateway_api.base.certificate import end_of
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
 from gateway_api.base.texts import utc_text
 from gateway_api.cli import certificates
-from gateway_api.cli.program import run
+from gateway_api.cli.program import run, say
 
 ETC = Path("/etc/gateway-api")
 CONFIGURATION = Path("/var/lib/gateway-core/configuration")
@@ -55,7 +55,7 @@ def setup(only_renew: bool) -> None:
     units = [folder / "gateway-core.service" for folder in UNITS]
     # A dangling link is an operator's choice, too.
     if not any(unit.exists() or unit.is_symlink() for unit in units):
-        _say(CoreAbsent.HINT)
+        say(CoreAbsent.HINT)
 
 
 def prepare(etc: Path, configuration: Path, group: str | None) -> None:
@@ -70,7 +70,7 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
         durable.replace(secret, f"{secrets.token_hex(32)}\n".encode())
     certificates.ensure(certificate, tls / "key.pem", socket.gethostname())
     if certificates.is_authority(certificate):
-        _say(
+        say(
             f"{certificate} is a CA certificate: with a stolen key, anybody signs for any name.\n"
             "Replace it by one with CA:FALSE. Or delete it and run gateway-api-setup, which creates one for "
             "this server only."
@@ -86,7 +86,7 @@ def renew_certificate(etc: Path) -> None:
     subprocess.SubprocessError."""
     certificate, key = etc / "tls" / "certificate.pem", etc / "tls" / "key.pem"
     if certificates.renew(certificate, key, socket.gethostname()):
-        _say(f"{certificate} is renewed for {certificates.DAYS} days: clients that trust the file need it")
+        say(f"{certificate} is renewed for {certificates.DAYS} days: clients that trust the file need it")
     _warn_of_expiry(certificate)
     # Also without a renewal: the reload after the last one may have failed.
     ours = certificates.is_ours(certificate)
@@ -97,7 +97,7 @@ def renew_certificate(etc: Path) -> None:
 def _warn_of_expiry(certificate: Path) -> None:
     end = end_of(certificate)
     if end is not None and end <= time.time():
-        _say(
+        say(
             f"{certificate} expired at {utc_text(end)}: clients reject it.\n"
             "Replace it. Or delete it and run gateway-api-setup, which creates one, and reload gateway-api."
         )
@@ -117,14 +117,10 @@ def _make_first_user(etc: Path, users: Path, group: str | None) -> None:
     # Before its hash: a second run does nothing when the hash exists.
     durable.replace(etc / "first-password", f"{password}\n".encode())
     durable.replace(users, f"{json.dumps([admin])}\n".encode(), mode=0o640, group=group)
-    _say(
+    say(
         f"The first user of the API is admin. Only root can read the password, in {etc / 'first-password'}:\n"
         "log in with it, set your own by `gatewayctl users password admin --commit`, and delete the file."
     )
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from gateway_api.base.errors import StepFailed
-from gateway_api.core.service.jobs import Act, EndedJob, JobOutcome, Jobs, JobStore, TooManyJobs
+from gateway_api.core.service.jobs import Act, JobOutcome, Jobs, JobStore
 from gateway_api.wire.core.jobs import MOST_RUNNING, Job, JobError, JobKind, JobState
+from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.clocks import NOW, StillClock
 from tests.support.stack import PATIENCE, wait_for
 from tests.support.workspaces import no_file_longer_than
@@ -126,7 +127,7 @@ def test_a_job_that_is_cancelled_takes_no_further_session(world: World) -> None:
     act.released.set()
     # The batch that was under way still counts.
     wait_for("the end of the batch", lambda: world.job(job).done == len(act.taken) == 30)
-    with pytest.raises(EndedJob):
+    with pytest.raises(ErrorReply, match="JobEnded"):
         world.jobs.cancel(job.id)
     assert world.jobs.cancel(99) is None
 
@@ -164,7 +165,7 @@ def test_only_the_last_jobs_are_kept_and_those_that_run(tmp_path: Path) -> None:
 def test_only_so_many_jobs_run_at_a_time(world: World) -> None:
     act = Held()
     jobs = [world.run(act) for _ in range(MOST_RUNNING)]
-    with pytest.raises(TooManyJobs):
+    with pytest.raises(ErrorReply, match="TooManyJobs"):
         world.run(act)
     act.released.set()
     for job in jobs:

@@ -22,6 +22,7 @@ from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError, Invalid
 from gateway_api.base.variables import value
 from gateway_api.cli.core.daemon import Opened, core_options, serve
+from gateway_api.cli.program import say
 from gateway_api.cli.setup import CONFIGURATION, ETC
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.assembly import LinuxMachine
@@ -141,30 +142,30 @@ def set_up(
     text = "" if exists else _first_configuration(choices, hostname, _below(root, _USERS))
     for type in _PROFILES:
         name = served.get(type)
-        _say(f"Source of {type} sessions: {name or 'none is installed or named'}")
+        say(f"Source of {type} sessions: {name or 'none is installed or named'}")
     has_frr = _decide_on_frr(options.frr, root)
     missing = list(lacks(root, [*choices.trunks, *choices.uplinks], choices.sources))
     for lack in missing:
-        _say(f"missing {lack.what}\n    {lack.remedy}")
+        say(f"missing {lack.what}\n    {lack.remedy}")
     if state.exists():
-        _say(
+        say(
             f"{state.parent} has a running configuration, which stays as it is. To change it, use "
             "`gatewayctl config` to set interfaces.trunks, interfaces.uplinks, demux.trunks and "
             "cgnat.source_range. To start anew, stop the core and move that folder away."
         )
     elif exists:
-        _say(f"{first} exists, and stays as it is. To write another, remove it first.")
+        say(f"{first} exists, and stays as it is. To write another, remove it first.")
     elif not missing and has_frr:
         durable.replace(first, text.encode(), mode=0o644)
-        _say(f"{first} is written.")
+        say(f"{first} is written.")
     if address is not None:
         _listen_at(address, _below(root, _SETTINGS), hostname)
     default = serving(preferred(root))
     if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
         named = " ".join(f"--source {name}" for name in choices.sources)
-        _say(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
+        say(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
     is_ready = has_frr and not missing
-    _say("The gateway can start." if is_ready else "Something is missing: run this again afterwards.")
+    say("The gateway can start." if is_ready else "Something is missing: run this again afterwards.")
     return is_ready
 
 
@@ -209,9 +210,9 @@ def _listen_at(address: str, settings: Path, hostname: str) -> None:
     if (before[0] if before else f"{_BIND}={default}") != line:
         lines, number = re.subn(rf"^#?{_BIND}=.*$", line, text, count=1, flags=re.MULTILINE)
         durable.replace(settings, (lines if number else f"{text}{line}\n").encode(), mode=0o600)
-        _say(f"{settings} has {line}. Then: systemctl restart gateway-api")
+        say(f"{settings} has {line}. Then: systemctl restart gateway-api")
     if address != _ALL:
-        _say(f"Log in at https://{hostname}:{port}, or by a certificate that has the address.")
+        say(f"Log in at https://{hostname}:{port}, or by a certificate that has the address.")
 
 
 def _frr(root: Path) -> tuple[FrrFolders, str]:
@@ -227,7 +228,7 @@ def _leave_frr(root: Path) -> None:
     folders, placed = _frr(root)
     limits = CommitLimits.of(_LEAVE_SECONDS, _LEAVE_SECONDS)
     changes = FrrConfiguration(folders, limits).apply("", placed) if placed else None
-    _say("FRR has nothing of the gateway any more." if changes else "FRR had nothing of the gateway.")
+    say("FRR has nothing of the gateway any more." if changes else "FRR had nothing of the gateway.")
 
 
 def _decide_on_frr(decision: str | None, root: Path) -> bool:
@@ -235,7 +236,7 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
     OSError."""
     folders, placed = _frr(root)
     lines = foreign_lines(folders, placed)
-    _say("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
+    say("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
     if not lines:
         return True
     listed = "".join(f"\n    {line}" for line in lines)
@@ -243,17 +244,17 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
         case "replace":
             copy, has_mark = take_over(folders)
             when = "" if has_mark else ", when FRR runs"
-            _say(
+            say(
                 "BGP is the gateway's. With the first configuration that has the section bgp"
                 f"{when}, FRR loses these lines, which {copy} keeps:{listed}"
             )
         case "keep":
-            _say(
+            say(
                 "FRR keeps its BGP instance: the gateway refuses a configuration with the section bgp. These "
                 f"lines are not the gateway's:{listed}"
             )
         case _:
-            _say(
+            say(
                 "FRR has a BGP instance that is not the gateway's. A configuration with the section bgp "
                 f"would replace it, and these lines would go:{listed}\n  Decide, and run this again:\n"
                 "    --frr replace    gives BGP to the gateway, and keeps a copy of the configuration\n"
@@ -356,10 +357,6 @@ def _ask(question: str) -> str:
     if not line:
         raise EOFError
     return line
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
 
 
 @click.command()

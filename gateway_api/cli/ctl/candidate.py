@@ -59,7 +59,7 @@ class RemoteCandidate:
         return committed
 
     def unstage(self) -> None:
-        """Discards what `stage` staged, if it is not committed yet."""
+        """Discards what `edit` and `replace` staged, if it is not committed yet."""
         if not self._is_staged:
             return
         try:

@@ -15,8 +15,10 @@ from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord, completed
 from gateway_api.cli.ctl.texts import line, plain
 from gateway_api.client.gateway import Record, RemoteGateway
-from gateway_api.wire.core.sessions import SessionSummary
+from gateway_api.wire.core.sessions import SessionSummary, SessionTypeFilter
 
+#: The types of sessions, as the API takes them.
+TYPES = click.Choice([each.value for each in SessionTypeFilter])
 _ID_TEXT = re.compile("[1-9][0-9]*", re.ASCII)
 #: Ids that a completion offers.
 _MOST_OFFERED = 1000

@@ -25,7 +25,6 @@ from gateway_api.wire.varlink.protocol import Peer
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_TEXT = 256
 #: Waits without a commit until the settings come nevertheless, and the seconds of one.
 _WAITS, _WAIT = 15, 1.0
 _ACTION = re.compile(r"[a-z_]{1,32}\.[a-z_]{1,32}", re.ASCII)
@@ -171,7 +170,7 @@ def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
     fields = msgspec.structs.asdict(call)
     author, comment, action = fields.get("author", ""), fields.get("comment"), fields.get("action")
     for name, text in (("author", author), ("comment", comment or "")):
-        if len(text) > _LONGEST_TEXT or not is_line(text):
+        if len(text) > wire.LONGEST_COMMENT or not is_line(text):
             raise invalid_parameter(name)
     if action is not None and not _ACTION.fullmatch(action):
         raise invalid_parameter("action")

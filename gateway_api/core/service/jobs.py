@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway_api.base.databases import Database
-from gateway_api.base.errors import GatewayApiError, StepFailed, StillConnected
+from gateway_api.base.errors import StepFailed, StillConnected
 from gateway_api.core.configuration.store import disk_step
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.records.changes import Caller, ChangeLog, Note
@@ -151,21 +151,10 @@ class JobOutcome(Record, frozen=True):
 Act = Callable[[Sequence[int]], JobOutcome]
 
 
-class TooManyJobs(GatewayApiError):
-    """As many jobs as allowed run now."""
-
-
-class EndedJob(GatewayApiError):
-    """The job does not run."""
-
-    def __init__(self, state: JobState) -> None:
-        self.state = state
-        super().__init__(f"the job is {state}")
-
-
 class Jobs:
     """The jobs of a store, those of an earlier life of the core as interrupted ones. Any thread may call.
-    Raises StepFailed where the disk fails."""
+    Raises StepFailed where the disk fails. Where a method names an error of the interface, it raises that as
+    an ErrorReply."""
 
     def __init__(self, store: JobStore, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> None:
         self._store = store
@@ -191,11 +180,11 @@ class Jobs:
 
     def start(self, job: Job, ids: Sequence[int], act: Act) -> Job:
         """Starts a job with these sessions: `act` gets them in order. The job gets an id and its total.
-        Raises TooManyJobs."""
+        Raises TooManyJobsError."""
         with self._lock:
             running = sum(job.state is JobState.RUNNING for job in self._jobs.values())
             if running >= MOST_RUNNING:
-                raise TooManyJobs(f"{running} jobs run")
+                raise CORE.error(TooManyJobsError(MOST_RUNNING))
             started = replace(job, total=len(ids), started_at=int(self._clock.wall()))
             started = self._store.added(started)
             self._jobs[started.id] = started
@@ -205,13 +194,13 @@ class Jobs:
         return started
 
     def cancel(self, id: int) -> Job | None:
-        """The job, which takes no further session. None for an unknown id. Raises EndedJob."""
+        """The job, which takes no further session. None for an unknown id. Raises JobEndedError."""
         with self._lock:
             job = self._jobs.get(id)
             if job is None:
                 return None
             if job.state is not JobState.RUNNING:
-                raise EndedJob(job.state)
+                raise CORE.error(JobEndedError(job.state))
             return self._end(job, JobState.CANCELLED)
 
     def _run(self, id: int, ids: Sequence[int], act: Act) -> None:
@@ -299,10 +288,7 @@ class JobService:
         return _reply(call.id, self._jobs.get(call.id))
 
     def cancel_job(self, call: CancelJob, peer: Peer | None) -> JobReply:
-        try:
-            reply = _reply(call.id, self._jobs.cancel(call.id))
-        except EndedJob as error:
-            raise CORE.error(JobEndedError(error.state)) from error
+        reply = _reply(call.id, self._jobs.cancel(call.id))
         self._note("jobs.cancel", call, peer, reply.job)
         return reply
 
@@ -328,10 +314,7 @@ class JobService:
             finished_at=None,
         )
         with errors():
-            try:
-                started = self._jobs.start(job, ids, act)
-            except TooManyJobs as error:
-                raise CORE.error(TooManyJobsError(MOST_RUNNING)) from error
+            started = self._jobs.start(job, ids, act)
         self._note(f"jobs.{kind}", call, peer, started)
         return JobReply(started)
 

@@ -15,7 +15,7 @@ from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import WantedFailures
 from gateway_api.wire.contract import MAX_LIMIT, Column, Enumeration, Method, Page, SelectingMethod, columns
-from gateway_api.wire.core.sessions import SessionSummary
+from gateway_api.wire.core.sessions import SessionSummary, SessionTypeFilter
 from gateway_api.wire.core.traffic import MOST_TALKERS, TalkerOrder
 
 _MOST_REVISIONS = 999_999_999
@@ -97,7 +97,7 @@ def mac() -> ParsedField:
 
 
 def session_type(description: str) -> TextField:
-    rule = validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp")
+    rule = validate.OneOf(tuple(SessionTypeFilter), error="must be pppoe or dhcp")
     return TextField(validate=rule, metadata=says(description, "pppoe"))
 
 

@@ -18,7 +18,7 @@ from gateway_api.base.texts import (
     parse_rate,
 )
 from gateway_api.web.schemas.queries import SessionConditions
-from gateway_api.wire.core.configuration import LONGEST_CONFIRMATION, Edit, EditAction
+from gateway_api.wire.core.configuration import LONGEST_COMMENT, LONGEST_CONFIRMATION, Edit, EditAction
 from gateway_api.wire.core.impact import LARGEST_LIMIT
 from gateway_api.wire.core.jobs import MOST_PER_SECOND, PER_SECOND
 from gateway_api.wire.core.sessions import LONGEST_EXPIRY
@@ -223,7 +223,10 @@ class Commit(Schema):
     comment = TextField(
         load_default=None,
         allow_none=True,
-        validate=[validate.Length(max=256, error="must have at most 256 characters"), _printable],
+        validate=[
+            validate.Length(max=LONGEST_COMMENT, error=f"must have at most {LONGEST_COMMENT} characters"),
+            _printable,
+        ],
         metadata=says("Reason, one line of printable characters.", "faster for everybody", pattern=LINE),
     )
     confirm_seconds = WholeField(

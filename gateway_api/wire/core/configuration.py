@@ -23,6 +23,9 @@ from gateway_api.wire.core.impact import Effect, Foreseen, MostDropped
 #: Seconds that a commit may wait to be confirmed.
 LONGEST_CONFIRMATION = 86_400
 
+#: Characters of an author or a comment.
+LONGEST_COMMENT = 256
+
 
 class Role(Enumeration):
     """What a user of the API may do."""

@@ -32,6 +32,7 @@ from gateway_api.cli.ctl.terminal import STANDARD_INPUT, complain, first_line
 from gateway_api.cli.ctl.texts import compact, line, moment
 from gateway_api.cli.ctl.times import DurationType
 from gateway_api.client.gateway import Record, RemoteGateway
+from gateway_api.wire.core.configuration import LONGEST_COMMENT
 
 #: The running configuration, where a revision is meant.
 _RUNNING = "0"
@@ -286,9 +287,6 @@ def _revisions(gateway: RemoteGateway) -> list[Record]:
     return [{"revision": int(_RUNNING), **found["running"]}, *found["revisions"]]
 
 
-_LONGEST_COMMENT = 256
-
-
 @command()
 @acts
 @click.argument("file", required=False)
@@ -384,7 +382,7 @@ def restore(
         confirm("Commit this?", yes=yes, otherwise="nothing was restored")
         comment = f"restored from {Path(file).name}"
         body = {
-            "comment": "".join(filter(str.isprintable, comment))[:_LONGEST_COMMENT],
+            "comment": "".join(filter(str.isprintable, comment))[:LONGEST_COMMENT],
             "confirm_seconds": confirm_seconds,
         }
         dropped = (

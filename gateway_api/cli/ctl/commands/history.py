@@ -9,7 +9,7 @@ from gateway_api.cli.ctl.completion import recent
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord, completed
-from gateway_api.cli.ctl.sessions import TargetType, address, last_session_id, session_path
+from gateway_api.cli.ctl.sessions import TYPES, TargetType, address, last_session_id, session_path
 from gateway_api.cli.ctl.texts import line, moment, plain
 from gateway_api.cli.ctl.times import FORMS, TimeType
 from gateway_api.client.gateway import Record, RemoteGateway
@@ -91,7 +91,7 @@ _limit = click.option(
 @command()
 @reads
 @click.argument("search", metavar="[TEXT]", required=False)
-@click.option("--type", type=click.Choice(("pppoe", "dhcp")), help="Sessions of this type.")
+@click.option("--type", type=TYPES, help="Sessions of this type.")
 @click.option("--username", metavar="NAME", help="With this username.")
 @click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
@@ -119,7 +119,7 @@ def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
 @command("failed-sign-ons")
 @reads
 @click.argument("search", metavar="[TEXT]", required=False)
-@click.option("--type", type=click.Choice(("pppoe", "dhcp")), help="For sessions of this type.")
+@click.option("--type", type=TYPES, help="For sessions of this type.")
 @click.option("--username", metavar="NAME", help="With this username.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
 @click.option("--interface", metavar="NAME", help="On this access interface.")

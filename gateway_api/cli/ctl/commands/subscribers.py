@@ -11,7 +11,7 @@ from gateway_api.cli.ctl.completion import listed, orders
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
 from gateway_api.cli.ctl.results import Report, ResultList, Sheet
-from gateway_api.cli.ctl.sessions import COLUMNS, FOUND, TargetType, session_id, session_path, touched
+from gateway_api.cli.ctl.sessions import COLUMNS, FOUND, TYPES, TargetType, session_id, session_path, touched
 from gateway_api.cli.ctl.terminal import Progress, complain
 from gateway_api.cli.ctl.texts import line, moment, plain, sessions
 from gateway_api.client.errors import ClientError
@@ -40,7 +40,7 @@ def subscribers() -> None:
 
 @subscribers.command("list")
 @reads
-@click.option("--type", type=click.Choice(("pppoe", "dhcp")), help="Sessions of this type.")
+@click.option("--type", type=TYPES, help="Sessions of this type.")
 @click.option("--username", metavar="NAME", help="With this username.")
 @click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")

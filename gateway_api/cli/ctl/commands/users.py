@@ -14,8 +14,8 @@ from gateway_api.cli.ctl.results import Importance, Report, ResultList, ShownCol
 from gateway_api.cli.ctl.terminal import new_password
 from gateway_api.cli.ctl.texts import line
 from gateway_api.client.gateway import Record, RemoteGateway
+from gateway_api.wire.core.configuration import LONGEST_COMMENT, Role
 
-_ROLES = ("admin", "operator")
 _COLUMNS = (
     ShownColumn("username", importance=Importance.IDENTITY),
     ShownColumn("role", importance=Importance.IDENTITY),
@@ -37,7 +37,9 @@ user = click.argument(
     "username",
     type=Offered(lambda gateway, _: [(each["username"], each["role"]) for each in _users(gateway)]),
 )
-role_option = click.option("--role", type=click.Choice(_ROLES), required=True, help="The rights of the user.")
+role_option = click.option(
+    "--role", type=click.Choice([each.value for each in Role]), required=True, help="The rights of the user."
+)
 password_option = click.option(
     "--password-file", metavar="FILE", help="The password is its first line; - is standard input."
 )
@@ -147,7 +149,7 @@ def _changed(gateway: RemoteGateway, operation: Record, commit: bool) -> Report:
     candidate.require_clean(discard=False, remedy="no --commit")
     try:
         candidate.edit(operation)
-        done: dict[str, Any] = candidate.commit({"comment": f"{operation['op']} {path}"[:256]})
+        done: dict[str, Any] = candidate.commit({"comment": f"{operation['op']} {path}"[:LONGEST_COMMENT]})
     finally:
         candidate.unstage()
     return Report(done["message"], done)

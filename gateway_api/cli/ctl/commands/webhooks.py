@@ -15,9 +15,9 @@ from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, S
 from gateway_api.cli.ctl.terminal import first_line
 from gateway_api.cli.ctl.texts import line, plain
 from gateway_api.client.gateway import Record, RemoteGateway
+from gateway_api.wire.events import WebhookEvent
 
 _LIST = "/webhooks"
-_EVENTS = ("session.up", "session.down")
 #: A receiver has 10 s for a test.
 _TEST_SECONDS = 12.0
 _POLL_SECONDS = 0.25
@@ -81,7 +81,7 @@ def list_(gateway: RemoteGateway) -> ResultList:
     "events",
     metavar="NAME",
     multiple=True,
-    default=_EVENTS,
+    default=[each.value for each in WebhookEvent],
     help="session.up or session.down; both by default.",
 )
 @click.option(
