@@ -157,7 +157,7 @@ class Calls(ContractClient):
         return _required(call, held, names or reply_of(type(call)).__struct_fields__)
 
     def listed(self, call: PagedMethod[Any]) -> Listed:
-        """A list, which the core sends in parts, or a page of it."""
+        """A list, or a page of it. The core sends it in parts if it may be long."""
         name = list_field(type(call))
         left_out = _OF_A_PAGE if call.page is None else ()
         reply_type = reply_of(type(call))
@@ -167,7 +167,7 @@ class Calls(ContractClient):
         others: Fields = {}
         count, yielder = 0, Yielder()
         with self._errors_of(call):
-            for reply in self._replies(call, more=True):
+            for reply in self._replies(call, more=not call.comes_at_once):
                 # A reply may omit a field that is null, and that of an older core one that is newer.
                 held = omitted | decoded(Fields, reply.result())
                 yielder.worked(len(memoryview(reply.parameters)))
@@ -184,7 +184,7 @@ class Calls(ContractClient):
         along, self._along = self._along, None
         calls = (call,) if along is None else (along[0], call)
         # What a long request does after a shared exchange would hold up those that shared it.
-        at_once = not more and all(each.at_once for each in calls) and is_short()
+        at_once = not more and all(each.comes_at_once for each in calls) and is_short()
         replies = self._client.exchange(*map(self._named, calls), more=more, at_once=at_once, timeout=timeout)
         # A request with several calls would otherwise go on before others that used less time.
         pause()

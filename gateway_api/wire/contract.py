@@ -104,6 +104,11 @@ class Method(Parameters, Generic[R], frozen=True):
     at_once: ClassVar[bool] = False
     silence: ClassVar[float] = 40.0
 
+    @property
+    def comes_at_once(self) -> bool:
+        """Whether a service replies `at_once` to a call with these parameters, and with one reply."""
+        return self.at_once
+
 
 class Command(Method[R], frozen=True, kw_only=True):
     """The parameters of a method that changes something. The API records its own calls itself."""

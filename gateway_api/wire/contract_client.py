@@ -70,7 +70,7 @@ class ContractClient:
             raise Invalid(Problem("", "invalid", "must not be nested as deeply")) from error
 
     def _replies(self, call: Method[Any], *, timeout: float | None = None) -> list[Reply]:
-        return self._client.exchange(self._named(call), at_once=call.at_once, timeout=timeout)
+        return self._client.exchange(self._named(call), at_once=call.comes_at_once, timeout=timeout)
 
     def _named(self, call: Method[Any]) -> tuple[str, Method[Any]]:
         return self.contract.method(type(call)), call

@@ -18,6 +18,7 @@ import pytest
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.base.shares import Shares
 from gateway_api.core_client.commands import Daemon
+from gateway_api.wire.contract import Page
 from gateway_api.wire.varlink import shared as shared_exchanges
 from gateway_api.wire.varlink.client import Client, NoSocket, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
@@ -341,6 +342,60 @@ def test_a_read_of_a_session_never_takes_the_reply_to_another(path: Path, reads:
                     assert bytes(read.result()) == b'{"id":%d}' % id
                 else:
                     assert isinstance(read.exception(), CoreUnavailable)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("field", ["ip_address", "mac_address"])
+@pytest.mark.parametrize("page", [None, Page(100)], ids=["whole", "page"])
+def test_searches_by_address_share_an_exchange(
+    path: Path, reads: Reads, field: str, page: Page | None
+) -> None:
+    with listening(path) as listener, ThreadPoolExecutor(8) as pool:
+        reads.expected = 7
+        daemon = Daemon(reads.client)
+        under_way = [pool.submit(daemon.list_sessions, {field: str(id)}, None, page) for id in EIGHT]
+        with accepted(listener) as connection:
+            calls = list(map(msgspec.json.decode, calls_in(connection)))
+            assert len(calls) == 8
+            # Each takes one reply.
+            assert not any(call.get("more") for call in calls)
+            for call in calls:
+                wanted = call["parameters"]["filter"][field].encode()
+                connection.sendall(
+                    b'{"parameters":{"sessions":[%s],"count":1,"total":1,"next_cursor":null}}\0' % wanted
+                )
+            assert [bytes(read.result().arrays[0]) for read in under_way] == [b"[%d]" % id for id in EIGHT]
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [
+        {},
+        {"type": "pppoe"},
+        {"username": "alice"},
+        {"interface": "eth1.7"},
+        {"search": ""},
+        {"ip_address": "100.64.0.5", "search": "a"},
+        {"mac_address": "02:00:00:00:00:06", "username": "alice"},
+        {"mac_address": "02:00:00:00:00:06", "interface": "eth1.7"},
+    ],
+    ids=str,
+)
+def test_a_list_that_may_be_long_waits_for_no_other(path: Path, reads: Reads, filter: dict[str, str]) -> None:
+    with listening(path) as listener, ThreadPoolExecutor(1) as pool:
+        hung = reads.start(1)
+        with accepted(listener) as hanging:
+            calls = calls_in(hanging)
+            under_way = pool.submit(Daemon(reads.client).list_sessions, filter, None, None)
+            with accepted(listener) as connection:
+                (call,) = map(msgspec.json.decode, calls_in(connection))
+                assert call["more"]
+                # In parts.
+                for end in (b',"continues":true}', b"}"):
+                    connection.sendall(b'{"parameters":{"sessions":[7],"count":1,"total":2}%s\0' % end)
+                assert bytes(under_way.result().others["count"]) == b"2"
+            echo(hanging, calls)
+            assert hung.result() == 1
 
 
 def test_reads_behind_one_that_hangs_go_out_alone(path: Path, reads: Reads, longest: float) -> None:

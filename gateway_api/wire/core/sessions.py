@@ -361,6 +361,14 @@ class ListSessions(PagedMethod[SessionsReply], frozen=True):
         about("A field of SessionSummary, descending with - before it; by id without.", "-started_at"),
     ] = None
 
+    @property
+    def comes_at_once(self) -> bool:
+        # Few sessions have an address. All of a provider may have one login, and one access interface.
+        wanted = self.filter
+        if wanted is None or (wanted.ip_address is None and wanted.mac_address is None):
+            return False
+        return wanted.username is None and wanted.interface is None and wanted.search is None
+
 
 class SessionsVersionReply(Record, frozen=True):
     version: Annotated[
