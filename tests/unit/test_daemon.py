@@ -57,7 +57,7 @@ QUESTIONS: dict[str, Ask] = {
     "GetSession": lambda daemon: daemon.session(7),
     "DisconnectSession": lambda daemon: daemon.disconnect_session(7),
     "DisconnectInterface": lambda daemon: daemon.disconnect_interface("ppp0", dry_run=True),
-    "SetSessionRate": lambda daemon: daemon.set_session_rate(7, 1000, 2000),
+    "SetSessionRate": lambda daemon: daemon.set_session_rate(7, rate_down_bps=1000, rate_up_bps=2000),
     "ListInterfaces": lambda daemon: daemon.listed(ListInterfaces()),
     "ListVlans": lambda daemon: daemon.listed(ListVlans()),
     "ListQos": lambda daemon: daemon.listed(ListQos()),
@@ -581,7 +581,7 @@ def test_a_command_of_a_request_tells_the_core_its_user_and_its_id(core: Core, d
 
 def test_a_rate_goes_to_the_core_in_bits_a_second(core: Core, daemon: Daemon) -> None:
     core.answer = {"before": SESSION, "after": {**SESSION, "rate_down_bps": 1000, "rate_up_bps": 2000}}
-    before, after = daemon.set_session_rate(7, 1000, 2000)
+    before, after = daemon.set_session_rate(7, rate_down_bps=1000, rate_up_bps=2000)
     assert (before.rate_down_bps, before.rate_up_bps) == (50_000_000, 10_000_000)
     assert msgspec.to_builtins(after) == {"rate_down_bps": 1000, "rate_up_bps": 2000}
     assert core.asked == [("SetSessionRate", {"id": 7, "rate_down_bps": 1000, "rate_up_bps": 2000})]
