@@ -42,8 +42,8 @@ Renewal = Callable[["RemoteGateway"], str | None]
 
 
 class RemoteGateway:
-    """Sends requests with the token of the context. `explained` makes a line of
-    a field's path and the rule that it breaks."""
+    """Sends requests with the token of the context. `explained` makes a line of a field's path and the rule
+    that it breaks."""
 
     def __init__(
         self,

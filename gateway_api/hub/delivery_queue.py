@@ -246,8 +246,8 @@ class DeliveryQueue:
 
     def make_room(self) -> None:
         """Drops the oldest messages when too many wait: those for a retry or those in the backlog, whichever
-        are more. So a few retries drop no new message, and a message that failed once has
-        its retries while the queue of a dead receiver is full."""
+        are more. So a few retries drop no new message, and a message that failed once has its retries while
+        the queue of a dead receiver is full."""
         taking = self._clock() < self._takes_until
         most = MOST_WAITING_IN_A_BURST if taking else MOST_WAITING
         while not self._closed and (excess := sum(lengths := self._lengths()) - most) > 0:

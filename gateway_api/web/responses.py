@@ -1,11 +1,11 @@
 """The JSON of responses, and the pieces of streams."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from io import BytesIO
 from typing import Any
 
 import msgspec
-from flask import Response
+from flask import Response, request
 
 from gateway_api.base.yielder import Yielder
 from gateway_api.core_client.calls import Listed
@@ -72,8 +72,10 @@ def encoded(body: bytes, status: int = 200, headers: _Headers = None, *, tag: st
     return response
 
 
-def stream(pieces: Iterable[bytes]) -> Response:
-    """The worker gets the pieces, and nothing around them that would live as long."""
+def stream(open: Callable[[str], Iterable[bytes]]) -> Response:
+    """The pieces that `open` makes for a client with this address; none for HEAD. The worker gets them, and
+    nothing around them that would live as long."""
+    pieces = () if request.method == "HEAD" else open(request.remote_addr or "")
     return Response(pieces, mimetype=EVENT_STREAM, headers=_UNBUFFERED, direct_passthrough=True)
 
 

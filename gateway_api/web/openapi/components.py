@@ -123,7 +123,8 @@ def _response_header(name: str, *, required: bool) -> dict[str, Any]:
 # Parameters
 
 
-def _path(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _path(name: str, description: str, type: str, example: Any, **more: Any) -> dict[str, Any]:
+    schema = {"type": type, **more, "examples": [example]}
     return {"in": "path", "name": name, "description": description, "schema": schema, "required": True}
 
 
@@ -135,14 +136,10 @@ def _header(
 
 
 PATH = {
-    "id": _path("id", "Session id.", {"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [7]}),
-    "revision": _path(
-        "revision",
-        "Number in the archive, 1 being the newest.",
-        {"type": "integer", "minimum": 1, "examples": [1]},
-    ),
-    "job": _path("job", "Job id.", {"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [3]}),
-    "webhook": _path("webhook", "Webhook id.", {"type": "string", "examples": ["wh_0123456789abcdef"]}),
+    "id": _path("id", "Session id.", "integer", 7, minimum=1, maximum=MAX_ID),
+    "revision": _path("revision", "Number in the archive, 1 being the newest.", "integer", 1, minimum=1),
+    "job": _path("job", "Job id.", "integer", 3, minimum=1, maximum=MAX_ID),
+    "webhook": _path("webhook", "Webhook id.", "string", "wh_0123456789abcdef"),
 }
 IF_MATCH = _header(
     "If-Match",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flask import Response, request, url_for
+from flask import Response, url_for
 
 from gateway_api.events.streams import StreamFilter
 from gateway_api.web import audit, headers, responses
@@ -33,9 +33,7 @@ def subscribers(query: dict[str, Any]) -> Response:
     """
     # The header first: a client that reconnects sends the newer id there, and the same query again.
     wanted = StreamFilter(**{**query, "resume": headers.last_event_id() or query["resume"]})
-    client = request.remote_addr or ""
-    is_head = request.method != "GET"
-    return responses.stream(() if is_head else services().streams.open(caller(), client, wanted))
+    return responses.stream(lambda address: services().streams.open(caller(), address, wanted))
 
 
 def list_webhooks(query: dict[str, Any]) -> wire.WebhooksReply:

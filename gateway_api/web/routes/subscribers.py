@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from flask import Response, request
+from flask import Response
 from msgspec import UNSET
 
 from gateway_api.base.errors import StillConnected
@@ -133,9 +133,7 @@ def watch(id: int) -> Response:
     daemon().require(WatchTraffic(id))
     parts.traffic.check(id)
     follow = partial(parts.traffic.pieces, id=id)
-    client = request.remote_addr or ""
-    is_head = request.method != "GET"
-    return responses.stream(() if is_head else parts.streams.open_with(caller(), client, follow))
+    return responses.stream(lambda address: parts.streams.open_with(caller(), address, follow))
 
 
 def list_past(query: dict[str, Any]) -> PastSessionList:

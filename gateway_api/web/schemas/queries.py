@@ -15,7 +15,7 @@ from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import WantedFailures
 from gateway_api.wire.contract import MAX_LIMIT, Column, Enumeration, Method, Page, SelectingMethod, columns
-from gateway_api.wire.core.sessions import SessionSummary, SessionTypeFilter
+from gateway_api.wire.core.sessions import SEARCH, SessionSummary, SessionTypeFilter
 from gateway_api.wire.core.traffic import MOST_TALKERS, TalkerOrder
 
 _MOST_REVISIONS = 999_999_999
@@ -196,10 +196,7 @@ class SessionConditions(Schema):
     )
     mac_address = mac()
     interface = TextField(metadata=says("On this interface or access interface only.", "trunk0.1001"))
-    search = _search(
-        "Part of a username in any case, or of a MAC address in any spelling; IPv4 or IPv6 address, its "
-        "first parts, or prefix; interface, trunk, VLAN id, session id; beginning of an accounting id."
-    )
+    search = _search(SEARCH.description or "")
 
 
 class SubscribersQuery(SessionConditions, ListQuery):

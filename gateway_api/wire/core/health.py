@@ -78,7 +78,7 @@ class TriggerRefusal(Enumeration):
     OTHER_KIND = "other_kind", "The profile has the other session type."
     OTHER_PROTOCOL = (
         "other_protocol",
-        ("The first of two tags is not 802.1ad (0x88a8), or the only one is not 802.1Q (0x8100)."),
+        "The first of two tags is not 802.1ad (0x88a8), or the only one is not 802.1Q (0x8100).",
     )
     HELD_OFF = "held_off", "The VLAN could not be made a moment ago."
     RATE_LIMITED = "rate_limited", "There were too many new VLANs per second."
