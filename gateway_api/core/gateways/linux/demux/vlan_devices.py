@@ -175,7 +175,7 @@ class VlanServing:
         self._address = address
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """As Source; without a source of the type, it is refused too. Raises KernelError."""
+        """Serves as a Source does, and refuses a type without a source. Raises KernelError too."""
         source = self._sources.get(type)
         if source is None:
             raise SourceRefused(f"no source of this gateway serves {type}")
@@ -194,6 +194,6 @@ class VlanServing:
         source.serve(interfaces, type)
 
     def release(self, interface: str) -> None:
-        """As Source."""
+        """Releases as a Source does."""
         for source in dict.fromkeys(self._sources.values()):
             source.release(interface)
