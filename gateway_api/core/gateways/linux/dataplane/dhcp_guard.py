@@ -102,7 +102,6 @@ class DhcpGuard(OwnTable):
         self._most = 0
         self._compare_at = 0.0
         self._is_removed = False
-        self._seen: Mapping[str, int] = {}
         self._refusals: Counter[TriggerRefusal] = Counter()
         self._logged: dict[TriggerRefusal, float] = {}
 
@@ -199,15 +198,13 @@ class DhcpGuard(OwnTable):
             self._run("\n".join(part))
         self._elements, self._loaded = wanted, loaded
 
-    def _note(self, packets: Mapping[str, int]) -> None:
+    def _count(self, packets: Mapping[str, int]) -> None:
         # Not those of an earlier life of the core.
         if self._loaded is not None:
             for name, reason in _COUNTERS.items():
-                now, before = packets.get(name, 0), self._seen.get(name, 0)
-                self._refusals[reason] += now - before if now >= before else now
-                if now > before:
+                if number := packets.get(name, 0):
+                    self._refusals[reason] += number
                     self._log(reason)
-        self._seen = packets
 
     def _log(self, reason: TriggerRefusal) -> None:
         now = self._clock()

@@ -18,7 +18,7 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 
 from gateway_api.base.vlan_names import LONGEST_INTERFACE_NAME, short_name
@@ -164,21 +164,6 @@ def _counter(kind: str, trunk: str) -> str:
     return f"{kind}-" + re.sub("[^A-Za-z0-9_.-]", lambda match: f"/{ord(match[0]):02x}", trunk)
 
 
-@dataclass
-class _Counted:
-    """Numbers that survive the loss of the kernel's."""
-
-    now: Mapping[str, int] = field(default_factory=dict)
-    lost: Counter[str] = field(default_factory=Counter)
-
-    def note(self, found: Mapping[str, int]) -> None:
-        self.lost.update({name: old for name, old in self.now.items() if found.get(name, 0) < old})
-        self.now = found
-
-    def total(self, name: str) -> int:
-        return self.lost[name] + self.now.get(name, 0)
-
-
 class Firewall(OwnTable):
     """Keeps the table in the kernel. `command_line` is that of a source, which has one."""
 
@@ -193,7 +178,8 @@ class Firewall(OwnTable):
         self._policy: Policy | None = None
         #: Trunks of a former configuration: their devices outlive a commit.
         self._former: frozenset[str] = frozenset()
-        self._counted = _Counted()
+        #: By the name of the counter.
+        self._totals: Counter[str] = Counter()
         self._drops: tuple[PacketDrops, ...] = ()
 
     def apply(self, configuration: Configuration) -> None:
@@ -245,12 +231,12 @@ class Firewall(OwnTable):
         policy = replace(self._policy, trunks=self._policy.trunks | self._former)
         return "\n".join(policy.commands())
 
-    def _note(self, packets: Mapping[str, int]) -> None:
-        self._counted.note(packets)
+    def _count(self, packets: Mapping[str, int]) -> None:
+        self._totals.update(packets)
         if self._policy is not None:
-            total = self._counted.total
+            totals = self._totals
             self._drops = tuple(
-                PacketDrops(trunk, total(_counter(_SPOOFED, trunk)), total(_counter(_BLOCKED, trunk)))
+                PacketDrops(trunk, totals[_counter(_SPOOFED, trunk)], totals[_counter(_BLOCKED, trunk)])
                 for trunk in (*sorted(self._policy.trunks), PPP)
             )
 

@@ -31,6 +31,8 @@ class OwnTable(ABC):
         self._lock = threading.Lock()
         #: What the kernel has by the last load; None if it is not loaded.
         self._loaded: list[Any] | None = None
+        #: What its counters said at the last look.
+        self._packets: Mapping[str, int] = {}
         #: The commands that remove the table, if there is one.
         self._removal = f"add table {name}\ndelete table {name}\n"
 
@@ -44,8 +46,8 @@ class OwnTable(ABC):
         """Loads all of the table in the place of what is there. Raises KernelError."""
 
     @abstractmethod
-    def _note(self, packets: Mapping[str, int]) -> None:
-        """Takes what the counters say, by their name: nothing if there is no table."""
+    def _count(self, packets: Mapping[str, int]) -> None:
+        """Takes the packets that counters have counted since the last look, by their name."""
 
     def _check(self) -> None:
         if not self._is_intact():
@@ -85,7 +87,14 @@ class OwnTable(ABC):
         """The objects without what varies. None if there is no table."""
         found = self._nft.table(self._name, "-t")
         counters = [each["counter"] for each in found or () if "counter" in each]
-        self._note({each["name"]: each["packets"] for each in counters})
+        before, self._packets = self._packets, {each["name"]: each["packets"] for each in counters}
+        # With the table, its numbers go, and begin at zero again.
+        self._count(
+            {
+                name: now - earlier if now >= (earlier := before.get(name, 0)) else now
+                for name, now in self._packets.items()
+            }
+        )
         if found is None:
             return None
         return [
