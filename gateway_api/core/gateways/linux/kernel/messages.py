@@ -45,7 +45,6 @@ class KernelError(GatewayApiError):
     """The kernel refused. `step` is a verb and an object, `code` the error number, None without one."""
 
     def __init__(self, step: str, reason: object, code: int | None = None) -> None:
-        self.step = step
         self.code = code
         super().__init__(f"cannot {step}: {reason}")
 
