@@ -11,7 +11,7 @@ from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.pppd import PppdRadius
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch, clock, frr, radius
 from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
-from gateway_api.core.gateways.linux.sources.accel_ppp import (
+from gateway_api.core.gateways.linux.sources.accel_statistics import (
     AccelPppStatistics,
     RadiusServer,
     radius_servers,

@@ -38,12 +38,8 @@ from gateway_api.core.gateways.linux.sources.accel_cli import (
     kept_password,
 )
 from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
-from gateway_api.core.gateways.linux.sources.accel_ppp import (
-    PADI_LIMIT,
-    AccelPpp,
-    AccelPppStatistics,
-    uptime,
-)
+from gateway_api.core.gateways.linux.sources.accel_ppp import PADI_LIMIT, AccelPpp
+from gateway_api.core.gateways.linux.sources.accel_statistics import AccelPppStatistics, uptime
 from gateway_api.core.gateways.linux.sources.source import SourceNotRunning, SourceUnavailable
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration

@@ -1,0 +1,131 @@
+"""The reply of accel-ppp 1.14 to `show stat`: its uptime, and what it has counted of its RADIUS servers."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from gateway_api.base.texts import utc_text
+from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
+from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
+from gateway_api.wire.core.health import DependencyState
+
+#: As accel-pppd/radius/serv.c prints it: `radius(1, 192.0.2.1):`. A server without a time-out for failures
+#: has no `state` there.
+_SECTION = re.compile(r"(\w[\w -]*)(?:\([^)]*\))?:\s*")
+_LINE = re.compile(r"  ([^:]+): (.*)")
+_UPTIME = re.compile(r"uptime: (\d+)\.(\d+):(\d+):(\d+)\s")
+_NO_UPTIME = "the reply to `show stat` does not start with the uptime"
+_KINDS = ("auth", "acct", "interim")
+_LOST = "lost(total/5m/1m)"
+#: Seconds over which accel-ppp counts `lost_lately`.
+_LATELY = 300.0
+
+
+class RadiusServer(NamedTuple):
+    """One server. Numbers are of transmissions of requests since accel-ppp started."""
+
+    #: accel-ppp sends nothing to it for a while: too many requests timed out in a row.
+    is_given_up: bool
+    sent: int
+    lost: int
+    #: Lost in the last five minutes.
+    lost_lately: int
+    #: Requests without an answer until now.
+    waiting: int
+
+    @property
+    def answered(self) -> int:
+        # The numbers are not of one moment.
+        return max(self.sent - self.lost - self.waiting, 0)
+
+
+class AccelPppStatistics:
+    """A `RadiusClient`. accel-ppp tells no time of an answer: one came between two looks if the number of
+    answers grew. `ask` gives its `show stat`, and raises SourceUnavailable; `wall` gives epoch seconds."""
+
+    def __init__(self, ask: Callable[[], bytes], wall: Callable[[], float]) -> None:
+        self._ask = ask
+        self._wall = wall
+        self._answered: int | None = None
+        self._last_answer: float | None = None
+        #: The last answer, or the first look.
+        self._quiet_since = wall()
+
+    def look(self) -> tuple[DependencyState, str]:
+        try:
+            servers = radius_servers(self._ask())
+        except SourceUnavailable:
+            return (
+                DependencyState.UNKNOWN,
+                "accel-ppp does not reply, so nothing tells whether RADIUS answers.",
+            )
+        except UnreadableReply:
+            return DependencyState.UNKNOWN, "accel-ppp says nothing readable of its RADIUS requests."
+        if not servers:
+            return DependencyState.FAILED, "accel-ppp runs without its RADIUS module and has to be restarted."
+        return self._judge(servers)
+
+    def _judge(self, servers: list[RadiusServer]) -> tuple[DependencyState, str]:
+        now, answered = self._wall(), sum(server.answered for server in servers)
+        if self._answered is not None and answered > self._answered:
+            self._last_answer = self._quiet_since = now
+        # Less than before after a restart of accel-ppp.
+        self._answered = answered
+        last = "the core has seen no answer since it started"
+        if self._last_answer is not None:
+            last = f"the last answer came at {utc_text(self._last_answer)}"
+        lost = sum(server.lost_lately for server in servers)
+        requests = f"{lost} request{'' if lost == 1 else 's'} timed out in the last 5 minutes"
+        if all(server.is_given_up for server in servers):
+            return DependencyState.FAILED, f"accel-ppp has given the server up: {requests}, and {last}."
+        if lost and (not answered or now - self._quiet_since > _LATELY):
+            return DependencyState.FAILED, f"The server does not answer: {requests}, and {last}."
+        if lost:
+            return DependencyState.DEGRADED, f"{requests}, and {last}."
+        if not answered:
+            return DependencyState.UNKNOWN, "No request was answered or timed out yet."
+        return DependencyState.OK, f"No request timed out in the last 5 minutes, and {last}."
+
+
+def uptime(reply: bytes) -> int:
+    """Seconds since accel-ppp started, in a reply to `show stat`. Raises UnreadableReply."""
+    found = _UPTIME.match(reply.decode("ascii", "replace"))
+    if found is None:
+        raise UnreadableReply(_NO_UPTIME)
+    days, hours, minutes, seconds = map(int, found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def radius_servers(reply: bytes) -> list[RadiusServer]:
+    """The servers in a reply to `show stat`, none without the module `radius`. Raises UnreadableReply."""
+    text = reply.decode("ascii", "replace")
+    if not text.startswith("uptime:"):
+        raise UnreadableReply(_NO_UPTIME)
+    return [_server(values) for values in _sections(text)]
+
+
+def _sections(text: str) -> Iterator[dict[str, str]]:
+    values: dict[str, str] | None = None
+    for line in text.splitlines():
+        if section := _SECTION.fullmatch(line):
+            if values is not None:
+                yield values
+            values = {} if section[1] == "radius" else None
+        elif values is not None and (pair := _LINE.fullmatch(line)):
+            values[pair[1]] = pair[2].strip()
+    if values is not None:
+        yield values
+
+
+def _server(values: dict[str, str]) -> RadiusServer:
+    try:
+        lost = [values.get(f"{kind} {_LOST}", "0/0/0").split("/") for kind in _KINDS]
+        return RadiusServer(
+            is_given_up=values.get("state", "active") != "active",
+            sent=sum(int(values.get(f"{kind} sent", "0")) for kind in _KINDS),
+            lost=sum(int(total) for total, _, _ in lost),
+            lost_lately=sum(int(lately) for _, lately, _ in lost),
+            waiting=int(values.get("request count", "0")),
+        )
+    except ValueError as error:
+        raise UnreadableReply("a section of RADIUS in `show stat` has no numbers") from error
