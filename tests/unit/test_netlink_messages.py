@@ -103,7 +103,7 @@ def test_a_name_that_is_not_utf8_can_be_shown() -> None:
 
 
 def test_an_address_with_a_peer_is_the_own_one() -> None:
-    assert links.link_address(PEER) == Address(9, AddressFamily.INET, "10.9.0.1", 32, "10.9.0.2")
+    assert links.link_address(PEER) == Address(9, AddressFamily.INET, "10.9.0.1", 32)
 
 
 def test_a_route_has_all_next_hops() -> None:
@@ -222,7 +222,7 @@ def test_a_vlan_that_is_made_has_its_tag_and_is_up() -> None:
 def test_an_address_that_is_added_is_one_of_32_bits() -> None:
     type, _, body = links.add_address(9, IPv4Address("100.64.0.1"))
     assert type == 20
-    assert links.link_address(body) == Address(9, AddressFamily.INET, "100.64.0.1", 32, None)
+    assert links.link_address(body) == Address(9, AddressFamily.INET, "100.64.0.1", 32)
 
 
 @pytest.mark.parametrize("rate", [1000, 2_500_000, 5 * 10**9])
