@@ -229,7 +229,7 @@ def _elements(objects: Iterable[Mapping[str, Any]]) -> set[Element]:
 
 
 def _part(value: object) -> str:
-    """Of an element that is not the core's, any text that none of these has."""
+    """One part of an element; of one that is not the core's, any text that none of these has."""
     return hex(value) if isinstance(value, int) else str(value)
 
 
