@@ -50,8 +50,8 @@ _MEAN_PACKET_DOWN = 1200
 
 
 class Segment(NamedTuple):
-    """What is used in a slot: `used` until it begins, and `slope` in each microsecond of it. The slots are
-    numbered from the epoch."""
+    """A slot of a use: `used` until it begins, and `slope` in each microsecond of it. The slots are numbered
+    from the epoch."""
 
     slot: int
     used: int
@@ -62,7 +62,7 @@ class Usage(Protocol):
     """The use of a rate over time."""
 
     def segment(self, slot: int) -> Segment:
-        """Of the whole rate. Only differences of `used` have a meaning. It never falls."""
+        """The use in a slot. Only differences of `used` have a meaning. It never falls."""
 
     def used(self, now: float) -> int:
         """As `segment`, until `now`."""

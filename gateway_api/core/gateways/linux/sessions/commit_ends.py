@@ -81,7 +81,7 @@ class _Addresses:
 
 
 class _Prefixes:
-    """Those of accel-ppp. Sessions of the other sources get another prefix at the commit."""
+    """The prefixes of accel-ppp. Sessions of the other sources get another prefix at the commit."""
 
     def __init__(self, running: Configuration, wanted: Configuration) -> None:
         self._before, self._after = running.subscribers.ipv6_networks, wanted.subscribers.ipv6_networks
