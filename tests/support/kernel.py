@@ -28,7 +28,7 @@ for ((i = 0; i < 300; i++)); do (:); done
 read -r after _ < /proc/uptime
 slowness=$(((10#${{after/.}} - 10#${{before/.}}) / {_FAST} + 1))
 echo $slowness > /mnt/shared/slowness
-export PATIENCE=$((60 + 36 * slowness))
+export PATIENCE=$((60 + 72 * slowness))
 """
 #: Of an emulator, until it is measured.
 _EMULATED = 5
