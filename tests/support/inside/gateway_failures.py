@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,23 +59,10 @@ def lost_carrier(world: World) -> dict[str, Any]:
     return world.end_of(world.cut)
 
 
-def _parts(session: dict[str, Any], ifb: str) -> dict[str, bool]:
-    device, host = session["interface"], session["ip_address"]
-    return {
-        "qdisc": "tbf" in _shown(f"tc qdisc show dev {device} root"),
-        "ifb": "tbf" in _shown(f"tc qdisc show dev {ifb} root"),
-        "redirect": ifb in _shown(f"tc filter show dev {device} ingress"),
-        "rule": "lookup 100" in _shown("ip rule show"),
-        "route": host in _shown("ip route show table 100"),
-        # Not the route that refuses packets meanwhile, which is a default one too.
-        "handoff": "default via" in _shown("ip route show table 100"),
-    }
-
-
-def _shown(command: str) -> str:
-    """The output of a command; none if it fails."""
+def _shows(command: str, word: str) -> bool:
+    """True if the output of a command has a word. A command may fail."""
     done = subprocess.run(command.split(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    return done.stdout.decode()
+    return word in done.stdout.decode()
 
 
 def repaired(world: World) -> dict[str, Any]:
@@ -82,17 +70,19 @@ def repaired(world: World) -> dict[str, Any]:
     session = world.online("alice")
     (qos,) = (each for each in world.read("/qos")["sessions"] if each["session_id"] == session["id"])
     ifb, before, seconds = qos["ifb_device"], world.repairs(), {}
-    for part, command in (
-        ("qdisc", f"tc qdisc del dev {session['interface']} root"),
-        ("ifb", f"ip link del {ifb}"),
-        ("rule", "ip rule del priority 1500"),
-        ("route", f"ip route del {session['ip_address']}/32 table 100"),
-        ("handoff", "ip route del default table 100"),
+    device, host = session["interface"], session["ip_address"]
+    for part, delete, show, expected in (
+        ("qdisc", f"tc qdisc del dev {device} root", f"tc qdisc show dev {device} root", "tbf"),
+        ("ifb", f"ip link del {ifb}", f"tc qdisc show dev {ifb} root", "tbf"),
+        ("rule", "ip rule del priority 1500", "ip rule show", "lookup 100"),
+        ("route", f"ip route del {host}/32 table 100", "ip route show table 100", host),
+        # Not the route that refuses packets meanwhile, which is a default one too.
+        ("handoff", "ip route del default table 100", "ip route show table 100", "default via"),
     ):
         # `run` fails if it was not there. Mostly it is back before the next look.
-        run(command)
+        run(delete)
         began = time.monotonic()
-        soon(f"the repair of {part}", lambda part=part: _parts(session, ifb)[part])
+        soon(f"the repair of {part}", partial(_shows, show, expected))
         seconds[part] = time.monotonic() - began
     pinged = homes.ping(world.dialers["alice"].device, BEHIND_THE_APPLIANCE)
     return {"back_after": seconds, "before": before, "after": world.repairs(), "pinged": pinged}
