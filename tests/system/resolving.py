@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
 
-from gateway_api.base.receivers import check_url
+from gateway_api.base.receivers import checked_url
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.sender import AttemptResult, Sender
 
@@ -120,7 +120,7 @@ class BlackHole:
 def _attempt(name: str, denied: list[str] | None = None) -> tuple[Sender, list[str]]:
     url = f"http://{name}:{PORT}/hook"
     # As at a registration, which does not resolve names.
-    check_url(url)
+    checked_url(url)
     networks: list[str] = denied if denied is not None else []
     return Sender(url, None, lambda: networks, None), networks
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway_api.base.errors import Conflict, HubUnavailable, NotFound
@@ -55,24 +56,26 @@ def message(number: int = 1, event: str = "session.up") -> WebhookMessage:
 class Refusing:
     """A client of a hub that replies with one error, or with nothing in the reply."""
 
-    def __init__(self, error: str | None) -> None:
-        self._error = error
+    def __init__(self, error: str | None, parameters: bytes = b"{}") -> None:
+        self._reply = Reply(msgspec.Raw(parameters), error)
 
     def exchange(self, *_: object, **__: object) -> list[Reply]:
-        return [Reply(error=self._error)]
+        return [self._reply]
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "parameters", "expected"),
     [
-        (f"{wire.HUB.name}.WebhookNotFound", NotFound),
-        (f"{wire.HUB.name}.TooManyWebhooks", Conflict),
-        (f"{wire.HUB.name}.InternalError", HubUnavailable),
-        ("org.varlink.service.MethodNotFound", HubUnavailable),
+        (f"{wire.HUB.name}.WebhookNotFound", b"{}", NotFound),
+        (f"{wire.HUB.name}.TooManyWebhooks", b'{"most":100}', Conflict),
+        (f"{wire.HUB.name}.InternalError", b"{}", HubUnavailable),
+        ("org.varlink.service.MethodNotFound", b"{}", HubUnavailable),
     ],
 )
-def test_each_error_of_the_hub_is_one_of_the_api(error: str, expected: type[Exception]) -> None:
-    client = Hub(Refusing(error))  # type: ignore[arg-type]
+def test_each_error_of_the_hub_is_one_of_the_api(
+    error: str, parameters: bytes, expected: type[Exception]
+) -> None:
+    client = Hub(Refusing(error, parameters))  # type: ignore[arg-type]
     with pytest.raises(expected):
         client.reply(wire.RemoveWebhook("wh_1"))
 
