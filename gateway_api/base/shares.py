@@ -28,8 +28,9 @@ _TURN_OF_LONG = TURN / 2
 _SHORT = TURN
 #: It waits for others that take up to half a turn, or up to so many times its own time.
 _ALIKE = 2
-#: What a second of such a request costs: short requests come first. While a long one waits, it takes time of
-#: the core, the disk and threads, which its share does not show.
+#: What a second of such a request costs after its first half a turn: short requests come first. While a long
+#: one waits, it takes time of the core, the disk and threads, which its share does not show. A short one that
+#: takes a little more than half a turn once must not wait for four.
 _PRICE_OF_LONG = 4
 #: The weight of the latest new connection in what one costs.
 _LATEST = 1 / 8
@@ -64,8 +65,8 @@ class Share:
         self.spent = 0.0
 
     def wait(self, price: float = 1) -> None:
-        """Waits for the next turn, and pays `price` for each second of this one. To be called in the greenlet
-        of the connection, which has this share."""
+        """Waits for the next turn, and pays `price` for each second of this one after the first half a turn
+        of the request. To be called in the greenlet of the connection, which has this share."""
         self._shares.wait(self, price)
 
     def pause(self, after: float = TURN, price: float = 1) -> None:
@@ -139,8 +140,9 @@ class Shares:
         if share.is_new:
             self._first_has_ended(share)
         used = self.used_by(share)
+        first = min(used, max(_TURN_OF_LONG - share.spent, 0))
         share.spent += used
-        share.began += price * used
+        share.began += first + price * (used - first)
         self._wait(share)
 
     def used_by(self, share: Share) -> float:

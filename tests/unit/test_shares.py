@@ -274,25 +274,29 @@ def test_a_request_that_has_waited_goes_on_after_those_that_used_less(
     assert order == ["long waited", "short", "long goes on"]
 
 
-def test_a_request_that_has_waited_pays_four_times_for_its_time(shares: Shares, clock: SteppedClock) -> None:
+@pytest.mark.parametrize(("turns", "before"), [([0.55], 1), ([1], 3), ([2], 7), ([0.6, 0.6], 4)])
+def test_a_request_that_has_waited_pays_four_times_for_its_time_after_half_a_turn(
+    shares: Shares, clock: SteppedClock, turns: list[float], before: int
+) -> None:
     order: list[str] = []
 
     def long() -> None:
         with shares.share():
-            clock.now += TURN
-            gevent.sleep(0)
-            pause()
-            order.append("long goes on")
+            for seconds in turns:
+                clock.now += seconds * TURN
+                gevent.sleep(0)
+                pause()
+            order.append("long has waited")
 
     def short() -> None:
         with shares.share() as share:
-            for number in range(6):
+            for number in range(9):
                 order.append(f"short {number}")
                 clock.now += TURN
                 share.wait()
 
     gevent.joinall([gevent.spawn(long), gevent.spawn(short)], raise_error=True)
-    assert order.index("long goes on") == 4, order
+    assert order.index("long has waited") == before, order
 
 
 def test_only_the_first_request_of_a_connection_begins_in_the_turn_in_which_that_came(shares: Shares) -> None:
