@@ -4,6 +4,7 @@ import json
 import resource
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -93,12 +94,15 @@ def assert_unreachable(answer: requests.Response, began: float) -> None:
 
 
 def assert_well_within_a_second(lone: Lone) -> None:
-    """What has been wrong is over: the answers of both workers are right, and none waits for a deadline."""
+    """What has been wrong is over: the answers of both workers are right, and wait for no deadline: one that
+    passes is a 500. One pause of a busy machine is not a wait."""
+    seconds = []
     for _ in range(6):
         began = time.monotonic()
         answer = lone.ask()
+        seconds.append(time.monotonic() - began)
         assert (answer.status_code, answer.json()["data"]["count"]) == (200, 50)
-        assert time.monotonic() - began < 1
+    assert statistics.median(seconds) < 1
 
 
 def test_without_a_core_it_is_500_and_version_still_answers(lone: Lone) -> None:
