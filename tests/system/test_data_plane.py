@@ -488,6 +488,31 @@ def test_a_change_in_the_kernel_starts_a_comparison(
     wait_for("the repair", lambda: repairs(running) == {kind: 1})
 
 
+def test_new_sessions_do_not_delay_the_next_comparison(
+    reconciler: Reconciler,
+    plane: DataPlane,
+    sessions: Sessions,
+    clock: StillClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    repair = plane.repair
+
+    def slow(todo: Sequence[tuple[WantedSession, WantedSession | None]], *known: Any) -> Any:
+        clock.now += 30
+        return repair(todo, *known)
+
+    (new,) = others(1)
+    sessions.present = {7: WANTED, 1: new}
+    reconciler.changed(1)
+    with monkeypatch.context() as slowly:
+        slowly.setattr(plane, "repair", slow)
+        reconciler.sweep()
+    run("tc qdisc del dev acc0 root")
+    clock.now += 5
+    reconciler._turn()
+    assert repairs(reconciler) == {FaultKind.SHAPER: 1}
+
+
 def test_a_new_session_is_applied_and_a_former_one_removed(running: Reconciler, sessions: Sessions) -> None:
     make_line("acc1")
     new = replace(WANTED, session_id=8, device="acc1", ifb="ifb-acc1", access_interface="acc1")

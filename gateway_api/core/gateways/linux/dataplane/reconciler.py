@@ -28,7 +28,8 @@ from gateway_api.wire.core.health import FaultKind
 _INTERVAL = 5.0
 #: Seconds after a change in the kernel, for others that follow.
 _DEBOUNCE = 0.2
-#: A sweep rests so many times as long as it took: changes without an end must not take the whole processor.
+#: A sweep rests so many times as long as it read and compared: changes without an end must not take the whole
+#: processor. What it makes does not count: the more there is to make, the longer a fault would stay.
 _REST = 10
 #: Seconds after which all is read again, even if the kernel told of no change; and in which every session's
 #: rates and redirect are looked at: each costs questions of its own.
@@ -244,16 +245,20 @@ class Reconciler:
         if present != applied:
             self._plane.set_owners(present.values())
             self._forget([wanted for id, wanted in applied.items() if id not in present], present)
+        began = self._now()
         self._comparison.read(changed)
+        seconds = self._now() - began
         # Of thousands of sessions, reading and comparison take a while each. Not amid the reading: the routes
         # of a session that is not among those present would be left over.
         self._apply_changed()
+        began = self._now()
         found = self._comparison.compare(
             present, applied, changed, self._shaped(), self.fault_register.faulty()
         )
+        seconds += self._now() - began
         self._note_missing(found.missing, started, is_fresh)
         self._settle(self._comparison.state)
-        self._rest_until = self._now() + _REST * (self._now() - started)
+        self._rest_until = self._now() + _REST * seconds
         is_done = self._repair(found.to_make)
         if is_complete and found.routes is not None:
             removed = self._plane.remove_surplus(self._comparison.state, found.routes)
