@@ -28,7 +28,7 @@ from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 
 #: Seconds that are enough even on a busy machine.
-PATIENCE = float(os.environ.get("PATIENCE", "60"))
+PATIENCE = float(os.environ.get("PATIENCE", "150"))
 #: Not the generator of the tests, which some tests seed.
 _chance = random.SystemRandom()
 

@@ -17,7 +17,7 @@ from tests.support.measuring import seconds_of_a_loop
 from tests.support.stack import make_state
 
 # A virtual machine that is emulated takes minutes to boot.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(4200)]
 
 _REPOSITORY = Path(__file__).parents[2]
 _OUTSIDE = Path("/mnt/shared")
@@ -31,7 +31,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     command = f"{shlex.quote(sys.executable)} -m tests.support.inside.gateway {frr.root}"
     command += f" {_OUTSIDE / 'made'} {_OUTSIDE / 'gateway.journal'}"
     script = script_under_systemd(command, _OUTSIDE / "gateway.json", _OUTSIDE / "gateway.errors")
-    run_in_machine(script, shared, timeout=2700)
+    run_in_machine(script, shared, timeout=3600)
     return seen_by(shared, "gateway")
 
 

@@ -99,10 +99,10 @@ def steered(world: World) -> dict[str, Any]:
 
 
 def routed(world: World) -> dict[str, Any]:
-    users = {user: world.online(user) for user in ("alice", "bob")}
-    hosts = {user: session["ip_address"] for user, session in users.items()}
-
     def look() -> dict[str, Any] | None:
+        # Each time: on a busy machine a session ends, and its subscriber dials again.
+        users = {user: world.online(user) for user in ("alice", "bob")}
+        hosts = {user: session["ip_address"] for user, session in users.items()}
         neighbour, bgp = routes_of_the_neighbour(), world.read("/routing/bgp/summary")
         learned = _learned(world)
         if not learned or "ipv4Unicast" not in bgp or not neighbour >= set(hosts.values()):
