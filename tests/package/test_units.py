@@ -237,7 +237,7 @@ def test_systemd_is_told_that_the_api_is_up_when_it_answers(tmp_path: Path, api:
     with listening_as_systemd(tmp_path) as systemd, started_api(tmp_path, state, port):
         assert systemd.recv(1000) == b"READY=1"
         url = f"https://localhost:{port}/api/v1/system/version"
-        assert requests.get(url, verify=state / "certificate.pem", timeout=1).ok
+        assert requests.get(url, verify=state / "certificate.pem", timeout=60).ok
 
 
 def test_systemd_is_not_told_that_an_api_is_up_whose_workers_fail(

@@ -15,6 +15,7 @@ import pytest
 
 from gateway_api.auth.passwords import verify
 from gateway_api.version import VERSION
+from tests.support.stack import PATIENCE
 
 COMMAND = str(Path(sys.executable).parent / "gateway-api")
 CORE = [sys.executable, "-m", "gateway_api.cli.core"]
@@ -56,7 +57,7 @@ def typed(
     shown = ""
     left = list(lines)
     prompts = 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     try:
         while time.monotonic() < deadline:
             if not select.select([terminal], [], [], 0.1)[0]:

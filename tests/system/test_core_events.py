@@ -147,7 +147,7 @@ def test_a_client_that_never_reads_is_cut_off_and_delays_nobody(
             found += collected(replies, 100)
             slowest = max(slowest, time.monotonic() - asked)
         # Less than who never reads is waited for.
-        assert slowest < 5
+        assert slowest < 10
         assert found == list(range(found[0], found[0] + len(found)))
         # What reached it is whole up to where it was cut, and the rest comes when it asks.
         buffer, seen = MessageBuffer(64 << 20), []

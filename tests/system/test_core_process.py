@@ -593,7 +593,7 @@ def test_a_core_ends_within_moments_and_removes_its_socket(
         process.send_signal(end)
         assert process.wait(60) == 0
         # Less than a connection may be waited for.
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 10
         assert not (tmp_path / "core").exists()
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -207,11 +208,13 @@ def test_dependencies_are_told_at_once_while_accel_ppp_hangs(core: LinuxCore) ->
     wait_for(
         "accel-ppp to be missed", lambda: (states()["accel-ppp"], states()["radius"]) == ("failed", "unknown")
     )
-    # A poll of accel-ppp takes ten seconds now.
-    began = time.monotonic()
+    # A poll of accel-ppp takes ten seconds now. One pause of a busy machine is not a wait for it.
+    seconds = []
     for _ in range(20):
+        began = time.monotonic()
         states()
-    assert time.monotonic() - began < TIMEOUT
+        seconds.append(time.monotonic() - began)
+    assert median(seconds) < TIMEOUT / 4
 
 
 def edit(path: str, value: object) -> dict[str, str]:

@@ -231,8 +231,8 @@ def test_ctrl_c_stops_everything_soon(tmp_path: Path) -> None:
         started = descendants(process.pid)
         began = time.monotonic()
         interrupt(process)
-        # It insists after 4.5 s.
-        assert time.monotonic() - began < 8
+        # It insists after 4.5 s, and a busy machine takes its time to end what that kills.
+        assert time.monotonic() - began < 20
         assert alive(started) == []
         assert not (state / "environment").exists()
 

@@ -32,7 +32,7 @@ from gateway_api.base.logs import MASK, masked_text
 from gateway_api.wire.contract import Page
 from tests.support.documents import SECRET_HASH
 from tests.support.pools import Here
-from tests.support.stack import PATIENCE
+from tests.support.stack import PATIENCE, wait_for
 
 
 def a_record(**more: Any) -> AuditEntry:
@@ -384,12 +384,14 @@ def test_the_place_in_the_core_s_log_moves_with_its_records_and_for_one_process(
 class Slow(Trail):
     """A trail that takes its time."""
 
-    def __init__(self) -> None:
+    def __init__(self, until: Callable[[], bool] = lambda: True) -> None:
         self.batches: list[list[str]] = []
         self.failure: OSError | None = None
+        self._until = until
 
     def append(self, records: Sequence[str]) -> None:
         time.sleep(0.05)
+        wait_for("the other records", self._until)
         if self.failure:
             raise self.failure
         self.batches.append(list(records))
@@ -404,10 +406,17 @@ def all_at_once(number: int, act: Callable[[int], None]) -> None:
 
 
 def test_records_that_come_together_are_written_together() -> None:
-    slow = Slow()
+    come: list[int] = []
+    slow = Slow(until=lambda: len(come) == 100)
     writer = BatchWriter(slow, Here())
-    all_at_once(100, lambda each: writer.add(str(each)))
+
+    def add(each: int) -> None:
+        come.append(each)
+        writer.add(str(each))
+
+    all_at_once(100, add)
     assert sorted(int(record) for batch in slow.batches for record in batch) == list(range(100))
+    # What came while the first one was written, and what came a moment later.
     assert len(slow.batches) <= 20
 
 

@@ -570,7 +570,8 @@ def test_a_core_killed_in_a_start_that_returns_for_a_deadline_returns_at_the_nex
     home = bench.home()
     with bench.core(home) as core:
         _commit(core, 1)
-        deadline = _commit(core, 2, confirm_seconds=1)["confirm_deadline"]
+        # Far enough for a busy machine to stop the core before.
+        deadline = _commit(core, 2, confirm_seconds=5)["confirm_deadline"]
         _edit(core, 3)
     wait_for("the deadline", lambda: time.time() > deadline)
     with bench.copy_of(home) as copy:
@@ -723,7 +724,8 @@ def test_a_disk_that_keeps_failing_never_costs_the_configuration(bench: Bench) -
 def test_a_return_that_the_disk_refuses_is_tried_again(bench: Bench) -> None:
     with bench.core(bench.home()) as core:
         _commit(core, 1)
-        deadline = _commit(core, 2, confirm_seconds=1)["confirm_deadline"]
+        # Far enough for a busy machine to attach strace before.
+        deadline = _commit(core, 2, confirm_seconds=5)["confirm_deadline"]
         before = _observed(core)
         threads = [int(entry.name) for entry in Path(f"/proc/{core.pid}/task").iterdir()]
         options = "-e", "trace=fsync", "-e", "inject=fsync:error=EIO"
@@ -771,7 +773,8 @@ class World(NamedTuple):
         return {self._ran(self.baseline).confirmed()}
 
     def is_like(self, other: "World") -> bool:
-        return self[:4] == other[:4] and abs(self.due - other.due) < 2
+        # A deadline is 2 s or 600 s after its commit, however long a busy machine takes for that.
+        return self[:4] == other[:4] and abs(self.due - other.due) < 60
 
     def _ran(self, number: int) -> "World":
         world = self._replace(running=number, archive=(self.running, *self.archive)[:ARCHIVED])
@@ -863,22 +866,32 @@ def _world(core: Core) -> World:
 def _walk(core: Core, steps: Iterator[Step], worlds: set[World]) -> tuple[set[World], set[World]]:
     """Steps until the core is gone: the worlds without the last of them, and with it."""
     for step in steps:
+        outcome = _outcome(core, step)
+        # Not before the call: a deadline may have come in a pause of a busy machine.
         without = {other for world in worlds for other in world.in_time()}
         made = {world: step.makes(world) for world in without}
-        try:
-            core.call(step.method, **step.parameters)
-            worlds = {other for other in made.values() if isinstance(other, World)}
-        except ErrorReply as error:
-            if error.name == f"{INTERFACE}.ConfigurationChanged":
-                # The deadline came first, and the commit would be of another configuration.
-                assert step.method == "CommitCandidate"
-                worlds = {other for world in worlds for other in world.returned()}
-            else:
-                worlds = {world for world, other in made.items() if error.name == f"{INTERFACE}.{other}"}
-        except Unreachable:
-            return without, {other for other in made.values() if isinstance(other, World)}
+        after = {other for other in made.values() if isinstance(other, World)}
+        if outcome is None:
+            worlds = after
+        elif isinstance(outcome, Unreachable):
+            return without, after
+        elif outcome.name == f"{INTERFACE}.ConfigurationChanged":
+            # The deadline came first, and the commit would be of another configuration.
+            assert step.method == "CommitCandidate"
+            worlds = {other for world in worlds for other in world.returned()}
+        else:
+            worlds = {world for world, other in made.items() if outcome.name == f"{INTERFACE}.{other}"}
         assert worlds, f"{step} was answered otherwise than in any of {without}"
     raise AssertionError("there is always another step")
+
+
+def _outcome(core: Core, step: Step) -> ErrorReply | Unreachable | None:
+    """None for a reply."""
+    try:
+        core.call(step.method, **step.parameters)
+    except (ErrorReply, Unreachable) as error:
+        return error
+    return None
 
 
 # Deadlines
@@ -905,15 +918,20 @@ def _unconfirmed(core: Core, confirm_seconds: int) -> int:
 
 
 def test_a_core_killed_before_a_deadline_waits_for_it_and_returns(bench: Bench) -> None:
-    home = bench.home()
-    with bench.core(home) as core:
-        deadline = _unconfirmed(core, 2)
-    with bench.core(home) as core:
-        assert _running(core) == 2
-        wait_for("the return", lambda: _running(core) == 1, 5)
-        assert time.time() > deadline - SLACK
-        world = _world(core)
-        assert world == World(running=1, archive=(2, 1, 0))
+    # A busy machine may have no core again before the nearer one.
+    for seconds in (2, 20):
+        home = bench.home()
+        with bench.core(home) as core:
+            deadline = _unconfirmed(core, seconds)
+        with bench.core(home) as core:
+            first, in_time = _running(core), time.time() < deadline - SLACK
+            assert first == 2 or not in_time
+            wait_for("the return", lambda core=core: _running(core) == 1)
+            assert time.time() > deadline - SLACK
+            assert _world(core) == World(running=1, archive=(2, 1, 0))
+        if in_time:
+            return
+    raise AssertionError("no core came before the deadline")
 
 
 def test_a_core_started_after_a_deadline_never_answers_with_what_was_not_confirmed(bench: Bench) -> None:
@@ -971,7 +989,8 @@ def test_cores_killed_around_a_deadline_run_one_of_the_two_and_then_the_old(benc
 def test_a_confirmation_is_not_forgotten_by_a_core_that_is_killed(bench: Bench) -> None:
     home = bench.home()
     with bench.core(home) as core:
-        deadline = _unconfirmed(core, 1)
+        # Far enough for a busy machine to confirm it before.
+        deadline = _unconfirmed(core, 5)
         core.call("ConfirmCommit")
         core.kill()
     wait_for("the deadline", lambda: time.time() > deadline + SLACK)

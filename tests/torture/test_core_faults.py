@@ -8,9 +8,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,18 @@ def real_core(lone: Lone) -> Iterator["subprocess.Popen[bytes]"]:
         yield process
 
 
-def assert_unreachable(answer: requests.Response, began: float) -> None:
-    assert time.monotonic() - began < 5
+def assert_unreachable(answer: requests.Response) -> None:
     assert (answer.status_code, answer.json()) == (500, UNREACHABLE)
+
+
+def assert_unreachable_within_5_s(ask: Callable[[], requests.Response]) -> None:
+    """At the best of three: a wait that is too long comes each time, a pause of a busy machine does not."""
+    for _ in range(3):
+        began = time.monotonic()
+        assert_unreachable(ask())
+        if (seconds := time.monotonic() - began) < 5:
+            break
+    assert seconds < 5
 
 
 def assert_well_within_a_second(lone: Lone) -> None:
@@ -127,8 +137,7 @@ def test_without_a_core_nobody_is_still_told_401(lone: Lone) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_core_is_500_within_5_s_and_forgotten_when_a_real_one_comes(lone: Lone, fault: str) -> None:
     with faulty_core(lone, fault):
-        began = time.monotonic()
-        assert_unreachable(lone.ask(), began)
+        assert_unreachable_within_5_s(lone.ask)
     with real_core(lone):
         assert_well_within_a_second(lone)
 
@@ -143,8 +152,7 @@ def test_a_faulty_core_after_the_access_check_is_500_within_5_s(lone: Lone, faul
         ):
             if fault in ("wrongshape", "trickle") and method != "GET":
                 continue  # A change has an empty reply: nothing to be wrong, little to be slow.
-            began = time.monotonic()
-            assert_unreachable(lone.ask(method, path, json=body), began)
+            assert_unreachable_within_5_s(partial(lone.ask, method, path, json=body))
 
 
 def test_a_client_that_has_the_list_of_now_makes_no_core_list_anything(lone: Lone, api: Any) -> None:
@@ -159,7 +167,7 @@ def test_a_change_is_sent_once_even_when_its_answer_never_comes(lone: Lone, api:
     count = tmp_path / "count"
     access = ("--access", api.environment["CORE_SOCKET"], "--count", str(count))
     with faulty_core(lone, "hangup", *access):
-        assert_unreachable(lone.ask("DELETE", "/subscribers/1"), time.monotonic())
+        assert_unreachable(lone.ask("DELETE", "/subscribers/1"))
     assert count.read_bytes().count(b"DisconnectSession") == 1
 
 
@@ -169,15 +177,18 @@ def test_a_core_that_hangs_is_500_for_many_at_once_and_fine_when_it_goes_on(lone
         core.send_signal(signal.SIGSTOP)
         code = "import sys; from tests.torture.test_core_faults import ask_many; ask_many(*sys.argv[1:])"
         given = [lone.url, str(lone.certificate), lone.token]
-        asked = subprocess.run(
-            [sys.executable, "-c", code, *given], capture_output=True, text=True, check=True
-        )
-        statuses = json.loads(asked.stdout)
-        assert {status for status, _ in statuses["/system/version"]} == {200}
-        assert {status for status, _ in statuses["/subscribers"]} == {500}
-        # What sixty connections take that need no core is the machine's.
-        longest = {path: max(seconds for _, seconds in found) for path, found in statuses.items()}
-        assert longest["/subscribers"] - longest["/system/version"] < 5
+        for _ in range(3):
+            asked = subprocess.run(
+                [sys.executable, "-c", code, *given], capture_output=True, text=True, check=True
+            )
+            statuses = json.loads(asked.stdout)
+            assert {status for status, _ in statuses["/system/version"]} == {200}
+            assert {status for status, _ in statuses["/subscribers"]} == {500}
+            # What sixty connections take that need no core is the machine's, which may pause once.
+            longest = {path: max(seconds for _, seconds in found) for path, found in statuses.items()}
+            if (more := longest["/subscribers"] - longest["/system/version"]) < 5:
+                break
+        assert more < 5
         core.send_signal(signal.SIGCONT)
         assert_well_within_a_second(lone)
 
