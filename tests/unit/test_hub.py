@@ -393,7 +393,8 @@ def watched(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reg
 
     passing = Passing()
     monkeypatch.setattr(registries, "time", passing)
-    monkeypatch.setattr(senders, "TIMEOUT", 0.5)
+    # The receiver takes the connection late on a busy machine.
+    monkeypatch.setattr(senders, "TIMEOUT", 2.5)
     thread = threading.Thread(target=watch)
     thread.start()
     yield registry
@@ -418,7 +419,7 @@ def test_an_attempt_ends_at_its_deadline_though_its_webhook_may_be_removed(
             (entry,) = wait_for("the end of the attempt", queue.log, 5)
             assert (entry.result, entry.status, entry.error) == ("failed", None, "timeout")
         wait_for("the end of the connection", lambda: receiver.ended, 5)
-        assert receiver.ended[1] - receiver.opened[1] >= 0.4
+        assert receiver.ended[1] - receiver.opened[1] >= 0.5
 
 
 # One sender

@@ -28,6 +28,7 @@ from gateway_api.events.streams import StreamFilter, Streams
 from tests.support.clocks import SteppedClock
 from tests.support.journal import InProcessCore, grow, session
 from tests.support.sse import Message, assert_gapless, messages_in
+from tests.support.stack import PATIENCE
 
 #: The first connection of a worker looks how far back it may begin, the second one follows.
 BROADCAST = 1
@@ -155,7 +156,11 @@ class Reader:
             self.end = error
 
 
-def until(what: str, ready: Callable[[], Any], timeout: float = 10.0) -> Any:
+#: Seconds that are enough even on a busy machine, and less than those until a heartbeat.
+SOON = 10.0
+
+
+def until(what: str, ready: Callable[[], Any], timeout: float = PATIENCE) -> Any:
     """As wait_for, and lets greenlets work meanwhile."""
     deadline = time.monotonic() + timeout
     while not (value := ready()):
@@ -952,7 +957,7 @@ def test_close_ends_all_streams_properly_that_wait_for_an_event(worker: Worker) 
     clients = [worker.listener(), worker.listener(resume=0), worker.listener(names=DOWN)]
     worker.streams.close()
     for client in clients:
-        until("its end", lambda client=client: client.end, 2)
+        until("its end", lambda client=client: client.end, SOON)
     assert ([client.end for client in clients], len(worker.streams)) == (["properly"] * 3, 0)
 
 
@@ -962,7 +967,7 @@ def test_close_ends_streams_whose_clients_do_not_take(worker: Worker) -> None:
     grow(worker.journal, 1)
     client.wait_for(1)
     worker.streams.close()
-    until("its end", lambda: client.end, 2)
+    until("its end", lambda: client.end, SOON)
     assert len(worker.streams) == 0
 
 
@@ -973,7 +978,7 @@ def test_close_ends_streams_that_are_caught_up(worker: Worker, short: None) -> N
     client = worker.listener(resume=0)
     client.wait_for(1000)
     worker.streams.close()
-    until("its end", lambda: client.end, 2)
+    until("its end", lambda: client.end, SOON)
     assert len(worker.streams) == 0
 
 
@@ -982,7 +987,7 @@ def test_close_ends_streams_that_the_core_lets_wait(worker: Worker, short: None)
     worker.core.holds = lambda number: number > BROADCAST
     client = worker.listener(resume=0)
     worker.streams.close()
-    until("its end", lambda: client.end, 1)
+    until("its end", lambda: client.end, SOON)
     assert len(worker.streams) == 0
 
 
@@ -991,7 +996,7 @@ def test_close_ends_streams_that_wait_to_be_caught_up(worker: Worker, short: Non
     worker.core.holds = lambda number: number > BROADCAST
     clients = [worker.listener(resume=0) for _ in range(17)]
     worker.streams.close()
-    until("the end of the last one", lambda: clients[-1].end, 1)
+    until("the end of the last one", lambda: clients[-1].end, SOON)
 
 
 def test_a_stream_that_waits_to_be_caught_up_ends_when_its_bearer_may_listen_no_more(
@@ -1001,7 +1006,7 @@ def test_a_stream_that_waits_to_be_caught_up_ends_when_its_bearer_may_listen_no_
     worker.core.holds = lambda number: number > BROADCAST
     *_, last = (worker.listener(resume=0, bearer=str(number)) for number in range(17))
     worker.refused = {"16"}
-    until("its end", lambda: last.end, 1)
+    until("its end", lambda: last.end, SOON)
 
 
 def test_a_stream_that_the_core_lets_wait_is_ended_in_time(
@@ -1011,7 +1016,7 @@ def test_a_stream_that_the_core_lets_wait_is_ended_in_time(
     worker.core.holds = lambda number: number > BROADCAST
     client = worker.listener(resume=0)
     sweeping.now += 10.1
-    until("its end", lambda: client.end, 1)
+    until("its end", lambda: client.end, SOON)
 
 
 def test_who_waits_to_be_caught_up_gets_heartbeats(worker: Worker, short: None) -> None:
@@ -1019,7 +1024,7 @@ def test_who_waits_to_be_caught_up_gets_heartbeats(worker: Worker, short: None) 
     grow(worker.journal, 50)
     worker.core.holds = lambda number: number > BROADCAST
     *_, last = (worker.listener(resume=0) for _ in range(17))
-    until("a heartbeat", lambda: b":\n" in last.pieces, 1)
+    until("a heartbeat", lambda: b":\n" in last.pieces, SOON)
 
 
 @pytest.mark.parametrize("end", ["lose_the_events", "lose_the_sweep"])

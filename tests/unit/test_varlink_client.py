@@ -17,12 +17,14 @@ from gateway_api.wire.varlink import client as varlink_client
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.protocol import REQUEST_CAP, CallMessage, ErrorReply, encode
 from tests.support.faulty_peer import PAUSE
-from tests.support.stack import wait_for
+from tests.support.stack import PATIENCE, wait_for
 
 METHOD = "org.example.Echo"
 DEADLINE = 1.0
 #: A machine under load; far less than any of the waits that a client could fall into.
 MARGIN = 1.0
+#: One pause of a busy machine is no fault of a client, which waits too long each time.
+TRIES = 4
 
 FAULTS = (
     "refuse", "cut", "hangup", "hang", "half", "garbage", "text", "array", "list_of_parameters", "badutf8",
@@ -59,9 +61,21 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(path: Path) -> Iterator[Client]:
-    made = Client(path, timeout=DEADLINE)
+    made = Client(path, timeout=PATIENCE)
     yield made
     made.close()
+
+
+def best_of(call: Callable[[], object], seconds: float) -> float:
+    """The seconds that the quickest of some calls takes, each of which ends as unreachable. One that takes
+    less than `seconds` is enough."""
+    took: list[float] = []
+    while not took or (min(took) >= seconds and len(took) < TRIES):
+        began = time.monotonic()
+        with pytest.raises(Unreachable):
+            call()
+        took.append(time.monotonic() - began)
+    return min(took)
 
 
 def answer(client: Client, **parameters: Any) -> Any:
@@ -85,10 +99,8 @@ def test_a_call_to_a_faulty_peer_ends_as_unreachable_by_its_deadline(
     # More than a socket holds, so that a peer can hang up while it is being sent.
     parameters = {"text": "x" * 900_000}
     with peer(path, mode):
-        began = time.monotonic()
-        with pytest.raises(Unreachable):
-            client.call(METHOD, parameters)
-        assert time.monotonic() - began < DEADLINE + MARGIN
+        longest = DEADLINE + MARGIN
+        assert best_of(lambda: client.call(METHOD, parameters, timeout=DEADLINE), longest) < longest
 
 
 @pytest.mark.parametrize("mode", FAULTS)
@@ -133,10 +145,7 @@ def test_a_path_that_is_too_long_for_a_socket_ends_as_unreachable(tmp_path: Path
 
 def test_a_call_has_a_deadline_of_its_own_where_it_asks_for_one(path: Path, client: Client) -> None:
     with peer(path, "hang"):
-        began = time.monotonic()
-        with pytest.raises(Unreachable):
-            client.call(METHOD, timeout=0.1)
-        assert time.monotonic() - began < 0.1 + DEADLINE / 2
+        assert best_of(lambda: client.call(METHOD, timeout=0.1), DEADLINE) < DEADLINE
 
 
 def test_a_peer_that_was_killed_and_started_again_between_two_calls_is_not_noticed(
@@ -218,18 +227,16 @@ def test_more_threads_than_connections_all_get_their_own_answers(path: Path) -> 
 
 
 def test_a_call_that_finds_no_free_connection_in_time_ends_as_unreachable(path: Path) -> None:
-    client = Client(path, timeout=DEADLINE, connections=1)
-    with peer(path, "hang"), ThreadPoolExecutor(1) as pool:
+    client = Client(path, timeout=PATIENCE, connections=1)
+    with peer(path, "hang") as process, ThreadPoolExecutor(1) as pool:
         hung = pool.submit(client.call, METHOD)
-        began = time.monotonic()
-        with pytest.raises(Unreachable):
-            client.call(METHOD, timeout=0.2)
-        assert time.monotonic() - began < DEADLINE
+        assert best_of(lambda: client.call(METHOD, timeout=0.2), DEADLINE) < DEADLINE
+        process.kill()
         assert isinstance(hung.exception(10), Unreachable)
 
 
 def test_failed_calls_give_their_connections_back(path: Path) -> None:
-    client = Client(path, timeout=DEADLINE, connections=1)
+    client = Client(path, timeout=PATIENCE, connections=1)
     with peer(path, "refuse"):
         for _ in range(3):
             with pytest.raises(Unreachable):
@@ -277,10 +284,13 @@ def _read_call(connection: socket.socket) -> None:
 
 
 def _replying(
-    path: Path, reply: bytes, ask: Callable[[Client], Any] = lambda client: client.call(METHOD)
+    path: Path,
+    reply: bytes,
+    ask: Callable[[Client], Any] = lambda client: client.call(METHOD),
+    timeout: float = PATIENCE,
 ) -> Any:
     """What a client makes of this reply: its parameters, or the exception."""
-    client = Client(path, timeout=DEADLINE)
+    client = Client(path, timeout=timeout)
     with _listener(path) as listener, ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(ask, client)
         connection, _ = listener.accept()
@@ -313,7 +323,9 @@ def test_a_call_for_more_gets_all_its_replies(path: Path) -> None:
 
 
 def test_replies_that_each_come_in_time_may_take_longer_together(path: Path) -> None:
-    client = Client(path, timeout=DEADLINE)
+    # More than a pause of a busy machine.
+    deadline = 4 * DEADLINE
+    client = Client(path, timeout=deadline)
     with _listener(path) as listener, ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(ask_for_more, client)
         connection, _ = listener.accept()
@@ -322,7 +334,7 @@ def test_replies_that_each_come_in_time_may_take_longer_together(path: Path) -> 
             connection.sendall(b'{"parameters":{}}\0')
             for _ in range(4):
                 connection.sendall(b'{"parameters":{},"continues":true}\0')
-                time.sleep(DEADLINE / 2)
+                time.sleep(deadline * 0.3)
             connection.sendall(b'{"parameters":{}}\0')
             assert len(under_way.result(10)) == 6
     client.close()
@@ -353,7 +365,7 @@ def test_only_the_last_call_of_an_exchange_is_for_more(path: Path) -> None:
 @pytest.mark.parametrize("end", [b"", b'{"parameters":{"id'])
 def test_replies_that_break_off_end_as_unreachable(path: Path, end: bytes) -> None:
     replies = b'{"parameters":{}}\0{"parameters":{},"continues":true}\0' + end
-    assert isinstance(_replying(path, replies, ask_for_more), Unreachable)
+    assert isinstance(_replying(path, replies, ask_for_more, DEADLINE), Unreachable)
 
 
 def test_replies_over_the_cap_end_as_unreachable(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
