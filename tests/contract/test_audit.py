@@ -580,7 +580,7 @@ def test_the_answer_waits_for_the_disk_and_others_do_not(
     alone: Gateway, method: str, path: str, role: str, status: int
 ) -> None:
     (worker,) = alone.workers
-    with traced(worker, SYNCS, "-e", "inject=fsync,fdatasync:delay_exit=1000000"):
+    with traced(worker, SYNCS, "-e", "inject=fsync,fdatasync:delay_exit=3000000"):
         took: list[float] = []
         done = threading.Event()
 
@@ -600,10 +600,10 @@ def test_the_answer_waits_for_the_disk_and_others_do_not(
             done.set()
             looking.join()
     assert answer.status_code == status
-    assert waited >= 1
+    assert waited >= 3
     # One alone would wait as long.
     assert len(took) > 10
-    assert max(took) < 0.8
+    assert max(took) < 2.5
 
 
 @contextmanager

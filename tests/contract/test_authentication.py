@@ -105,25 +105,28 @@ def test_a_wrong_login_is_401_whatever_is_wrong(stack: Api, username: str, passw
 
 
 def test_an_unknown_user_takes_as_long_as_a_wrong_password(stack: Api) -> None:
-    def fastest(username: str) -> float:
-        # A name of its own each time, or the throttle would answer; the same length, for fairness.
-        times = []
-        for number in range(3):
-            began = time.monotonic()
-            assert stack.log_in(username or f"ghost{number}", "wrong").status_code == 401
-            times.append(time.monotonic() - began)
-        return min(times)
+    def seconds(username: str) -> float:
+        began = time.monotonic()
+        assert stack.log_in(username, "wrong").status_code == 401
+        return time.monotonic() - began
 
-    known, unknown = fastest("operator"), fastest("")
+    # A name of its own each time, or the throttle would answer; the same length, for fairness. One after the
+    # other, as the machine may be busy for a while.
+    pairs = [(seconds("operator"), seconds(f"ghost{number}")) for number in range(3)]
+    known, unknown = map(min, zip(*pairs, strict=True))
     # Without a hash it is a hundredth.
-    assert 0.25 < known / unknown < 4
+    assert 0.1 < known / unknown < 10
     assert stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).ok
 
 
 def test_guessing_is_slowed_down_until_a_right_login_after_the_pause(stack: Api) -> None:
-    for _ in range(6):
-        stack.log_in("operator", "guess")
-    answer = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"])
+    for _ in range(5):
+        for _ in range(6):
+            stack.log_in("operator", "guess")
+        answer = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"])
+        # On a busy machine, the pause of a second may be over by then.
+        if answer.status_code == 429:
+            break
     assert answer.status_code == 429
     assert answer.json()["status"] == "error"
     wait = int(answer.headers["Retry-After"])

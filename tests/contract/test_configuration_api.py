@@ -1138,9 +1138,13 @@ class Return:
     names: list[str]
     tags: list[str]
     deadline: int
-    at: float
+    at: int
     newest_archived: dict[str, Any]
     author: str
+
+
+#: Seconds in which a busy machine reads or confirms what was committed.
+SOON = 5
 
 
 @pytest.fixture(scope="module")
@@ -1149,11 +1153,11 @@ def unconfirmed(running: Running) -> Return:
     api, _ = running
     names = [commit_a_name(api), stage_a_name(api)]
     tags = [tag(api)]
-    deadline = commit(api, confirm_seconds=2, comment="unconfirmed")["confirm_deadline"]
+    deadline = commit(api, confirm_seconds=SOON, comment="unconfirmed")["confirm_deadline"]
     names.append(running_name(api))
     tags.append(tag(api))
     wait_for("the return", lambda: running_name(api) != names[1], 10)
-    at = time.time()
+    at = api.get(f"{CONFIG}/archive")["running"]["committed_at"]
     names.append(running_name(api))
     tags.append(tag(api))
     newest_archived = archive(api)[0]
@@ -1168,7 +1172,7 @@ def test_an_unconfirmed_commit_runs_and_then_what_ran_before(unconfirmed: Return
 
 
 def test_an_unconfirmed_commit_returns_at_its_deadline(unconfirmed: Return) -> None:
-    assert unconfirmed.deadline - 0.5 < unconfirmed.at < unconfirmed.deadline + 2
+    assert unconfirmed.deadline - 1 <= unconfirmed.at < unconfirmed.deadline + SOON
 
 
 def test_the_return_leaves_nothing_staged(unconfirmed: Return, stack: Api) -> None:
@@ -1196,7 +1200,7 @@ def test_the_author_of_the_return_is_the_core(unconfirmed: Return) -> None:
 
 def test_the_return_is_archived_as_the_core_made_it(stack: Api) -> None:
     returned = commit_a_name(stack)
-    left = commit_a_name(stack, confirm_seconds=1)
+    left = commit_a_name(stack, confirm_seconds=SOON)
     assert running_name(stack) == left
     wait_for("the return", lambda: running_name(stack) == returned, 10)
     commit_a_name(stack)
@@ -1207,7 +1211,7 @@ def test_the_return_is_archived_as_the_core_made_it(stack: Api) -> None:
 
 def test_a_commit_that_is_confirmed_in_time_stays(stack: Api) -> None:
     name = stage_a_name(stack)
-    deadline = commit(stack, confirm_seconds=1)["confirm_deadline"]
+    deadline = commit(stack, confirm_seconds=SOON)["confirm_deadline"]
     done(post(stack, "confirm"))
     wait_until_after(deadline)
     assert running_name(stack) == name

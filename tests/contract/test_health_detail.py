@@ -4,11 +4,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import kill
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -24,6 +24,9 @@ DETAIL = "/system/health/detail"
 OWN = ["hub", "certificate", "disk", "counters"]
 
 Stack = tuple[Api, "subprocess.Popen[bytes]"]
+T = TypeVar("T")
+#: One pause of a busy machine is no fault of an API that waits too long each time.
+TRIES = 4
 
 
 @pytest.fixture(scope="module")
@@ -73,19 +76,21 @@ def hanging(process: int) -> Iterator[None]:
         kill(process, signal.SIGCONT)
 
 
-@contextmanager
-def within_a_second(api: Api) -> Iterator[None]:
-    """What a request takes that asks nobody is the machine's."""
+def within_a_second(api: Api, ask: Callable[[], T]) -> T:
+    """What `ask` returns. What a request takes that asks nobody is the machine's, and so is one pause."""
 
     def version() -> float:
         began = time.monotonic()
         assert api.send("GET", "/system/version", None).status_code == 200
         return time.monotonic() - began
 
-    before, began = version(), time.monotonic()
-    yield
-    taken = time.monotonic() - began
-    assert taken - before - version() < 1
+    taken: list[float] = []
+    while not taken or (min(taken) >= 1 and len(taken) < TRIES):
+        before, began = version(), time.monotonic()
+        answer = ask()
+        taken.append(time.monotonic() - began - before - version())
+    assert min(taken) < 1
+    return answer
 
 
 @pytest.mark.parametrize("role", ["admin", "operator"])
@@ -124,8 +129,7 @@ def test_metrics_have_a_gauge_for_each_dependency(faulty: Api) -> None:
 def test_a_core_that_hangs_is_reported_within_a_second(stack: Stack) -> None:
     api, process = stack
     with hanging(core_of(process)):
-        with within_a_second(api):
-            health = found(api)
+        health = within_a_second(api, lambda: found(api))
         assert (health["whole"], health["core"]["state"]) == ("failed", "failed")
         assert "does not reply" in health["core"]["message"]
         assert list(health) == ["whole", "core", *OWN]
@@ -148,8 +152,7 @@ def test_while_the_core_hangs_a_wrong_parameter_is_400_at_once(stack: Stack) -> 
     api, process = stack
     token = api.token("operator")
     with hanging(core_of(process)):
-        with within_a_second(api):
-            answer = api.send("GET", f"{DETAIL}?state=ok", token=token)
+        answer = within_a_second(api, lambda: api.send("GET", f"{DETAIL}?state=ok", token=token))
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["path"] == "state"
     wait_for("the core", lambda: found(api)["core"]["state"] == "ok")
@@ -167,8 +170,7 @@ def test_a_hub_that_hangs_is_reported_within_a_second(stack: Stack) -> None:
     api, process = stack
     # Its threads are those of the arbiter. The workers go on.
     with hanging(master_of(process)):
-        with within_a_second(api):
-            health = found(api)
+        health = within_a_second(api, lambda: found(api))
         assert (health["whole"], health["hub"]["state"]) == ("failed", "failed")
         assert health["core"]["state"] == "ok"
         assert gauges(api)["hub"] == 3
@@ -178,8 +180,7 @@ def test_a_hub_that_hangs_is_reported_within_a_second(stack: Stack) -> None:
 def test_a_core_and_a_hub_that_hang_are_reported_within_a_second(stack: Stack) -> None:
     api, process = stack
     with hanging(core_of(process)), hanging(master_of(process)):
-        with within_a_second(api):
-            health = found(api)
+        health = within_a_second(api, lambda: found(api))
         assert [health[name]["state"] for name in ("core", "hub")] == ["failed", "failed"]
     wait_for("both", lambda: {found(api)[name]["state"] for name in ("core", "hub")} == {"ok"})
 
@@ -216,8 +217,8 @@ def test_a_faulty_core_is_reported_within_a_second(
     (api, _), (alone, socket) = stack, lone
     access = ("--access", api.environment["CORE_SOCKET"]) if decides_access else ()
     with faulty_core(socket, fault, *access):
-        with within_a_second(alone):
-            health = found(alone, token=api.token("operator"))
+        token = api.token("operator")
+        health = within_a_second(alone, lambda: found(alone, token=token))
         assert health["core"]["state"] == "failed"
         assert list(health) == ["whole", "core", *OWN]
 

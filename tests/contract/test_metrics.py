@@ -176,12 +176,13 @@ def test_an_open_stream_is_no_slow_request(lonely: Api) -> None:
     with listen(lonely), listen(lonely):
         wait_for("two clients", lambda: samples(lonely)[STREAMS] == 2)
         during = samples(lonely)
-        time.sleep(1.5)
+        time.sleep(3)
     wait_for_no_streams(lonely)
     after = samples(lonely)
     assert total(during, REQUESTS, EVENTS, 'status="200"') - total(before, REQUESTS, EVENTS) == 2
     assert total(after, REQUESTS, EVENTS) == total(during, REQUESTS, EVENTS)
-    assert total(after, f"{DURATIONS}_sum", EVENTS) - total(before, f"{DURATIONS}_sum", EVENTS) < 1
+    # Less than the two were open.
+    assert total(after, f"{DURATIONS}_sum", EVENTS) - total(before, f"{DURATIONS}_sum", EVENTS) < 5
 
 
 def test_the_version_is_a_label(lonely: Api) -> None:
