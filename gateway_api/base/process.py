@@ -5,10 +5,11 @@ import gc
 import logging
 import os
 import resource
+import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -43,6 +44,15 @@ def _outcome(function: Callable[..., T], *arguments: Any) -> T | Exception:
         return function(*arguments)
     except Exception as error:  # noqa: BLE001 - raised in the caller's thread
         return error
+
+
+def has_signal(signals: Collection[signal.Signals], seconds: float) -> bool:
+    """Waits for one of these signals, which are blocked: True at once when it comes, False after so many
+    seconds."""
+    received = signal.sigtimedwait(signals, seconds)
+    # If the process was stopped meanwhile (SIGSTOP) and continues after that time, Python 3.11 returns a
+    # record that nobody has filled.
+    return received is not None and received.si_signo in signals
 
 
 def keep_loaded() -> None:

@@ -26,6 +26,7 @@ from pathlib import Path
 from gateway_api.auth.passwords import hash_password
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.process import has_signal
 from gateway_api.cli import certificates
 from gateway_api.cli.setup import is_document
 
@@ -246,7 +247,7 @@ class Stop:
 
     def wait(self, seconds: float) -> bool:
         """True at once after a signal, False after so many seconds."""
-        self._received = self._received or signal.sigtimedwait(_STOPS, seconds) is not None
+        self._received = self._received or has_signal(_STOPS, seconds)
         return self._received
 
 

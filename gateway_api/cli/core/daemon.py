@@ -18,7 +18,7 @@ import click
 
 from gateway_api.base import logs
 from gateway_api.base.errors import GatewayApiError, StepFailed
-from gateway_api.base.process import Watchdog, keep_loaded, notify, raise_descriptor_limit
+from gateway_api.base.process import Watchdog, has_signal, keep_loaded, notify, raise_descriptor_limit
 from gateway_api.base.settings import log_style
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.store import ConfigurationStore, Unreadable
@@ -159,7 +159,7 @@ def _wait_for(signals: set[signal.Signals], socket: Path) -> None:
         signal.sigwait(signals)
         return
     client = Client(socket, timeout=watchdog.pause)
-    while signal.sigtimedwait(signals, watchdog.pause) is None:
+    while not has_signal(signals, watchdog.pause):
         try:
             client.call(_HEALTH)
         except Unreachable as error:
