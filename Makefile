@@ -27,8 +27,10 @@ run: $(INSTALLED)
 # Five at a time, because most tests wait. Tests of one module run together: they share its fixtures.
 PARALLEL := --numprocesses 5 --dist loadfile --no-loadscope-reorder
 
+# What failed runs once more, by itself: then a pause of the machine is over, and a fault still there.
 test: $(DEVELOPED) tools docs
-	$(VENV)/bin/python -m pytest $(PARALLEL) $(TESTS)
+	$(VENV)/bin/python -m pytest $(PARALLEL) $(TESTS) \
+		|| { [ $$? -eq 1 ] && $(VENV)/bin/python -m pytest --last-failed $(TESTS); }
 
 # Compiles the tests, which each process of pytest would do by itself.
 collect: $(DEVELOPED)
