@@ -38,7 +38,7 @@ from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.clock import Expiry
 from gateway_api.core.sessions.journal import Journal
-from gateway_api.wire.configuration import Cgnat, Configuration, Demux
+from gateway_api.wire.configuration import AddressPool, Cgnat, Configuration, Demux
 from gateway_api.wire.core.health import FaultKind
 from gateway_api.wire.core.network import InterfaceStats
 from tests.support.clocks import NOW, StillClock
@@ -533,6 +533,17 @@ def test_an_error_after_the_kernel_puts_the_kernel_back(machine: Machine, gatewa
     assert machine.plane.cgnat == CONFIGURATION.cgnat
     assert machine.trunks.up == ["trunk0", "trunk1"]
     assert '"fine.*"' not in machine.rules.commands
+
+
+def test_an_error_after_the_kernel_puts_the_pools_back(machine: Machine, gateway: LinuxGateway) -> None:
+    gateway.configure(CONFIGURATION)
+    before = machine.plane.pools
+    pools = (AddressPool("fixed", IPv4Network("203.0.113.0/24")),)
+    wanted = replace(CONFIGURATION, subscribers=replace(CONFIGURATION.subscribers, pools=pools))
+    with not_done("write the revision"), gateway.applying(wanted):
+        assert machine.plane.pools == (*before, IPv4Network("203.0.113.0/24"))
+        raise StepFailed("write the revision", "No space left on device")
+    assert machine.plane.pools == before
 
 
 def test_what_a_commit_does_not_change_cannot_make_it_fail(machine: Machine, gateway: LinuxGateway) -> None:

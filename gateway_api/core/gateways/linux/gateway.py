@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import IPv4Network, IPv6Network
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
@@ -46,7 +47,7 @@ from gateway_api.core.records.clock import Clock, Expiry
 from gateway_api.core.records.paging import Rows
 from gateway_api.core.sessions.session import Counters
 from gateway_api.core.sessions.table import SessionTable
-from gateway_api.wire.configuration import Configuration
+from gateway_api.wire.configuration import Cgnat, Configuration
 from gateway_api.wire.core.health import Dependency, FaultKind, LimitDelays, PacketDrops, TriggerRefusal
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail, SessionType
@@ -129,10 +130,9 @@ class LinuxGateway:
         """An interface that does not exist is no refusal: it may come later, and is served then."""
         running, raised = self._configuration, list[str]()
         try:
-            cgnat, pools = configuration.cgnat, configuration.subscribers.pool_networks
-            if (cgnat, pools) != (running.cgnat, running.subscribers.pool_networks):
+            if _steered(configuration) != _steered(running):
                 with not_done("steer the sessions"):
-                    self._parts.plane.configure(cgnat, pools)
+                    self._parts.plane.configure(*_steered(configuration))
             with not_done("filter the packets of subscribers"):
                 self._parts.firewall.apply(configuration)
             with not_done("set the trunks up"):
@@ -153,8 +153,7 @@ class LinuxGateway:
         self._parts.firewall.configure(configuration)
         self._parts.provision.configure(configuration)
         self._parts.tracker.configure(configuration.cgnat)
-        plane = self._parts.plane
-        if (plane.cgnat, plane.pools) != (configuration.cgnat, configuration.subscribers.pool_networks):
+        if not self._is_steered():
             self._steer()
         self._keep_neighbours()
         self._raise_trunks()
@@ -313,7 +312,7 @@ class LinuxGateway:
                 _log.error("a commit is not finished, trying again in %g s: %s", pause, error)
 
     def _put_back(self, raised: Sequence[str]) -> None:
-        if self._parts.plane.cgnat != self._configuration.cgnat:
+        if not self._is_steered():
             self._steer()
         self._parts.firewall.configure(self._configuration)
         for trunk in raised:
@@ -322,10 +321,13 @@ class LinuxGateway:
             except KernelError as error:
                 _log.error("a trunk of a failed commit stays up: %s", error)
 
+    def _is_steered(self) -> bool:
+        plane = self._parts.plane
+        return (plane.cgnat, plane.pools) == _steered(self._configuration)
+
     def _steer(self) -> None:
         try:
-            configuration = self._configuration
-            self._parts.plane.configure(configuration.cgnat, configuration.subscribers.pool_networks)
+            self._parts.plane.configure(*_steered(self._configuration))
         except KernelError as error:
             _log.error("the reconciler tries again: %s", error)
 
@@ -383,6 +385,13 @@ class LinuxGateway:
     def _read_links(self) -> Links:
         with not_done("read the interfaces"):
             return self._links.now()
+
+
+def _steered(
+    configuration: Configuration,
+) -> tuple[Cgnat, tuple[IPv4Network | IPv6Network, ...]]:
+    """What the data plane has of a configuration."""
+    return configuration.cgnat, configuration.subscribers.pool_networks
 
 
 @contextmanager
