@@ -77,7 +77,8 @@ class World:
         return units
 
     def settings(self) -> dict[str, str]:
-        return {path.name: path.read_text() for path in (self.folder / "pppoe").iterdir()}
+        files = (self.folder / "pppoe").iterdir()
+        return {path.name: path.read_text() for path in files if path.name != "to-reload"}
 
     def files(self) -> dict[str, str]:
         folder = self.folder / "services"
@@ -285,6 +286,44 @@ def test_servers_that_do_not_reload_have_their_settings_as_before(
         units.apply({}, of(document, system__hostname="bng9"), limits())
     assert (failed.value.step, failed.value.reason) == ("configure pppoe-server", "Job for it failed.")
     assert world.settings() == before
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_servers_that_may_run_by_a_failed_commit_reload_later(
+    world: World, document: dict[str, Any], is_restarted: bool
+) -> None:
+    units = world.units()
+    units.start(["trunk0.300"])
+    world.refuse("^try-reload")
+    with pytest.raises(StepFailed, match="Job for it failed"):
+        units.apply({}, of(document, system__hostname="bng9"), limits())
+    world.refuse(None)
+    world.asked()
+    if is_restarted:
+        units = world.units()
+    assert units.action({}, world.configuration) == "reload"
+    units.apply({}, world.configuration, limits())
+    assert world.asked() == ["try-reload-or-restart gateway-pppoe@trunk0.300.service"]
+    assert world.units().action({}, world.configuration) is None
+
+
+def test_no_vlan_gets_addresses_that_a_server_with_a_larger_block_may_give_away(
+    world: World, document: dict[str, Any]
+) -> None:
+    world.configuration = of(document, cgnat__source_range="10.8.0.0/26")
+    units = world.units()
+    units.start(["trunk0.300"])
+    world.refuse("^try-reload")
+    for _ in range(2):
+        with pytest.raises(SourceRefused, match="Job for it failed"):
+            units.start(["trunk0.301"])
+    world.refuse(None)
+    world.asked()
+    with pytest.raises(SourceRefused, match="have only now read their settings"):
+        units.start(["trunk0.301"])
+    assert world.asked() == ["try-reload-or-restart gateway-pppoe@trunk0.300.service"]
+    units.start(["trunk0.301"])
+    assert world.asked() == ["start gateway-pppoe@trunk0.301.service"]
 
 
 def test_a_vlan_that_is_gone_gives_its_block_back_at_the_start_of_the_core(world: World) -> None:

@@ -61,8 +61,9 @@ _STEP = "configure pppoe-server"
 _LOOK = 2.0
 _NO_BLOCK = "cgnat.source_range has no free block of addresses for PPPoE"
 _SMALLER = "cgnat.source_range is shared out among the VLANs of PPPoE in smaller blocks now"
-#: A name of an access interface ends with a number, so that a draft of `durable` is none.
-_DRAFT = ".new"
+_RELOADED = "its other servers have only now read their settings"
+#: A name of an access interface ends with a number: neither this is one, nor a draft of `durable`.
+_MARK = "to-reload"
 _SECRETS, _RADIUS = "secrets", "radius"
 _LINES = re.compile(
     rf"([0-9.]+) ([0-9.]+)(?:/(29|3[0-2]))? ({_SECRETS}|{_RADIUS}) ([A-Za-z0-9.-]+)\n"
@@ -125,7 +126,7 @@ class SettingsFolder:
     def read(self) -> dict[str, PppoeSettings | None]:
         """By access interface; None for one whose file is not readable as such."""
         try:
-            names = [path.name for path in self._folder.iterdir() if not path.name.endswith(_DRAFT)]
+            names = [path.name for path in self._folder.iterdir() if path.name[-1].isdigit()]
         except FileNotFoundError:
             return {}
         return {name: PppoeSettings.parse(self._text(name)) for name in names}
@@ -136,6 +137,18 @@ class SettingsFolder:
 
     def remove(self, interface: str) -> None:
         (self._folder / interface).unlink(missing_ok=True)
+
+    @property
+    def is_marked(self) -> bool:
+        """True while servers may run by other settings."""
+        return (self._folder / _MARK).exists()
+
+    def mark(self) -> None:
+        durable.make_folder(self._folder)
+        durable.replace(self._folder / _MARK, b"")
+
+    def unmark(self) -> None:
+        (self._folder / _MARK).unlink(missing_ok=True)
 
     def _text(self, interface: str) -> str:
         return (self._folder / interface).read_bytes().decode("ascii", "replace")
@@ -175,6 +188,8 @@ class PppoeUnits(SourceDaemon):
         self._lock = threading.Lock()
         #: As on disk. None before the first look.
         self._read: _Known | None = None
+        #: Interfaces whose server may run by other settings than those on disk. There is a mark on disk too.
+        self._to_reload: set[str] = set()
 
     def source(self, configuration: Configuration, clock: Clock) -> PppoeServer:
         self.begin(configuration)
@@ -204,11 +219,12 @@ class PppoeUnits(SourceDaemon):
                 {**dict.fromkeys(interfaces), **known},
                 min((settings.block for settings in known.values() if settings is not None), default=BLOCK),
             )
-            if smaller := dict(_smaller(known, wanted)):
-                for name, with_less in smaller.items():
-                    self._write(name, with_less)
-                self._systemd.reload_running(*map(_unit, smaller))
-                raise SourceRefused(_SMALLER)
+            smaller = dict(_smaller(known, wanted))
+            for name, with_less in smaller.items():
+                self._change(name, with_less)
+            if self._to_reload:
+                self._reload(self._systemd)
+                raise SourceRefused(_SMALLER if smaller else _RELOADED)
             for interface in interfaces:
                 settings = wanted[interface]
                 if settings is None:
@@ -235,21 +251,21 @@ class PppoeUnits(SourceDaemon):
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         with _step_errors(), self._held(_LOOK):
             known = {name: settings for name, settings in self._known().items() if self._is_used(name)}
-            return ServiceAction.RELOAD if _wanted(configuration, known) != known else None
+            is_other = self._to_reload or _wanted(configuration, known) != known
+            return ServiceAction.RELOAD if is_other else None
 
     def _configure(self, configuration: Configuration, limit: TimeLimit) -> None:
         systemd = self._systemd.within(limit)
         with _step_errors(), self._held(limit.left()):
             self.begin(configuration)
             self._stop(systemd, [name for name in self._known() if not self._is_used(name)])
-            known, changed = self._known(), []
+            known = self._known()
             for interface, settings in _wanted(configuration, known).items():
                 if settings is None:
                     raise StepFailed(_STEP, _NO_BLOCK)
                 if settings != known[interface]:
-                    self._write(interface, settings)
-                    changed.append(_unit(interface))
-            systemd.reload_running(*changed)
+                    self._change(interface, settings)
+            self._reload(systemd)
 
     @contextmanager
     def _held(self, seconds: float) -> Iterator[None]:
@@ -263,8 +279,23 @@ class PppoeUnits(SourceDaemon):
 
     def _known(self) -> _Known:
         if self._read is None:
-            self._read = self._folder.read()
+            known = self._folder.read()
+            self._to_reload = set(known) if self._folder.is_marked else set()
+            self._read = known
         return self._read
+
+    def _change(self, interface: str, settings: PppoeSettings) -> None:
+        """Writes the settings of a server that may run: `_reload` has it read them."""
+        if not self._to_reload:
+            # A core that is killed before the reload leaves it to the next one.
+            self._folder.mark()
+        self._to_reload.add(interface)
+        self._write(interface, settings)
+
+    def _reload(self, systemd: Systemd) -> None:
+        systemd.reload_running(*map(_unit, sorted(self._to_reload)))
+        self._folder.unmark()
+        self._to_reload.clear()
 
     def _write(self, interface: str, settings: PppoeSettings) -> None:
         known = self._known()
@@ -280,6 +311,7 @@ class PppoeUnits(SourceDaemon):
         for interface in interfaces:
             # Not before: until then, sessions may have its addresses.
             self._folder.remove(interface)
+            self._to_reload.discard(interface)
             self._read = {name: settings for name, settings in self._known().items() if name != interface}
 
 
