@@ -62,8 +62,8 @@ class KnownLinks:
                 return each
         raise NoDevice(f"find the link {name}", "there is none")
 
-    def statistics(self) -> dict[str, InterfaceStats]:
-        return {each.name: each.stats for each in self.links().values()}
+    def statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
+        return {each.name: (each.index, each.stats) for each in self.links().values()}
 
     def addresses(self) -> list[Address]:
         return self.assigned

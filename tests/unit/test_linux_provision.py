@@ -13,6 +13,7 @@ from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanServing
+from gateway_api.core.gateways.linux.gateway import SessionTraffic
 from gateway_api.core.gateways.linux.kernel import exchange
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision, wanted_by
@@ -25,6 +26,7 @@ from gateway_api.core.gateways.linux.sessions.session import (
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceTraffic, SourceUnavailable
 from gateway_api.core.gateways.linux.views import Reading
 from gateway_api.core.sessions.session import Counters
+from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.core.network import InterfaceStats
 from gateway_api.wire.core.sessions import SessionState, SessionType
 from tests.support.clocks import SteppedClock
@@ -166,6 +168,37 @@ def test_a_session_on_a_device_with_the_name_of_a_former_one_does_not_get_its_tr
     assert provision.traffic(second, None) == NO_COUNTERS
 
 
+def test_a_session_that_has_ended_does_not_get_the_traffic_of_the_next_one_on_a_device_of_its_name(
+    provision: Provision, counters: DeviceCounters, kernel: KnownLinks
+) -> None:
+    first, table = session(5, interface="ppp0"), SessionTable[LinuxSession](CONFIGURATION.cgnat)
+    table.add(first)
+    traffic = SessionTraffic(table, counters)
+    kernel.found = [link(20, "ppp0", stats=stats(5000, 6000))]
+    traffic.all()
+    # Its source has not told the end yet.
+    for sent in (100, 10_000):
+        kernel.found = [link(21, "ppp0", stats=stats(100, sent))]
+        assert traffic.all() == {5: Counters(5000, 6000, 50, 60)}
+    assert provision.traffic(first, None) == Counters(5000, 6000, 50, 60)
+    table.remove(5)
+    second = session(6, interface="ppp0")
+    table.add(second)
+    provision.appeared([second])
+    assert traffic.all() == {6: Counters(100, 10_000, 1, 100)}
+
+
+def test_a_session_without_a_device_of_its_own_goes_on_with_a_device_that_was_made_anew(
+    counters: DeviceCounters, kernel: KnownLinks
+) -> None:
+    table = SessionTable[LinuxSession](CONFIGURATION.cgnat)
+    table.add(on_vlan(6, "trunk0.100"))
+    traffic = SessionTraffic(table, counters)
+    for index, received in ((20, 5000), (21, 100), (21, 200)):
+        kernel.found = [link(index, "trunk0.100", stats=stats(received, 0))]
+        assert traffic.all()[6].bytes_in == received
+
+
 def test_a_dhcp_session_counts_from_its_start(
     provision: Provision, counters: DeviceCounters, kernel: KnownLinks
 ) -> None:
@@ -174,6 +207,20 @@ def test_a_dhcp_session_counts_from_its_start(
     record = SessionRecord.new(item, TERMS, provision.baseline(item))
     later = replace_record(on_vlan(6, "trunk0.100"), record)
     assert ended(provision, counters, kernel, (1500, 2600), later) == Counters(500, 600, 5, 6)
+
+
+def test_a_device_that_was_made_anew_counts_no_less_than_nothing(
+    provision: Provision, counters: DeviceCounters, kernel: KnownLinks
+) -> None:
+    kernel.found = [link(20, "trunk0.100", stats=stats(1000, 2000))]
+    item = listed("6", type=SessionType.DHCP, interface="trunk0.100")
+    record = SessionRecord.new(item, TERMS, provision.baseline(item))
+    counters.sweep(["trunk0.100"])
+    # As many packets as at the start of the session, and smaller ones.
+    small = InterfaceStats(rx_bytes=600, tx_bytes=900, rx_packets=10, tx_packets=20)
+    kernel.found = [link(21, "trunk0.100", stats=small)]
+    later = replace_record(on_vlan(6, "trunk0.100"), record)
+    assert later.traffic(counters.now("trunk0.100")) == Counters(600, 900, 10, 20)
 
 
 def replace_record(before: LinuxSession, record: SessionRecord) -> LinuxSession:

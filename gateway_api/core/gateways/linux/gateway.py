@@ -431,4 +431,8 @@ class SessionTraffic:
             time.sleep(_EACH)
 
     def _sweep(self) -> None:
-        self._counters.sweep({each.interface for each in self._sessions.all()})
+        sessions = self._sessions.all()
+        self._counters.sweep(
+            {each.interface for each in sessions},
+            {each.interface for each in sessions if each.has_own_device},
+        )

@@ -62,13 +62,13 @@ class KernelReader:
         unknown = {errno.ENODEV, errno.ERANGE, errno.EINVAL}
         return _each("find a link", rt.RTM_GETLINK, 0, bodies, link, unknown)
 
-    def statistics(self) -> dict[str, InterfaceStats]:
-        """The counters of all links, by name. The dump of statistics takes a tenth of the time of one of the
-        links, each of which has 1,400 bytes, but has no names."""
+    def statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
+        """The index and the counters of all links, by name. The dump of statistics takes a tenth of the time
+        of one of the links, each of which has 1,400 bytes, but has no names."""
         step = "read the counters"
         found = dict(dump(step, rt.RTM_GETSTATS, _64_BIT_COUNTERS, statistics, lambda one: one[0]))
         try:
-            return {name: found[index] for index, name in names(found).items()}
+            return {name: (index, found[index]) for index, name in names(found).items()}
         except OSError as error:
             raise KernelError(step, error.strerror, error.errno) from error
 

@@ -82,8 +82,7 @@ class Provision:
         )
 
     def appeared(self, sessions: Sequence[LinuxSession]) -> None:
-        own = (session.interface for session in sessions if session.interface != session.access_interface)
-        self._counters.forget(own)
+        self._counters.forget(session.interface for session in sessions if session.has_own_device)
         self.changed(sessions)
 
     def changed(self, sessions: Sequence[LinuxSession]) -> None:

@@ -1,9 +1,10 @@
 """A session of the Linux gateway: what its source lists, what the configuration gave to it, and the counters
 of its device."""
 
-from collections.abc import Collection, Iterable
+import threading
+from collections.abc import Container, Iterable
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles, session_type
 from gateway_api.core.gateways.linux.kernel.messages import NoDevice
@@ -124,18 +125,21 @@ class LinuxSession(Session, frozen=True, kw_only=True):
     def in_state(self, state: SessionState) -> "LinuxSession":
         return replace(self, summary=replace(self.summary, state=state))
 
+    @property
+    def has_own_device(self) -> bool:
+        return self.interface != self.access_interface
+
     def traffic(self, counted: Counters) -> Counters:
         """The traffic of the session, of what its device has counted. A device that has counted less than at
         the session's start was made anew."""
         before = self.record.baseline
-        if counted.packets_in < before.packets_in or counted.packets_out < before.packets_out:
-            return counted
-        return Counters(
+        since = Counters(
             counted.bytes_in - before.bytes_in,
             counted.bytes_out - before.bytes_out,
             counted.packets_in - before.packets_in,
             counted.packets_out - before.packets_out,
         )
+        return counted if min(astuple(since)) < 0 else since
 
 
 class ConfiguredTerms:
@@ -171,20 +175,30 @@ class DeviceCounters:
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
-        self._last: dict[str, InterfaceStats] = {}
+        self._lock = threading.Lock()
+        #: The index of each device, and its counters.
+        self._last: dict[str, tuple[int, InterfaceStats]] = {}
 
-    def sweep(self, used: Collection[str]) -> None:
+    def sweep(self, used: Iterable[str], own: Container[str] = ()) -> None:
         """Reads those of all devices. Of the devices that sessions use, one that is gone keeps its last ones:
-        a session may end long after its device, while its source does not reply."""
+        a session may end long after its device, while its source does not reply. So does one of `own`, which
+        one session has alone, when another device has its name: that is of a session to come."""
         present = self._reader.statistics()
-        gone = {device: stats for device in used if (stats := self._last.get(device)) is not None}
-        self._last = {**gone, **present}
+        with self._lock:
+            kept = {
+                device: held
+                for device in used
+                if (held := self._last.get(device)) is not None
+                and (device not in present or (device in own and present[device][0] != held[0]))
+            }
+            self._last = {**present, **kept}
 
     def forget(self, devices: Iterable[str]) -> None:
         """Forgets the counters of devices that were made anew: until the next sweep, their names would have
         the counters of former ones."""
-        for device in devices:
-            self._last.pop(device, None)
+        with self._lock:
+            for device in devices:
+                self._last.pop(device, None)
 
     def now(self, device: str) -> Counters:
         """If the device is gone, those of the last sweep that saw it."""
@@ -195,7 +209,8 @@ class DeviceCounters:
 
     def last(self, device: str) -> Counters:
         """The counters of the last sweep that saw the device; zeros without one."""
-        return _counters(self._last.get(device, InterfaceStats()))
+        _, stats = self._last.get(device, (0, InterfaceStats()))
+        return _counters(stats)
 
 
 def _counters(stats: InterfaceStats) -> Counters:
