@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from gateway_api.base.logs import MASK, is_secret, masked_text
-from gateway_api.base.texts import cut, parse_path, path_text, rate_text, utc_text
+from gateway_api.base.texts import cut, parse_path, rate_text, utc_text
 from gateway_api.wire import configuration
-from gateway_api.wire.configuration import field_at
+from gateway_api.wire.configuration import field_at, masked_path
 from gateway_api.wire.contract import about
 
 #: Characters of JSON that a body, or the values before or after, may have.
@@ -178,17 +178,6 @@ def masked(value: Any, *, refused: bool = False) -> Any:
     if isinstance(value, (list, tuple)):
         return [masked(item, refused=refused) for item in value]
     return masked_text(value) if isinstance(value, str) else value
-
-
-def masked_path(path: str) -> str:
-    """A path of the configuration, up to the name of a secret: a client may have put the value after it."""
-    try:
-        parts = parse_path(path)
-    except ValueError:
-        return MASK
-    secrets = (n for n in range(1, len(parts)) if field_at(parts[:n]).secret or is_secret(parts[n - 1].text))
-    secret = next(secrets, len(parts))
-    return masked_text(path if secret == len(parts) else f"{path_text(parts[:secret])}.{MASK}")
 
 
 def _member(holder: dict[str, Any], name: str, held: Any, refused: bool) -> Any:

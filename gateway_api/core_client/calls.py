@@ -25,6 +25,7 @@ from gateway_api.base.errors import (
 from gateway_api.base.pages import CURSOR_RULE
 from gateway_api.base.shares import is_short, pause
 from gateway_api.base.yielder import Yielder
+from gateway_api.wire.configuration import masked_path
 from gateway_api.wire.contract import Command, Method, PagedMethod, list_field, reply_of
 from gateway_api.wire.contract_client import ContractClient
 from gateway_api.wire.core import configuration as wire
@@ -268,7 +269,7 @@ def translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
             return EditRefused(refused.edit, _problems(refused.problems))
         case "PathNotFound":
             missing = decoded(wire.PathNotFoundError, error.parameters)
-            return EditNotFound(missing.edit, f"The candidate has no {missing.path}")
+            return EditNotFound(missing.edit, f"The candidate has no {masked_path(missing.path)}")
         case "ConfigurationInvalid":
             return Invalid(*_problems(decoded(wire.ConfigurationInvalidError, error.parameters).problems))
         case "ConfigurationChanged":

@@ -30,9 +30,9 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_
 import msgspec
 from msgspec import Meta
 
-from gateway_api.base.logs import MASK, is_secret
+from gateway_api.base.logs import MASK, is_secret, masked_text
 from gateway_api.base.receivers import checked_secret, checked_url
-from gateway_api.base.texts import Path, parse_rate
+from gateway_api.base.texts import Path, parse_path, parse_rate, path_text
 from gateway_api.base.vlan_names import LONGEST_INTERFACE_NAME, heads
 from gateway_api.wire.contract import about
 from gateway_api.wire.core.configuration import Role
@@ -1045,3 +1045,14 @@ def masked(value: Any, field: Field = ROOT) -> Any:
     if isinstance(value, list):
         return [masked(item, field.item) for item in value]
     return value
+
+
+def masked_path(path: str) -> str:
+    """A path of the configuration, up to the name of a secret: a client may have put the value after it."""
+    try:
+        parts = parse_path(path)
+    except ValueError:
+        return MASK
+    secrets = (n for n in range(1, len(parts)) if field_at(parts[:n]).secret or is_secret(parts[n - 1].text))
+    secret = next(secrets, len(parts))
+    return masked_text(path if secret == len(parts) else f"{path_text(parts[:secret])}.{MASK}")

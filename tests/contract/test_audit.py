@@ -426,6 +426,9 @@ def test_a_secret_is_nowhere_in_the_files(gateway: Gateway, mark: str) -> None:
     ):
         bodies.append(("/system/config/set", {"path": path, "value": mark}))
         bodies.append(("/system/config/edit", {"operations": [{"op": "set", "path": path, "value": mark}]}))
+    for path in (f"radius.secret.{mark}", f"api.users.admin.password_hash.{mark}"):
+        bodies.append(("/system/config/delete", {"path": path}))
+        bodies.append(("/system/config/edit", {"operations": [{"op": "delete", "path": path}]}))
     for value in (mark, [mark], {"secret": mark}, json.dumps({"server": None, "secret": mark})):
         bodies.append(("/system/config/set", {"path": "radius", "value": value}))
         bodies.append(("/system/config/set", {"path": "qos.default_down", "value": value}))

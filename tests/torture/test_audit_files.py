@@ -25,10 +25,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_api.audit.log import AuditLog, BatchWriter, Counter
-from gateway_api.audit.record import MOST, AuditEntry, Counted, masked, masked_path
+from gateway_api.audit.record import MOST, AuditEntry, Counted, masked
 from gateway_api.audit.trail import Filter, LogPlace, Trail, _query
 from gateway_api.base.errors import AuditUnavailable, Invalid, ListTooLarge
 from gateway_api.base.logs import MASK, masked_text
+from gateway_api.wire.configuration import masked_path
 from gateway_api.wire.contract import Page
 from tests.support.documents import SECRET_HASH
 from tests.support.pools import Here

@@ -13,7 +13,18 @@ from gateway_api.core.configuration.documents import changes, diff_text, unmaske
 from gateway_api.core.configuration.edit import edited
 from gateway_api.core.configuration.rules import load
 from gateway_api.wire import configuration
-from gateway_api.wire.configuration import KEYS, ROOT, Field, Leaf, Many, Object, Section, masked, walk
+from gateway_api.wire.configuration import (
+    KEYS,
+    ROOT,
+    Field,
+    Leaf,
+    Many,
+    Object,
+    Section,
+    masked,
+    masked_path,
+    walk,
+)
 from gateway_api.wire.contract import about
 from gateway_api.wire.core.configuration import Edit, EditAction
 from tests.support.documents import valid_document
@@ -96,7 +107,7 @@ def test_what_is_declared_secret_is_masked_whatever_its_name(_with_snmp: Field) 
         assert "one" not in str(record.masked({"path": path, "value": value}))
     text = '{"community": "new-one"}'
     assert "one" not in str(record.masked({"path": "snmp", "value": text}))
-    assert record.masked_path("snmp.community.new-one") == f"snmp.community.{MASK}"
+    assert masked_path("snmp.community.new-one") == f"snmp.community.{MASK}"
 
 
 def test_a_document_without_the_leaves_that_have_defaults_is_valid() -> None:
