@@ -424,6 +424,22 @@ def test_a_removed_trunk_is_checked_until_its_devices_are_gone(network: Network,
     assert "trunk1" not in nft(f"list chain {TABLE} forward")
 
 
+def test_a_trunk_that_was_removed_before_a_restart_is_checked_too(
+    network: Network, firewall: Firewall
+) -> None:
+    host = network.another("trunk1.7")
+    firewall.configure(without_trunk1())
+    # After it was killed, before the VLANs of the trunk were removed.
+    restarted = Firewall(time.time)
+    restarted.configure(without_trunk1())
+    host.send("8.8.8.8", WORLD, 5)
+    wait_for("the drops", lambda: "packets 5 " in nft(f"list counter {TABLE} spoofed-trunk1"))
+    assert network.world.received() == {}
+    ip_batch(["link del trunk1.7"])
+    restarted.check()
+    assert "trunk1" not in nft(f"list chain {TABLE} forward")
+
+
 def blocked(firewall: Firewall) -> dict[str, int]:
     """By trunk, without those that are zero."""
     firewall.check()

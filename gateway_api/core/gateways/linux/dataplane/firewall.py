@@ -17,9 +17,10 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
+from typing import Any
 
 from gateway_api.base.vlan_names import LONGEST_INTERFACE_NAME, short_name
 from gateway_api.core.gateways.linux.dataplane.nftables import Nft
@@ -176,8 +177,9 @@ class Firewall(OwnTable):
         super().__init__(TABLE, wall, nft)
         self._command_line = command_line
         self._policy: Policy | None = None
-        #: Trunks of a former configuration: their devices outlive a commit.
-        self._former: frozenset[str] = frozenset()
+        #: Trunks of a former configuration: their devices outlive a commit, and the core. None until the
+        #: table of an earlier life was read.
+        self._former: frozenset[str] | None = None
         #: By the name of the counter.
         self._totals: Counter[str] = Counter()
         self._drops: tuple[PacketDrops, ...] = ()
@@ -207,16 +209,15 @@ class Firewall(OwnTable):
     def _replace(self, policy: Policy) -> None:
         if policy == self._policy and self._loaded is not None:
             return
-        former = self._former if self._policy is None else self._former | self._policy.trunks
-        self._former = self._with_devices(former - policy.trunks - policy.others)
-        self._policy = policy
+        before, self._policy = self._policy, policy
+        self._former = self._still_there(frozenset() if before is None else before.trunks)
         self._load(self._commands())
 
     def _check(self) -> None:
         if self._policy is None:
             return
         is_intact = self._is_intact()
-        former, self._former = self._former, self._with_devices(self._former)
+        former, self._former = self._former, self._still_there()
         if not is_intact:
             self._repair()
         elif former != self._former:
@@ -228,7 +229,7 @@ class Firewall(OwnTable):
 
     def _commands(self) -> str:
         assert self._policy is not None  # noqa: S101 - the callers see to it
-        policy = replace(self._policy, trunks=self._policy.trunks | self._former)
+        policy = replace(self._policy, trunks=self._policy.trunks | (self._former or frozenset()))
         return "\n".join(policy.commands())
 
     def _count(self, packets: Mapping[str, int]) -> None:
@@ -240,11 +241,37 @@ class Firewall(OwnTable):
                 for trunk in (*sorted(self._policy.trunks), PPP)
             )
 
-    @staticmethod
-    def _with_devices(trunks: frozenset[str]) -> frozenset[str]:
+    def _still_there(self, more: frozenset[str] = frozenset()) -> frozenset[str]:
+        """The former trunks, and of `more`, those that have devices."""
+        assert self._policy is not None  # noqa: S101 - the callers see to it
+        if self._former is None:
+            try:
+                self._former = _checked_trunks(self._nft.table(TABLE, "-t") or ())
+            except KernelError:
+                # The rules come first. After them, the load lists the table too: then this is a fault.
+                self._former = frozenset()
+        trunks = (self._former | more) - self._policy.trunks - self._policy.others
         if not trunks:
             return trunks
         names = [name for _, name in socket.if_nameindex()]
         return frozenset(
             trunk for trunk in trunks if any(name.startswith(_beginnings(trunk)) for name in names)
         )
+
+
+def _checked_trunks(objects: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The trunks that rules of a table are about, by a listing of it. A counter without a rule stays when its
+    trunk is gone."""
+    head = _counter(_SPOOFED, "")
+    counters = (
+        statement["counter"]
+        for each in objects
+        if "rule" in each
+        for statement in each["rule"]["expr"]
+        if isinstance(statement, dict) and isinstance(statement.get("counter"), str)
+    )
+    return frozenset(
+        re.sub("/([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), counter.removeprefix(head))
+        for counter in counters
+        if counter.startswith(head)
+    ) - {PPP}
