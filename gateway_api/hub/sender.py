@@ -1,7 +1,8 @@
 """Sends messages to one receiver, at addresses that are not denied. Every attempt ends by its deadline.
 
-Uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), and of requests, read in 2.34.2
-(`HTTPAdapter`, for what an https URL requires). A test fails when their code changes.
+Uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), of requests, read in 2.34.2
+(`HTTPAdapter`, for what an https URL requires), and of http.client, read in Python 3.11 (`_read_status`). A
+test fails when their code changes.
 """
 
 import logging
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from http.client import HTTPResponse, parse_headers
 from ipaddress import ip_address
 from typing import Any
 
@@ -256,10 +258,23 @@ def _resolved(host: str, port: int, timeout: float | None) -> list[Any]:
     return result
 
 
+class _FinalResponse(HTTPResponse):
+    """The final response. http.client skips 100 alone, and would take another interim response for it."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        while True:
+            version, status, reason = super()._read_status()  # type: ignore[misc]
+            # RFC 9110 section 15.2. Nobody asked for 101, which switches to another protocol.
+            if not 102 <= status < 200:
+                return version, status, reason
+            parse_headers(self.fp)
+
+
 class _OneWriteConnection(HTTPConnection):
     """Sends header and body of a request together. Separately, they would be two system calls on either side,
     and each releases the interpreter's lock."""
 
+    response_class = _FinalResponse
     _header: bytes | None = None
 
     def endheaders(self, message_body: Any = None, *, encode_chunked: bool = False) -> None:

@@ -16,7 +16,7 @@ from gateway_api.base.receivers import Address
 from gateway_api.hub import sender as senders
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.sender import TIMEOUT, AttemptResult, Sender
-from tests.support.receivers import Receiver, Rude, hang
+from tests.support.receivers import OK, Receiver, Rude, hang
 from tests.support.stack import wait_for
 
 
@@ -89,6 +89,16 @@ def test_what_a_receiver_sends_is_acknowledged_at_once(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("status", [199, 300, None])
 def test_a_status_below_200_or_from_300_is_no_delivery(status: int | None) -> None:
     assert not AttemptResult(status, None, 0.1).delivered
+
+
+@pytest.mark.parametrize("status", [100, 102, 103])
+def test_the_status_is_that_of_the_final_response(status: int) -> None:
+    interim = f"HTTP/1.1 {status} Whatever\r\nLink: </style.css>\r\n\r\n".encode()
+    with Receiver(2 * interim + OK) as receiver:
+        sender = Sender(receiver.url, None, tuple, None)
+        assert [sender.send(message()).status for _ in range(2)] == [200, 200]
+        sender.close()
+        assert len(receiver.opened) == 1
 
 
 def test_a_receiver_with_an_unknown_certificate_gets_nothing(tmp_path: Path) -> None:
