@@ -5,6 +5,7 @@ import copy
 import os
 import re
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -402,7 +403,7 @@ def test_accel_ppp_restarts_for_radius_once_the_commit_counts(
     assert (daemon.is_unfinished(), "restart hard" in accel.commands()) == (True, False)
     # Another life of the core does it, too.
     for _ in range(2):
-        AccelPppReload(placed, accel.command_line()).finish()
+        AccelPppReload(placed, accel.command_line()).finish(radius)
     assert (daemon.is_unfinished(), accel.commands().count("restart hard")) == (False, 1)
 
 
@@ -414,10 +415,10 @@ def test_accel_ppp_that_runs_as_a_unit_is_restarted_by_systemd(
         daemon.apply(render(configuration), configuration, limits())
     world.refuse("^restart")
     with pytest.raises(StepFailed, match=r"cannot restart accel-ppp\.service: Job for it failed"):
-        daemon.finish()
+        daemon.finish(configuration)
     assert daemon.is_unfinished()
     world.refuse(None)
-    daemon.finish()
+    daemon.finish(configuration)
     assert not daemon.is_unfinished()
     assert world.asked() == 2 * ["is-active accel-ppp.service", "restart accel-ppp.service"]
     assert "restart hard" not in accel.commands()
@@ -435,8 +436,39 @@ def test_accel_ppp_that_has_its_modules_again_needs_no_restart(
         daemon.apply(render(local), local, limits())
     else:
         put_back()
-    daemon.finish()
+    daemon.finish(local)
     assert (daemon.is_unfinished(), "restart hard" in accel.commands()) == (False, False)
+
+
+def test_accel_ppp_does_not_restart_for_a_commit_that_does_not_count(
+    world: World, document: dict[str, Any], accel: Accel
+) -> None:
+    placed = PlacedFiles(world.folder / "services")
+    daemon = AccelPppReload(placed, accel.command_line())
+    local, radius = world.configuration, of({**document, "radius": RADIUS})
+    daemon.apply(render(local), local, limits())
+    # The core is killed before the commit counts. The next one may finish before it has resumed.
+    daemon.apply(render(radius), radius, limits())
+    daemon = AccelPppReload(placed, accel.command_line())
+    daemon.finish(local)
+    daemon.apply(render(local), local, limits())
+    daemon.finish(local)
+    assert (daemon.is_unfinished(), "restart hard" in accel.commands()) == (False, False)
+
+
+def test_accel_ppp_that_has_started_by_a_commit_that_does_not_count_restarts(
+    world: World, document: dict[str, Any], accel: Accel
+) -> None:
+    placed = PlacedFiles(world.folder / "services")
+    daemon = AccelPppReload(placed, accel.command_line(), wall=lambda: time.time() - 100)
+    local, radius = world.configuration, of({**document, "radius": RADIUS})
+    for configuration in (local, radius):
+        daemon.apply(render(configuration), configuration, limits())
+    # The machine has lost its power: accel-ppp has loaded its modules by the file, and runs for some seconds.
+    daemon = AccelPppReload(placed, accel.command_line())
+    daemon.apply(render(local), local, limits())
+    daemon.finish(local)
+    assert (daemon.is_unfinished(), accel.commands().count("restart hard")) == (False, 1)
 
 
 def test_a_restart_that_accel_ppp_refuses_is_owed(
@@ -448,7 +480,7 @@ def test_a_restart_that_accel_ppp_refuses_is_owed(
         daemon.apply(render(configuration), configuration, limits())
     accel.faults(restart="not now\r\n")
     with pytest.raises(StepFailed, match="cannot restart accel-ppp: 'not now'"):
-        daemon.finish()
+        daemon.finish(radius)
     assert daemon.is_unfinished()
 
 
@@ -461,10 +493,10 @@ def test_a_restart_that_accel_ppp_does_not_do_is_owed_until_somebody_does_it(
         daemon.apply(render(configuration), configuration, limits())
     accel.faults(lasting=True)
     with pytest.raises(StepFailed, match=r"it has not restarted, and is not accel-ppp\.service: restart it"):
-        daemon.finish()
+        daemon.finish(configuration)
     assert daemon.is_unfinished()
     accel.restart()
-    daemon.finish()
+    daemon.finish(configuration)
     assert (daemon.is_unfinished(), accel.commands().count("restart hard")) == (False, 1)
 
 

@@ -306,7 +306,7 @@ class LinuxGateway:
                 if not self._parts.services.is_unfinished():
                     return
                 time.sleep(pause)
-                self._parts.services.finish()
+                self._parts.services.finish(self._configuration)
             except StepFailed as error:
                 pause = _AGAIN
                 _log.error("a commit is not finished, trying again in %g s: %s", pause, error)

@@ -10,6 +10,7 @@ import logging
 import re
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from ipaddress import IPv4Address, IPv6Network, summarize_address_range
 from typing import ClassVar, Self
@@ -60,10 +61,13 @@ _FORM = re.compile(
 #: As in packaging/accel-ppp.service, which the operator may have.
 _UNIT = "accel-ppp.service"
 _RELOAD, _RESTART = "reload accel-ppp", "restart accel-ppp"
-#: A file that is there from a commit that needs a restart until that is done.
+#: A file that is there from a commit that needs a restart until that is done: with the time of the commit in
+#: epoch seconds.
 _TO_RESTART = "accel-ppp-restart"
 #: Seconds that its own restart may take, and between two looks at it.
 _RESTARTS, _LOOK = 15.0, 0.5
+#: Seconds by which whole seconds of two clocks may differ.
+_ROUNDING = 2
 #: Of the section `[modules]`.
 _AUTHENTICATION = {"chap-secrets", "radius"}
 #: Prefixes that a pool has at most: accel-ppp 1.14.0 keeps a list of them in memory.
@@ -117,11 +121,18 @@ class AccelPppReload(SourceDaemon):
             return None
         return cls(host.files, CommandLine(COMMAND_LINE, password=kept_password(PASSWORD)), host.systemd)
 
-    def __init__(self, files: PlacedFiles, command_line: CommandLine, systemd: Systemd | None = None) -> None:
+    def __init__(
+        self,
+        files: PlacedFiles,
+        command_line: CommandLine,
+        systemd: Systemd | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._files = files
         self._command_line = command_line
         #: None where nothing runs it as a unit.
         self._systemd = systemd
+        self._wall = wall
         #: What it runs by, if this process has seen to it.
         self._applied: str | None = None
         #: Held by what needs a restart, and by what does it.
@@ -159,7 +170,7 @@ class AccelPppReload(SourceDaemon):
         text = rendered[_FILE]
         if text == self._applied:
             return lambda: None
-        place_back = self._place(text)
+        place_back = self._place(text, limits.apply)
 
         def put_back() -> None:
             self._applied = None
@@ -180,9 +191,12 @@ class AccelPppReload(SourceDaemon):
     def is_unfinished(self) -> bool:
         return self._files.read(_TO_RESTART) is not None
 
-    def finish(self) -> None:
+    def finish(self, running: Configuration) -> None:
         with self._restarting:
             if not self.is_unfinished():
+                return
+            if _has_other_modules(self._files.read(_FILE), self.render(running)[_FILE]):
+                # A commit under way may fail. What a killed core left of one goes when the services resume.
                 return
             self._restart()
             self._files.place(_TO_RESTART, None)
@@ -227,16 +241,30 @@ class AccelPppReload(SourceDaemon):
             return False
         return seconds < time.monotonic() - self._requested_at
 
-    def _place(self, text: str) -> PutBack:
+    def _place(self, text: str, limit: TimeLimit) -> PutBack:
         with self._restarting:
             if not _has_other_modules(self._files.read(_FILE), text):
                 return self._files.place(_FILE, text)
             # Those that it has loaded are right again, where it has not restarted yet.
-            mark = None if self.is_unfinished() else "\n"
+            mark = None if self._is_owed(limit) else f"{int(self._wall())}\n"
             return all_or_none(
                 partial(self._files.place, name, content)
                 for name, content in ((_TO_RESTART, mark), (_FILE, text))
             )
+
+    def _is_owed(self, limit: TimeLimit) -> bool:
+        """Whether a commit needed a restart, and accel-ppp has not started since: after a power cut, it
+        has."""
+        mark = self._files.read(_TO_RESTART)
+        if mark is None or not mark.strip().isdigit():
+            # None, or one of an earlier version.
+            return mark is not None
+        try:
+            seconds = uptime(self._command_line.run("show stat", limit.left()))
+        except (SourceUnavailable, UnreadableReply):
+            # The reload fails, too, unless it does not run: then it loads its modules at its next start.
+            return True
+        return seconds >= int(self._wall()) - int(mark) - _ROUNDING
 
     def _reload(self, limit: TimeLimit) -> None:
         try:

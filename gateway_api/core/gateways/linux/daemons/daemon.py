@@ -100,9 +100,10 @@ class ServiceDaemon(ABC):
         """True if `finish` has something to do. Raises StepFailed."""
         return False
 
-    def finish(self) -> None:  # noqa: B027 - most have nothing to do
-        """Does, once a commit counts, what ends sessions: those that the commit has announced. Raises
-        StepFailed: then it is still to be done, also by another life of the core."""
+    def finish(self, running: Configuration) -> None:  # noqa: B027 - most have nothing to do
+        """Does, once a commit counts and its configuration is the running one, what ends sessions: those that
+        the commit has announced. Raises StepFailed: then it is still to be done, also by another life of the
+        core."""
 
     @abstractmethod
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:

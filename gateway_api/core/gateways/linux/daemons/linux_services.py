@@ -88,10 +88,10 @@ class LinuxServices:
         """True if `finish` has something to do. Raises StepFailed."""
         return any(daemon.is_unfinished() for daemon in self._daemons)
 
-    def finish(self) -> None:
+    def finish(self, running: Configuration) -> None:
         """Does what ends sessions, once a commit counts. Raises StepFailed."""
         for daemon in self._daemons:
-            daemon.finish()
+            daemon.finish(running)
 
     def plan(self, configuration: Configuration) -> tuple[ServiceImpact, ...]:
         """The effect that a commit of a configuration would have on daemons now. Raises StepFailed."""
