@@ -122,36 +122,36 @@ def test_what_is_no_reply_is_unreadable(reply: bytes) -> None:
         radius_servers(reply)
 
 
-def test_radius_is_well_while_it_answers_and_tells_when_it_last_did(statistics: Statistics) -> None:
+def test_radius_is_well_while_it_responds_and_tells_when_it_last_did(statistics: Statistics) -> None:
     assert statistics.look(7, 0, 0).state == "ok"
     statistics.clock.now += 60
     assert statistics.look(8, 0, 0) == Dependency(
         "radius",
         DependencyState.OK,
-        "No request timed out in the last 5 minutes, and the last answer came at 2023-11-14T22:14:20Z.",
+        "No request timed out in the last 5 minutes, and the last response came at 2023-11-14T22:14:20Z.",
     )
 
 
-def test_radius_that_answers_some_requests_is_degraded(statistics: Statistics) -> None:
+def test_radius_that_responds_to_some_requests_is_degraded(statistics: Statistics) -> None:
     statistics.look(7, 0, 0)
     assert statistics.look(10, 2, 2) == Dependency(
         "radius",
         DependencyState.DEGRADED,
-        "2 requests timed out in the last 5 minutes, and the last answer came at 2023-11-14T22:13:20Z.",
+        "2 requests timed out in the last 5 minutes, and the last response came at 2023-11-14T22:13:20Z.",
     )
 
 
-def test_radius_that_has_not_answered_for_5_minutes_has_failed(statistics: Statistics) -> None:
+def test_radius_that_has_not_responded_for_5_minutes_has_failed(statistics: Statistics) -> None:
     statistics.look(7, 0, 0)
     statistics.look(8, 0, 0)
     statistics.clock.now += 299
     assert statistics.look(9, 1, 1).state == "degraded"
     statistics.clock.now += 2
     found = statistics.look(12, 4, 4)
-    assert (found.state, found.message.partition(":")[0]) == ("failed", "The server does not answer")
+    assert (found.state, found.message.partition(":")[0]) == ("failed", "The server does not respond")
 
 
-def test_radius_that_has_never_answered_has_failed_at_its_first_time_out(statistics: Statistics) -> None:
+def test_radius_that_has_never_responded_has_failed_at_its_first_time_out(statistics: Statistics) -> None:
     assert statistics.look(0, 0, 0).state == "unknown"
     assert statistics.look(1, 1, 1).state == "failed"
 
@@ -162,10 +162,10 @@ def test_radius_that_accel_ppp_has_given_up_has_failed(statistics: Statistics) -
     assert (found.state, found.message.partition(":")[0]) == ("failed", "accel-ppp has given the server up")
 
 
-def test_a_restart_of_accel_ppp_is_no_answer(statistics: Statistics) -> None:
+def test_a_restart_of_accel_ppp_is_no_response(statistics: Statistics) -> None:
     statistics.look(7, 0, 0)
     statistics.clock.now += 60
-    assert "the core has seen no answer" in statistics.look(1, 0, 0).message
+    assert "the core has seen no response" in statistics.look(1, 0, 0).message
 
 
 def test_radius_is_unknown_while_accel_ppp_does_not_reply(statistics: Statistics) -> None:

@@ -64,4 +64,4 @@ class PppdRadius:
     """A RadiusClient, whose plugin of pppd keeps no count."""
 
     def look(self) -> tuple[DependencyState, str]:
-        return DependencyState.UNKNOWN, "pppd does not tell whether its RADIUS requests are answered."
+        return DependencyState.UNKNOWN, "pppd does not tell whether its RADIUS requests get a response."

@@ -43,7 +43,7 @@ def clock(command: Sequence[str] = TIMEDATECTL) -> Dependency:
 
 
 def radius(configured: Radius, client: RadiusClient | None) -> Dependency:
-    """Whether the RADIUS server answers, as a source of sessions tells it. `client` is None without a source
+    """Whether the RADIUS server responds, as a source of sessions tells it. `client` is None without a source
     that signs subscribers on by RADIUS."""
     if configured.server is None:
         return Dependency("radius", DependencyState.UNUSED, "The configuration has no RADIUS server.")

@@ -30,25 +30,25 @@ class RadiusServer(NamedTuple):
     lost: int
     #: Lost in the last five minutes.
     lost_lately: int
-    #: Requests without an answer until now.
+    #: Requests without a response until now.
     waiting: int
 
     @property
-    def answered(self) -> int:
+    def responses(self) -> int:
         # The numbers are not of one moment.
         return max(self.sent - self.lost - self.waiting, 0)
 
 
 class AccelPppStatistics:
-    """A `RadiusClient`. accel-ppp tells no time of an answer: one came between two looks if the number of
-    answers grew. `ask` gives its `show stat`, and raises SourceUnavailable; `wall` gives epoch seconds."""
+    """A `RadiusClient`. accel-ppp tells no time of a response: one came between two looks if the number of
+    responses grew. `ask` gives its `show stat`, and raises SourceUnavailable; `wall` gives epoch seconds."""
 
     def __init__(self, ask: Callable[[], bytes], wall: Callable[[], float]) -> None:
         self._ask = ask
         self._wall = wall
-        self._answered: int | None = None
-        self._last_answer: float | None = None
-        #: The last answer, or the first look.
+        self._responses: int | None = None
+        self._last_response: float | None = None
+        #: The last response, or the first look.
         self._quiet_since = wall()
 
     def look(self) -> tuple[DependencyState, str]:
@@ -57,7 +57,7 @@ class AccelPppStatistics:
         except SourceUnavailable:
             return (
                 DependencyState.UNKNOWN,
-                "accel-ppp does not reply, so nothing tells whether RADIUS answers.",
+                "accel-ppp does not reply, so nothing tells whether RADIUS responds.",
             )
         except UnreadableReply:
             return DependencyState.UNKNOWN, "accel-ppp says nothing readable of its RADIUS requests."
@@ -66,24 +66,24 @@ class AccelPppStatistics:
         return self._judge(servers)
 
     def _judge(self, servers: list[RadiusServer]) -> tuple[DependencyState, str]:
-        now, answered = self._wall(), sum(server.answered for server in servers)
-        if self._answered is not None and answered > self._answered:
-            self._last_answer = self._quiet_since = now
+        now, responses = self._wall(), sum(server.responses for server in servers)
+        if self._responses is not None and responses > self._responses:
+            self._last_response = self._quiet_since = now
         # Less than before after a restart of accel-ppp.
-        self._answered = answered
-        last = "the core has seen no answer since it started"
-        if self._last_answer is not None:
-            last = f"the last answer came at {utc_text(self._last_answer)}"
+        self._responses = responses
+        last = "the core has seen no response since it started"
+        if self._last_response is not None:
+            last = f"the last response came at {utc_text(self._last_response)}"
         lost = sum(server.lost_lately for server in servers)
         requests = f"{lost} request{'' if lost == 1 else 's'} timed out in the last 5 minutes"
         if all(server.is_given_up for server in servers):
             return DependencyState.FAILED, f"accel-ppp has given the server up: {requests}, and {last}."
-        if lost and (not answered or now - self._quiet_since > _LATELY):
-            return DependencyState.FAILED, f"The server does not answer: {requests}, and {last}."
+        if lost and (not responses or now - self._quiet_since > _LATELY):
+            return DependencyState.FAILED, f"The server does not respond: {requests}, and {last}."
         if lost:
             return DependencyState.DEGRADED, f"{requests}, and {last}."
-        if not answered:
-            return DependencyState.UNKNOWN, "No request was answered or timed out yet."
+        if not responses:
+            return DependencyState.UNKNOWN, "No request timed out, and none has a response yet."
         return DependencyState.OK, f"No request timed out in the last 5 minutes, and {last}."
 
 
