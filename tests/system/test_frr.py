@@ -230,7 +230,7 @@ def test_vtysh_has_nothing_of_the_core_in_its_environment(
 
 
 def test_a_new_configuration_takes_effect_and_keeps_the_neighbor(pair: Pair) -> None:
-    established(pair)
+    before = established(pair)
     text = NEAR.replace("core 8", "core 9")
     configuration = FrrConfiguration(pair.near, limits(PATIENCE))
     configuration.apply(NEAR)
@@ -241,7 +241,8 @@ def test_a_new_configuration_takes_effect_and_keeps_the_neighbor(pair: Pair) -> 
         added=(f"router bgp 65001\n neighbor {NEIGHBOR} description core 9",),
     )
     found = neighbor(pair)
-    assert (found["desc"], found["state"], found["connectionsDropped"]) == ("core 9", "Established", 0)
+    assert (found["desc"], found["state"]) == ("core 9", "Established")
+    assert found["connectionsDropped"] == before["connectionsDropped"]
     assert "core 9" in saved(pair)
     assert configuration.difference(text) == FrrDifference()
 

@@ -16,7 +16,7 @@ from gevent import GreenletExit
 from gateway_api.base.errors import TooManyLists
 from gateway_api.core_client.whole_lists import VersionedCache, WholeLists
 from tests.support.measuring import alone
-from tests.support.stack import Api, core_of, running_stack, wait_for
+from tests.support.stack import PATIENCE, Api, core_of, running_stack, wait_for
 
 SESSIONS = 200_000
 READERS = 32
@@ -66,8 +66,8 @@ def test_all_who_ask_while_a_list_is_made_share_the_next_one() -> None:
         others = [readers.submit(taken, lists, key, make) for _ in range(5)]
         wait_for("all to have asked", lambda: key.looked_up == before + 2 * 5)
         make.may.release(2)
-        assert first.result(20) == b"1"
-        bodies = [other.result(20) for other in others]
+        assert first.result(PATIENCE) == b"1"
+        bodies = [other.result(PATIENCE) for other in others]
     assert bodies == [b"2"] * 5
     # One in memory, too.
     assert all(body is bodies[0] for body in bodies)
@@ -78,7 +78,7 @@ def test_another_list_is_not_shared() -> None:
     lists = WholeLists(patience=60)
     with ThreadPoolExecutor(2) as readers:
         bodies = [readers.submit(taken, lists, name, name.encode) for name in ("pppoe", "dhcp")]
-        assert [body.result(20) for body in bodies] == [b"pppoe", b"dhcp"]
+        assert [body.result(PATIENCE) for body in bodies] == [b"pppoe", b"dhcp"]
 
 
 def test_a_list_that_has_to_wait_too_long_is_one_too_many() -> None:
@@ -90,7 +90,7 @@ def test_a_list_that_has_to_wait_too_long_is_one_too_many() -> None:
             taken(lists, "all", make)
         assert refused.value.retry_after == 1
         make.may.release(2)
-        assert first.result(20) == b"1"
+        assert first.result(PATIENCE) == b"1"
     assert taken(lists, "all", make) == b"2"
 
 
@@ -106,10 +106,10 @@ def test_a_list_that_fails_fails_for_all_who_share_it_and_for_no_other() -> None
         failing = [readers.submit(taken, lists, key, fail) for _ in range(3)]
         wait_for("all to have asked", lambda: key.looked_up == 2 * 3)
         make.may.release()
-        assert first.result(20) == b"1"
+        assert first.result(PATIENCE) == b"1"
         for one in failing:
             with pytest.raises(OSError, match="core"):
-                one.result(20)
+                one.result(PATIENCE)
     make.may.release()
     assert taken(lists, "all", make) == b"2"
 
@@ -154,8 +154,8 @@ def test_a_list_is_sent_when_all_who_share_it_have_sent_it() -> None:
         shared = [readers.submit(lists.take, key, lambda: bytes(100)) for _ in range(2)]
         wait_for("both to have asked", lambda: key.looked_up == 2 * 2)
         make.may.release()
-        first.result(20)
-        one_sent, last_sent = (reader.result(20)[1] for reader in shared)
+        first.result(PATIENCE)
+        one_sent, last_sent = (reader.result(PATIENCE)[1] for reader in shared)
     one_sent()
     with pytest.raises(TooManyLists):
         lists.take("c", bytes)
@@ -231,7 +231,7 @@ def test_the_next_list_does_not_wait_until_another_is_finished() -> None:
         assert begun.wait(60)
         assert taken(lists, "a", lambda: b"next") == b"next"
         may_end.set()
-        assert first.result(20)[0] == b"FIRST"
+        assert first.result(PATIENCE)[0] == b"FIRST"
 
 
 def test_a_list_is_finished_once_for_all_who_share_it() -> None:
@@ -248,8 +248,8 @@ def test_a_list_is_finished_once_for_all_who_share_it() -> None:
         shared = [readers.submit(lists.take, key, lambda: b"list", "v", finish) for _ in range(3)]
         wait_for("all to have asked", lambda: key.looked_up >= 3 * 3)
         make.may.release()
-        first.result(20)
-        bodies = [reader.result(20)[0] for reader in shared]
+        first.result(PATIENCE)
+        bodies = [reader.result(PATIENCE)[0] for reader in shared]
     # From those that are kept.
     bodies.append(lists.take(key, bytes, "v", finish)[0])
     assert bodies == [b"list finished"] * 4
