@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 
@@ -514,6 +514,54 @@ def test_a_lease_file_that_stays_cut_is_no_answer(server: Server) -> None:
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(SourceUnavailable, match="not whole"):
         source.sessions()
+
+
+@contextmanager
+def filled(disk: Path) -> Iterator[None]:
+    """A log takes each page that anybody frees."""
+    stopped, log = threading.Event(), disk / "log"
+
+    def fill() -> None:
+        with log.open("ab", buffering=0) as file:
+            while not stopped.is_set():
+                with suppress(OSError):
+                    file.write(bytes(4096))
+
+    filler = threading.Thread(target=fill)
+    filler.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        filler.join()
+        log.unlink()
+
+
+def test_a_full_disk_ends_no_session(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], check=True)
+    try:
+        (disk / "state").mkdir()
+        for name in ("leases", "state"):
+            (tmp_path / name).symlink_to(disk / name)
+        with running_dnsmasq(tmp_path) as server:
+            server.add_vlan(302, MAC)
+            subscriber, source = server.sign_on(302), server.source()
+            session = the_session(source)
+            route(session)
+            with filled(disk):
+                # dnsmasq empties the file, and has no room to write it anew.
+                while server.lease_file.read_bytes():
+                    subscriber.renew()
+                    time.sleep(1.1)
+                for each in (source, server.source()):
+                    with pytest.raises(SourceUnavailable, match="full"):
+                        each.sessions()
+            subscriber.renew()
+            assert the_session(source) is session
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def test_dnsmasq_serves_dhcp_and_no_pppoe(server: Server) -> None:

@@ -168,7 +168,8 @@ class Dnsmasq(Source):
         """The records of the script, with `_leases` of the same moment.
 
         dnsmasq empties the lease file before it writes it anew. So a change is believed when it was read
-        twice, and a lease that is missing when the script told its end too, or had the time to.
+        twice, and a lease that is missing when the script told its end too, or had the time to. Where none
+        is left, the script must have told it: on a full disk, the leases are in the memory of dnsmasq alone.
         """
         before: bytes | None = None
         for _ in range(_ATTEMPTS):
@@ -184,6 +185,10 @@ class Dnsmasq(Source):
         else:
             leases = self._parsed(data)
             missing = _missing(records, leases)
+            if missing and not leases:
+                raise SourceUnavailable(
+                    f"{self._lease_file} is empty, but no end of a lease was told: the disk may be full"
+                )
         self._data, self._leases, self._strays = data, leases, missing
         return records
 
