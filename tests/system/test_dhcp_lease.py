@@ -95,6 +95,16 @@ def test_a_renewal_on_another_vlan_makes_a_new_key(script: Script, later: str) -
     assert script.record().key != record.key
 
 
+@pytest.mark.parametrize("damage", [b"", bytes(90), b"\xff" * 90], ids=["empty", "zeros", "no text"])
+def test_a_renewal_writes_a_damaged_record_anew(
+    script: Script, later: str, tmp_path: Path, damage: bytes
+) -> None:
+    add(script, later)
+    (tmp_path / "records" / ADDRESS).write_bytes(damage)
+    script.run("old", MAC, ADDRESS, DNSMASQ_INTERFACE="trunk0.302", DNSMASQ_LEASE_EXPIRES=later)
+    assert (script.record().hardware, script.record().interface) == (MAC, "trunk0.302")
+
+
 def test_another_client_with_the_address_makes_a_new_key(script: Script, later: str) -> None:
     record = add(script, later)
     script.run(

@@ -419,12 +419,14 @@ def test_before_the_first_start_of_dnsmasq_no_lease_is_known(server: Server) -> 
     assert server.source().leased() == set()
 
 
-def test_a_record_that_a_power_cut_left_empty_hides_no_other(server: Server) -> None:
+@pytest.mark.parametrize("left", [b"", bytes(90), b"0123456789abcdef 17953"], ids=["empty", "zeros", "cut"])
+def test_a_record_that_a_power_cut_damaged_hides_no_other(server: Server, left: bytes) -> None:
     server.sign_on(302)
     source = server.source()
     session = the_session(source)
-    (server.state / "records/100.64.9.77").write_bytes(b"")
+    (server.state / "records/100.64.9.77").write_bytes(left)
     assert source.sessions() == [session]
+    assert source.leased() == {"trunk0.302"}
 
 
 def test_a_new_core_finds_the_same_session(server: Server) -> None:

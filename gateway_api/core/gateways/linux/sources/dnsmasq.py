@@ -6,6 +6,7 @@ session then, with another key. A lease of DHCPv6 gives its address to the sessi
 and VLAN; alone it is no session. dnsmasq delegates no prefixes.
 """
 
+import logging
 import os
 import threading
 import time
@@ -47,6 +48,8 @@ _ATTEMPTS = 40
 #: For the program that releases a lease: it sends one datagram, and prints nothing but an error.
 _RELEASE_SECONDS = 5.0
 _MOST_OUTPUT = 1 << 12
+
+_log = logging.getLogger(__name__)
 
 
 class Dnsmasq(Source):
@@ -222,8 +225,9 @@ class Records:
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
         self._clock = clock
-        #: With the inode and the time of the last change: the script replaces whole files.
-        self._known: dict[str, tuple[tuple[int, int], LeaseRecord]] = {}
+        #: With the inode and the time of the last change: the script replaces whole files. None for a damaged
+        #: one.
+        self._known: dict[str, tuple[tuple[int, int], LeaseRecord | None]] = {}
 
     def read(self) -> dict[str, LeaseRecord]:
         """By address. Raises SourceUnavailable."""
@@ -237,24 +241,26 @@ class Records:
                     address = address_of(entry.name, is_v6=":" in entry.name)
                     if address is not None and (record := self._record(entry)) is not None:
                         found[address] = record
-        except (OSError, UnreadableLease) as error:
+        except OSError as error:
             raise SourceUnavailable(f"cannot read the records in {self._folder}: {error}") from error
         self._known = found
-        return {address: record for address, (_, record) in found.items()}
+        return {address: record for address, (_, record) in found.items() if record is not None}
 
-    def _record(self, entry: "os.DirEntry[str]") -> tuple[tuple[int, int], LeaseRecord] | None:
-        """None if the script has removed it meanwhile, or if it is empty."""
+    def _record(self, entry: "os.DirEntry[str]") -> tuple[tuple[int, int], LeaseRecord | None] | None:
+        """None if the script has removed it meanwhile."""
         try:
             status = entry.stat()
             version = (status.st_ino, status.st_mtime_ns)
             known = self._known.get(entry.name)
             if known is not None and known[0] == version:
                 return known
-            data = Path(entry.path).read_bytes()
-            # A power cut may have left an empty one.
-            return (version, self._in_this_boot(record_of(data))) if data else None
+            return version, self._in_this_boot(record_of(Path(entry.path).read_bytes()))
         except FileNotFoundError:
             return None
+        except UnreadableLease as error:
+            # A power cut may have left it so. The script writes it anew at the next renewal.
+            _log.warning("a lease is no session until it is renewed: cannot read %s: %s", entry.path, error)
+            return version, None
 
     def _in_this_boot(self, record: LeaseRecord) -> LeaseRecord:
         if record.boot_id in (None, self._clock.boot_id):
