@@ -89,6 +89,7 @@ class Ports:
         self.served: dict[str, SessionType] = {}
         self.released: list[str] = []
         self.at_release: Callable[[], object] = lambda: None
+        self.at_serve: Callable[[], object] = lambda: None
         self.calls = 0
         #: What was released before the last call.
         self.before_serving: list[str] = []
@@ -121,6 +122,8 @@ class Ports:
         self.before_serving = self.released.copy()
         if self.is_silent or self.unwanted.intersection(interfaces):
             raise GatewayApiError("no reply")
+        self.at_serve()
+        self.at_serve = lambda: None
         self.served.update(dict.fromkeys(interfaces, type))
 
     def release(self, interface: str) -> None:
@@ -562,6 +565,19 @@ def test_vlans_of_leases_on_a_trunk_that_comes_late_are_made_then(ports: Ports) 
         ports.refused = set()
         running.advance(5)
         wait_for("the others", lambda: len(ports.served) == 3)
+
+
+def test_vlans_that_a_source_takes_during_a_commit_are_told_to_it_again(ports: Ports) -> None:
+    dhcp_vlan = AccessVlan("trunk0", 50, 7)
+    with demultiplexer(ports) as running:
+        # The commit has another address of the gateway: what was served with the former one is not enough.
+        ports.at_serve = lambda: running.demux.serve_again(SessionType.DHCP)
+        send([tagged(dhcp(), (DOT1AD, 50), (DOT1Q, 7))])
+        wait_for("the source", lambda: dhcp_vlan.name in ports.served)
+        running.rest()
+        ports.served.clear()
+        running.advance(5)
+        wait_for("the source again", lambda: dhcp_vlan.name in ports.served)
 
 
 def test_the_source_is_told_of_several_vlans_at_once(ports: Ports) -> None:

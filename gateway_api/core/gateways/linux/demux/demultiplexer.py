@@ -85,6 +85,8 @@ class Demultiplexer:
         self._to_adopt = set(demux.trunks)
         self._to_make: deque[AccessVlan] = deque()
         self._stopping = False
+        #: How many times a source was to be told of all its VLANs again.
+        self._again = Counter[SessionType]()
         self._restored = threading.Event()
         #: When a refusal was logged, by reason and trunk: not by outer VLAN, of which a flood may have all.
         self._noted: dict[tuple[TriggerRefusal, str], float] = {}
@@ -127,6 +129,7 @@ class Demultiplexer:
     def serve_again(self, kind: SessionType) -> None:
         """Tells the source of all VLANs of a session type again, at the next sweep."""
         with self._work:
+            self._again[kind] += 1
             self._admission.serve_again(kind)
 
     def wait_until_restored(self, seconds: float) -> bool:
@@ -232,6 +235,8 @@ class Demultiplexer:
             while group:
                 # After a failure one by one: a VLAN that is refused must not keep the others.
                 batch = list(islice(group, 1 if kind in self._refused else _SERVED_AT_ONCE))
+                with self._work:
+                    again = self._again[kind]
                 try:
                     self._serving.serve([vlan.name for vlan in batch], kind)
                 except GatewayApiError as error:
@@ -240,7 +245,9 @@ class Demultiplexer:
                     break
                 with self._work:
                     for vlan in batch:
-                        self._admission.served(vlan)
+                        # After a commit in the meantime, the source may have it as before.
+                        if again == self._again[kind]:
+                            self._admission.served(vlan)
                         group.popleft()
             else:
                 self._refused.discard(kind)
