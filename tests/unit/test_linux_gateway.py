@@ -113,6 +113,8 @@ class Trunks:
         self.up.append(trunk)
         return True
 
+    raise_new_trunk = raise_trunk
+
     def lower_trunk(self, trunk: str) -> None:
         self.up.remove(trunk)
 
@@ -572,6 +574,17 @@ def test_an_ifb_that_comes_or_goes_is_no_reason_to_ask_the_sources(
     monkeypatch.setattr(machine.tracker, "trigger", lambda: polls.append(None))
     gateway._watch_links()
     assert len(polls) == 1
+
+
+def test_a_trunk_that_stays_down_keeps_no_other_from_its_devices(
+    machine: Machine, gateway: LinuxGateway
+) -> None:
+    gateway.configure(on_trunks("stuck", "fine"))
+    # They come later than the core.
+    machine.trunks.up.clear()
+    with pytest.raises(KernelError, match="cannot set stuck up"):
+        gateway._adopt()
+    assert machine.trunks.up == ["fine"]
 
 
 # Lists

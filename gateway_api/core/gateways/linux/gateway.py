@@ -365,10 +365,17 @@ class LinuxGateway:
             keep(self._tables(), events)
 
     def _adopt(self) -> None:
+        refused: KernelError | None = None
         for trunk in self._configuration.demux.trunks:
-            # After a boot, its driver may be later than the core.
-            self._parts.devices.raise_new_trunk(trunk)
+            try:
+                # After a boot, its driver may be later than the core.
+                self._parts.devices.raise_new_trunk(trunk)
+            except KernelError as error:
+                # The trunks after it do not wait for it.
+                refused = error
             self._parts.demux.adopt(trunk)
+        if refused is not None:
+            raise refused
 
     def _detail(self, session: LinuxSession) -> SessionDetail:
         faults = self._parts.reconciler.fault_register.faults_of(session.id)
