@@ -78,6 +78,27 @@ def test_a_configuration_to_return_to_that_is_lost_locks_nobody_out(
         assert workspace.snapshot.running.document["system"]["hostname"] == "bng3"
 
 
+@pytest.mark.parametrize("content", [None, b"", bytes(60)], ids=["missing", "empty", "zeroed"])
+def test_a_commit_whose_time_and_author_are_lost_keeps_no_gateway_from_its_start(
+    tmp_path: Path, document: dict[str, Any], content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        commit(workspace, "bng2")
+        commit(workspace, "bng3")
+        _, second, _ = workspace.snapshot.commits
+        oldest = workspace.snapshot.archived(2)
+    file = tmp_path / "revisions" / str(oldest) / "commit.json"
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    with opened(tmp_path, document, StillClock()) as workspace:
+        assert workspace.snapshot.running.document["system"]["hostname"] == "bng3"
+        assert workspace.snapshot.commits[1] == second
+        lost, found = workspace.archived(2)
+        assert (lost.author, found) == ("unknown", document)
+    assert str(file) in caplog.text
+
+
 def test_an_entity_tag_does_not_tell_what_a_secret_is_not(tmp_path: Path, document: dict[str, Any]) -> None:
     tags = set()
     for folder in ("one", "other"):

@@ -67,6 +67,9 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     comment: str | None
 
 
+_UNKNOWN = Commit(0, "unknown", "the time and author of this commit are lost")
+
+
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`running` and the `archive`, newest first, are numbers of revisions. Without a `candidate`, nothing is
     staged. `key` is for entity tags: without it, a client could find out secrets by trying. `generations` are
@@ -133,8 +136,13 @@ class ConfigurationStore:
         return read_json(self._revision(number) / "configuration.json", dict[str, Any])
 
     def commit(self, number: int) -> Commit:
-        """Raises Unreadable."""
-        return read_json(self._revision(number) / "commit.json", Commit)
+        """That of a revision; an unknown one if its file cannot be read. The gateway must start, and return
+        to a former configuration, without it."""
+        try:
+            return read_json(self._revision(number) / "commit.json", Commit)
+        except Unreadable as error:
+            _log.error("the time and author of revision %d are lost: %s", number, error)
+            return _UNKNOWN
 
     def add(self, document: dict[str, Any], commit: Commit, keep: Collection[int] = ()) -> int:
         """Writes a new revision to disk, and returns its number. It does not count yet. Removes all others
