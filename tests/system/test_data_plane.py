@@ -271,6 +271,25 @@ def test_a_host_route_of_the_kernel_is_enough(plane: DataPlane, sessions: Sessio
     assert "100.64.0.9 dev acc0 scope link src 100.64.0.1" in routes()
 
 
+def test_of_two_pppoe_sessions_with_one_address_the_newer_gets_its_packets(
+    plane: DataPlane, sessions: Sessions
+) -> None:
+    make_line("acc1")
+    older = replace(WANTED, sets_host_route=False, delegated=())
+    newer = replace(older, session_id=8, device="acc1", ifb="ifb-acc1", access_interface="acc1")
+    reconciler = Reconciler(plane, sessions, StillClock())
+    for present in ({7: older}, {7: older, 8: newer}):
+        ip(f"address add 100.64.0.1 peer 100.64.0.9 dev acc{len(present) - 1}")
+        sessions.present = present
+        for _ in range(3):
+            reconciler.sweep()
+    assert "100.64.0.9 dev acc1 " in text("ip", "route", "get", "100.64.0.9")
+    ip("link del acc1")
+    sessions.present = {7: older}
+    reconciler.sweep()
+    assert "100.64.0.9 dev acc0 " in text("ip", "route", "get", "100.64.0.9")
+
+
 @pytest.mark.parametrize(
     ("changes", "kinds"),
     [

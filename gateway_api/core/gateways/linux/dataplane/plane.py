@@ -98,7 +98,7 @@ class DataPlane:
     def repair(
         self,
         todo: Sequence[tuple[WantedSession, WantedSession | None]],
-        known: RouteState = NOT_READ.routes,
+        known: RouteState | None = None,
     ) -> list[Outcome | None]:
         """Makes all of sessions, each with what was applied. None for each of which something else was
         applied meanwhile, or whose device is gone. Routes that are `known` are not added: to ask for those on
@@ -224,7 +224,7 @@ class DataPlane:
         return self._pools.routes() | self._steering.routes()
 
     def _make(
-        self, todo: Sequence[tuple[WantedSession, bool]], known: RouteState = NOT_READ.routes
+        self, todo: Sequence[tuple[WantedSession, bool]], known: RouteState | None = None
     ) -> list[Outcome | None]:
         """Makes all of sessions, each with whether its host route is to be set. None for each whose device is
         gone."""
@@ -271,15 +271,16 @@ class DataPlane:
             each.note(Place(FaultKind.SHAPER, each.wanted.device), down.error, down.is_changed)
             each.note(Place(FaultKind.IFB, each.wanted.ifb), up.error, up.is_changed)
 
-    def _route(self, made: Iterable["_Made"], known: RouteState) -> None:
+    def _route(self, made: Iterable["_Made"], known: RouteState | None) -> None:
         wanted = [
             (each, Place(kind, destination(route)), route)
             for each in made
             if each.link is not None
             for kind, route in self.routes(each.wanted, each.link.index)
-            if (each.sets_host_route or kind != FaultKind.HOST_ROUTE) and not known.has(route)
+            if (each.sets_host_route or kind != FaultKind.HOST_ROUTE)
+            and not (known is not None and known.has(route))
         ]
-        codes = self._routes.add([route for _, _, route in wanted])
+        codes = self._routes.add([route for _, _, route in wanted], known)
         for (each, place, _), code in zip(wanted, codes, strict=True):
             step = f"add the route to {place.object} on {each.wanted.device}"
             each.note(place, refusal(step, code) if code else None, code == 0)

@@ -375,7 +375,7 @@ class Reconciler:
     def _make(
         self,
         todo: Sequence[tuple[WantedSession, WantedSession | None]],
-        known: RouteState = NOT_READ.routes,
+        known: RouteState | None = None,
     ) -> None:
         for (wanted, before), outcome in zip(todo, self._plane.repair(todo, known), strict=True):
             if outcome is None:

@@ -55,14 +55,14 @@ class SessionRoutes:
         """The routes that the core added."""
         return {entry for family in _FAMILIES for entry in self._reader.fib_entries(family, OWN_PROTOCOL)}
 
-    def add(self, routes: Sequence[FibEntry]) -> list[int | None]:
+    def add(self, routes: Sequence[FibEntry], known: RouteState | None = None) -> list[int | None]:
         """Adds routes to sessions, in place of those to elsewhere. For each, None if it was there, else the
-        error number, 0 for none."""
+        error number, 0 for none. What is there may be `known`."""
         codes: list[int | None] = list(exchange.make("add routes", list(map(fib.add_route, routes))))
         present = [number for number, code in enumerate(codes) if code == errno.EEXIST]
         devices = {routes[number].ifindex for number in present}
         # For those on one device, the kernel goes through the routes of all.
-        whole = self.read() if len(devices) > _FEW else None
+        whole = self.read() if known is None and len(devices) > _FEW else known
         found = {index: whole or self._on_device(index) for index in devices}
         others = []
         for number in present:
@@ -129,9 +129,10 @@ def destination(route: FibEntry) -> str:
 
 
 def _state(own: Set[FibEntry], others: Iterable[FibEntry]) -> RouteState:
-    in_main = {
-        (entry.destination, entry.length, entry.ifindex) for entry in others if entry.table == MAIN_TABLE
-    }
+    in_main: dict[tuple[bytes, int], int] = {}
+    for entry in others:
+        if entry.table == MAIN_TABLE:
+            in_main.setdefault((entry.destination, entry.length), entry.ifindex)
     return RouteState(own, in_main)
 
 

@@ -61,13 +61,14 @@ class RouteState(NamedTuple):
 
     #: Those that the core added.
     own: Set[FibEntry]
-    #: In the main table, by others: destination, its length and the index of the device.
-    others: Set[tuple[bytes, int, int]]
+    #: In the main table, by others: the index of the device, by destination and its length. Of several routes
+    #: to one, the first, by which the kernel sends: two PPPoE sessions with one address have two.
+    others: Mapping[tuple[bytes, int], int]
 
     def has(self, route: FibEntry) -> bool:
         """In the main table, a route of others to the same device is as good."""
         return route in self.own or (
-            route.table == MAIN_TABLE and (route.destination, route.length, route.ifindex) in self.others
+            route.table == MAIN_TABLE and self.others.get((route.destination, route.length)) == route.ifindex
         )
 
 
@@ -82,4 +83,4 @@ class KernelState(NamedTuple):
     revision: int
 
 
-NOT_READ = KernelState({}, frozenset(), RouteState(frozenset(), frozenset()), (), 0)
+NOT_READ = KernelState({}, frozenset(), RouteState(frozenset(), {}), (), 0)
