@@ -59,6 +59,16 @@ def test_a_gateway_that_does_not_answer_is_told_from_one_that_refuses(shell: She
     )
 
 
+def test_a_disk_that_is_too_full_for_the_output_is_named(shell: Shell) -> None:
+    ended = shell.run("version", wrap=("sh", "-c", 'exec "$@" >/dev/full', "sh"))
+    assert ended == (USAGE, "", "gatewayctl: cannot write the output: No space left on device\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(shell: Shell) -> None:
+    ended = shell.run("version", wrap=("bash", "-o", "pipefail", "-c", '"$@" | true', "bash"))
+    assert ended == (0, "", "")
+
+
 def test_the_gateway_itself_needs_no_other_certificate(shell: Shell) -> None:
     shell.environment["GATEWAY_API_CERTIFICATE"] = shell.environment.pop("GATEWAY_CA")
     assert shell.json("health")["product"]

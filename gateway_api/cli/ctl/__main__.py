@@ -1,7 +1,6 @@
 """`gatewayctl`: all commands, as its help and the man pages show them."""
 
 import io
-import os
 import sys
 from types import ModuleType
 
@@ -101,10 +100,6 @@ def main() -> int:
     except (click.Abort, KeyboardInterrupt):
         terminal.tell("")
         return ExitStatus.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of the output has seen enough. The interpreter would complain at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitStatus.DONE
 
 
 if __name__ == "__main__":

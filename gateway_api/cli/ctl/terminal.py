@@ -103,8 +103,18 @@ def complain(texts: Iterable[str], context: str | None = None) -> None:
 
 
 def _write(text: str, *, err: bool = False) -> None:
-    # Without color, click leaves out what looks like a colour.
-    click.echo(text, nl=False, err=err, color=True)
+    try:
+        # Without color, click leaves out what looks like a colour.
+        click.echo(text, nl=False, err=err, color=True)
+    except OSError as error:
+        if err:
+            raise
+        # The interpreter would write the rest at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            # The reader of the output has seen enough. click would end with 1.
+            raise click.exceptions.Exit(ExitStatus.DONE) from error
+        raise CommandFailure(ExitStatus.USAGE, f"cannot write the output: {error.strerror}") from error
 
 
 #: Work with fewer steps is over before anybody has seen a bar of its progress.
