@@ -62,7 +62,8 @@ def root(tmp_path: Path) -> Path:
     for path in PROGRAMS:
         place_program(tmp_path, path)
     (tmp_path / "etc/frr").mkdir(parents=True)
-    (tmp_path / "etc/frr/daemons").write_text("# bgpd=no\nbgpd=yes\nospfd=no\n")
+    # A comment may have bytes of another character set.
+    (tmp_path / "etc/frr/daemons").write_bytes(b"# d\xe9mons\n# bgpd=no\nbgpd=yes\nospfd=no\n")
     (tmp_path / "etc/gateway-api").mkdir()
     users(tmp_path).write_text(
         json.dumps([{"username": "admin", "role": "admin", "password_hash": SECRET_HASH}])
@@ -417,7 +418,7 @@ def test_what_the_gateway_wrote_without_its_mark_is_no_question(root: Path) -> N
 def settings(root: Path, text: str = "# Address and port.\n#GATEWAY_API_BIND=0.0.0.0:8443\n") -> Path:
     file = root / "etc/gateway-api/gateway-api.env"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
+    file.write_text(text, errors="surrogateescape")
     return file
 
 
@@ -429,6 +430,19 @@ def settings(root: Path, text: str = "# Address and port.\n#GATEWAY_API_BIND=0.0
         ("GATEWAY_API_BIND=192.0.2.1:443\nA=1\n", "127.0.0.1", "GATEWAY_API_BIND=127.0.0.1:443\nA=1\n"),
         ("GATEWAY_API_BIND=192.0.2.1:443\n", "all", "GATEWAY_API_BIND=0.0.0.0:443\n"),
         ("A=1\n", "127.0.0.1", "A=1\nGATEWAY_API_BIND=127.0.0.1:8443\n"),
+        ("A=1", "127.0.0.1", "A=1\nGATEWAY_API_BIND=127.0.0.1:8443\n"),
+        # The last one counts (systemd.exec(5)), and none in a comment.
+        (
+            "#GATEWAY_API_BIND=0.0.0.0:8443\nGATEWAY_API_BIND=192.0.2.1:443\n",
+            "127.0.0.1",
+            "#GATEWAY_API_BIND=0.0.0.0:8443\nGATEWAY_API_BIND=127.0.0.1:443\n",
+        ),
+        (
+            "GATEWAY_API_BIND=192.0.2.1:443\n GATEWAY_API_BIND='192.0.2.2:444'\n",
+            "127.0.0.1",
+            "GATEWAY_API_BIND=192.0.2.1:443\nGATEWAY_API_BIND=127.0.0.1:444\n",
+        ),
+        ("# \udce9\n", "127.0.0.1", "# \udce9\nGATEWAY_API_BIND=127.0.0.1:8443\n"),
     ],
 )
 def test_the_api_listens_at_the_address_of_the_operator_s_choice(
@@ -436,7 +450,7 @@ def test_the_api_listens_at_the_address_of_the_operator_s_choice(
 ) -> None:
     file = settings(root, before)
     assert ready(root, options(api_address=address))
-    assert file.read_text() == after
+    assert file.read_text(errors="surrogateescape") == after
 
 
 def test_an_operator_is_asked_for_the_address_of_the_api_and_the_own_one_is_proposed(root: Path) -> None:

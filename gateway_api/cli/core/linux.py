@@ -200,16 +200,23 @@ def _api_address(given: str, ask: Ask | None, management: str | None) -> str | N
 def _listen_at(address: str, settings: Path, hostname: str) -> None:
     """Sets the variable in the file of settings, with the port that it had. Raises OSError."""
     default = value({}, _BIND)
-    text = settings.read_text() if settings.exists() else ""
-    before = re.search(rf"^{_BIND}=(.*)$", text, re.MULTILINE)
-    bind, host = before[1] if before else default, default.rpartition(":")[0]
+    # A comment may have bytes of another character set.
+    text = settings.read_bytes().decode(errors="surrogateescape") if settings.exists() else ""
+    # Of several, systemd takes the last one. It ignores blanks and quotes (systemd.exec(5)).
+    held = list(re.finditer(rf"^[ \t]*{_BIND}=(.*)$", text, re.MULTILINE))
+    bind = (held[-1][1].strip(" \t\"'") if held else "") or default
+    host, port = default.rpartition(":")[0], bind.rpartition(":")[2]
     if address != _ALL:
         host = f"[{address}]" if ":" in address else address
-    port = bind.rpartition(":")[2]
     line = f"{_BIND}={host}:{port}"
-    if (before[0] if before else f"{_BIND}={default}") != line:
-        lines, number = re.subn(rf"^#?{_BIND}=.*$", line, text, count=1, flags=re.MULTILINE)
-        durable.replace(settings, (lines if number else f"{text}{line}\n").encode(), mode=0o600)
+    if line != f"{_BIND}={bind}":
+        place = held[-1] if held else re.search(rf"^#{_BIND}=.*$", text, re.MULTILINE)
+        if place:
+            changed = f"{text[: place.start()]}{line}{text[place.end() :]}"
+        else:
+            end = "\n" if text and not text.endswith("\n") else ""
+            changed = f"{text}{end}{line}\n"
+        durable.replace(settings, changed.encode(errors="surrogateescape"), mode=0o600)
         say(f"{settings} has {line}. Then: systemctl restart gateway-api")
     if address != _ALL:
         say(f"Log in at https://{hostname}:{port}, or by a certificate that has the address.")

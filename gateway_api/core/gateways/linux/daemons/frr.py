@@ -177,7 +177,7 @@ class FrrByDifference(ServiceDaemon):
     def lacks(cls, root: Path) -> Iterator[Lack]:
         daemons = root / "etc/frr/daemons"
         # The file comes with FRR. A shell reads it: the last value counts.
-        if daemons.exists() and _BGPD.findall(daemons.read_text())[-1:] != ["yes"]:
+        if daemons.exists() and _BGPD.findall(daemons.read_text(errors="replace"))[-1:] != ["yes"]:
             edit = r"sed -i '/^\s*bgpd=/d' /etc/frr/daemons && echo bgpd=yes >> /etc/frr/daemons"
             yield Lack("setting in /etc/frr/daemons: bgpd=yes", f"{edit} && systemctl restart frr")
 
