@@ -134,7 +134,7 @@ def opened(path: Path, what: str, open: Callable[[], T]) -> T:
     except sqlite3.DatabaseError as error:
         if not is_damaged(error):
             raise
-        _set_aside(path, what)
+        begin_anew(path, what)
         return open()
 
 
@@ -166,7 +166,7 @@ class Database:
             self.close()
             if not is_damaged(error):
                 raise
-            _set_aside(self._path, self._what)
+            begin_anew(self._path, self._what)
             return self._transaction(work)
 
     def open(self) -> sqlite3.Connection:
@@ -204,5 +204,7 @@ class Database:
         self._prepare(connection)
 
 
-def _set_aside(path: Path, what: str) -> None:
+def begin_anew(path: Path, what: str) -> None:
+    """Sets a damaged file aside, so that the next opening makes a new one. The log says so, with `what` the
+    file is. Raises OSError."""
     _log.error("began a new %s: the old one is damaged, and is now %s", what, set_aside(path))

@@ -141,6 +141,8 @@ AT_END = [field for field in PastSession.__struct_fields__ if field in _OF_END]
 COLUMNS = {field: _RENAMED.get(field, field) for field in (*AT_START, *AT_END)}
 
 _MODE = 0o640
+#: The name of the file in the log.
+WHAT = "history"
 #: Bytes.
 _ROOM = 16 << 20
 #: Seconds that a commit waits for a reader that copies the log, and a reader for a commit.
@@ -155,7 +157,7 @@ def require_room(path: Path) -> None:
 def open_to_write(path: Path) -> DatabaseFile:
     """Opens the file, or makes it. A damaged one is set aside. Raises OSError and sqlite3.Error."""
     require_room(path)
-    return databases.opened(path, "history", partial(_connect, path))
+    return databases.opened(path, WHAT, partial(_connect, path))
 
 
 def open_beside(path: Path) -> DatabaseFile:

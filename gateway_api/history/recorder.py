@@ -8,6 +8,7 @@ are up, and marks those that are gone.
 import fcntl
 import logging
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import gevent
 
+from gateway_api.base.databases import is_damaged
 from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable
 from gateway_api.base.logs import LOG
 from gateway_api.base.process import ThreadPool, on_thread
@@ -62,9 +64,15 @@ class Recorder:
         """Records until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
         sqlite3.Error."""
         with closing(on_thread(self._pool, HistoryStore, self._path)) as store:
-            place = on_thread(self._pool, store.place)
-            while store.is_current:
-                place = self._follow(store, place)
+            try:
+                place = on_thread(self._pool, store.place)
+                while store.is_current:
+                    place = self._follow(store, place)
+            except sqlite3.DatabaseError as error:
+                # The opening reads few pages of the file, so each new attempt would fail here again.
+                if is_damaged(error):
+                    on_thread(self._pool, store.set_aside)
+                raise
 
     def _follow(self, store: HistoryStore, place: FeedPlace | None) -> FeedPlace | None:
         """Records events up to the next hole or fault. Returns where it has come to."""

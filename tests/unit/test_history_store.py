@@ -9,13 +9,19 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from gateway_api.base.errors import CoreUnavailable
 from gateway_api.history.database import open_to_read
+from gateway_api.history.recorder import Recorder
 from gateway_api.history.sessions import FeedPlace, prepare
 from gateway_api.wire.core.configuration import HistoryLimits
+from gateway_api.wire.core.sessions import EventsReply
 from tests.support.histories import BOOT, History, down, history, listed, up
+from tests.support.pools import Here
 from tests.support.stack import wait_for
 
 _DAY = 86_400
@@ -245,6 +251,33 @@ def test_a_damaged_history_is_set_aside_and_named_in_the_log(
         assert past.ids() == [7]
     assert "history.sqlite.damaged" in caplog.text
     assert (tmp_path / "history.sqlite.damaged").read_bytes().startswith(b"no database")
+
+
+def test_a_history_that_is_damaged_in_its_middle_costs_one_attempt(
+    past: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    past.add(*(up(id, 100) for id in range(2000)))
+    past.store.close()
+    half = past.path.stat().st_size // 2
+    with past.path.open("r+b") as file:
+        file.seek(half)
+        file.write(bytes(half))
+
+    def told(*_: object) -> Iterator[EventsReply]:
+        new = tuple(up(id, 200) for id in range(5000, 5300))
+        yield EventsReply(boot_id=BOOT, oldest=1, newest=300, gap=False, events=new)
+        raise CoreUnavailable("it ended")
+
+    core = cast(
+        Any, SimpleNamespace(after=told, settings=lambda: SimpleNamespace(history=HistoryLimits(90, 64)))
+    )
+    recorder = Recorder(core, core, past.path, Here())
+    with pytest.raises(sqlite3.DatabaseError, match="malformed"):
+        recorder.record()
+    with pytest.raises(CoreUnavailable, match="it ended"):
+        recorder.record()
+    assert past.ids() == [*reversed(range(5000, 5300))]
+    assert "history.sqlite.damaged" in caplog.text
 
 
 def test_a_service_without_room_for_a_history_starts_and_logs_why(
