@@ -310,6 +310,18 @@ def test_users_are_listed_and_their_edits_are_staged(shown: Screen) -> None:
     assert shown.api.send("POST", "/system/config/discard").ok
 
 
+def test_a_second_user_leaves_the_first_one_in_the_candidate(shown: Screen) -> None:
+    shown.go("Users")
+    for name in ("anna", "bert"):
+        shown.page.get_by_label("New username").fill(name)
+        add_user(shown, "correct horse", "correct horse")
+        expect(shown.page.locator("#toasts p").last).to_contain_text(f"Staged the user {name}.")
+    diff = shown.api.get("/system/config/compare", "admin")["diff"]
+    assert shown.api.send("POST", "/system/config/discard").ok
+    assert "+ api.users.anna.role" in diff
+    assert "+ api.users.bert.role" in diff
+
+
 def add_user(shown: Screen, password: str, again: str) -> None:
     shown.page.get_by_label("Password", exact=True).locator("visible=true").fill(password)
     shown.page.get_by_label("The password again").fill(again)

@@ -17,8 +17,6 @@ const LEAST = 'operator';
 const SECRET = {type: 'password', required: true, autocomplete: 'new-password'};
 
 export class Users {
-  #number = 0;
-
   constructor(api) {
     this.api = api;
     this.table = new Table({id: 'user-list', label: 'Users', key: ({username}) => username, columns: [
@@ -45,7 +43,6 @@ export class Users {
   async #read() {
     await shown('users-problem', async () => {
       const {api: {users = []} = {}} = await this.api.poll('/system/config');
-      this.#number = users.length;
       write('users-note', count(users.length));
       this.table.draw(users);
     });
@@ -83,7 +80,9 @@ export class Users {
     if (problem) return;
     await attempt(byId('add-user'), byId('add-user-problem'), async () => {
       const user = {username: byId('new-username').value, role: byId('new-role').value, password_hash: await hash(password)};
-      await this.api.post('/system/config/set', {path: `api.users.${this.#number}`, value: user});
+      // Behind the users of the candidate: a number of the running configuration may be that of one who waits for a commit.
+      const {data: {api: {users}}, etag} = await this.api.ask('GET', '/system/config/candidate');
+      await this.api.post('/system/config/set', {path: `api.users.${users.length}`, value: user}, {headers: {'If-Match': etag}});
       byId('add-user').reset();
       toast(`Staged the user ${user.username}. Commit it in the view Configuration.`);
     });
