@@ -35,9 +35,9 @@ _chance = random.SystemRandom()
 
 def free_port() -> int:
     """A port without a listener, outside the range for outgoing connections: one of them might take it before
-    the bind."""
+    the bind. Not 10080, which browsers refuse."""
     while True:
-        port = _chance.randrange(10_000, 32_000)
+        port = _chance.randrange(10_081, 32_000)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
