@@ -91,6 +91,14 @@ INSERT INTO clock_step (session, failure, at) SELECT
     (SELECT coalesce(max(number), 0) FROM session), (SELECT coalesce(max(number), 0) FROM failed_sign_on), ?
 """
 _FORWARD = "UPDATE clock_step SET at = at + ? WHERE number = (SELECT max(number) FROM clock_step)"
+#: SQLite gives the highest number again once its row is removed: the next row is not from before the step.
+_FORGET_NUMBERS = """
+UPDATE clock_step SET session = min(session, last_session), failure = min(failure, last_failure)
+FROM (
+    SELECT (SELECT coalesce(max(number), 0) FROM session) AS last_session,
+        (SELECT coalesce(max(number), 0) FROM failed_sign_on) AS last_failure
+) WHERE session > last_session OR failure > last_failure
+"""
 #: Each row costs time in each search.
 _FORGET_STEPS = "DELETE FROM clock_step WHERE number <= (SELECT max(number) FROM clock_step) - ?"
 _STEPS = 20
@@ -251,6 +259,7 @@ class HistoryStore(Writer):
             has_more = traffic.trim(self._connection, before, samples)
             for text in {text for _, *texts in removed for text in texts} | {*chain(*failures)}:
                 self._connection.execute(_UNUSED, {"text": text})
+            self._connection.execute(_FORGET_NUMBERS)
         # As a script: `execute` would free one page only.
         self._connection.executescript("PRAGMA incremental_vacuum")
         self._bound_log()

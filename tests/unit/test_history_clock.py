@@ -9,6 +9,7 @@ import pytest
 from gateway_api.history.sessions import HistoryStore
 from gateway_api.history.sign_ons import WantedFailures
 from gateway_api.wire.contract import Page
+from gateway_api.wire.core.configuration import HistoryLimits
 from tests.support.clocks import NOW, StillClock
 from tests.support.histories import History, down, failed, up
 
@@ -136,3 +137,21 @@ def test_failed_sign_ons_of_a_clock_that_was_ahead_are_not_among_the_newest(
     gateway.past.fail(failed(NOW))
     assert found() == [(NOW, "set")]
     assert found(username="ann") == [(NOW + int(ahead), "unset"), (NOW, "set")]
+
+
+def test_what_came_after_a_quiet_time_that_emptied_the_history_is_not_taken_for_older(
+    gateway: Gateway,
+) -> None:
+    gateway.set(DAY)
+    gateway.session(1)
+    gateway.past.fail(failed(int(gateway.clock.wall())))
+    gateway.set(0.0)
+    gateway.clock.now += 100 * DAY
+    while gateway.past.store.trim(HistoryLimits(90, 1024), int(gateway.clock.wall())):
+        pass
+    assert clocks(gateway, username="user1") == []
+    gateway.session(2)
+    now = int(gateway.clock.wall())
+    gateway.past.fail(failed(now))
+    assert clocks(gateway) == [(2, "set")]
+    assert [failure.first_at for failure in gateway.past.failures()] == [now]
