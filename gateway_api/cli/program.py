@@ -1,11 +1,21 @@
 """Programs of several commands."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class
+
+
+@add_completion_class
+class QuotedBashComplete(BashComplete):
+    """bash puts a word into the line as it is, and subscribers choose names: after Enter, `x;reboot` without
+    quotes would be two commands."""
+
+    def format_completion(self, item: CompletionItem) -> str:
+        return f"{item.type},{shlex.quote(item.value)}" if item.value else super().format_completion(item)
 
 
 class LateCommands(MutableMapping[str, click.Command]):

@@ -667,6 +667,23 @@ def test_usernames_are_completed(operator: Shell) -> None:
     ]
 
 
+def test_a_completed_username_is_text_for_bash(gateway: Gateway, shell: Shell) -> None:
+    name = "alice; touch fallen; echo \"$(pwd)\" '*' *"
+
+    def reply(method: str, path: str) -> Reply:
+        return 200, {"status": "ok", "data": {"sessions": [{"id": 7, "username": name}]}}
+
+    script = (
+        'eval "$("$0" completion bash 2>/dev/null)"; COMP_WORDS=(gatewayctl "$@") COMP_CWORD=$#; '
+        '_gatewayctl_completion "$0"; eval "printf %s ${COMPREPLY[*]}"'
+    )
+    with gateway.replaced(reply) as url:
+        shell.environment["GATEWAY_URL"] = url
+        ended = shell.run("subscribers", "show", "ali", wrap=("bash", "-c", script))
+    assert not (shell.folder / "fallen").exists()
+    assert ended == (0, name, "")
+
+
 def test_configuration_paths_are_completed(operator: Shell) -> None:
     assert completed(operator, "gatewayctl config set qos.default_d") == ["qos.default_down"]
 
