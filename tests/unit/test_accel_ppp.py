@@ -148,8 +148,11 @@ def test_a_session_without_ipv4_has_no_ip_address() -> None:
     assert (shown.ip_address, shown.ipv6_address) == (None, "2001:db8:1::2")
 
 
-def test_stray_memory_in_place_of_a_delegated_prefix_is_none() -> None:
-    assert one(delegated="7f3a::/-17203").delegated_prefixes == ()
+@pytest.mark.parametrize(
+    "stray", ["7f3a::/-17203", "::/0", "4100::/0", "2000::/3", "7f3a:2100::/49", "fe80::/64"]
+)
+def test_stray_memory_in_place_of_a_delegated_prefix_is_none(stray: str) -> None:
+    assert one(delegated=stray).delegated_prefixes == ()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from ipaddress import IPv6Network
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.texts import MAX_BPS
@@ -41,6 +42,8 @@ _PREFIX_LENGTH = re.compile(r"[0-9]{1,3}")
 _RATES = re.compile(r"([0-9]{1,10})/([0-9]{1,10})")
 #: Addresses that are remembered: a sweep sees those of the sweep before, and reading them took half of it.
 _ADDRESSES = 1 << 16
+#: Global unicast (RFC 4291 section 2.4) and unique local addresses (RFC 4193), and a prefix's least length.
+_DELEGATED, _SHORTEST_DELEGATED = (IPv6Network("2000::/3"), IPv6Network("fc00::/7")), 16
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
@@ -178,13 +181,17 @@ def _ipv6(text: str) -> tuple[str, str]:
     )
 
 
+@lru_cache(_ADDRESSES)
 def _delegated(text: str) -> tuple[str, ...]:
     """The delegated prefixes: of several, accel-ppp shows the first. Before it has one, the table shows stray
-    memory."""
+    memory. What subscribers cannot have is none: zeros would be the default route."""
     try:
-        return (_ipv6(text)[1],) if text else ()
+        prefix = IPv6Network(_ipv6(text)[1]) if text else None
     except UnreadableReply:
         return ()
+    if prefix is None or prefix.prefixlen < _SHORTEST_DELEGATED:
+        return ()
+    return (str(prefix),) if any(prefix.subnet_of(network) for network in _DELEGATED) else ()
 
 
 def _rates(text: str) -> tuple[int | None, int | None]:
