@@ -404,6 +404,16 @@ def test_an_address_that_a_newer_session_has_no_more_is_that_of_an_older_one(
     assert "100.64.0.9 dev acc1 table 100" in routes()
 
 
+def test_a_session_whose_device_is_down_refuses_no_configuration(
+    reconciler: Reconciler, plane: DataPlane
+) -> None:
+    ip("link set acc0 down")
+    plane.configure(configured(CGNAT, vrf_table=200))
+    ip("link set acc0 up")
+    reconciler.sweep()
+    assert "100.64.0.9 dev acc0 table 200" in routes()
+
+
 def test_after_another_configuration_all_is_read_again(plane: DataPlane) -> None:
     before = plane.read()
     plane.configure(configured(CGNAT, vrf_table=200))

@@ -52,20 +52,22 @@ class DataPlane:
         """Has the pools and the steering of another configuration, with `pools` beside the source range: its
         routes and rule come first, then the former ones go. Raises the first refusal of the kernel, after all
         else was made: then the former ones stay, until a comparison finds what is missing, or another call. A
-        device that is missing is no refusal: it may come, and a comparison finds that too."""
+        device that is missing is no refusal, nor is one of a session that is down: it may come, and a
+        comparison finds that too."""
         with self._lock:
             self._revision += 1
             self.cgnat, self.pools = cgnat, tuple(pools)
             self._pools.configure(cgnat.source_range, *pools)
             unused = self._steering.configure(cgnat)
             links = self._reader.link_entries()
-            refused = self._routes.replace(
+            replaced = self._routes.replace(
                 route
                 for wanted in self._applied.values()
                 if wanted.device in links
                 for kind, route in self.routes(wanted, links[wanted.device].ifindex)
                 if kind == FaultKind.STEERING
             )
+            refused = [error for error in replaced if error.code != errno.ENETDOWN]
             own = self._routes.own()
             refused += self._pools.settle(own).failed.values()
             refused += self._steering.settle(self._reader.rules(), own).failed.values()
