@@ -765,6 +765,17 @@ def test_changes_are_discarded(clean: Shell) -> None:
     assert staged(clean.api) == ""
 
 
+def test_a_change_after_the_changes_were_shown_is_not_discarded_with_them(clean: Shell) -> None:
+    clean.done("config", "set", "qos.default_up", "7mbit")
+    terminal = clean.at_terminal("config", "discard")
+    terminal.expect("Discard these changes? [y/N] ")
+    set_value(clean.api, "qos.default_down", "8mbit")
+    terminal.type("y\n")
+    assert terminal.end() == FAILED
+    assert "has changed since" in terminal.shown
+    assert "8mbit" in staged(clean.api)
+
+
 def test_the_candidate_is_edited_as_a_whole(clean: Shell) -> None:
     document = clean.json("config", "show", "--candidate")
     document["qos"]["default_up"] = "8mbit"

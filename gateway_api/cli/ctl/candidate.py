@@ -40,7 +40,12 @@ class RemoteCandidate:
                 f"the candidate has these changes; commit them, discard them, or use {remedy}:",
                 *lines(difference["diff"].rstrip("\n")),
             )
+        self.discard()
+
+    def discard(self) -> None:
+        """Raises ClientError."""
         self._change("POST", "/discard")
+        self._is_staged = False
 
     def edit(self, operation: Record) -> None:
         """Stages an operation. Raises ClientError."""
@@ -63,8 +68,7 @@ class RemoteCandidate:
         if not self._is_staged:
             return
         try:
-            self._change("POST", "/discard")
-            self._is_staged = False
+            self.discard()
         except ClientError as failure:
             complain([*failure.lines, "the changes stay in the candidate"])
 

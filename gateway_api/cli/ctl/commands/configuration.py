@@ -257,12 +257,13 @@ def rollback(gateway: RemoteGateway, revision: str) -> Report:
 @yes_option
 def discard(gateway: RemoteGateway, yes: bool) -> Report:
     """Drops all changes of the candidate, after it has shown them and asked."""
-    difference = gateway.get(f"{ROOT}/compare")
+    candidate = RemoteCandidate(gateway)
+    difference = candidate.read("/compare")
     if not difference["diff"]:
         return Report("no changes", {"message": "no changes"})
     shown = Report(difference["diff"], difference)
     confirm("Discard these changes?", yes=yes, otherwise="nothing was discarded", about=shown)
-    gateway.send("POST", f"{ROOT}/discard")
+    candidate.discard()
     return Report("the candidate is the running configuration", {"message": "discarded"})
 
 
