@@ -1,5 +1,6 @@
 """The systemd units start what there is, with files where the project puts them."""
 
+import ctypes
 import json
 import logging
 import os
@@ -159,6 +160,23 @@ def test_pppd_asks_subscribers_only_for_what_its_radius_client_can_check() -> No
 
 def test_pppoe_server_leaves_its_records_to_the_core_when_it_stops() -> None:
     assert service("gateway-pppoe@.service")["RuntimeDirectoryPreserve"] == "yes"
+
+
+def test_a_pppoe_server_that_a_reload_ends_before_it_can_take_one_starts_again(tmp_path: Path) -> None:
+    program = [REPOSITORY / "packaging" / "pppoe" / "server", "none0.300"]
+    libc = ctypes.CDLL(None, use_errno=True)
+    environment = {"PATH": os.environ["PATH"], "RUNTIME_DIRECTORY": str(tmp_path)}
+    # A traced process stops when it has become the program, before the first step of it (ptrace(2)).
+    trace_me, detach = 0, 17
+    with subprocess.Popen(
+        program, env=environment, preexec_fn=lambda: libc.ptrace(trace_me, 0, None, None)
+    ) as server:
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED)
+        server.send_signal(signal.SIGHUP)
+        assert libc.ptrace(detach, server.pid, None, None) == 0
+        assert server.wait(60) == -signal.SIGHUP
+    # By itself, systemd takes it for a clean end (systemd.service(5)).
+    assert service("gateway-pppoe@.service")["RestartForceExitStatus"] == signal.SIGHUP.name
 
 
 @pytest.mark.parametrize("program", ["server", "pppd"])
