@@ -1,5 +1,6 @@
 """What the package's script at a removal does to the kernel, in a network and with files of its own."""
 
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -8,9 +9,10 @@ import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.dataplane import dhcp_guard, firewall
+from gateway_api.core.gateways.linux.kernel.links import SUBSCRIBERS
 from tests.support.clocks import SteppedClock
 from tests.support.documents import valid_document
-from tests.support.namespaces import can, network_namespace
+from tests.support.namespaces import can, ip, network_namespace
 from tests.support.nftables import nft
 
 pytestmark = pytest.mark.skipif(
@@ -45,3 +47,16 @@ def test_a_purge_removes_the_tables_of_the_gateway_and_no_other(action: str, sta
         subprocess.run(["unshare", "--mount", "sh", "-c", _EMPTY, "sh", str(_SCRIPT), action], check=True)
         assert nft("list tables").splitlines() == [*others, *(ours if stay else ())]
         assert stay or nft("list ruleset") == foreign
+
+
+@pytest.mark.parametrize(("action", "stay"), [("remove", True), ("purge", False)])
+def test_a_purge_removes_the_links_of_subscribers_and_no_other(action: str, stay: bool) -> None:
+    with network_namespace():
+        # In place of VLANs, which a small kernel lacks.
+        ip(
+            "link add trunk0 type veth peer name far0",
+            f"link add v300 group {SUBSCRIBERS} type veth peer name far300",
+        )
+        subprocess.run(["unshare", "--mount", "sh", "-c", _EMPTY, "sh", str(_SCRIPT), action], check=True)
+        names = {name for _, name in socket.if_nameindex()}
+    assert names - {"lo"} == {"trunk0", "far0", *(("v300", "far300") if stay else ())}
