@@ -55,6 +55,14 @@ _NOT_LISTED = f"""
 {_LOSE} ended IS NULL
     AND NOT EXISTS (SELECT 1 FROM temp.listed WHERE id = session.id AND started = session.started)
 """
+#: A source may date a start by the clock as it is set now. A session that started before the core was last
+#: heard was up then, so it is the one that had its id. Not in the lab, which makes other sessions with the
+#: same ids, names and earlier starts.
+_MOVE = """
+UPDATE session SET started = :started WHERE id = :id AND +ended IS NULL AND started <> :started
+    AND username = (SELECT number FROM text WHERE text = :username)
+    AND :started <= :heard AND :source <> 'lab'
+"""
 _UP = "SELECT number FROM session WHERE id = ? AND +ended IS NULL ORDER BY started = ? DESC"
 _OLDEST = """
 DELETE FROM session WHERE number IN (
@@ -224,11 +232,14 @@ class HistoryStore(Writer):
 
     def compare(self, sessions: Sequence[SessionSummary], now: int) -> None:
         with self._transaction():
+            place = self.place()
+            heard = place.at if place else 0
             for session in sessions:
-                self._connection.execute(
-                    "INSERT OR REPLACE INTO temp.listed VALUES (?, ?)", (session.id, session.started_at)
-                )
-                self._start(session, session.started_at, now)
+                id, started = session.id, session.started_at
+                self._connection.execute("INSERT OR REPLACE INTO temp.listed VALUES (?, ?)", (id, started))
+                values = {"username": session.username, "source": session.source, "heard": heard}
+                self._connection.execute(_MOVE, values | {"id": id, "started": started})
+                self._start(session, started, now)
 
     def end_comparison(self, place: FeedPlace) -> int:
         """The sessions that are not up ended in the hole since the last place. Returns how many."""

@@ -120,6 +120,23 @@ def test_an_id_that_another_run_of_the_core_gives_again_is_another_session(past:
     assert ends(past) == [(7, None, None, None), (7, None, 130, 190)]
 
 
+@pytest.mark.parametrize(("before", "after", "heard"), [(3700, 100, 3800), (100, 3700, 3800)])
+def test_a_session_whose_start_moved_with_the_clock_goes_on_after_a_hole(
+    past: History, before: int, after: int, heard: int
+) -> None:
+    past.add(up(7, before), at=heard)
+    assert past.compare(listed(7, after, source="accel-ppp"), at=after + 200) == 0
+    assert [(one.id, one.started_at, one.ended_before) for one in past.found()] == [(7, after, None)]
+
+
+def test_an_id_that_another_run_of_the_core_gives_again_to_the_subscriber_is_another_session(
+    past: History,
+) -> None:
+    past.add(up(7, 100), at=130)
+    assert past.compare(listed(7, 180, source="accel-ppp"), at=190) == 1
+    assert ends(past) == [(7, None, None, None), (7, None, 130, 190)]
+
+
 def test_an_end_that_the_core_still_held_closes_the_hole(past: History) -> None:
     past.add(up(7, 100), at=130)
     past.compare(at=190)
