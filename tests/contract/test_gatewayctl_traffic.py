@@ -90,6 +90,15 @@ def test_the_traffic_of_a_session_is_watched_until_its_end(admin: Shell) -> None
     assert all(after["at"] >= before["at"] for before, after in pairwise(samples))
 
 
+def test_a_session_is_watched_again_after_a_core_that_hangs(gateway: Gateway, operator: Shell) -> None:
+    (chosen,) = with_a_name(operator.api, 1)
+    with operator.started("subscribers", "watch", str(chosen["id"])) as running:
+        running.wait_for("packets/s", 2)
+        with gateway.without_core():
+            running.wait_for("Core daemon unreachable")
+        running.wait_for("packets/s", running.out.count("packets/s") + 2)
+
+
 def test_a_session_that_does_not_exist_cannot_be_watched(operator: Shell) -> None:
     assert operator.run("subscribers", "watch", "999999999") == (FAILED, "", "gatewayctl: No such session\n")
 

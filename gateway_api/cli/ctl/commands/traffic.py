@@ -20,6 +20,7 @@ from gateway_api.cli.ctl.sessions import TargetType, address, session_id, sessio
 from gateway_api.cli.ctl.terminal import complain
 from gateway_api.cli.ctl.texts import moment, speed
 from gateway_api.cli.ctl.times import DurationType, TimeType
+from gateway_api.client.errors import NoResponse
 from gateway_api.client.events import events
 from gateway_api.client.gateway import Record, RemoteGateway
 from gateway_api.wire.core.traffic import TalkerOrder
@@ -87,22 +88,28 @@ def watch(ctx: click.Context, target: str) -> None:
     """
     gateway = chosen_gateway(ctx)
     id = session_id(gateway, target)
-    printer = StreamPrinter(chosen_format(ctx), _FIELDS)
-    while not _has_ended(gateway, f"{session_path(id)}/traffic", printer):
-        complain(["the stream has ended; watching again"])
-        time.sleep(_PAUSE)
+    _follow(gateway, f"{session_path(id)}/traffic", StreamPrinter(chosen_format(ctx), _FIELDS))
     complain([f"session {id} has ended"])
 
 
-def _has_ended(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> bool:
-    """Prints the samples of a stream. False if it was lost. Raises ClientError."""
-    with gateway.stream(path, {}, {}, _SILENCE) as stream:
-        for event in events(stream):
-            if event is not None and event.name == "ended":
-                return True
-            if event is not None:
-                printer.show(event.data, _line_of(event.data))
-    return False
+def _follow(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> None:
+    """Prints the samples until the end of the session, also after a lost stream. Raises ClientError if the
+    gateway refuses the request, or does not respond to the first one."""
+    has_begun = False
+    while True:
+        try:
+            with gateway.stream(path, {}, {}, _SILENCE) as stream:
+                for event in filter(None, events(stream)):
+                    if event.name == "ended":
+                        return
+                    has_begun = True
+                    printer.show(event.data, _line_of(event.data))
+            complain(["the stream has ended; watching again"])
+        except NoResponse as failure:
+            if not has_begun:
+                raise
+            complain([f"{failure.lines[0]}; watching again"])
+        time.sleep(_PAUSE)
 
 
 def _line_of(sample: Record) -> str:
