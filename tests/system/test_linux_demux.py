@@ -81,6 +81,7 @@ class Ports:
 
     def __init__(self) -> None:
         self.devices: set[AccessVlan] = set()
+        self.of_former_life: set[AccessVlan] = set()
         self.made: list[str] = []
         #: Seconds of the clock that it takes to make a device.
         self.takes = 0.0
@@ -102,6 +103,11 @@ class Ports:
         if self.is_unreadable:
             raise GatewayApiError("try again")
         return [vlan for vlan in self.devices if vlan.trunk == trunk]
+
+    def former(self) -> Iterable[AccessVlan]:
+        if self.is_unreadable:
+            raise GatewayApiError("try again")
+        return self.of_former_life
 
     def make(self, vlan: AccessVlan) -> None:
         if vlan.name in self.refused:
@@ -326,6 +332,17 @@ def test_what_exists_is_adopted_and_served_and_not_made(ports: Ports) -> None:
         "trunk0.301": SessionType.PPPOE,
     }
     assert ports.made == ["trunk0.301"]
+
+
+def test_vlans_of_a_former_life_that_no_profile_has_are_released_and_removed(ports: Ports) -> None:
+    kept, operators = AccessVlan("trunk0", None, 300), AccessVlan("trunk0", 60, 7)
+    ports.of_former_life = {kept, AccessVlan("trunk9", None, 300), AccessVlan("trunk0", 60, 8)}
+    ports.devices = {*ports.of_former_life, operators}
+    ports.occupied = {"trunk9.300"}
+    with demultiplexer(ports):
+        wait_for("their end", lambda: ports.devices == {kept, operators})
+    assert sorted(ports.released) == ["trunk0.60.8", "trunk9.300"]
+    assert ports.served == {"trunk0.300": SessionType.PPPOE}
 
 
 def test_a_device_that_is_refused_is_tried_again_later(ports: Ports, caplog: Any) -> None:

@@ -87,6 +87,16 @@ def test_what_exists_is_found_and_stays_and_is_set_up(devices: VlanDevices) -> N
     assert KernelReader().link("trunk0.300").is_up
 
 
+def test_what_an_earlier_life_made_on_any_trunk_is_told_from_what_an_operator_made(
+    devices: VlanDevices,
+) -> None:
+    on_another = AccessVlan("access0", None, 7)
+    for vlan in (SINGLE, DOUBLE, on_another):
+        devices.make(vlan)
+    ip("link add link trunk0 name trunk0.301 type vlan id 301")
+    assert set(VlanDevices(KernelReader()).former()) == {SINGLE, DOUBLE, on_another}
+
+
 def test_an_outer_device_of_an_operator_is_used_and_stays(devices: VlanDevices) -> None:
     ip("link add link trunk0 name service50 type vlan proto 802.1ad id 50")
     devices.make(DOUBLE)

@@ -413,6 +413,19 @@ def test_vlans_that_exist_are_adopted_if_a_profile_has_them(make: Make) -> None:
     assert admission.decide(trigger(AccessVlan("trunk0", None, 301)))
 
 
+def test_a_vlan_of_an_earlier_life_that_no_profile_has_expires_at_once(admission: Admission) -> None:
+    former = AccessVlan("trunk9", None, 300)
+    admission.adopt_former([former, SINGLE, DOUBLE])
+    assert admission.unserved() == []
+    assert expired(admission, {"trunk9.300"}) == ["trunk9.300"]
+
+
+def test_a_vlan_of_an_earlier_life_that_may_be_of_two_trunks_stays_for_one_with_a_profile(make: Make) -> None:
+    admission = make(trunks=("eth0.50",))
+    admission.adopt_former([AccessVlan("eth0.50", None, 300), AccessVlan("eth0", 50, 300)])
+    assert expired(admission, ()) == []
+
+
 def test_an_adopted_vlan_gets_the_whole_idle_timeout(admission: Admission, clock: SteppedClock) -> None:
     admission.adopt("trunk0", [SINGLE])
     clock.now += 299

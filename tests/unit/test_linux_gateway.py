@@ -121,6 +121,9 @@ class Trunks:
     def existing(self, trunk: str) -> list[AccessVlan]:
         return [vlan for vlan in self.vlans if vlan.trunk == trunk]
 
+    def former(self) -> list[AccessVlan]:
+        return []
+
 
 class Machine:
     """The parts around a gateway, and two sessions: 1 on trunk0, 2 on trunk1."""

@@ -13,7 +13,7 @@ from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices, Vlan
 from gateway_api.core.gateways.linux.kernel import exchange
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
-from gateway_api.core.gateways.linux.kernel.links import Link, VlanTag, add_address, proxy_arp
+from gateway_api.core.gateways.linux.kernel.links import SUBSCRIBERS, Link, VlanTag, add_address, proxy_arp
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType
@@ -55,8 +55,8 @@ class MemoryKernel(KnownLinks):
         return [each.name for each in self.found]
 
 
-def vlan(index: int, name: str, parent: int, id: int, protocol: VlanProtocol = DOT1Q) -> Link:
-    return link(index, name, "vlan", parent=parent, vlan=VlanTag(protocol, id))
+def vlan(index: int, name: str, parent: int, id: int, protocol: VlanProtocol = DOT1Q, **fields: Any) -> Link:
+    return link(index, name, "vlan", parent=parent, vlan=VlanTag(protocol, id), **fields)
 
 
 @pytest.fixture
@@ -103,6 +103,20 @@ def test_a_device_with_the_name_alone_is_no_vlan(
     assert list(devices.existing("trunk0")) == []
     devices.remove([SINGLE])
     assert kernel.names() == ["trunk0", "trunk1", "trunk0.300"]
+
+
+def test_what_an_earlier_life_made_on_any_trunk_is_told_from_what_an_operator_made(
+    kernel: MemoryKernel, devices: VlanDevices
+) -> None:
+    kernel.found = [
+        link(1, "eth0"),
+        vlan(2, "eth0.300", 1, 300, group=SUBSCRIBERS),
+        vlan(3, "eth0.301", 1, 301),
+        vlan(4, "eth0-50", 1, 50, DOT1AD, group=SUBSCRIBERS),
+        vlan(5, "eth0.50.7", 4, 7, group=SUBSCRIBERS),
+        link(6, "ifb-ppp0", "ifb", group=SUBSCRIBERS),
+    ]
+    assert list(devices.former()) == [AccessVlan("eth0", None, 300), AccessVlan("eth0", 50, 7)]
 
 
 def test_a_vlan_that_could_not_be_removed_does_not_go_with_another(

@@ -6,7 +6,7 @@ Not thread-safe. Times are seconds of the `clock` that the caller gives.
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Self
@@ -174,6 +174,17 @@ class Admission:
             if profile is not None and vlan.trunk == trunk:
                 self._add(ServedVlan(vlan, session_type(profile), VlanState.MADE, now, now, now))
         return vanished
+
+    def adopt_former(self, vlans: Collection[AccessVlan]) -> None:
+        """These VLANs are of an earlier life of the core. Those of no profile expire: it was killed before it
+        removed them."""
+        # `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
+        known = {vlan.name for vlan in vlans if self._profiles.of(vlan) is not None}
+        now = self._clock()
+        for vlan in vlans:
+            if vlan not in self._vlans and vlan.name not in known:
+                # Served, whatever their type was: no source is to be told of them.
+                self._add(ServedVlan(vlan, SessionType.PPPOE, VlanState.SERVED, now, now, now))
 
     def restore(self, vlan: AccessVlan) -> bool:
         """Has a VLAN made that had a subscriber before a reboot: it is under way then, without a token of the

@@ -99,6 +99,7 @@ class Demultiplexer:
         self._logged: dict[tuple[str, str], float] = {}
         self._listeners: dict[str, Listener] = {}
         self._unread: set[str] = set()
+        self._has_former = True
         # Types of sessions of which a source did not take all VLANs at the last attempt.
         self._refused: set[SessionType] = set()
 
@@ -213,6 +214,16 @@ class Demultiplexer:
             _log.warning("%d VLANs have lost their device, such as %s", len(vanished), vanished[0].name)
             self._vanished += vanished
 
+    def _adopt_former(self) -> None:
+        try:
+            former = list(self._devices.former())
+        except GatewayApiError as error:
+            _log.error("cannot read the VLANs of an earlier life of the core: %s", error)
+            return
+        with self._work:
+            self._admission.adopt_former(former)
+        self._has_former = False
+
     def _make(self, vlans: Iterable[AccessVlan]) -> list[ServedVlan]:
         made, failed, errors = [], [], []
         for vlan in vlans:
@@ -282,6 +293,8 @@ class Demultiplexer:
         unread, self._unread = self._unread, set()
         for trunk in sorted(unread):
             self._adopt(trunk)
+        if self._has_former:
+            self._adopt_former()
         occupied = self._occupied()
         with self._work:
             expired = self._admission.expired(occupied, _REMOVED_AT_ONCE)

@@ -9,6 +9,7 @@ from gateway_api.base.vlan_names import outer_name
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.kernel.exchange import change
 from gateway_api.core.gateways.linux.kernel.links import (
+    SUBSCRIBERS,
     Link,
     VlanTag,
     add_address,
@@ -48,6 +49,18 @@ class VlanDevices:
             vlan = AccessVlan.named(link.name, (trunk,))
             if vlan is not None and _is_device_of(vlan, link, links):
                 yield vlan
+
+    def former(self) -> Iterator[AccessVlan]:
+        """The VLANs that `make` made, on any trunk, also in an earlier life of the core. A device that may be
+        of two trunks is a VLAN of each."""
+        links = self._reader.links()
+        for link in links.values():
+            parent = _parent(link, links)
+            if link.group == SUBSCRIBERS and parent is not None:
+                for trunk in filter(None, (parent, _parent(parent, links))):
+                    vlan = AccessVlan.named(link.name, (trunk.name,))
+                    if vlan is not None and _is_device_of(vlan, link, links):
+                        yield vlan
 
     def raise_trunk(self, trunk: str) -> bool:
         """Sets a trunk up. False if it was up. Raises NoDevice if there is none."""

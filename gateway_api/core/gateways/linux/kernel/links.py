@@ -67,6 +67,7 @@ class Link(Record, frozen=True):
     master: int | None
     vlan: VlanTag | None
     stats: InterfaceStats
+    group: int = 0
 
     @property
     def is_up(self) -> bool:
@@ -116,6 +117,7 @@ def link(body: bytes) -> Link:
         master=nl.u32(found.get(rt.IFLA_MASTER)) or None,
         vlan=_vlan(nl.attributes(info.get(rt.IFLA_INFO_DATA, b""))) if kind == "vlan" else None,
         stats=_stats(found.get(rt.IFLA_STATS64)),
+        group=nl.u32(found.get(rt.IFLA_GROUP)) or 0,
     )
 
 
