@@ -179,12 +179,14 @@ def test_a_session_that_has_ended_does_not_get_the_traffic_of_the_next_one_on_a_
     # Its source has not told the end yet.
     for sent in (100, 10_000):
         kernel.found = [link(21, "ppp0", stats=stats(100, sent))]
+        assert traffic.of(first) == Counters(5000, 6000, 50, 60)
         assert traffic.all() == {5: Counters(5000, 6000, 50, 60)}
     assert provision.traffic(first, None) == Counters(5000, 6000, 50, 60)
     table.remove(5)
     second = session(6, interface="ppp0")
     table.add(second)
     provision.appeared([second])
+    assert traffic.of(second) == Counters(100, 10_000, 1, 100)
     assert traffic.all() == {6: Counters(100, 10_000, 1, 100)}
 
 

@@ -420,7 +420,7 @@ class SessionTraffic:
     def of(self, session: LinuxSession) -> Counters:
         """Raises StepFailed."""
         with not_done("read the counters of the session"):
-            return session.traffic(self._counters.now(session.interface))
+            return session.traffic(self._counters.now(session.interface, is_own=session.has_own_device))
 
     def all(self) -> Mapping[int, Counters]:
         """By session id, from one reading. Raises StepFailed."""

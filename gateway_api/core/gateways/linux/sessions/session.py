@@ -200,12 +200,15 @@ class DeviceCounters:
             for device in devices:
                 self._last.pop(device, None)
 
-    def now(self, device: str) -> Counters:
-        """If the device is gone, those of the last sweep that saw it."""
+    def now(self, device: str, *, is_own: bool = False) -> Counters:
+        """If the device is gone, those of the last sweep that saw it. So too of a session's own device, when
+        another one has its name."""
         try:
-            return _counters(self._reader.link(device).stats)
+            link = self._reader.link(device)
         except NoDevice:
             return self.last(device)
+        index, last = self._last.get(device, (link.index, link.stats))
+        return _counters(last if is_own and index != link.index else link.stats)
 
     def last(self, device: str) -> Counters:
         """The counters of the last sweep that saw the device; zeros without one."""
