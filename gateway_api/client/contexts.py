@@ -131,7 +131,12 @@ def own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
 
 def checked_url(url: str) -> str:
     """Without a slash at its end. Raises BadContext."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        # requests encodes the name so, and lets the error through.
+        (parts.hostname or "").encode("idna")
+    except ValueError:
+        parts = urlsplit("")
     if parts.scheme != "https" or not parts.netloc or "@" in parts.netloc:
         raise BadContext(f"the URL of a gateway must be https://HOST:PORT, not {url!r}")
     return url.rstrip("/")

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
@@ -87,6 +88,19 @@ def test_a_ca_certificate_that_cannot_be_read_is_named(shell: Shell) -> None:
     assert ended.status == AWAY
     assert "/no/such/file" in ended.err
     assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("url", ["https://[::1", "https://bng1..example.net:8443"])
+def test_a_url_that_no_gateway_can_have_is_refused(shell: Shell, url: str) -> None:
+    shell.environment["GATEWAY_URL"] = url
+    reason = f"gatewayctl: the URL of a gateway must be https://HOST:PORT, not {url!r}\n"
+    assert shell.run("health") == (USAGE, "", reason)
+
+
+def test_a_word_in_another_encoding_is_named(operator: Shell) -> None:
+    # As a terminal with ISO 8859-1 sends it.
+    ended = operator.run("subscribers", "find", os.fsdecode(b"m\xfcller"))
+    assert ended == (USAGE, "", "gatewayctl: 'm\\udcfcller' is not UTF-8\n")
 
 
 def test_nothing_is_sent_without_tls(shell: Shell) -> None:

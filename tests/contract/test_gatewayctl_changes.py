@@ -787,6 +787,14 @@ def test_the_candidate_is_edited_as_a_whole(clean: Shell) -> None:
     assert "password_hash" not in shown
 
 
+def test_a_candidate_in_another_encoding_is_refused(clean: Shell) -> None:
+    file = clean.folder / "candidate.json"
+    file.write_bytes('{"system": {"hostname": "ü"}}'.encode("iso-8859-1"))
+    ended = clean.run("config", "edit", "--file", str(file))
+    assert ended.status == USAGE
+    assert ended.err.startswith("gatewayctl: the configuration is not JSON: 'utf-8' codec can't decode ")
+
+
 def test_the_candidate_is_edited_in_an_editor(clean: Shell) -> None:
     clean.environment["EDITOR"] = "sed -i s/20mbit/9mbit/"
     terminal = clean.at_terminal("config", "edit")

@@ -97,6 +97,10 @@ def main() -> int:
         for each in said.getvalue().splitlines():
             terminal.tell(each)
         return ExitStatus.USAGE
+    except UnicodeEncodeError as error:
+        # Of a terminal with another encoding: the API and the configuration are UTF-8.
+        complain([f"{error.object!r} is not UTF-8"])
+        return ExitStatus.USAGE
     except (click.Abort, KeyboardInterrupt):
         terminal.tell("")
         return ExitStatus.INTERRUPTED

@@ -148,7 +148,7 @@ def delete(gateway: RemoteGateway, path: str) -> Report:
 @config.command()
 @acts
 @click.option(
-    "--file", metavar="FILE", type=click.File(), help="The whole candidate as JSON; - is standard input."
+    "--file", metavar="FILE", type=click.File("rb"), help="The whole candidate as JSON; - is standard input."
 )
 def edit(gateway: RemoteGateway, file: Any) -> Report:
     """Edits the candidate in your editor, all changes or none.
@@ -171,7 +171,7 @@ def _edited(text: str) -> str | None:
     return click.edit(text, extension=".json")
 
 
-def _parsed(text: str) -> Record:
+def _parsed(text: str | bytes) -> Record:
     """Raises ClientError."""
     try:
         document = json.loads(text)
