@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,6 +72,21 @@ def test_a_damaged_log_is_set_aside_and_a_new_one_begun(
     assert actions(log) == ["b.b"]
     assert "is damaged" in caplog.text
     assert (tmp_path / "changes.sqlite.damaged").read_bytes() == b"x" * 8192
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"x" * 8192)])
+def test_a_log_that_is_harmed_while_it_is_in_use_keeps_what_comes_after_under_new_numbers(
+    tmp_path: Path, harm: Callable[[Path], object]
+) -> None:
+    log = ChangeLog(tmp_path, "log")
+    for action in ("a.a", "b.b"):
+        log.add(note(action))
+    harm(tmp_path / "changes.sqlite")
+    told = log.after("log", 2)
+    assert (told.newest, told.changes) == (2, ())
+    log.add(note("c.c"))
+    for held in (log, ChangeLog(tmp_path, "log")):
+        assert [(change.sequence, change.action) for change in held.after("log", 2).changes] == [(3, "c.c")]
 
 
 def test_a_change_that_was_settled_is_not_kept_twice_whatever_came_after_it(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.base import databases, durable
+from gateway_api.base.databases import Database
 from gateway_api.base.errors import StepFailed
 from gateway_api.base.texts import cut
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
@@ -81,11 +81,12 @@ class ChangeLog:
     """The changes in a folder, which is created with the first. `name` identifies the log of one core."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._folder = folder
         self._path = folder / "changes.sqlite"
+        self._database = Database(self._path, "log of changes", _prepare, _PATIENCE)
         self._name = name
         self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        #: The newest number, as far as it was read or given.
+        self._newest = 0
         #: Notes that are not on disk yet, and whether each is to be settled.
         self._waiting: list[tuple[Note, bool]] = []
         #: Of these, the number that the log has told of. Each call tries again.
@@ -123,31 +124,27 @@ class ChangeLog:
             return reply
 
     def _read(self, start: int) -> ChangesReply:
-        if self._connection is None and not (self._path.exists() and self._path.stat().st_size):
-            # Nothing was ever written, perhaps because the disk was full.
-            return ChangesReply(self._name, 1, 0, ())
-        connection = self._opened()
-        bounds = "SELECT coalesce(min(sequence), 1), coalesce(max(sequence), 0) FROM change"
-        oldest, newest = connection.execute(bounds).fetchone()
-        rows = connection.execute(
-            "SELECT sequence, note FROM change WHERE sequence > ? ORDER BY sequence LIMIT ?",
-            (start, _AT_ONCE),
-        )
-        return ChangesReply(self._name, oldest, newest, tuple(_change(*row) for row in rows))
+        if not (self._path.exists() and self._path.stat().st_size):
+            # Nothing was written to it, perhaps because the disk was full.
+            return ChangesReply(self._name, self._newest + 1, self._newest, ())
+
+        def read(connection: sqlite3.Connection) -> tuple[int, int, list[tuple[int, str]]]:
+            bounds = "SELECT coalesce(min(sequence), :after + 1), max(coalesce(max(sequence), 0), :after)"
+            oldest, newest = connection.execute(f"{bounds} FROM change", {"after": self._newest}).fetchone()
+            rows = connection.execute(
+                "SELECT sequence, note FROM change WHERE sequence > ? ORDER BY sequence LIMIT ?",
+                (start, _AT_ONCE),
+            )
+            return oldest, newest, rows.fetchall()
+
+        oldest, self._newest, rows = self._database.use(read)
+        return ChangesReply(self._name, oldest, self._newest, tuple(_change(*row) for row in rows))
 
     def _write(self) -> None:
         if not self._waiting:
             return
         try:
-            durable.make_folder(self._folder)
-            with self._opened() as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                for note, settles in self._waiting:
-                    if settles and not connection.execute(_SETTLE, {"id": note.id}).rowcount:
-                        continue
-                    text = msgspec.json.encode(note).decode()
-                    connection.execute("INSERT INTO change (note) VALUES (?)", (text,))
-                connection.execute(_DELETE_OLD, (HELD,))
+            self._newest = self._database.use(self._insert)
         except (OSError, sqlite3.Error) as error:
             number, (last, _) = len(self._waiting), self._waiting[-1]
             if number != self._told:
@@ -158,18 +155,25 @@ class ChangeLog:
             self._waiting.clear()
             self._told = 0
 
-    def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            if not databases.is_whole(self._path):
-                aside = databases.set_aside(self._path)
-                _log.error("began a new log of changes: the old one is damaged, and is now %s", aside)
-            self._connection = self._open()
-        return self._connection
+    def _insert(self, connection: sqlite3.Connection) -> int:
+        """Returns the newest number: above those that were given, also in a new file."""
+        (held,) = connection.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()
+        newest = max(int(held), self._newest)
+        for note, settles in self._waiting:
+            if settles and not connection.execute(_SETTLE, {"id": note.id}).rowcount:
+                continue
+            newest += 1
+            text = msgspec.json.encode(note).decode()
+            connection.execute("INSERT INTO change VALUES (?, ?)", (newest, text))
+        connection.execute(_DELETE_OLD, (HELD,))
+        return newest
 
-    def _open(self) -> sqlite3.Connection:
-        # One file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed.
-        pragmas = ("journal_mode = DELETE", "synchronous = EXTRA")
-        return databases.connect(self._path, *pragmas, timeout=_PATIENCE, schema=_SCHEMA)
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    # One file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed.
+    connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+    connection.execute("PRAGMA synchronous = EXTRA")
+    connection.executescript(_SCHEMA)
 
 
 def _change(sequence: int, text: str) -> ChangeRecord:
