@@ -1,6 +1,7 @@
 """The hook of pppd in a shell, signals to real processes, journalctl, and a real pppoe-server."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -385,30 +386,62 @@ def test_a_tail_of_a_journal_that_fails_is_unavailable(tmp_path: Path, script: s
 # The server
 
 
-#: The program of an access interface with its settings, and a pppd that does nothing.
+#: The program of an access interface with its settings, and a pppd that tells its arguments and does no more.
 _SERVER = """
 set -e
 mount --make-rprivate /
 for folder in /etc/ppp /run /var/lib; do mount -t tmpfs none "$folder"; done
-# Of this network.
+# Of this network, and with these numbers of processes.
 mount -t sysfs none /sys
+mount -t proc none /proc
 mkdir -p /var/lib/gateway-core/pppoe
 echo 100.64.0.1 100.64.0.16 secrets bng1 > /var/lib/gateway-core/pppoe/trunk0.300
-printf '#!/bin/sh\nexec sleep infinity\n' > /etc/ppp/pppd
-chmod +x /etc/ppp/pppd
-export RUNTIME_DIRECTORY=/run
+cp "$2" /etc/ppp/pppd
+mkdir /run/bin
+printf '#!/bin/sh\necho "$@" >> /run/arguments\nsleep infinity\nexit\n' > /run/bin/pppd
+chmod +x /run/bin/pppd
+export RUNTIME_DIRECTORY=/run PATH="/run/bin:$PATH"
 echo
 exec "$1" trunk0.300
 """
-_SERVER_PROGRAM = HOOK.with_name("server")
+_SERVER_PROGRAM, _PPPD_PROGRAM = HOOK.with_name("server"), HOOK.with_name("pppd")
 _DISCOVERY, _PADI, _PADO, _PADR, _PADS = 0x8863, 0x09, 0x07, 0x19, 0x65
 
 
 class Discovery:
-    """Clients of PPPoE (RFC 2516 section 5) behind an access interface, with any MAC address."""
+    """Clients of PPPoE (RFC 2516 section 5) behind an access interface, with any MAC address, and its server:
+    the first process in a namespace."""
 
-    def __init__(self, line: socket.socket) -> None:
+    def __init__(self, line: socket.socket, server: int) -> None:
         self._line = line
+        self._server = server
+        self._files = Path(f"/proc/{server}/root/run")
+
+    def await_server(self) -> None:
+        self._line.settimeout(1)
+
+        def is_there() -> bool:
+            self.ask(bytes.fromhex("020000000001"))
+            try:
+                self.offer()
+            except TimeoutError:
+                return False
+            return True
+
+        wait_for("pppoe-server", is_there)
+        self._line.settimeout(PATIENCE)
+
+    def reload(self) -> None:
+        pool = self._files / "trunk0.300.pool"
+        before = pool.stat().st_mtime_ns
+        os.kill(self._server, signal.SIGHUP)
+        wait_for("a new pppoe-server", lambda: pool.stat().st_mtime_ns != before)
+        self.await_server()
+
+    def addresses(self) -> list[str]:
+        """Those that pppd got for subscribers."""
+        arguments = self._files / "arguments"
+        return re.findall(r" 100\.64\.0\.1:(\S+) ", arguments.read_text() if arguments.exists() else "")
 
     def ask(self, mac: bytes) -> None:
         self._send(b"\xff" * 6, mac, _PADI, struct.pack("!HH", 0x0101, 0))
@@ -446,6 +479,12 @@ class Discovery:
                 return frame
 
 
+with_server = pytest.mark.skipif(
+    not shutil.which("pppoe-server") or not can("ip link add v type veth peer name w"),
+    reason="needs to be root, a kernel with veth, and pppoe-server",
+)
+
+
 @pytest.fixture
 def discovery() -> Iterator[Discovery]:
     options = ("--mount", "--pid", "--fork", "--kill-child")
@@ -454,30 +493,17 @@ def discovery() -> Iterator[Discovery]:
         # To any client there.
         ip("link set far0 promisc on")
         with (
-            unshared(*options, "sh", "-c", _SERVER, "sh", str(_SERVER_PROGRAM)),
+            unshared(*options, "sh", "-c", _SERVER, "sh", str(_SERVER_PROGRAM), str(_PPPD_PROGRAM)) as pid,
             socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_DISCOVERY)) as line,
         ):
             line.bind(("far0", _DISCOVERY))
-            line.settimeout(1)
-            clients = Discovery(line)
-
-            def is_there() -> bool:
-                clients.ask(bytes.fromhex("020000000001"))
-                try:
-                    clients.offer()
-                except TimeoutError:
-                    return False
-                return True
-
-            wait_for("pppoe-server", is_there)
-            line.settimeout(PATIENCE)
+            (server,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            clients = Discovery(line, int(server))
+            clients.await_server()
             yield clients
 
 
-@pytest.mark.skipif(
-    not shutil.which("pppoe-server") or not can("ip link add v type veth peer name w"),
-    reason="needs to be root, a kernel with veth, and pppoe-server",
-)
+@with_server
 def test_a_mac_address_has_four_sessions_and_leaves_the_others_to_others(discovery: Discovery) -> None:
     greedy, other = bytes.fromhex("02000000000a"), bytes.fromhex("02000000000b")
     sessions = {discovery.sign_on(greedy)[0] for _ in range(4)}
@@ -486,3 +512,14 @@ def test_a_mac_address_has_four_sessions_and_leaves_the_others_to_others(discove
     fifth, offered = discovery.sign_on(other)
     assert greedy not in offered
     assert len({*sessions, fifth} - {0}) == 5
+
+
+@with_server
+def test_a_reload_gives_no_address_away_that_a_sign_on_has(discovery: Discovery) -> None:
+    discovery.sign_on(bytes.fromhex("02000000000a"))
+    wait_for("pppd", discovery.addresses)
+    discovery.reload()
+    discovery.sign_on(bytes.fromhex("02000000000b"))
+    wait_for("another pppd", lambda: len(discovery.addresses()) == 2)
+    first, second = discovery.addresses()
+    assert first != second
