@@ -84,6 +84,14 @@ def test_an_interface_that_does_not_exist_is_said_not_to(admin: Shell) -> None:
     assert ended == (FAILED, "", "gatewayctl: No such interface\n")
 
 
+def test_a_session_that_is_named_twice_ends_once(admin: Shell) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    targets = (chosen["username"], str(chosen["id"]))
+    ended = admin.run("subscribers", "disconnect", "--yes", *targets)
+    assert (ended.status, ended.err) == (0, "")
+    assert len(ended.out.splitlines()) == 1
+
+
 def test_an_operator_disconnects_nobody(operator: Shell) -> None:
     ended = operator.run("subscribers", "disconnect", "--yes", "--interface", a_vlan(operator.api))
     assert ended == (DENIED, "", "gatewayctl: Admin role required\n")

@@ -144,7 +144,9 @@ def disconnect(
         return job.run(gateway, "Disconnect them?", dry_run=dry_run, yes=yes)
     if interface is not None:
         return _disconnect_interface(gateway, interface, dry_run, yes)
-    records = [gateway.get(session_path(session_id(gateway, each))) for each in targets]
+    # Two targets may name one session.
+    ids = dict.fromkeys(session_id(gateway, each) for each in targets)
+    records = [gateway.get(session_path(id)) for id in ids]
     found = [{**each, "interface": each["ppp_interface"], "type": each["session_type"]} for each in records]
     would = f"{sessions(len(found))} would be disconnected"
     record = {"count": len(found), "sessions": records, "message": would}
@@ -152,7 +154,7 @@ def disconnect(
     if dry_run:
         return shown
     confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=shown)
-    return _disconnect_each(gateway, [int(each["id"]) for each in found])
+    return _disconnect_each(gateway, list(ids))
 
 
 def _disconnect_interface(gateway: RemoteGateway, interface: str, dry_run: bool, yes: bool) -> Report:
