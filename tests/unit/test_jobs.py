@@ -1,5 +1,6 @@
 """Jobs: each session once, at their pace, and what a restart leaves of them."""
 
+import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -130,6 +131,22 @@ def test_a_job_that_is_cancelled_takes_no_further_session(world: World) -> None:
     with pytest.raises(ErrorReply, match="JobEnded"):
         world.jobs.cancel(job.id)
     assert world.jobs.cancel(99) is None
+
+
+def test_a_job_that_is_cancelled_stays_so_if_its_last_batch_is_an_error(world: World) -> None:
+    threads, cancelled = queue.SimpleQueue[threading.Thread](), threading.Event()
+
+    def act(_: Sequence[int]) -> JobOutcome:
+        threads.put(threading.current_thread())
+        assert cancelled.wait(PATIENCE)
+        raise OSError("No space left on device")
+
+    job = world.run(act)
+    under_way = threads.get(timeout=PATIENCE)
+    ended = world.jobs.cancel(job.id)
+    cancelled.set()
+    under_way.join(PATIENCE)
+    assert world.job(job) == ended
 
 
 def test_a_job_that_a_restart_interrupts_is_listed_with_its_count_and_does_not_continue(world: World) -> None:

@@ -204,12 +204,16 @@ class Jobs:
             return self._end(job, JobState.CANCELLED)
 
     def _run(self, id: int, ids: Sequence[int], act: Act) -> None:
+        end = JobState.DONE
         try:
             self._work(id, ids, act)
         except Exception:  # noqa: BLE001 - logged; the job must not run for ever
             _log.exception("job %d stops", id)
-            with self._lock:
-                self._end(self._jobs[id], JobState.INTERRUPTED)
+            end = JobState.INTERRUPTED
+        with self._lock:
+            # One that was cancelled has ended, also if its last batch is an error.
+            if self._jobs[id].state is JobState.RUNNING:
+                self._end(self._jobs[id], end)
 
     def _work(self, id: int, ids: Sequence[int], act: Act) -> None:
         together = max(1, int(self._jobs[id].per_second * _SLICE))
@@ -224,9 +228,6 @@ class Jobs:
                 if self._jobs[id].state is not JobState.RUNNING:
                     return
             self._count(id, act(taken))
-        with self._lock:
-            if self._jobs[id].state is JobState.RUNNING:
-                self._end(self._jobs[id], JobState.DONE)
 
     def _count(self, id: int, outcome: JobOutcome) -> None:
         with self._lock:
