@@ -1,6 +1,7 @@
 """Finding subscribers on the live page, and what may be done to them there."""
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -87,6 +88,17 @@ def test_a_stale_session_with_ipv6_only_is_shown_as_it_is(shown: Screen) -> None
     assert "null" not in shown.page.locator("#record-fields").inner_text()
     shown.page.get_by_role("button", name="Disconnect…").click()
     expect(shown.page.get_by_role("dialog")).to_contain_text("(session 13, 2001:db8:0:c::2)")
+
+
+def test_the_age_of_a_session_is_by_the_clock_of_the_gateway(shown: Screen) -> None:
+    started = shown.api.get("/subscribers/13")["started_at"]
+    shown.page.add_init_script("const now = Date.now; Date.now = () => now() - 10 * 86_400_000")
+    shown.page.reload()
+    shown.find("13")
+    hours = int(time.time() - started) // 3600
+    wanted = re.compile(rf"\b({hours}|{hours + 1}) h\b")
+    expect(rows(shown).locator("td").last).to_have_text(wanted)
+    expect(shown.page.locator('#record-fields div[data-key="Online since"]')).to_contain_text(wanted)
 
 
 def test_a_field_that_the_page_does_not_know_has_a_row_with_its_name(shown: Screen) -> None:

@@ -48,7 +48,6 @@ export function duration(seconds) {
 export const scaledTime = seconds => `${count(Math.round(1000 * seconds))}\u00a0ms`;
 
 /** For epoch seconds. Times have the zone of the browser, and name it. */
-export const age = since => duration(Date.now() / 1000 - since);
 export const timeOfDay = since => clock.format(since * 1000);
 export const dayAndTime = since => short.format(since * 1000);
 /** A line may break only between the day and the time. */

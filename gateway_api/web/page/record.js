@@ -5,7 +5,7 @@ import {ask} from './dialogs.js';
 import {byId, complain, element, show, write} from './elements.js';
 import {drawFields} from './fields.js';
 import {finder} from './focus.js';
-import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, title, words} from './format.js';
+import {count, duration, faulty, moment, rateText, scaled, timeOfDay, title, words} from './format.js';
 import {LiveTraffic} from './livetraffic.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
@@ -142,7 +142,7 @@ export class SessionRecord extends EventTarget {
       ['Accounting id', session.acct_session_id, '', session.acct_session_id],
       ['Source', session.source],
       ...Object.entries(session).filter(([name]) => !SHOWN.has(name)).map(([name, value]) => [title(name), `${value ?? 'none'}`]),
-      ['Online since', `${moment(session.started_at)}, ${age(session.started_at)}`],
+      ['Online since', `${moment(session.started_at)}, ${duration(this.api.now() - session.started_at)}`],
     ];
     drawFields(byId('record-fields'), rows.map(([name, text, look, copy]) => ({name, text, look, copy})));
   }

@@ -3,7 +3,7 @@
 import {Bulk} from './bulk.js';
 import {byId, element, show, write} from './elements.js';
 import {choice} from './filters.js';
-import {age, count, scaled} from './format.js';
+import {count, duration, scaled} from './format.js';
 import {Job} from './job.js';
 import {Listing} from './listing.js';
 import {SessionRecord} from './record.js';
@@ -16,7 +16,7 @@ const ID = /^[1-9][0-9]*$/;
 const rate = field => session => scaled(session[field], 'bit/s');
 // One of IPv4 or IPv6, but no MAC address.
 const ADDRESS = /^(?:\d+(?:\.\d+){3}|(?!(?:[\da-f]{1,2}:){5}[\da-f]{1,2}$)[\da-f]*:[\da-f:.]+)$/i;
-const COLUMNS = [
+const columns = api => [
   {field: 'id', title: 'Id', look: 'number'},
   {field: 'username', title: 'Username', look: 'name', fixed: true, show: session => opener(session)},
   {field: 'type', title: 'Type', look: 'wide'},
@@ -29,7 +29,7 @@ const COLUMNS = [
   {field: 'source', title: 'Source', look: 'wide', extra: true},
   {field: 'rate_down', title: 'Down', look: 'number wide', show: rate('rate_down')},
   {field: 'rate_up', title: 'Up', look: 'number wide', show: rate('rate_up')},
-  {field: 'started_at', title: 'Online for', look: 'number wide', show: session => age(session.started_at)},
+  {field: 'started_at', title: 'Online for', look: 'number wide', show: session => duration(api.now() - session.started_at)},
 ];
 // The oldest first: rows keep their places while others come and go.
 const ORDER = 'id';
@@ -52,7 +52,7 @@ export class Subscribers {
         element('kbd', {text: '/'}), ' leads here, ', element('kbd', {text: '?'}), ' shows all keys.'));
     viewSection('subscribers', 'Subscribers', find, element('div', {class: 'finding'}, place));
     this.list = new Listing(api, place, {
-      id: 'list', view: 'subscribers', title: 'Sessions', path: '/subscribers', records: 'sessions', columns: COLUMNS,
+      id: 'list', view: 'subscribers', title: 'Sessions', path: '/subscribers', records: 'sessions', columns: columns(api),
       filters: ['search', 'type'], sort: ORDER, chooses: true,
     });
     byId('list-problem').after(element('p', {id: 'list-none', hidden: true}, 'No session now. ',
