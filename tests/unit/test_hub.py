@@ -217,6 +217,16 @@ def test_a_declared_webhook_that_stays_keeps_its_queue_and_gets_its_new_secret(r
     assert delivered(registry, 2)
 
 
+def test_a_declared_webhook_keeps_its_queue_in_another_order_of_its_events(registry: Registry) -> None:
+    url = "http://127.0.0.1:9/"
+    registry.declare([WireReceiver(url, BOTH)])
+    (before,) = listed(registry)
+    queue = registry.queue(before.id)
+    registry.declare([WireReceiver(url, BOTH[::-1])])
+    assert registry.queue(before.id) is queue
+    registry.declare([])
+
+
 def test_a_declared_webhook_is_told_from_a_registered_one_of_the_same_url(registry: Registry) -> None:
     url = "http://127.0.0.1:9/"
     registered = add(registry, url)
