@@ -24,6 +24,7 @@ from gateway_api.hub import service as hub
 from gateway_api.serving.configuration import common, forget_configuration
 from gateway_api.serving.worker import (
     has_forked,
+    has_speaker,
     hold_signals_at_fork,
     listening,
     readiness,
@@ -74,6 +75,7 @@ def _has_forked(server: weakref.ref[Any]) -> bool:
 
 def pre_fork(server: Any, worker: Any) -> None:
     worker.slot = counters.lowest_free(slots_taken(server))
+    worker.speaks_for_all = not has_speaker(server)
 
 
 def post_fork(server: Any, worker: Any) -> None:

@@ -103,6 +103,9 @@ class _Settings:
         setattr(self, name, value)
         return value
 
+    def is_of(self, cfg: Any) -> bool:
+        return self._cfg is cfg
+
 
 class _Listener:
     """The name of a listener. The listener may be closed before its connections."""
@@ -205,6 +208,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self._end_application: Callable[[], None] = lambda: None
         #: See `web/counters.py`. The arbiter sets it before the fork, in the profile with metrics.
         self.slot: int | None = None
+        #: Whether it logs that the certificate has expired. As the slot.
+        self.speaks_for_all = False
         self._counters: WorkerCounters | None = None
 
     def patch(self) -> None:
@@ -227,8 +232,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         if self.slot is not None:
             self._counters = WorkerCounters(self.slot)
         super().load_wsgi()
-        if self.slot == 0 and self.cfg.certfile:
-            # One worker speaks for all.
+        if self.speaks_for_all and self.cfg.certfile:
             gevent.spawn(log_expiry, Path(self.cfg.certfile), gevent.sleep)
         application = self.wsgi
         self._stop_application = application.stop
@@ -512,6 +516,12 @@ def take_signals() -> None:
 def slots_taken(arbiter: Any) -> Iterator[int]:
     """The slots of its workers."""
     return (worker.slot for worker in arbiter.WORKERS.values())
+
+
+def has_speaker(arbiter: Any) -> bool:
+    """Whether a worker that has started since the last reload, which makes another configuration, speaks for
+    all."""
+    return any(worker.speaks_for_all and worker.cfg.is_of(arbiter.cfg) for worker in arbiter.WORKERS.values())
 
 
 def has_forked(arbiter: Any) -> bool:
