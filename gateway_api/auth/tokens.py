@@ -1,6 +1,7 @@
 """Access tokens: JWT signed with HMAC-SHA-256 (RFC 7519, RFC 7515); and the alternative profile's token."""
 
 import hmac
+import logging
 import uuid
 from collections.abc import Callable
 from functools import lru_cache
@@ -10,7 +11,7 @@ import jwt
 import msgspec
 
 from gateway_api.auth.ledger import Revocations
-from gateway_api.base.errors import GatewayApiError, NotAuthenticated
+from gateway_api.base.errors import GatewayApiError, LedgerUnavailable, NotAuthenticated
 from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.core.configuration import AccessReply
 
@@ -22,6 +23,8 @@ _LEEWAY = 30
 _REMEMBERED = 4096
 #: The author of changes with the static token, in the archive and the audit log. No user has such a name.
 AUTHOR = "static token"
+
+_log = logging.getLogger(__name__)
 
 #: Epoch seconds that every JSON reader can hold exactly (RFC 8259 section 6).
 _Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
@@ -109,8 +112,13 @@ class Authorization:
 
     def still_allowed(self, tokens: list[Claims]) -> list[bool]:
         """Whether each of these tokens still authorizes, with one call for all. Without the core, changes of
-        users do not count."""
-        revoked, now = self._revocations.among(claims.jti for claims in tokens), self._clock()
+        users do not count, and without the ledger, revocations do not."""
+        try:
+            revoked = self._revocations.among(claims.jti for claims in tokens)
+        except LedgerUnavailable as error:
+            _log.error("the revoked tokens of event streams are not known: %s", error)
+            revoked = set()
+        now = self._clock()
         holding = [claims.exp > now and claims.jti not in revoked for claims in tokens]
         try:
             access = self._daemon.check_access({claims.sub for claims in tokens})

@@ -248,7 +248,7 @@ class Streams:
                 allowed = self._still_allowed([stream.bearer for stream in streams])
             except Exception:  # noqa: BLE001 - logged, and repeated by the next sweep
                 _log.exception("cannot check the tokens of open event streams")
-                continue
+                allowed = len(streams) * [True]
             now = self._pace.clock()
             for stream, may in zip(streams, allowed, strict=True):
                 # It may have ended meanwhile, and its greenlet may serve another request.

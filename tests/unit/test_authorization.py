@@ -65,6 +65,22 @@ def test_a_revoked_token_authorizes_no_longer(
     assert authorization.still_allowed([token(clock), token(clock, "2f")]) == [False, True]
 
 
+def test_without_a_ledger_an_expired_token_and_a_changed_user_end_a_stream(
+    authorization: Authorization, core: Core, ledger: sqlite3.Connection, clock: SteppedClock
+) -> None:
+    bob = ApiUser("bob", Role.OPERATOR, "1")
+    core.users = (ALICE, bob)
+    old, of_bob = token(clock), token(clock, "2f", bob)
+    clock.now += 30
+    new = token(clock, "3f")
+    ledger.close()
+    assert authorization.still_allowed([old, of_bob, new]) == [True, True, True]
+    core.users = (ALICE,)
+    assert authorization.still_allowed([old, of_bob, new]) == [True, False, True]
+    clock.now += 30
+    assert authorization.still_allowed([old, of_bob, new]) == [False, False, True]
+
+
 @pytest.mark.parametrize(
     "user",
     [

@@ -818,6 +818,21 @@ def test_a_surprise_ends_neither_the_sweep_nor_a_stream(
     until("the end", lambda: client.end)
 
 
+def test_a_client_that_does_not_read_is_ended_although_no_token_can_be_checked(
+    worker: Worker, sweeping: SteppedClock
+) -> None:
+    def fail() -> None:
+        raise ValueError("a surprise")
+
+    worker.in_a_sweep = fail
+    client = worker.listener()
+    client.takes.clear()
+    grow(worker.journal, 1)
+    client.wait_for(1)
+    sweeping.now += 10.1
+    until("its end", lambda: client.end)
+
+
 def test_a_client_has_10_seconds_to_take_what_was_sent(worker: Worker, sweeping: SteppedClock) -> None:
     client, other = worker.listener(), worker.listener()
     client.takes.clear()
