@@ -7,7 +7,7 @@ import hmac
 import logging
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -68,17 +68,17 @@ class Failures:
         return self._unsaved.get(client) or self._saved(client)
 
     def add(self, client: bytes, now: float) -> None:
-        unsaved = self._unsaved.pop(client, None)
-        counted = Failed((unsaved or _NEVER).count + 1, now)
+        before = self.of(client)
+        self._unsaved.pop(client, None)
+        counted = Failed(before.count + 1 if now - before.last <= _FORGET else 1, now)
         stored = self._write(
-            # Failures that another worker has counted stay.
-            "INSERT INTO failure VALUES (?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET count = max(count + 1, excluded.count), last = excluded.last",
-            (client, counted.count, now),
+            # Failures that another worker has counted since stay.
+            "INSERT INTO failure VALUES (:client, :count, :now) ON CONFLICT DO UPDATE"
+            " SET count = iif(last > :before, max(count + 1, :count), :count), last = :now",
+            {"client": client, "count": counted.count, "now": now, "before": before.last},
         )
         if not stored:
-            before = unsaved or self._saved(client)
-            self._keep(client, Failed(before.count + 1, now))
+            self._keep(client, counted)
 
     def restart(self, client: bytes, now: float) -> None:
         """Keeps the number, with the last failure now."""
@@ -86,10 +86,10 @@ class Failures:
         if unsaved or not self._write("UPDATE failure SET last = ? WHERE client = ?", (now, client)):
             self._keep(client, Failed(self.of(client).count, now))
 
-    def clear(self, client: bytes) -> None:
+    def clear(self, client: bytes, now: float) -> None:
         self._unsaved.pop(client, None)
         if self._saved(client).count and not self._write("DELETE FROM failure WHERE client = ?", (client,)):
-            self._keep(client, _NEVER)
+            self._keep(client, Failed(0, now))
 
     def forget(self, before: float) -> None:
         """Removes clients whose last failure was before a time."""
@@ -105,7 +105,7 @@ class Failures:
             return _NEVER
         return Failed(*row) if row else _NEVER
 
-    def _write(self, statement: str, values: tuple[object, ...]) -> bool:
+    def _write(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> bool:
         try:
             self._ledger.execute(statement, values)
         except sqlite3.Error as error:
@@ -165,7 +165,7 @@ class Throttle:
         self._failures.add(self._failures.client(username, address), now)
 
     def succeeded(self, username: str, address: str) -> None:
-        self._failures.clear(self._failures.client(username, address))
+        self._failures.clear(self._failures.client(username, address), self._clock())
 
 
 class Login:

@@ -219,6 +219,32 @@ def test_a_failure_while_the_ledger_is_locked_is_counted_at_once(
     assert pause(throttle_of(unsynced, clock)) == 2
 
 
+def test_a_success_while_the_ledger_is_locked_clears_the_failures(
+    tmp_path: Path, unsynced: sqlite3.Connection, clock: SteppedClock
+) -> None:
+    throttle = throttle_of(unsynced, clock)
+    for _ in range(7):
+        throttle.failed("alice", HERE)
+    clock.now += 60
+    with locked(tmp_path / "ledger.sqlite"):
+        throttle.succeeded("alice", HERE)
+    clock.now += 1
+    throttle.failed("alice", HERE)
+    assert pause(throttle) == 0
+
+
+def test_fifteen_minutes_without_a_failure_clear_those_of_a_locked_ledger(
+    tmp_path: Path, unsynced: sqlite3.Connection, clock: SteppedClock
+) -> None:
+    throttle = throttle_of(unsynced, clock)
+    with locked(tmp_path / "ledger.sqlite"):
+        for _ in range(7):
+            throttle.failed("alice", HERE)
+    clock.now += 901
+    throttle.failed("alice", HERE)
+    assert pause(throttle) == 0
+
+
 def test_a_ledger_that_is_locked_now_and_then_is_one_warning_and_no_error(
     tmp_path: Path, unsynced: sqlite3.Connection, clock: SteppedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
