@@ -6,13 +6,14 @@ One process at a time writes each table, any number read.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import TypeVar, get_args, get_type_hints
 
 from gateway_api.base import databases, durable
 from gateway_api.base.databases import DatabaseFile
+from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.wire.core.sessions import SessionEvent, SessionSummary
 from gateway_api.wire.history import PastSession
 
@@ -198,8 +199,8 @@ class Writer:
     """The base of the writers of the tables. One thread at a time may call. Methods raise OSError and
     sqlite3.Error.
 
-    A damaged file is left to the writer of sessions, which sets it aside: two would set the new one aside,
-    too."""
+    At its opening, a damaged file is left to the writer of sessions, which sets it aside: two would set the
+    new one aside, too."""
 
     open = staticmethod(open_beside)
 
@@ -209,6 +210,12 @@ class Writer:
 
     def close(self) -> None:
         self._connection.close()
+
+    def set_aside(self) -> None:
+        """Ends the use of a file that turned out to be damaged: the next store begins a new one."""
+        if self.is_current:
+            databases.begin_anew(self._path, WHAT)
+        self.close()
 
     @property
     def is_current(self) -> bool:
@@ -233,3 +240,19 @@ class Writer:
             insert = "INSERT INTO text (text) VALUES (?) RETURNING number"
             row = self._connection.execute(insert, (text,)).fetchone()
         return int(row[0])
+
+
+W = TypeVar("W", bound=Writer)
+
+
+@contextmanager
+def in_use(store: W, pool: ThreadPool) -> Iterator[W]:
+    """Closes the store at the end, and sets its file aside if that turns out to be damaged."""
+    with closing(store):
+        try:
+            yield store
+        except sqlite3.DatabaseError as error:
+            # The opening reads few pages of the file, so each new attempt would fail here again.
+            if databases.is_damaged(error):
+                on_thread(pool, store.set_aside)
+            raise

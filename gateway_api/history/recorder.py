@@ -8,21 +8,20 @@ are up, and marks those that are gone.
 import fcntl
 import logging
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import gevent
 
-from gateway_api.base.databases import is_damaged
 from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable
 from gateway_api.base.logs import LOG
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import for_ever
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
+from gateway_api.history.database import in_use
 from gateway_api.history.sessions import FeedPlace, HistoryStore
 from gateway_api.history.sign_ons import SignOnRecorder
 from gateway_api.history.traffic import TrafficRecorder
@@ -63,16 +62,10 @@ class Recorder:
     def record(self) -> None:
         """Records until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
         sqlite3.Error."""
-        with closing(on_thread(self._pool, HistoryStore, self._path)) as store:
-            try:
-                place = on_thread(self._pool, store.place)
-                while store.is_current:
-                    place = self._follow(store, place)
-            except sqlite3.DatabaseError as error:
-                # The opening reads few pages of the file, so each new attempt would fail here again.
-                if is_damaged(error):
-                    on_thread(self._pool, store.set_aside)
-                raise
+        with in_use(on_thread(self._pool, HistoryStore, self._path), self._pool) as store:
+            place = on_thread(self._pool, store.place)
+            while store.is_current:
+                place = self._follow(store, place)
 
     def _follow(self, store: HistoryStore, place: FeedPlace | None) -> FeedPlace | None:
         """Records events up to the next hole or fault. Returns where it has come to."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from msgspec import json
 
-from gateway_api.base.databases import begin_anew, pragma
+from gateway_api.base.databases import pragma
 from gateway_api.base.errors import ListTooLarge
 from gateway_api.base.logs import LOG
 from gateway_api.base.pages import FoundPage, cursor_of, place_at
@@ -196,12 +196,6 @@ class HistoryStore(Writer):
         self._log = path.with_name(f"{path.name}-wal")
         #: Bytes of the log at which it is emptied, and when that may be tried, monotonic seconds.
         self._log_bytes, self._may_empty = _LOG_BYTES // 2, 0.0
-
-    def set_aside(self) -> None:
-        """Ends the use of a file that turned out to be damaged: the next store begins a new one."""
-        if self.is_current:
-            begin_anew(self._path, database.WHAT)
-        self.close()
 
     def place(self) -> FeedPlace | None:
         row = self._connection.execute("SELECT boot_id, sequence, at FROM place").fetchone()

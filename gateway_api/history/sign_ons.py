@@ -8,7 +8,6 @@ sessions, a batch and the place of its last failure are one commit.
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import UNTIL_ANOTHER_CORE
 from gateway_api.core_client.calls import Calls
 from gateway_api.history import keys
-from gateway_api.history.database import WRONG_FAILURE, Writer, require_room
+from gateway_api.history.database import WRONG_FAILURE, Writer, in_use, require_room
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
 from gateway_api.wire.history import ClockState, FailedSignOns
@@ -136,7 +135,7 @@ class SignOnRecorder:
     def record(self) -> None:
         """Records until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
         sqlite3.Error."""
-        with closing(on_thread(self._pool, SignOnStore, self._path)) as store:
+        with in_use(on_thread(self._pool, SignOnStore, self._path), self._pool) as store:
             place = on_thread(self._pool, store.place) or _NOWHERE
             while store.is_current:
                 try:

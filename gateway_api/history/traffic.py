@@ -4,7 +4,6 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ import gevent
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.core_client.commands import Daemon
-from gateway_api.history.database import Writer, require_room
+from gateway_api.history.database import Writer, in_use, require_room
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.network import InterfaceStats, InterfaceType, ListInterfaces
 from gateway_api.wire.core.sessions import GetHealth
@@ -135,7 +134,7 @@ class TrafficRecorder:
     def record(self) -> None:
         """Records until the core is unavailable, or the file is replaced. Raises CoreUnavailable, OSError and
         sqlite3.Error."""
-        with closing(on_thread(self._pool, TrafficStore, self._path)) as store:
+        with in_use(on_thread(self._pool, TrafficStore, self._path), self._pool) as store:
             before = self._counters()
             while store.is_current:
                 self._pause(EVERY)

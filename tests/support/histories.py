@@ -102,6 +102,16 @@ def remember_failures(path: Path, *failures: FailedSignOn) -> None:
         store.add(failures, store.place() or sign_ons.SignOnPlace(BOOT, 0))
 
 
+def damage(path: Path, name: str) -> None:
+    """Overwrites the first page of a table or an index, while nobody has the file open."""
+    with closing(sqlite3.connect(path)) as connection:
+        row = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((row[0] - 1) * size)
+        file.write(bytes(size))
+
+
 _NAMES = """
 INSERT OR IGNORE INTO text SELECT value, printf('subscriber%06d@lab.example', value)
 FROM generated WHERE value <= 2000

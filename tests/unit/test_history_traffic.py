@@ -1,5 +1,6 @@
 """The traffic over time: what counters tell, what the store keeps, and what a reader finds."""
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from gateway_api.history.traffic import TrafficRecorder, TrafficSpan, TrafficSto
 from gateway_api.wire.core.configuration import HistoryLimits
 from gateway_api.wire.core.network import InterfaceStats, InterfaceType
 from gateway_api.wire.history import TrafficSample
+from tests.support.histories import damage
 from tests.support.pools import Here
 
 
@@ -110,7 +112,8 @@ def test_more_steps_than_a_response_has_are_refused(tmp_path: Path) -> None:
     assert refused.value.problems[0].path == "step"
 
 
-def test_a_sample_is_taken_after_each_pause(tmp_path: Path) -> None:
+def pauses_of_a_recorder(path: Path) -> list[float]:
+    """Those until the core goes away: in the third one."""
     pauses: list[float] = []
 
     class Core:
@@ -126,11 +129,24 @@ def test_a_sample_is_taken_after_each_pause(tmp_path: Path) -> None:
         if len(pauses) == 3:
             raise CoreUnavailable("enough")
 
-    kept, core = Kept(tmp_path / "h"), cast(Any, Core())
     steady = lambda: sum(pauses)  # noqa: E731
     with pytest.raises(CoreUnavailable):
-        TrafficRecorder(core, kept.path, Here(), steady, steady, pause).record()
-    assert pauses == [10, 10, 10]
+        TrafficRecorder(cast(Any, Core()), path, Here(), steady, steady, pause).record()
+    return pauses
+
+
+def test_a_sample_is_taken_after_each_pause(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "h")
+    assert pauses_of_a_recorder(kept.path) == [10, 10, 10]
+    assert kept.found(0, 60) == [sample(10, 8000, 0), sample(20, 8000, 0)]
+
+
+def test_a_history_that_is_damaged_where_the_samples_are_costs_one_attempt(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "h", sample(0))
+    damage(kept.path, "traffic")
+    with pytest.raises(sqlite3.DatabaseError, match="malformed"):
+        pauses_of_a_recorder(kept.path)
+    pauses_of_a_recorder(kept.path)
     assert kept.found(0, 60) == [sample(10, 8000, 0), sample(20, 8000, 0)]
 
 

@@ -1,6 +1,7 @@
 """The recorder of failed sign-ons, beside a core behind a real socket."""
 
 import logging
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from gateway_api.history.reader import Reader
 from gateway_api.history.sign_ons import SignOnRecorder, WantedFailures
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.varlink.client import Client
+from tests.support.histories import damage
 from tests.support.journal import fail, serving
 from tests.support.pools import Here
 
@@ -30,9 +32,9 @@ class Recording:
         self.pauses: list[float] = []
         self.client = Client(self.socket, timeout=10)
 
-    def run(self) -> None:
+    def run(self, ends_with: type[Exception] = Enough) -> None:
         """Until the core has told all, or has been asked three times in vain."""
-        with pytest.raises(Enough):
+        with pytest.raises(ends_with):
             SignOnRecorder(Told(self.client), self.path, Here(), self._pause).record()
 
     def _pause(self, seconds: float) -> None:
@@ -78,6 +80,18 @@ def test_a_recorder_goes_on_behind_the_last_failure_that_it_has(recording: Recor
         recording.run()
     assert recording.usernames() == ["bob", "ann"]
     assert core.asked[-1] == ("life", 1)
+
+
+def test_a_history_that_is_damaged_where_the_failures_are_costs_one_attempt(recording: Recording) -> None:
+    journal = Journal("life")
+    fail(journal, "ann")
+    with serving(recording.socket, journal, tells_failures=True):
+        recording.run()
+        damage(recording.path, "failed_username")
+        fail(journal, "bob", 2.0)
+        recording.run(ends_with=sqlite3.DatabaseError)
+        recording.run()
+    assert recording.usernames() == ["bob", "ann"]
 
 
 def test_failures_of_another_run_of_the_core_come_from_its_first_on(recording: Recording) -> None:
