@@ -68,14 +68,14 @@ class DhcpServer(SourceDaemon):
     effects: ClassVar = {
         "cgnat.source_range": ServiceAction.RESTART,
         "demux.trunks": ServiceAction.RESTART,
-        "demux.vlan_profiles": "dnsmasq restarts if the first one comes whose tags need short names of "
-        "interfaces on a trunk, or the last one goes",
+        "demux.vlan_profiles": "dnsmasq restarts when the first profile whose tags need short names of "
+        "interfaces is added, or the last one removed",
         "subscribers.local": "dnsmasq restarts for a fixed `ip_address` in its half of the range, and a "
         "lease of that address ends",
         "subscribers.dns_servers": ServiceAction.RESTART,
         "subscribers.ipv6_dns_servers": ServiceAction.RESTART,
-        "subscribers.ipv6_range": "dnsmasq restarts if the first one comes or the last one goes; sessions of "
-        "pppoe-server and dnsmasq have prefixes of the new one at once",
+        "subscribers.ipv6_range": "dnsmasq restarts when it is set or removed; sessions of pppoe-server and "
+        "dnsmasq have prefixes of the new one at once",
     }
 
     @classmethod

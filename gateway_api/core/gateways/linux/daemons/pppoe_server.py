@@ -170,7 +170,7 @@ class PppoeUnits(SourceDaemon):
     types = ("pppoe",)
     effects: ClassVar = {
         "system.hostname": ServiceAction.RELOAD,
-        "radius": "pppoe-server too, when a server is set or removed",
+        "radius": "pppoe-server reloads when `radius.server` is set or removed",
         "cgnat.source_range": ServiceAction.RELOAD,
         "subscribers.dns_servers": ServiceAction.RELOAD,
     }
