@@ -136,8 +136,8 @@ class ConfigurationStore:
         return read_json(self._revision(number) / "configuration.json", dict[str, Any])
 
     def commit(self, number: int) -> Commit:
-        """That of a revision; an unknown one if its file cannot be read. The gateway must start, and return
-        to a former configuration, without it."""
+        """The commit of a revision; an unknown one if its file cannot be read. The gateway must start, and
+        return to a former configuration, without it."""
         try:
             return read_json(self._revision(number) / "commit.json", Commit)
         except Unreadable as error:

@@ -397,7 +397,7 @@ class LinuxGateway:
 def _steered(
     configuration: Configuration,
 ) -> tuple[Cgnat, tuple[IPv4Network | IPv6Network, ...]]:
-    """What the data plane has of a configuration."""
+    """The part of a configuration that the data plane has."""
     return configuration.cgnat, configuration.subscribers.pool_networks
 
 
