@@ -556,6 +556,7 @@ def test_a_full_disk_ends_no_session(tmp_path: Path) -> None:
                 # dnsmasq empties the file, and has no room to write it anew.
                 while server.lease_file.read_bytes():
                     subscriber.renew()
+                    # A renewal in the same second changes no lease: dnsmasq writes nothing.
                     time.sleep(1.1)
                 for each in (source, server.source()):
                     with pytest.raises(SourceUnavailable, match="full"):

@@ -40,8 +40,8 @@ class RadiusServer(NamedTuple):
 
 
 class AccelPppStatistics:
-    """A `RadiusClient`. accel-ppp tells no time of a response: one came between two looks if the number of
-    responses grew. `ask` gives its `show stat`, and raises SourceUnavailable; `wall` gives epoch seconds."""
+    """A `RadiusClient`. accel-ppp does not tell when a response came. One came between two looks if their
+    number grew. `ask` gives its `show stat`, and raises SourceUnavailable; `wall` gives epoch seconds."""
 
     def __init__(self, ask: Callable[[], bytes], wall: Callable[[], float]) -> None:
         self._ask = ask
