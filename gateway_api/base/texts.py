@@ -97,18 +97,54 @@ def rate_text(bps: int) -> str:
 # Times
 
 
-def epoch_seconds(text: str) -> float:
-    """Parses epoch seconds, or an ISO 8601 time with its offset. Raises ValueError with the rule."""
+DAY = 86_400
+#: 2000-01-01T00:00:00Z. A smaller number of seconds is something else, such as a date without dashes.
+_EARLIEST = 946_684_800
+_EPOCH = re.compile(r"[0-9]{1,20}(\.[0-9]*)?", re.ASCII)
+_TIME_RULE = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
+_PARTS_OF_A_SECOND = ((10**3, "milliseconds"), (10**6, "microseconds"), (10**9, "nanoseconds"))
+
+
+def is_number(text: str) -> bool:
+    """Return True for a time that can only be epoch seconds."""
+    return _EPOCH.fullmatch(text) is not None
+
+
+def epoch_seconds(text: str, now: float, ahead: float = DAY) -> float:
+    """Parse epoch seconds, or an ISO 8601 time with its offset. A number must be from 2000-01-01 to `ahead`
+    seconds after `now`. Raises ValueError with the rule."""
+    if is_number(text):
+        at, latest = float(text), now + ahead
+        if not _EARLIEST <= at <= latest:
+            span = f"from {utc_text(_EARLIEST)} to {utc_text(latest)}"
+            raise ValueError(f"{_TIME_RULE}; {text} is not {span}{_likely_meaning(text, at, latest)}")
+        return at
     try:
-        if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20:
-            return float(text)
-        at = datetime.fromisoformat(text)
-        if at.tzinfo is None:
+        parsed = datetime.fromisoformat(text)
+        if parsed.tzinfo is None:
             raise ValueError("no offset")
-        return at.timestamp()
+        return parsed.timestamp()
     except (ValueError, OverflowError) as error:
-        rule = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
-        raise ValueError(rule) from error
+        raise ValueError(_TIME_RULE) from error
+
+
+def past_seconds(text: str, now: float) -> float:
+    """Parse a time as `epoch_seconds`, which must not be after `now`. Raises ValueError with the rule."""
+    at = epoch_seconds(text, now)
+    if at > now:
+        raise ValueError(f"must not be in the future: it is {utc_text(now)} now")
+    return at
+
+
+def _likely_meaning(text: str, at: float, latest: float) -> str:
+    """The end of a sentence that says what a number is if it is not epoch seconds; empty if unknown."""
+    for parts, name in _PARTS_OF_A_SECOND:
+        if _EARLIEST <= at / parts <= latest:
+            return f": {name}?"
+    try:
+        return f": a date? Write {datetime.strptime(text, '%Y%m%d'):%Y-%m-%d}T00:00:00Z"
+    except ValueError:
+        return ""
 
 
 def utc_text(at: float) -> str:

@@ -130,6 +130,33 @@ def test_a_query_that_breaks_a_rule_gets_the_field_and_the_rule(
     assert response.json()["message"].startswith(problem)
 
 
+def test_milliseconds_are_refused_as_a_time_of_each_query_that_takes_one(api: Api) -> None:
+    yesterday = (int(time.time()) - 86_400) * 1000
+    paths = api.send("GET", "/openapi.json", None).json()["paths"]
+    found = [
+        (path.removeprefix("/api/v1"), parameter["name"])
+        for path, item in paths.items()
+        for parameter in item.get("get", {}).get("parameters", ())
+        if parameter["name"] in ("at", "since", "until") and parameter["schema"]["type"] == "string"
+    ]
+    assert ("/subscribers/history", "at") in found
+    assert ("/audit", "until") in found
+    for path, name in found:
+        refused = api.send("GET", path, "admin", params={name: yesterday})
+        assert refused.status_code == 400, (path, name)
+        (problem,) = refused.json()["errors"]
+        assert problem["path"] == name
+        assert problem["message"].endswith(": milliseconds?")
+
+
+def test_nobody_is_named_for_an_address_in_the_future(api: Api, ended: dict[str, Any]) -> None:
+    for at in (int(time.time()) + 3600, "2100-01-01T00:00:00Z"):
+        query = {"ip_address": ended["ip_address"], "at": at}
+        refused = api.send("GET", "/subscribers/history", "operator", params=query)
+        assert refused.status_code == 400
+        assert refused.json()["message"].startswith("at: must not be in the future: it is ")
+
+
 @pytest.fixture(scope="module")
 def locked_out(api: Api, state: Path) -> dict[str, Any]:
     """The session of a subscriber after two more attempts to sign on, with a wrong password."""
@@ -200,7 +227,7 @@ def test_a_session_of_a_clock_that_was_ahead_is_found_by_its_name_and_with_a_mar
 
 
 def test_a_window_without_a_subscriber_that_flaps_is_empty(api: Api) -> None:
-    found = api.get("/subscribers/flapping", params={"until": 1})
+    found = api.get("/subscribers/flapping", params={"until": "2000-01-02T00:00:00Z"})
     assert_is(FlappingSubscriberList, found)
     assert found == {"subscribers": [], "count": 0}
 

@@ -70,7 +70,7 @@ _UNSTATED = re.compile(
     # Which texts are a time, in the many forms of ISO 8601.
     r"|must be epoch seconds, or a time .*"
     # Which times are in the future.
-    r"|must be in the next 366 days"
+    r"|must be in the next 366 days|must not be in the future: .*"
     # What an address means, and how long a name is.
     r"|must not be a link-local, .*|must name a host.*|must have an IPv6 .*|must have a port .*"
 )

@@ -1,4 +1,4 @@
-"""Times and durations as people write them, on the command line of gatewayctl."""
+"""Times and durations as clients write them, and as people do on the command line of gatewayctl."""
 
 import re
 from datetime import datetime
@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 import click
 import pytest
 
+from gateway_api.base.texts import epoch_seconds, past_seconds, utc_text
 from gateway_api.cli.ctl.times import DurationType, GivenTime, TimeType, parse_moment
 
 ZONE = ZoneInfo("Europe/Warsaw")
@@ -90,6 +91,65 @@ def test_a_time_with_its_offset_and_epoch_seconds_are_what_they_were(text: str, 
 def test_another_text_is_refused_with_the_rule(text: str) -> None:
     with pytest.raises(ValueError, match="must be a time, such as 2h, 02:13, yesterday 02:13"):
         parse_moment(text, NOW, ZONE)
+
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize("text", ["946684800", str(int(NOW)), f"{NOW - 0.5}", str(int(NOW) + DAY)])
+def test_a_number_from_2000_to_tomorrow_is_epoch_seconds(text: str) -> None:
+    assert epoch_seconds(text, NOW) == float(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (str(int(NOW - DAY) * 1000), ": milliseconds?"),
+        (str(int(NOW - DAY) * 10**6), ": microseconds?"),
+        (str(int(NOW - DAY) * 10**9), ": nanoseconds?"),
+        ("20261127", ": a date? Write 2026-11-27T00:00:00Z"),
+        *((text, "") for text in ("0", "946684799", str(int(NOW) + DAY + 1), "20261127101500", "9" * 20)),
+    ],
+)
+def test_a_number_that_cannot_be_epoch_seconds_is_refused_and_says_what_it_may_be(
+    text: str, hint: str
+) -> None:
+    span = f"from 2000-01-01T00:00:00Z to {utc_text(NOW + DAY)}"
+    with pytest.raises(ValueError) as refused:
+        epoch_seconds(text, NOW)
+    rule = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
+    assert str(refused.value) == f"{rule}; {text} is not {span}{hint}"
+    # The command line has the same sentence.
+    with pytest.raises(ValueError, match=re.escape(str(refused.value))):
+        parse_moment(text, NOW, ZONE)
+
+
+@pytest.mark.parametrize("text", ["20261127T101500Z", "20261127T111500+0100", "2026-11-27 10:15:00+00:00"])
+def test_a_basic_iso_8601_time_is_that_time(text: str) -> None:
+    assert epoch_seconds(text, NOW) == 1795774500
+
+
+@pytest.mark.parametrize(
+    "text", ["20261127T101500", "2026-11-27", "2026-W48-5", "1.5e9", "-1", "nan", "1" * 21]
+)
+def test_a_time_without_an_offset_and_another_number_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^must be epoch seconds, or a time with its offset such as"):
+        epoch_seconds(text, NOW)
+
+
+def test_a_time_that_must_be_past_is_not_after_now() -> None:
+    assert past_seconds(str(int(NOW)), NOW) == int(NOW)
+    for text in (str(int(NOW) + 1), "2026-03-10T12:00:01+01:00", "9999-12-31T00:00:00Z"):
+        with pytest.raises(ValueError, match=r"^must not be in the future: it is 2026-03-10T11:00:00Z now$"):
+            past_seconds(text, NOW)
+
+
+def test_the_end_of_a_rate_may_be_a_number_up_to_a_year_ahead() -> None:
+    far = int(NOW) + 366 * DAY
+    assert parse_moment(str(far), NOW, ZONE, ahead=True) == GivenTime(far)
+    for text in (str(far + 1), str(far * 1000), "20261127"):
+        with pytest.raises(ValueError, match=f"; {text} is not from 2000-01-01T00:00:00Z to 2027-03-11"):
+            parse_moment(text, NOW, ZONE, ahead=True)
 
 
 def test_a_duration_may_be_seconds_alone_where_no_unit_is_needed() -> None:

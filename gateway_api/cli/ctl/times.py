@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from gateway_api.base.texts import epoch_seconds
+from gateway_api.base.texts import DAY, epoch_seconds, is_number
 from gateway_api.cli.ctl.command import label
 from gateway_api.cli.ctl.terminal import complain
 from gateway_api.cli.ctl.texts import parse_duration
+from gateway_api.wire.core.sessions import LONGEST_EXPIRY
 
 #: For the help of what takes a time.
 FORMS = "2h (ago), 02:13, yesterday 02:13, 2026-03-01, ISO 8601 or epoch seconds"
@@ -43,9 +44,11 @@ def parse_moment(text: str, now: float, zone: tzinfo | None = None, *, ahead: bo
     except ValueError:
         pass
     try:
-        return GivenTime(epoch_seconds(text))
+        return GivenTime(_epoch_seconds(text, now, ahead=ahead))
     except ValueError:
-        pass
+        # A number has no other form, and its error says what it may be.
+        if is_number(text):
+            raise
     match = _TEXT.fullmatch(text)
     if match is None or not text:
         raise ValueError(_RULE)
@@ -55,6 +58,10 @@ def parse_moment(text: str, now: float, zone: tzinfo | None = None, *, ahead: bo
         )
     except (ValueError, OverflowError) as error:
         raise ValueError(_RULE) from error
+
+
+def _epoch_seconds(text: str, now: float, *, ahead: bool) -> float:
+    return epoch_seconds(text, now, LONGEST_EXPIRY if ahead else DAY)
 
 
 def _local(match: re.Match[str], today: date, now: float, zone: tzinfo | None, ahead: bool) -> float:
@@ -95,7 +102,7 @@ class TimeType(click.ParamType[str]):
             complain([f"{label(param)} is {taken:%Y-%m-%d %H:%M:%S %z (%Z)}"])
         try:
             # What the API takes stays as it is, with its fractions of a second.
-            epoch_seconds(value)
+            _epoch_seconds(value, now, ahead=self._ahead)
         except ValueError:
             return str(int(found.at))
         return str(value)

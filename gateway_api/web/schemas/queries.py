@@ -10,7 +10,7 @@ from marshmallow import ValidationError, post_load, validate
 
 from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.base.fields import ParsedField, Schema, TextField, says
-from gateway_api.base.texts import MAC_PATTERN, epoch_seconds, ip_address, mac_address
+from gateway_api.base.texts import MAC_PATTERN, epoch_seconds, ip_address, mac_address, past_seconds
 from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import WantedFailures
@@ -20,6 +20,9 @@ from gateway_api.wire.core.traffic import MOST_TALKERS, TalkerOrder
 
 _MOST_REVISIONS = 999_999_999
 _LONGEST_STEP = 86_400
+_FORMS_OF_TIME = (
+    "Unix epoch seconds, from 2000-01-01 to tomorrow (milliseconds are refused), or ISO 8601 with its offset."
+)
 _EVENT_ID = "^[0-9a-z]{1,64}-(0|[1-9][0-9]{0,17})$"
 #: `5.0` is an integer for JSON Schema, and so for clients that are made from the document.
 _WHOLE = re.compile(r"([0-9]{1,19})(?:\.0{1,9})?")
@@ -55,8 +58,18 @@ def cursor(description: str = "The `next_cursor` of the page before.") -> TextFi
 
 def time(description: str, example: str, **options: Any) -> ParsedField:
     """A time, loaded as epoch seconds."""
-    about = says(f"{description} Unix epoch seconds, or ISO 8601 with its offset.", example)
-    return ParsedField(epoch_seconds, metadata=about, **options)
+    return _time(epoch_seconds, f"{description} {_FORMS_OF_TIME}", example, **options)
+
+
+def past_time(description: str, example: str, **options: Any) -> ParsedField:
+    """A time that is not in the future, loaded as epoch seconds."""
+    return _time(past_seconds, f"{description} Not in the future. {_FORMS_OF_TIME}", example, **options)
+
+
+def _time(
+    parse: Callable[[str, float], float], description: str, example: str, **options: Any
+) -> ParsedField:
+    return ParsedField(lambda text: parse(text, now()), metadata=says(description, example), **options)
 
 
 def _sort(fields: Sequence[str], default: str, example: str) -> ParsedField:
@@ -299,7 +312,7 @@ class AuditQuery(ListQuery):
 class HistoryQuery(SessionConditions, ListQuery):
     """Filters of the history of sessions, all of which must hold, loaded as `wanted`."""
 
-    at = time("Sessions that were up then.", "2026-03-01T18:00:00Z")
+    at = past_time("Sessions that were up then.", "2026-03-01T18:00:00Z")
     since = time("Sessions that were up then or later.", "1795271513")
     until = time("Sessions that started before then.", "1795275113")
     reason = TextField(metadata=says("Sessions that ended for this reason only.", "lost_carrier"))

@@ -1,6 +1,7 @@
 """Schemas of request bodies. A view gets what they load."""
 
 import math
+from time import time as now
 from typing import Any, ClassVar
 
 from marshmallow import ValidationError, post_load, validate, validates_schema
@@ -79,7 +80,7 @@ class LogoutEverywhere(Schema):
 
 
 def _moment(text: str) -> int:
-    return math.ceil(epoch_seconds(text))
+    return math.ceil(epoch_seconds(text, now(), LONGEST_EXPIRY))
 
 
 class RateChange(Schema):
