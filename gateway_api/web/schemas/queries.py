@@ -20,9 +20,7 @@ from gateway_api.wire.core.traffic import MOST_TALKERS, TalkerOrder
 
 _MOST_REVISIONS = 999_999_999
 _LONGEST_STEP = 86_400
-_FORMS_OF_TIME = (
-    "Unix epoch seconds, from 2000-01-01 to tomorrow (milliseconds are refused), or ISO 8601 with its offset."
-)
+_FORMS_OF_TIME = "Unix epoch seconds, of 2000 or later (no milliseconds), or ISO 8601 with its offset."
 _EVENT_ID = "^[0-9a-z]{1,64}-(0|[1-9][0-9]{0,17})$"
 #: `5.0` is an integer for JSON Schema, and so for clients that are made from the document.
 _WHOLE = re.compile(r"([0-9]{1,19})(?:\.0{1,9})?")
