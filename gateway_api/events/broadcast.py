@@ -12,6 +12,7 @@ from gateway_api.base.ring import Ring
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.wire.core.sessions import EventsReply, SessionEvent
+from gateway_api.wire.events import EVENTS
 
 #: Events that a worker holds. A client that is further behind is disconnected, and resumes from the core.
 HELD = 10_000
@@ -118,9 +119,5 @@ class Broadcast:
 
 
 def entries(boot_id: str, events: Iterable[SessionEvent]) -> Iterable[Entry]:
-    """The events as clients get them. Other events of the core have no bytes, but a number."""
-    return (
-        Entry(name, e.type.lower(), sse.block(boot_id, e) if name else b"")
-        for e in events
-        for name in [sse.NAMES.get(e.event, "")]
-    )
+    """Return the events as clients get them."""
+    return (Entry(EVENTS[e.event].stream_name, e.type.lower(), sse.block(boot_id, e)) for e in events)

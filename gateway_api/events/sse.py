@@ -5,14 +5,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway_api.wire.contract import Record, record_of
-from gateway_api.wire.core.sessions import EventName, SessionEvent
-from gateway_api.wire.events import Gap, SessionDown, SessionUp
-
-NAMES = {EventName.UP: "session_up", EventName.DOWN: "session_down"}
+from gateway_api.wire.contract import Record
+from gateway_api.wire.core.sessions import SessionEvent
+from gateway_api.wire.events import EVENTS, Gap
 
 #: A comment: some clients would take a blank line for an empty message.
 HEARTBEAT = b":\n"
+
+#: Characters that JSON leaves as they are and many clients take for the end of a line (Python's
+#: `str.splitlines`, JavaScript before ES2019): U+0085, U+2028 and U+2029, with their escapes in JSON.
+_LINE_BREAKS = [(character.encode(), f"\\u{ord(character):04x}".encode()) for character in "\x85\u2028\u2029"]
 
 _ID = re.compile(r"([0-9a-z]{1,64})-(0|[1-9][0-9]{0,17})", re.ASCII)
 
@@ -36,9 +38,9 @@ def parse_id(text: str) -> EventId:
 
 
 def block(boot_id: str, event: SessionEvent) -> bytes:
-    """One event."""
-    record: type[Record] = SessionUp if event.event == EventName.UP else SessionDown
-    return _block(EventId(boot_id, event.sequence), NAMES[event.event], record_of(record, event))
+    """Return one event of the core as bytes."""
+    kind = EVENTS[event.event]
+    return _block(EventId(boot_id, event.sequence), kind.stream_name, kind.stream_data.of(event))
 
 
 def gap(boot_id: str, oldest: int, newest: int) -> bytes:
@@ -49,8 +51,10 @@ def gap(boot_id: str, oldest: int, newest: int) -> bytes:
 
 def unnumbered(name: str, data: Record) -> bytes:
     """An event of a stream that a client cannot resume."""
-    # JSON has no line breaks, so the data is one line.
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))
+    text = msgspec.json.encode(data)
+    for character, escape in _LINE_BREAKS:
+        text = text.replace(character, escape)
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), text)
 
 
 def _block(id: EventId, name: str, data: Record) -> bytes:

@@ -17,6 +17,7 @@ from gateway_api.base.texts import client_network
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Broadcast, Entry, Pace, Span, entries
+from gateway_api.wire.events import DEFAULT_STREAM_EVENTS
 
 _log = logging.getLogger(__name__)
 
@@ -32,17 +33,16 @@ RETRY_AFTER = 10
 
 @dataclass(frozen=True)
 class StreamFilter:
-    """The events that a client requests: those after `resume`, or from now on. None means all."""
+    """The events that a client requests, by their names in the stream: those after `resume`, or from now on.
+    None means sessions of any type."""
 
-    names: frozenset[str] | None = None
+    names: frozenset[str] = frozenset(DEFAULT_STREAM_EVENTS)
     type: str | None = None
     resume: sse.EventId | None = None
 
     def blocks(self, found: list[Entry]) -> bytes:
         return b"".join(
-            entry.block
-            for entry in found
-            if (self.names is None or entry.name in self.names) and self.type in (None, entry.type)
+            entry.block for entry in found if entry.name in self.names and self.type in (None, entry.type)
         )
 
 

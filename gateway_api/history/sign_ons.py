@@ -23,15 +23,13 @@ from gateway_api.history import keys
 from gateway_api.history.database import WRONG_FAILURE, Writer, in_use, require_room
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
-from gateway_api.wire.history import ClockState, FailedSignOns
+from gateway_api.wire.history import MAX_PAUSE, ClockState, FailedSignOns
 
-#: Seconds after the last attempt of a row in which another one still belongs to it.
-_TOGETHER = 900
 _AGAIN = f"""
 UPDATE failed_sign_on SET last = max(last, :at), attempts = attempts + 1 WHERE number = (
     SELECT number FROM failed_sign_on
     WHERE username IS :username AND mac IS :mac AND access = :access AND reason = :reason
-        AND began <= :at AND last >= :at - {_TOGETHER}
+        AND began <= :at AND last >= :at - {MAX_PAUSE}
     ORDER BY began DESC LIMIT 1
 )
 """

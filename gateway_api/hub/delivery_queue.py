@@ -54,9 +54,9 @@ LOGGED = 100
 #: After so many messages, the backlog frees those that no queue needs.
 _TIDY = 1000
 #: Failures in a row that begin a pause.
-_FAILURES = 3
+PAUSE_AFTER = 3
 #: Seconds of the first pause, and of the longest: within the longest, the hub finds a receiver that is back.
-_SHORTEST, _LONGEST = 5.0, 15.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 15.0
 
 
 class Backlog:
@@ -130,9 +130,9 @@ class Pause:
     def failed(self, now: float, *, probe: bool) -> float | None:
         """After an attempt that failed. Returns the length of the pause that begins, None if none does."""
         self._failures += 1
-        if self._failures < _FAILURES or (self._seconds and not probe):
+        if self._failures < PAUSE_AFTER or (self._seconds and not probe):
             return None
-        self._seconds = min(2 * self._seconds, _LONGEST) or _SHORTEST
+        self._seconds = min(2 * self._seconds, LONGEST_PAUSE) or SHORTEST_PAUSE
         self.until = now + self._seconds
         return self._seconds
 

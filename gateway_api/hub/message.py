@@ -10,16 +10,8 @@ import msgspec
 
 from gateway_api.base.receivers import key_of
 from gateway_api.base.texts import utc_text
-from gateway_api.wire.contract import record_of
-from gateway_api.wire.core.sessions import EventName, SessionEvent
-from gateway_api.wire.events import (
-    Empty,
-    SessionDown,
-    SessionDownDelivery,
-    SessionUpDelivery,
-    SessionUpOnInterface,
-    TestDelivery,
-)
+from gateway_api.wire.core.sessions import SessionEvent
+from gateway_api.wire.events import EVENTS, Empty, TestDelivery
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +24,10 @@ class WebhookMessage:
 
 
 def message_of(boot_id: str, event: SessionEvent) -> WebhookMessage:
-    """The message about an event."""
-    made: SessionUpDelivery | SessionDownDelivery
-    if event.event == EventName.UP:
-        made = SessionUpDelivery("session.up", utc_text(event.at), record_of(SessionUpOnInterface, event))
-    else:
-        made = SessionDownDelivery("session.down", utc_text(event.at), record_of(SessionDown, event))
-    return WebhookMessage(f"{boot_id}-{event.sequence}", made.event, msgspec.json.encode(made))
+    """Return the message about an event."""
+    kind = EVENTS[event.event]
+    body = kind.delivery(event.event, utc_text(event.at), kind.webhook_data.of(event))
+    return WebhookMessage(f"{boot_id}-{event.sequence}", event.event, msgspec.json.encode(body))
 
 
 def test_message(now: float) -> WebhookMessage:

@@ -16,7 +16,7 @@ from gateway_api.hub.message import WebhookMessage, test_message
 from gateway_api.hub.sender import Sender
 from gateway_api.wire import hub as wire
 from gateway_api.wire.core.configuration import Receiver
-from gateway_api.wire.events import WebhookEvent
+from gateway_api.wire.core.sessions import EventName
 from gateway_api.wire.hub import HUB, WebhookOrigin, WebhookState
 
 #: Of those that are registered. The configuration has a limit of its own.
@@ -189,7 +189,7 @@ def _declared(receiver: Receiver) -> wire.Webhook:
     """Its id is the same after each start, and it is the same whatever the order of the events."""
     # Not a hash of OpenSSL, whose locks a worker could inherit.
     id = f"wh_{hashlib.blake2b(receiver.url.encode(), digest_size=8).hexdigest()}"
-    events = tuple(name.value for name in WebhookEvent if name in receiver.events)
+    events = tuple(name.value for name in EventName if name in receiver.events)
     return wire.Webhook(id, receiver.url, events, None, WebhookOrigin.DECLARED)
 
 

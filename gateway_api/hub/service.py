@@ -28,7 +28,6 @@ from gateway_api.hub.sender import DeniedNetworks
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import served
 from gateway_api.wire.core.configuration import GetApiSettings
-from gateway_api.wire.events import DELIVERIES
 from gateway_api.wire.hub import HUB
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity
@@ -102,7 +101,7 @@ def _feed(events: Events, registry: Registry, configured: threading.Event) -> No
             # Without a webhook, nobody misses them.
             if batch.gap and len(registry):
                 LOG.error("events before %s-%d are lost to the webhooks", batch.boot_id, batch.oldest)
-            registry.offer([message_of(batch.boot_id, e) for e in batch.events if e.event in DELIVERIES])
+            registry.offer([message_of(batch.boot_id, e) for e in batch.events])
             yield
 
     fault = "events are lost to the webhooks"

@@ -37,7 +37,7 @@ from gateway_api.base.vlan_names import LONGEST_INTERFACE_NAME, heads
 from gateway_api.wire.contract import about
 from gateway_api.wire.core.configuration import Role
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
-from gateway_api.wire.events import WebhookEvent
+from gateway_api.wire.core.sessions import EventName
 
 _MOST_INTERFACES = 64
 _REQUIRED = object()
@@ -105,11 +105,10 @@ class Parsed(Leaf):
 
 @dataclass(frozen=True)
 class Choice(Leaf):
-    """One of the values of an enumeration or a Literal. An older version also took those that are `older`."""
+    """One of the values of an enumeration or a Literal."""
 
     type: Any
     error: str = ""
-    older: tuple[str, ...] = ()
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -121,7 +120,7 @@ class Choice(Leaf):
 
     def load(self, value: Any) -> str:
         text: str = super().load(value)
-        if text not in (*self.choices, *self.older):
+        if text not in self.choices:
             raise ValueError(self.rule)
         return text
 
@@ -758,7 +757,7 @@ class ConfiguredReceiver(Section):
     ]
     events: Annotated[
         tuple[str, ...],
-        Many(Choice(WebhookEvent, older=("session.rate",)), least=1),
+        Many(Choice(EventName), least=1),
         about("Names of the events to deliver.", ["session.up"]),
     ]
     secret: Annotated[

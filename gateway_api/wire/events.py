@@ -1,19 +1,25 @@
-"""Events as clients get them, in the stream and from webhooks. Fields are sent in this order."""
+"""Events as clients get them, in the stream and from webhooks: `EVENTS` says which data each event has.
+Fields are sent in the order of the records."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
 
-from gateway_api.wire.contract import Enumeration, Record, about
+from gateway_api.wire.contract import Record, about, count, record_of
 from gateway_api.wire.core import sessions
+from gateway_api.wire.core.sessions import EventName, SessionEvent
 
 
-class WebhookEvent(Enumeration):
-    """Which events a webhook delivers, by their names in the core."""
+class EventData(Record, frozen=True):
+    """The data of an event."""
 
-    UP = "session.up", "A session started."
-    DOWN = "session.down", "A session ended."
+    @classmethod
+    def of(cls, event: SessionEvent) -> Self:
+        """Return the data of an event of the core."""
+        return record_of(cls, event)
 
 
-class SessionUp(Record, frozen=True):
+class SessionUp(EventData, frozen=True):
     """A session that started."""
 
     id: sessions.SessionId
@@ -25,7 +31,7 @@ class SessionUp(Record, frozen=True):
     access_interface: sessions.AccessInterface
 
 
-class SessionUpOnInterface(Record, frozen=True):
+class SessionUpOnInterface(EventData, frozen=True):
     """A session that started, with its interface."""
 
     id: sessions.SessionId
@@ -38,7 +44,7 @@ class SessionUpOnInterface(Record, frozen=True):
     access_interface: sessions.AccessInterface
 
 
-class SessionDown(Record, frozen=True):
+class SessionDown(EventData, frozen=True):
     """A session that ended."""
 
     id: sessions.SessionId
@@ -50,6 +56,29 @@ class SessionDown(Record, frozen=True):
     bytes_in: Annotated[int, sessions.RECEIVED]
     bytes_out: Annotated[int, sessions.SENT]
     duration_seconds: Annotated[int, sessions.DURATION]
+
+
+class SessionRate(EventData, frozen=True):
+    """A session whose rates changed."""
+
+    id: sessions.SessionId
+    type: sessions.Type
+    username: sessions.Username
+    ip_address: sessions.AssignedAddress
+    rate_down: sessions.RateDown
+    rate_up: sessions.RateUp
+    expires_at: Annotated[
+        int | None,
+        count("When the former rates return, Unix epoch seconds; null for rates without an end.", 1795275113),
+    ]
+    at: sessions.HappenedAt
+    mac_address: sessions.MacAddress
+    access_interface: sessions.AccessInterface
+
+    @classmethod
+    def of(cls, event: SessionEvent) -> Self:
+        """Return the data of an event of the core."""
+        return record_of(cls, event, expires_at=event.rate_expires_at)
 
 
 class Gap(Record, frozen=True):
@@ -86,6 +115,14 @@ class SessionDownDelivery(Record, frozen=True):
     data: SessionDown
 
 
+class SessionRateDelivery(Record, frozen=True):
+    """The message about a session whose rates changed."""
+
+    event: Annotated[Literal["session.rate"], about("Event name.", "session.rate", type="string")]
+    timestamp: _Time
+    data: SessionRate
+
+
 class Empty(Record, frozen=True):
     """An object without fields."""
 
@@ -98,9 +135,35 @@ class TestDelivery(Record, frozen=True):
     data: Empty
 
 
-#: By event name.
-DELIVERIES: dict[str, type[Record]] = {
-    "session.up": SessionUpDelivery,
-    "session.down": SessionDownDelivery,
-    "webhook.test": TestDelivery,
+@dataclass(frozen=True)
+class ClientEvent:
+    """An event of the core, as clients get it. Webhooks call it by its name in the core. `delivery` is the
+    whole message to a webhook. Clients that name no events get it if it `is_default`."""
+
+    stream_name: str
+    stream_data: type[EventData]
+    webhook_data: type[EventData]
+    delivery: type[Record]
+    description: str
+    is_default: bool = True
+
+
+EVENTS: Mapping[EventName, ClientEvent] = {
+    EventName.UP: ClientEvent(
+        "session_up", SessionUp, SessionUpOnInterface, SessionUpDelivery, "A session is established."
+    ),
+    EventName.DOWN: ClientEvent(
+        "session_down", SessionDown, SessionDown, SessionDownDelivery, "A session has ended."
+    ),
+    EventName.RATE: ClientEvent(
+        "session_rate",
+        SessionRate,
+        SessionRate,
+        SessionRateDelivery,
+        "The rates of a session have changed.",
+        is_default=False,
+    ),
 }
+#: Names of the events that a client gets if it names none: of a webhook, and in a stream.
+DEFAULT_EVENTS = tuple(name.value for name, event in EVENTS.items() if event.is_default)
+DEFAULT_STREAM_EVENTS = tuple(event.stream_name for event in EVENTS.values() if event.is_default)

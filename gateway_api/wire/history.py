@@ -4,6 +4,7 @@ from typing import Annotated
 
 from gateway_api.wire.contract import Enumeration, Record, about, count
 from gateway_api.wire.core import sessions as wire
+from gateway_api.wire.core.sessions import EventName
 from gateway_api.wire.core.sign_ons import SignOnReason, SignOnUsername
 
 
@@ -61,8 +62,12 @@ class FlappingSubscriber(Record, frozen=True):
     reason: Annotated[str | None, wire.REASON]
 
 
+#: Seconds between two failed attempts of one record, at most.
+MAX_PAUSE = 900
+
+
 class FailedSignOns(Record, frozen=True):
-    """Attempts to sign on that failed for one reason, each at most 15 minutes after the one before. Routers
+    """Attempts to sign on that failed for one reason, one soon after the other. Routers
     try again for as long as they are on."""
 
     type: wire.Type
@@ -73,7 +78,10 @@ class FailedSignOns(Record, frozen=True):
     inner_vlan_id: wire.InnerVlanId
     source: wire.SourceName
     reason: SignOnReason
-    attempts: Annotated[int, about("How many.", 12, minimum=1)]
+    attempts: Annotated[
+        int,
+        about(f"How many, each at most {MAX_PAUSE // 60} minutes after the one before.", 12, minimum=1),
+    ]
     first_at: Annotated[int, count("The first one, Unix epoch seconds.", 1795271513)]
     last_at: Annotated[int, count("The last one, Unix epoch seconds.", 1795275113)]
     clock: Clock
@@ -82,9 +90,9 @@ class FailedSignOns(Record, frozen=True):
 class TimelineEvent(Enumeration):
     """The kind of an entry of a timeline."""
 
-    UP = "session.up", "A session started."
-    RATE = "session.rate", "The rates of a session changed."
-    DOWN = "session.down", "A session ended."
+    UP = EventName.UP.value, "A session started."
+    RATE = EventName.RATE.value, "The rates of a session changed."
+    DOWN = EventName.DOWN.value, "A session ended."
     LOST = "session.lost", "A session was found to be gone: the history has a hole."
     FAILED = "sign_on.failed", "Attempts to sign on failed, the first of them at this time."
 

@@ -4,6 +4,8 @@ webhooks."""
 from typing import Annotated
 
 from gateway_api.wire.contract import Contract, Enumeration, Failure, Method, Record, about, count
+from gateway_api.wire.core.sessions import EventName
+from gateway_api.wire.events import DEFAULT_EVENTS
 
 
 class DeliveryResult(Enumeration):
@@ -18,8 +20,8 @@ class DeliveryResult(Enumeration):
 WebhookId = Annotated[str, about("Webhook id, given by the service.", "wh_0123456789abcdef")]
 Url = Annotated[str, about("Receiver of the events.", "https://noc.example/hook")]
 Events = Annotated[
-    tuple[Annotated[str, about("Event name.", enum=["session.up", "session.down"])], ...],
-    about("Events to deliver.", ["session.up", "session.down"]),
+    tuple[Annotated[str, about("Event name.", enum=[*EventName])], ...],
+    about("Events to deliver.", [*DEFAULT_EVENTS]),
 ]
 MessageId = Annotated[str, about("Same for every attempt of a message.", "84a7e8343baf37f9-57")]
 

@@ -246,7 +246,6 @@ def test_a_secret_is_shown_nowhere(gateway: Gateway, receiver: Receiver) -> None
         ({"events": DOWN}, "url"),
         ({"url": "http://noc.example/", "events": []}, "events"),
         ({"url": "http://noc.example/", "events": ["session.sideways"]}, "events.0"),
-        ({"url": "http://noc.example/", "events": ["session.rate"]}, "events.0"),
         ({"url": "http://noc.example/", "events": DOWN * 2}, "events"),
         ({"url": "http://noc.example/", "events": DOWN, "secret": "short"}, "secret"),
         ({"url": "http://noc.example/", "events": DOWN, "colour": "red"}, "colour"),

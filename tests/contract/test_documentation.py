@@ -77,7 +77,7 @@ def test_the_quick_start_names_the_package_of_each_program_that_the_readme_runs(
 @pytest.mark.parametrize("page", ["events", "webhooks"])
 def test_the_stream_and_webhooks_name_the_events_of_both(page: str) -> None:
     text = (DOCS / "reference" / f"{page}.md").read_text()
-    for name in ("session_up", "session_down", "session.up", "session.down"):
+    for name in ("session_up", "session_down", "session_rate", "session.up", "session.down", "session.rate"):
         assert f"`{name}`" in text
 
 

@@ -52,6 +52,19 @@ def test_an_event_is_a_line(operator: Shell) -> None:
     )
 
 
+def test_a_change_of_rates_is_a_line_for_a_user_who_names_it(operator: Shell) -> None:
+    (session,) = sessions(operator.api, limit="1")
+    with operator.started("events", "--event", "session_rate") as running:
+        change = {"rate_down": "7 mbit"}
+
+        def changed() -> bool:
+            operator.api.send("PUT", f"/subscribers/{session['id']}/rate", json=change)
+            return session["username"] in running.out
+
+        wait_for("the change", changed, 20)
+    assert f"  rate  {session['id']}  {session['username']}  7 Mbit/s down  " in running.out.splitlines()[0]
+
+
 def test_the_time_of_a_line_is_that_of_the_event(operator: Shell) -> None:
     with operator.started("events") as running:
         first_event(running, operator.api)

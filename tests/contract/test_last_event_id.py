@@ -18,6 +18,14 @@ def test_an_empty_header_leaves_the_query_of_the_url(api: Api) -> None:
         assert b"\nevent: gap\n" in stream.read()
 
 
+def test_an_empty_id_in_the_query_is_none(api: Api) -> None:
+    (record,) = api.get("/subscribers", params={"limit": 1, "sort": "-id"})["sessions"]
+    with listen(api, "?last_event_id=") as stream:
+        api.send("DELETE", f"/subscribers/{record['id']}")
+        (message,) = messages_in(bytearray(stream.read()))
+    assert (message.name, message.data["id"]) == ("session_down", record["id"])
+
+
 def test_a_header_that_is_no_id_is_a_gap_whatever_the_query(api: Api) -> None:
     with listen(api, "?last_event_id=other-1") as stream:
         (gap,) = messages_in(bytearray(stream.read()))

@@ -18,6 +18,7 @@ from gateway_api.base.texts import parse_path
 from gateway_api.cli.api import routes_text
 from gateway_api.cli.documents import __main__ as documents
 from gateway_api.web.schemas.requests import Commit, DeleteValue, NewWebhook, Operation, RateChange
+from gateway_api.wire.events import EVENTS
 from tests.support import npm
 from tests.support.receivers import Receiver
 from tests.support.routes import ADMIN, ALWAYS, OPEN, ROUTES, Route
@@ -170,8 +171,19 @@ def test_it_has_the_body_that_works(route: Route) -> None:
 @pytest.mark.parametrize(("path", "method"), [("/events/subscribers", "get"), ("/webhooks", "post")])
 def test_the_stream_and_webhooks_name_the_events_of_both(path: str, method: str) -> None:
     description = DOCUMENT["paths"][f"/api/v1{path}"][method]["description"]
-    for name in ("session_up", "session_down", "session.up", "session.down"):
+    for name, event in EVENTS.items():
         assert f"`{name}`" in description
+        assert f"`{event.stream_name}`" in description
+
+
+def test_the_schedule_of_a_webhook_is_that_of_the_hub() -> None:
+    """The numbers stand in `hub/delivery_queue.py` and `hub/sender.py`."""
+    (description,) = {path["post"]["description"] for path in DOCUMENT["webhooks"].values()}
+    assert "Any 2xx within 10 s " in description
+    assert " again 5 s, 30 s and 5 min after " in description
+    assert " After 3 failures in a row " in description
+    assert " wait for 5 s; " in description
+    assert description.endswith(" up to 15 s. Any success ends the pause, and the others follow in order.")
 
 
 def test_it_has_304_where_that_is_possible() -> None:

@@ -513,6 +513,20 @@ def test_a_receiver_is_reached_over_tls(gateway: Gateway, server_tls: ssl.SSLCon
         verified(receiver.received[0])
 
 
+def test_a_change_of_rates_is_delivered_to_a_webhook_that_names_it(gateway: Gateway) -> None:
+    (session,) = gateway.api.get("/subscribers", params={"limit": 1, "sort": "-id"})["sessions"]
+    with Receiver() as receiver, gateway.webhook(receiver.url, ["session.rate"]) as id:
+        path = f"/subscribers/{session['id']}/rate"
+        assert gateway.api.send("PUT", path, json={"rate_up": "7 mbit"}).status_code == 200
+        gateway.disconnect()
+        (entry,) = gateway.log(id, 1)
+        body = json.loads(receiver.received[0].body)
+    assert (entry["event"], body["event"]) == ("session.rate", "session.rate")
+    assert (body["data"]["id"], body["data"]["username"]) == (session["id"], session["username"])
+    assert (body["data"]["rate_down"], body["data"]["rate_up"]) == (session["rate_down"], 7_000_000)
+    assert body["data"]["expires_at"] is None
+
+
 # What counts as a success, and what comes after a failure.
 
 

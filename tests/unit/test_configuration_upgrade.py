@@ -123,17 +123,6 @@ def test_a_vrf_that_is_named_like_a_vlan_of_a_trunk_still_loads(tmp_path: Path, 
         assert workspace.snapshot.running.document["cgnat"]["vrf_name"] == name
 
 
-def test_a_declared_webhook_for_an_event_that_no_webhook_delivers_still_loads(
-    tmp_path: Path, document: Document
-) -> None:
-    stored = json.loads(json.dumps(document))
-    receivers = [{"url": "http://127.0.0.1:9/", "events": ["session.down", "session.rate"]}]
-    stored["api"]["webhooks"] = {"receivers": receivers}
-    with upgraded(tmp_path, document, stored) as workspace:
-        commit(workspace, "bng2")
-        assert workspace.snapshot.running.document["api"]["webhooks"]["receivers"] == receivers
-
-
 def test_an_unconfirmed_commit_returns_to_a_configuration_of_an_older_version(
     tmp_path: Path, document: Document
 ) -> None:

@@ -46,6 +46,16 @@ def test_a_session_that_goes_is_written_to_the_letter() -> None:
     )
 
 
+def test_a_session_whose_rates_change_is_written_to_the_letter() -> None:
+    changed = event(event="session.rate", sequence=59, rate_down=250_000_000, rate_up=50_000_000)
+    assert sse.block("84a7e8343baf37f9", changed) == (
+        b"id: 84a7e8343baf37f9-59\nevent: session_rate\n"
+        b'data: {"id":217,"type":"PPPoE","username":"alice","ip_address":"100.64.0.60",'
+        b'"rate_down":250000000,"rate_up":50000000,"expires_at":null,"at":1772366400,'
+        b'"mac_address":"02:00:00:00:00:d8","access_interface":"trunk0.1003"}\n\n'
+    )
+
+
 def test_a_gap_is_written_to_the_letter() -> None:
     assert sse.gap("life", 3, 9) == (
         b'id: life-9\nevent: gap\ndata: {"oldest":"life-3","newest":"life-9"}\n\n'
@@ -61,10 +71,11 @@ def test_a_heartbeat_is_a_comment_without_a_blank_line() -> None:
 )
 def test_no_username_breaks_out_of_its_line(username: str) -> None:
     block = sse.block("life", event(username=username))
-    _, _, data, *rest = block.split(b"\n")
-    assert rest == [b"", b""]
-    assert b"\r" not in block and b"\x00" not in block
-    assert json.loads(data.removeprefix(b"data: "))["username"] == username
+    # As the most generous client splits lines: U+0085, U+2028 and U+2029 end one, too.
+    _, _, data, *rest = block.decode().splitlines()
+    assert rest == [""]
+    assert "\x00" not in data
+    assert json.loads(data.removeprefix("data: "))["username"] == username
 
 
 @pytest.mark.parametrize("text", ["84a7e8343baf37f9-57", "a-0", "0-1", f"{'f' * 64}-{'9' * 18}"])

@@ -22,7 +22,6 @@ from gateway_api.wire.configuration import (
     Api,
     BgpNeighbor,
     Cgnat,
-    Choice,
     Configuration,
     Demux,
     Field,
@@ -161,8 +160,6 @@ _STRICT_OF_FIELDS = {Object(section).fields[name]: rules for (section, name), ru
 
 
 def strict_rules(field: Field) -> tuple[_Strict, ...]:
-    if isinstance(field.kind, Choice) and field.kind.older:
-        return (_Strict(field.kind.rule, field.kind.choices.__contains__),)
     return _STRICT_OF_FIELDS.get(field, ())
 
 

@@ -14,7 +14,7 @@ from gateway_api.base.fields import ParsedField, Schema
 from gateway_api.base.http import REQUEST_ID, guards
 from gateway_api.web.headers import ENTITY_TAGS
 from gateway_api.web.operation import JSON
-from gateway_api.web.parse import MAX_ID
+from gateway_api.web.parse import MAX_BODY, MAX_ID
 from gateway_api.web.records import Error, InternalError, Refusal, RequestError, RoleRefusal
 
 _REFERENCE = "#/components/schemas/{name}"
@@ -192,7 +192,7 @@ _ERRORS = {
     412: _Shared(
         "PreconditionFailed", "The configuration has changed since. Nothing was changed.", headers=("ETag",)
     ),
-    413: _Shared("ContentTooLarge", "The body is over 1 MiB."),
+    413: _Shared("ContentTooLarge", f"The body is over {MAX_BODY >> 20} MiB."),
     414: _Shared("URITooLong", "Path and query are too long."),
     429: _Shared(
         "TooManyRequests",

@@ -8,10 +8,12 @@ import msgspec
 from apispec import APISpec
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 
+from gateway_api.hub.delivery_queue import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE
+from gateway_api.hub.sender import TIMEOUT
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web.openapi import components
 from gateway_api.web.operation import EVENT_STREAM, JSON, Access, ApiOperation, Routes, template, variables
-from gateway_api.wire.events import DELIVERIES
+from gateway_api.wire.events import EVENTS, TestDelivery
 
 _OPENAPI = "3.1.0"
 _SCHEME = "bearer"
@@ -87,7 +89,7 @@ def document(resources: Iterable[Routes]) -> dict[str, Any]:
     converter = plugin.converter
     assert converter is not None  # noqa: S101 - the document has set it
     ids: set[str] = set()
-    records: set[type[msgspec.Struct]] = {*DELIVERIES.values()}
+    records = {record for _, record in _MESSAGES.values()}
     for resource in resources:
         for name, path, operation in resource.rows():
             if operation.records is None:
@@ -203,16 +205,22 @@ def _event(name: str, record: type[msgspec.Struct], *, ids: bool) -> dict[str, A
 
 # Receivers
 
-_SUMMARIES = {
-    "session.up": "A session is established.",
-    "session.down": "A session has ended.",
-    "webhook.test": "A test, which an admin requested.",
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds % 60 else f"{seconds / 60:g} min"
+
+
+_MESSAGES: dict[str, tuple[str, type[msgspec.Struct]]] = {
+    **{name.value: (event.description, event.delivery) for name, event in EVENTS.items()},
+    "webhook.test": ("A test, which an admin requested.", TestDelivery),
 }
+_FIRST_RETRIES, _LAST_RETRY = ", ".join(map(_duration, RETRIES[:-1])), _duration(RETRIES[-1])
 _RETRIES = (
-    "Any 2xx within 10 s acknowledges it. After any other result, a redirect too, the same bytes are sent "
-    "again 5 s, 30 s and 5 min after the end of the attempt before. After three failures in a row, messages "
-    "that were not sent yet wait for 5 s; then one of them is sent, and each such failure doubles the wait, "
-    "up to 5 min. Any success ends it, and the others follow in order."
+    f"Any 2xx within {_duration(TIMEOUT)} acknowledges it. After any other result, a redirect too, the same "
+    f"bytes are sent again {_FIRST_RETRIES} and {_LAST_RETRY} after the end of the attempt before. After "
+    f"{PAUSE_AFTER} failures in a row the receiver is paused: messages that were not sent yet wait for "
+    f"{_duration(SHORTEST_PAUSE)}; then one of them is sent, and each such failure doubles the wait, up to "
+    f"{_duration(LONGEST_PAUSE)}. Any success ends the pause, and the others follow in order."
 )
 
 
@@ -229,12 +237,12 @@ def _webhooks() -> dict[str, Any]:
                 "parameters": components.DELIVERY,
                 "requestBody": {
                     "required": True,
-                    "content": {JSON: {"schema": components.record_reference(DELIVERIES[name])}},
+                    "content": {JSON: {"schema": components.record_reference(record)}},
                 },
                 "responses": {"2XX": {"description": "The receiver accepted it."}},
             }
         }
-        for name, summary in _SUMMARIES.items()
+        for name, (summary, record) in _MESSAGES.items()
     }
 
 

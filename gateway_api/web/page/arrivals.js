@@ -3,6 +3,7 @@
 import {Chart} from './chart.js';
 import {element, write} from './elements.js';
 import {count, timeOfDay} from './format.js';
+import {UP} from './messages.js';
 import {eventsBefore} from './past.js';
 import {chartPlace, legend, panel} from './section.js';
 
@@ -37,12 +38,12 @@ class Arrivals {
   }
 
   #take(events, position) {
-    const came = events.filter(event => event.name === 'session_up').length;
+    const came = events.filter(event => event.name === UP).length;
     this.#came += came;
     this.#went += events.length - came;
     const since = this.api.now() - FRESH;
     for (const {name, data} of events) {
-      if (data.at > since) this.#now[name === 'session_up' ? 'up' : 'down'] += 1;
+      if (data.at > since) this.#now[name === UP ? 'up' : 'down'] += 1;
     }
     write('came', count(this.#came));
     write('went', count(this.#went));
@@ -62,7 +63,7 @@ class Arrivals {
     const seconds = new Map(), ahead = this.api.now() - Date.now() / 1000;
     for (const {name, data} of await eventsBefore(this.api, held)) {
       const counted = seconds.get(data.at) ?? {up: 0, down: 0, at: data.at - ahead};
-      counted[name === 'session_up' ? 'up' : 'down'] += 1;
+      counted[name === UP ? 'up' : 'down'] += 1;
       seconds.set(data.at, counted);
     }
     this.chart.fill([...seconds.values()].filter(({at}) => at > Date.now() / 1000 - SECONDS).sort((one, other) => one.at - other.at));

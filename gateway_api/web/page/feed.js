@@ -3,6 +3,7 @@
 import {element} from './elements.js';
 import {redraw} from './focus.js';
 import {timeOfDay, words} from './format.js';
+import {UP} from './messages.js';
 import {button, panel} from './section.js';
 import {link} from './views.js';
 
@@ -32,7 +33,7 @@ export function feed(stream) {
 }
 
 function line({name, data}) {
-  const up = name === 'session_up';
+  const up = name === UP;
   const who = up
     ? element('a', {href: link('subscribers', {search: data.id, open: data.id}), class: 'who', text: data.username})
     : element('span', {class: 'who', text: data.username});

@@ -1,5 +1,11 @@
 // Server-sent events from the bytes of a response (HTML Living Standard, section 9.2.6).
 
+/** The names of the events that the page shows. */
+export const UP = 'session_up', DOWN = 'session_down';
+
+/** Tells whether the page shows a message: not a gap, and not an event that a later gateway may add. */
+export const isShown = ({name}) => name === UP || name === DOWN;
+
 /** The messages of a body, one array per chunk that completes some; an incomplete one at the end is dropped. `heard` is
     called for each chunk, also for a heartbeat. */
 export async function* messages(body, heard) {

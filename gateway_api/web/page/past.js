@@ -1,7 +1,7 @@
 // The events of before the sign-in, which the core still holds.
 
 import {Refused, Unreachable} from './api.js';
-import {messages} from './messages.js';
+import {isShown, messages} from './messages.js';
 
 // Of a busy gateway, only the newest: each has some 250 bytes.
 const MOST = 5_000;
@@ -15,7 +15,7 @@ export async function eventsBefore(api, {oldest, newest}) {
   try {
     const response = await api.open('/events/subscribers', {'Last-Event-ID': `${boot}-${first}`}, over.signal);
     for await (const arrived of messages(response.body, () => {})) {
-      events.push(...arrived.filter(({name}) => name !== 'gap'));
+      events.push(...arrived.filter(isShown));
       if (Number(arrived.at(-1).id.split('-')[1]) >= Number(last)) break;
     }
   } catch (error) {

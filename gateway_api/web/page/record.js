@@ -7,6 +7,7 @@ import {drawFields} from './fields.js';
 import {finder} from './focus.js';
 import {count, duration, faulty, moment, rateText, scaled, timeOfDay, title, words} from './format.js';
 import {LiveTraffic} from './livetraffic.js';
+import {DOWN} from './messages.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
 import {askRates} from './rates.js';
@@ -17,11 +18,34 @@ import * as views from './views.js';
 
 const SECONDS = 5;
 const rates = (down, up) => `${rateText(down)}/s down, ${rateText(up)}/s up`;
-// Fields that have rows in words of the page, or stand elsewhere in the panel. Any other has a row with its name.
-const SHOWN = new Set(`id session_type state username mac_address ip_address gateway access_interface ppp_interface rate_down_bps
-  rate_up_bps overhead_profile vrf_steered acct_session_id started_at bytes_in bytes_out packets_in packets_out ipv6_address ipv6_prefix
-  delegated_prefixes outer_vlan_id inner_vlan_id source faults rate_expires_at former_rate_down_bps former_rate_up_bps`.split(/\s+/));
 const STALE = 'Stale: the source does not reply';
+// The rows in words of the page: title, fields of the record, text, and the value to copy. A row without a text is left out.
+const ROWS = [
+  ['Session', ['id', 'session_type'], ({id, session_type: type}) => `${id}, ${type}`, ({id}) => String(id)],
+  ['IP address', ['ip_address'], ({ip_address: address}) => address ?? 'none', session => session.ip_address],
+  ['Gateway', ['gateway'], ({gateway}) => gateway ?? 'none'],
+  ['IPv6 address', ['ipv6_address'], ({ipv6_address: address}) => address ?? 'none', session => session.ipv6_address],
+  ['IPv6 prefix', ['ipv6_prefix'], ({ipv6_prefix: prefix}) => prefix ?? 'none'],
+  ['Delegated prefixes', ['delegated_prefixes'], ({delegated_prefixes: prefixes}) => prefixes.join(', ') || 'none'],
+  ['MAC address', ['mac_address'], ({mac_address: address}) => address ?? 'unknown', session => session.mac_address],
+  ['Access interface', ['access_interface'], session => session.access_interface],
+  ['VLAN', ['outer_vlan_id', 'inner_vlan_id'], ({outer_vlan_id: outer, inner_vlan_id: inner}) =>
+    [outer, inner].filter(id => id !== null).join('.') || 'none'],
+  ['PPP interface', ['ppp_interface'], session => session.ppp_interface || 'none'],
+  ['Rate', ['rate_down_bps', 'rate_up_bps'], ({rate_down_bps: down, rate_up_bps: up}) => rates(down, up)],
+  ['Rate until', ['rate_expires_at', 'former_rate_down_bps', 'former_rate_up_bps'],
+    ({rate_expires_at: at, former_rate_down_bps: down, former_rate_up_bps: up}) => at && `${moment(at)}, then ${rates(down, up)}`],
+  ['Traffic now', [], (session, {traffic}) => traffic],
+  ['Downstream', ['bytes_out', 'packets_out'], ({bytes_out: bytes, packets_out: packets}) => `${scaled(bytes, 'B')}, ${count(packets)} packets`],
+  ['Upstream', ['bytes_in', 'packets_in'], ({bytes_in: bytes, packets_in: packets}) => `${scaled(bytes, 'B')}, ${count(packets)} packets`],
+  ['CGNAT', ['vrf_steered'], ({vrf_steered: steered}) => (steered ? 'yes' : 'no')],
+  ['Overhead profile', ['overhead_profile'], session => session.overhead_profile],
+  ['Accounting id', ['acct_session_id'], session => session.acct_session_id, session => session.acct_session_id],
+  ['Source', ['source'], session => session.source],
+  ['Online since', ['started_at'], ({started_at: at}, {now}) => `${moment(at)}, ${duration(now - at)}`],
+];
+// Fields with a row above, or elsewhere in the panel. Any other field of the record has a row with its name.
+const DRAWN = new Set([...ROWS.flatMap(([, fields]) => fields), 'username', 'state', 'faults']);
 
 /** Emits `read`: its `detail` is the session's current record. */
 export class SessionRecord extends EventTarget {
@@ -59,7 +83,7 @@ export class SessionRecord extends EventTarget {
     byId('change-rate').addEventListener('click', () => this.#askRate());
     byId('disconnect').addEventListener('click', () => this.#askDisconnect());
     stream.addEventListener('events', ({detail}) => {
-      const end = detail.find(({name, data}) => name === 'session_down' && data.id === this.#id);
+      const end = detail.find(({name, data}) => name === DOWN && data.id === this.#id);
       if (end) this.#end(`Ended at ${timeOfDay(end.data.at)}: ${words(end.data.reason)}`);
     });
   }
@@ -119,32 +143,12 @@ export class SessionRecord extends EventTarget {
     const session = this.#session;
     write('record-title', session.username);
     if (!this.#ended) this.#state(...(session.state === 'stale' ? ['idle', STALE] : ['good', this.outcome]));
-    const rows = [
-      ...session.faults.map(fault => ['Fault', this.#fault(fault), 'problem']),
-      ['Session', `${session.id}, ${session.session_type}`, '', String(session.id)],
-      ['IP address', session.ip_address ?? 'none', '', session.ip_address],
-      ['Gateway', session.gateway ?? 'none'],
-      ['IPv6 address', session.ipv6_address ?? 'none', '', session.ipv6_address],
-      ['IPv6 prefix', session.ipv6_prefix ?? 'none'],
-      ['Delegated prefixes', session.delegated_prefixes.join(', ') || 'none'],
-      ['MAC address', session.mac_address ?? 'unknown', '', session.mac_address],
-      ['Access interface', session.access_interface],
-      ['VLAN', [session.outer_vlan_id, session.inner_vlan_id].filter(id => id !== null).join('.') || 'none'],
-      ['PPP interface', session.ppp_interface || 'none'],
-      ['Rate', rates(session.rate_down_bps, session.rate_up_bps)],
-      ...(session.rate_expires_at ? [['Rate until', `${moment(session.rate_expires_at)}, then ${
-        rates(session.former_rate_down_bps, session.former_rate_up_bps)}`]] : []),
-      ['Traffic now', this.#rates],
-      ['Downstream', `${scaled(session.bytes_out, 'B')}, ${count(session.packets_out)} packets`],
-      ['Upstream', `${scaled(session.bytes_in, 'B')}, ${count(session.packets_in)} packets`],
-      ['CGNAT', session.vrf_steered ? 'yes' : 'no'],
-      ['Overhead profile', session.overhead_profile],
-      ['Accounting id', session.acct_session_id, '', session.acct_session_id],
-      ['Source', session.source],
-      ...Object.entries(session).filter(([name]) => !SHOWN.has(name)).map(([name, value]) => [title(name), `${value ?? 'none'}`]),
-      ['Online since', `${moment(session.started_at)}, ${duration(this.api.now() - session.started_at)}`],
-    ];
-    drawFields(byId('record-fields'), rows.map(([name, text, look, copy]) => ({name, text, look, copy})));
+    const about = {traffic: this.#rates, now: this.api.now()};
+    drawFields(byId('record-fields'), [
+      ...session.faults.map(fault => ({name: 'Fault', text: this.#fault(fault), look: 'problem'})),
+      ...ROWS.map(([name, , text, copy]) => ({name, text: text(session, about), copy: copy?.(session)})).filter(({text}) => text),
+      ...Object.entries(session).filter(([field]) => !DRAWN.has(field)).map(([field, value]) => ({name: title(field), text: `${value ?? 'none'}`})),
+    ]);
   }
 
   #fault({kind, object, reason, since}) {

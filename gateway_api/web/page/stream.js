@@ -1,6 +1,6 @@
 // The events of all sessions since the sign-in. It resumes after a failure, without a lost or a repeated event.
 
-import {messages} from './messages.js';
+import {isShown, messages} from './messages.js';
 
 const PATH = '/events/subscribers';
 // The API sends a heartbeat every 15 s.
@@ -102,7 +102,7 @@ export class Stream extends EventTarget {
     this.#batch = [];
     const gap = batch.findLast(message => message.name === 'gap');
     if (gap) this.#emit('gap', gap);
-    this.#emit('events', batch.filter(message => message.name !== 'gap'));
+    this.#emit('events', batch.filter(isShown));
   }
 
   #emit(what, detail) {

@@ -6,6 +6,7 @@ import {choice} from './filters.js';
 import {count, duration, scaled} from './format.js';
 import {Job} from './job.js';
 import {Listing} from './listing.js';
+import {DOWN, UP} from './messages.js';
 import {SessionRecord} from './record.js';
 import {field, folding, textInput, viewSection} from './section.js';
 import * as views from './views.js';
@@ -117,8 +118,8 @@ export class Subscribers {
 
   #take(events) {
     for (const {name, data} of events) {
-      this.#changes[name === 'session_up' ? 'came' : 'went'] += 1;
-      if (name === 'session_down') this.list.table.row(data.id)?.classList.add('gone');
+      this.#changes[name === UP ? 'came' : 'went'] += 1;
+      if (name === DOWN) this.list.table.row(data.id)?.classList.add('gone');
     }
     if (!events.length) return;
     this.#drawAge();

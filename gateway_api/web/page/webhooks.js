@@ -47,9 +47,12 @@ export class Webhooks {
 
   #form() {
     const events = element('fieldset');
-    whenRead(this.api, 'webhooks', openapi => redraw(events, [element('legend', {text: 'Events'}),
-      ...schema(openapi, 'NewWebhook', 'events').items.enum.map(value =>
-        element('label', {}, element('input', {value, type: 'checkbox', checked: true}), ` ${value}`))]), 'new-webhook-problem');
+    whenRead(this.api, 'webhooks', openapi => {
+      // The example of the document has the events that a client gets by default.
+      const {items, examples: [usual]} = schema(openapi, 'NewWebhook', 'events');
+      redraw(events, [element('legend', {text: 'Events'}), ...items.enum.map(value =>
+        element('label', {}, element('input', {value, type: 'checkbox', checked: usual.includes(value)}), ` ${value}`))]);
+    }, 'new-webhook-problem');
     return form('add-webhook', [
       field('URL', textInput('new-url', {type: 'url', required: true, placeholder: 'https://noc.example/hook'})),
       events,

@@ -1,10 +1,13 @@
 """Events of sessions: as a stream, and to webhooks."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from flask import Response, url_for
 
+from gateway_api.events.broadcast import Pace
 from gateway_api.events.streams import StreamFilter
+from gateway_api.hub.delivery_queue import LOGGED, PAUSE_AFTER
 from gateway_api.web import audit, headers, responses
 from gateway_api.web.lists import selected
 from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, EVENT_STREAM, GET, POST, Located, Routes
@@ -14,43 +17,62 @@ from gateway_api.web.schemas.queries import EventsQuery, short_list_query
 from gateway_api.web.schemas.requests import NewWebhook
 from gateway_api.web.services import hub, services
 from gateway_api.wire import hub as wire
-from gateway_api.wire.events import Gap, SessionDown, SessionUp
+from gateway_api.wire.events import DEFAULT_STREAM_EVENTS, EVENTS, Gap
+
+
+def _names(names: Iterable[str]) -> str:
+    """Return the names as a list in a sentence."""
+    *others, last = (f"`{name}`" for name in names)
+    return f"{', '.join(others)} and {last}"
+
+
+_STREAM = f"""\
+An endless stream of events: those after a given event, or those from now on.
+
+After {Pace.heartbeat:g} s without an event, a comment is sent, a line that begins with a colon. The stream
+ends with the token. A client that reconnects with the id of its last event gets exactly the events after it.
+If the core daemon no longer holds them, the client gets one `gap`: list the sessions again, and continue.
+
+A stream has {_names(DEFAULT_STREAM_EVENTS)}, unless `events` names others of
+{_names(event.stream_name for event in EVENTS.values())}. Webhooks send the same events with the names
+{_names(EVENTS)}.
+
+    id: 84a7e8343baf37f9-57
+    event: session_up
+    data: {{"id":7,"type":"PPPoE","username":"alice","ip_address":"100.64.0.5","at":1795271513,...}}
+"""
 
 
 def subscribers(query: dict[str, Any]) -> Response:
-    """An endless stream of events: those after a given event, or those from now on.
-
-    After 15 s without an event, a comment is sent, a line that begins with a colon. The stream ends with the
-    token. A client that reconnects with the id of its last event gets exactly the events after it. If the
-    core daemon no longer holds them, it gets one `gap`: list the sessions again, and continue.
-
-    The names of the events are `session_up` and `session_down`. Webhooks send the same events with the names
-    `session.up` and `session.down`.
-
-        id: 84a7e8343baf37f9-57
-        event: session_up
-        data: {"id":7,"type":"PPPoE","username":"alice","ip_address":"100.64.0.5","at":1795271513,...}
-    """
+    """An endless stream of events."""
     # The header first: a client that reconnects sends the newer id there, and the same query again.
     wanted = StreamFilter(**{**query, "resume": headers.last_event_id() or query["resume"]})
     return responses.stream(lambda address: services().streams.open(caller(), address, wanted))
 
 
-def list_webhooks(query: dict[str, Any]) -> wire.WebhooksReply:
-    """All webhooks: those that were registered, which a restart of the API ends, and those that the
-    configuration declares.
+_WEBHOOKS = f"""\
+All webhooks: those that were registered, which a restart of the API ends, and those that the configuration
+declares.
 
-    One that fails three times in a row is paused, see `paused_until`.
-    """
+A webhook whose receiver fails {PAUSE_AFTER} times in a row is paused, see `paused_until`.
+"""
+
+
+def list_webhooks(query: dict[str, Any]) -> wire.WebhooksReply:
+    """All webhooks."""
     return selected(wire.ListWebhooks, hub().reply(wire.ListWebhooks()), **query)
 
 
-def register(body: dict[str, Any]) -> Located[wire.Webhook]:
-    """Registers a receiver. 409 when there are too many.
+_REGISTRATION = f"""\
+Registers a receiver. 409 when there are too many.
 
-    The names of the events are `session.up` and `session.down`. The event stream has the same events with the
-    names `session_up` and `session_down`.
-    """
+The names of the events are {_names(EVENTS)}. The event stream has the same events with the names
+{_names(event.stream_name for event in EVENTS.values())}.
+"""
+
+
+def register(body: dict[str, Any]) -> Located[wire.Webhook]:
+    """Registers a receiver."""
     record = hub().reply(wire.AddWebhook(**body)).webhook
     audit.note(after=record)
     return Located(record, url_for("webhooks.show", webhook=record.id))
@@ -68,11 +90,15 @@ def delete(webhook: str) -> Message:
     return Message(f"Webhook {webhook} deleted")
 
 
-def deliveries(query: dict[str, Any], webhook: str) -> wire.DeliveriesReply:
-    """The last 100 attempts, the newest first.
+_DELIVERIES = f"""\
+The last {LOGGED} attempts, the newest first.
 
-    The failure that began a pause has `paused_until`. Until then, no new message is sent, only retries.
-    """
+The failure that began a pause has `paused_until`. Until then, no new message is sent, only retries.
+"""
+
+
+def deliveries(query: dict[str, Any], webhook: str) -> wire.DeliveriesReply:
+    """The last attempts, the newest first."""
     return selected(wire.ListDeliveries, hub().reply(wire.ListDeliveries(webhook)), **query)
 
 
@@ -91,9 +117,10 @@ routes = Routes(
         "/subscribers",
         subscribers,
         ANY_ROLE,
+        text=_STREAM,
         query=EventsQuery,
         media_type=EVENT_STREAM,
-        events={"session_up": SessionUp, "session_down": SessionDown, "gap": Gap},
+        events={**{event.stream_name: event.stream_data for event in EVENTS.values()}, "gap": Gap},
         errors=(429,),
     ),
 )
@@ -104,16 +131,18 @@ webhooks = Routes(
         "",
         list_webhooks,
         ANY_ROLE,
+        text=_WEBHOOKS,
         query=short_list_query(wire.ListWebhooks),
         data=(listing(wire.ListWebhooks),),
     ),
-    POST("", register, ADMIN, body=NewWebhook, status=201, errors=(409,)),
+    POST("", register, ADMIN, text=_REGISTRATION, body=NewWebhook, status=201, errors=(409,)),
     GET("/<webhook>", show, ANY_ROLE),
     DELETE("/<webhook>", delete, ADMIN, errors=(409,)),
     GET(
         "/<webhook>/deliveries",
         deliveries,
         ANY_ROLE,
+        text=_DELIVERIES,
         query=short_list_query(wire.ListDeliveries),
         data=(listing(wire.ListDeliveries),),
     ),

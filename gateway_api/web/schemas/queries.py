@@ -11,17 +11,18 @@ from marshmallow import ValidationError, post_load, validate
 from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.base.fields import ParsedField, Schema, TextField, says
 from gateway_api.base.texts import MAC_PATTERN, epoch_seconds, ip_address, mac_address, past_seconds
-from gateway_api.events.sse import NAMES, parse_id
+from gateway_api.events.sse import EventId, parse_id
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import WantedFailures
 from gateway_api.wire.contract import MAX_LIMIT, Column, Enumeration, Method, Page, SelectingMethod, columns
 from gateway_api.wire.core.sessions import SEARCH, SessionSummary, SessionTypeFilter
 from gateway_api.wire.core.traffic import MOST_TALKERS, TalkerOrder
+from gateway_api.wire.events import DEFAULT_STREAM_EVENTS, EVENTS
 
 _MOST_REVISIONS = 999_999_999
 _LONGEST_STEP = 86_400
 _FORMS_OF_TIME = "Unix epoch seconds, of 2000 or later (no milliseconds), or ISO 8601 with its offset."
-_EVENT_ID = "^[0-9a-z]{1,64}-(0|[1-9][0-9]{0,17})$"
+_EVENT_ID = "^([0-9a-z]{1,64}-(0|[1-9][0-9]{0,17}))?$"
 #: `5.0` is an integer for JSON Schema, and so for clients that are made from the document.
 _WHOLE = re.compile(r"([0-9]{1,19})(?:\.0{1,9})?")
 
@@ -89,11 +90,19 @@ _SPELLINGS: Mapping[str, _Spelling] = {
 }
 
 
+_STREAM_EVENTS = {event.stream_name: event for event in EVENTS.values()}
+
+
+def _last_event_id(text: str) -> EventId | None:
+    """An empty id is none: clients send it before their first event."""
+    return parse_id(text) if text else None
+
+
 def _event_names(text: str) -> frozenset[str]:
-    names, known = frozenset(text.split(",")), frozenset(NAMES.values())
-    if names <= known:
+    names = frozenset(text.split(","))
+    if names <= _STREAM_EVENTS.keys():
         return names
-    raise ValueError(f"must be one or more of {', '.join(sorted(known))}, separated by commas")
+    raise ValueError(f"must be one or more of {', '.join(_STREAM_EVENTS)}, separated by commas")
 
 
 def mac() -> ParsedField:
@@ -136,19 +145,19 @@ class CompareQuery(Schema):
 
 
 class EventsQuery(Schema):
-    """Loaded as `names` of events in the stream, or None for all; `type` of sessions; and `resume`."""
+    """Loaded as `names` of events in the stream; `type` of sessions, or None for all; and `resume`."""
 
     events = ParsedField(
         _event_names,
         metadata=says(
-            "Names of events, separated by commas; all when it is left out.",
-            "session_up,session_down",
-            pattern="^session_(up|down)(,session_(up|down))*$",
+            f"Names of events, separated by commas; without it {' and '.join(DEFAULT_STREAM_EVENTS)}.",
+            ",".join(DEFAULT_STREAM_EVENTS),
+            pattern="^({0})(,({0}))*$".format("|".join(_STREAM_EVENTS)),
         ),
     )
     type = session_type("Of sessions of this type only.")
     last_event_id = ParsedField(
-        parse_id,
+        _last_event_id,
         metadata=says(
             "As the header Last-Event-ID, for clients that cannot send it.",
             "84a7e8343baf37f9-57",
@@ -158,7 +167,11 @@ class EventsQuery(Schema):
 
     @post_load
     def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-        return {"names": data.get("events"), "type": data.get("type"), "resume": data.get("last_event_id")}
+        return {
+            "names": data.get("events", frozenset(DEFAULT_STREAM_EVENTS)),
+            "type": data.get("type"),
+            "resume": data.get("last_event_id"),
+        }
 
 
 def _order(text: str) -> TalkerOrder:

@@ -22,8 +22,8 @@ from gateway_api.web.schemas.queries import SessionConditions
 from gateway_api.wire.core.configuration import LONGEST_COMMENT, LONGEST_CONFIRMATION, Edit, EditAction
 from gateway_api.wire.core.impact import LARGEST_LIMIT
 from gateway_api.wire.core.jobs import MOST_PER_SECOND, PER_SECOND
-from gateway_api.wire.core.sessions import LONGEST_EXPIRY
-from gateway_api.wire.events import WebhookEvent
+from gateway_api.wire.core.sessions import LONGEST_EXPIRY, EventName
+from gateway_api.wire.events import DEFAULT_EVENTS
 
 #: A number that is not 0, and a unit. JSON Schema cannot express the largest rate.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
@@ -96,8 +96,8 @@ class RateChange(Schema):
     until = ParsedField(
         _moment,
         metadata=says(
-            "When the former rates return, instead of `expires_in`: in the next 366 days. ISO 8601 with its "
-            "offset, or Unix epoch seconds.",
+            "When the former rates return, instead of `expires_in`: in the next "
+            f"{LONGEST_EXPIRY // 86_400} days. ISO 8601 with its offset, or Unix epoch seconds.",
             "2026-12-24T18:00:00Z",
         ),
     )
@@ -261,10 +261,10 @@ class NewWebhook(Schema):
         ),
     )
     events = List(
-        TextField(validate=validate.OneOf(tuple(WebhookEvent), error="must be one of {choices}")),
+        TextField(validate=validate.OneOf(tuple(EventName), error="must be one of {choices}")),
         required=True,
         validate=[validate.Length(1, error="must not be empty"), _each_once],
-        metadata=says("Events to deliver, each once.", ["session.up", "session.down"], uniqueItems=True),
+        metadata=says("Events to deliver, each once.", [*DEFAULT_EVENTS], uniqueItems=True),
     )
     secret = ParsedField(
         checked_secret,

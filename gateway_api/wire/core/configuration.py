@@ -442,7 +442,7 @@ class Receiver(Record, frozen=True):
     """A receiver of webhooks. No other has its URL."""
 
     url: Annotated[str, about("Receiver of the events.", "https://noc.example/hook")]
-    events: Annotated[tuple[str, ...], about("session.up, session.down or both.", ["session.up"])]
+    events: Annotated[tuple[str, ...], about("Names of events.", ["session.up"])]
     secret: Annotated[str | None, about("Signs what is sent: base64 of 24 to 64 bytes; null for none.")] = (
         None
     )

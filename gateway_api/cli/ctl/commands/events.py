@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from gateway_api.base.texts import rate_text
 from gateway_api.cli.ctl.command import SHARED, command
 from gateway_api.cli.ctl.completion import Offered
 from gateway_api.cli.ctl.failures import ExitStatus, status_of
@@ -28,6 +29,7 @@ from gateway_api.cli.ctl.texts import NOTHING, line, moment, plain
 from gateway_api.client.errors import ClientError
 from gateway_api.client.events import Event, EventFollower, Say, SignOnFollower
 from gateway_api.client.gateway import Record, RemoteGateway
+from gateway_api.wire.events import DEFAULT_STREAM_EVENTS, EVENTS
 
 
 def _trunks(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
@@ -40,7 +42,13 @@ _REMEDY = "list the sessions again"
 
 
 @command(params=[context_option(), all_option(), output_option()])
-@click.option("--event", "events", metavar="NAME", help="session_up or session_down; both by default.")
+@click.option(
+    "--event",
+    "events",
+    metavar="NAME",
+    help=f"{', '.join(event.stream_name for event in EVENTS.values())}, several with commas between; "
+    f"{' and '.join(DEFAULT_STREAM_EVENTS)} by default.",
+)
 @click.option("--type", metavar="TYPE", help="Of sessions of this type: pppoe or dhcp.")
 @click.option(
     "--after", metavar="ID", help="Resumes after this event; the command prints the last id at its end."
@@ -163,6 +171,7 @@ def _follow_all(
 _FIELDS = (
     "event_id", "event", "at", "id", "type", "username", "reason", "ip_address", "mac_address",
     "access_interface", "bytes_in", "bytes_out", "duration_seconds", "oldest", "newest", "attempts",
+    "rate_down", "rate_up", "expires_at",
 )  # fmt: skip
 
 
@@ -200,6 +209,13 @@ def _line_of(event: Event) -> str:
             text = (
                 f"down  {data['id']}  {plain(data['username'])}  {plain(data['reason'])}  {_place(data)}"
                 f"  {NOTHING if seconds is None else f'{seconds} s'}"
+            )
+        case "session_rate":
+            expires_at = data["expires_at"]
+            until = "" if expires_at is None else f"  until {moment(expires_at)}"
+            text = (
+                f"rate  {data['id']}  {plain(data['username'])}  {rate_text(data['rate_down'])} down"
+                f"  {rate_text(data['rate_up'])} up{until}"
             )
         case "sign_on_failed":
             text = (

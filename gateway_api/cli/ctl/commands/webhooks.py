@@ -15,7 +15,8 @@ from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, S
 from gateway_api.cli.ctl.terminal import first_line
 from gateway_api.cli.ctl.texts import line, plain
 from gateway_api.client.gateway import Record, RemoteGateway
-from gateway_api.wire.events import WebhookEvent
+from gateway_api.wire.core.sessions import EventName
+from gateway_api.wire.events import DEFAULT_EVENTS
 
 _LIST = "/webhooks"
 #: A receiver has 10 s for a test.
@@ -81,8 +82,8 @@ def list_(gateway: RemoteGateway) -> ResultList:
     "events",
     metavar="NAME",
     multiple=True,
-    default=[each.value for each in WebhookEvent],
-    help="session.up or session.down; both by default.",
+    default=DEFAULT_EVENTS,
+    help=f"{', '.join(EventName)}; {' and '.join(DEFAULT_EVENTS)} by default.",
 )
 @click.option(
     "--secret-file",
