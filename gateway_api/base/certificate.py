@@ -1,14 +1,15 @@
-"""The end of a TLS certificate (RFC 5280 section 4.1.2.5), and whether it is self-signed, from its DER: ssl
-tells that of a peer only."""
+"""The TLS certificate of a service: the copy that workers serve, its end (RFC 5280 section 4.1.2.5), and
+whether it is self-signed. Both are read from its DER: ssl tells them of a peer only."""
 
 import logging
+import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from gateway_api.base.texts import utc_text
 
@@ -48,16 +49,82 @@ def is_self_signed(certificate: Path) -> bool:
         return False
 
 
+class ServedPair:
+    """The certificate that all workers of a service serve, with its key: a checked copy of the operator's
+    files in memory. A worker that starts later serves the same pair, whatever has become of the files."""
+
+    def __init__(self) -> None:
+        self._copies: tuple[BinaryIO, ...] = ()
+        #: The end of the certificate in epoch seconds. None if it cannot be read, or nothing is served.
+        self.end: float | None = None
+        #: True if the last `load` failed: the pair of the `load` before it is served.
+        self.is_former = False
+
+    def load(self, certificate: Path, key: Path) -> None:
+        """Check this pair, and serve it in workers that are forked from now on. Raises OSError for a file
+        that cannot be read, and ValueError for a pair that cannot be used: then the former pair stays."""
+        self.is_former = True
+        copies = _copy(certificate), _copy(key)
+        try:
+            load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *map(_path, copies))
+        except BaseException:
+            _close(copies)
+            raise
+        _close(self._copies)
+        self._copies = copies
+        self.end = end_of(certificate)
+        self.is_former = False
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Give the pair to the context of a worker."""
+        load_pair(context, *map(_path, self._copies))
+
+
+#: The pair of this service. The arbiter loads it, and workers inherit it.
+SERVED = ServedPair()
+
+
+def load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Load both files into a context. Raises OSError, and ValueError if they cannot be used together."""
+    try:
+        # With an empty password, an encrypted key is an error. Without one, openssl would prompt.
+        context.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        # The key's reader says no more than "PEM lib".
+        hint = "; the key has a passphrase" if b"ENCRYPTED" in key.read_bytes() else ""
+        raise ValueError(f"the certificate and the key can't be used together: {error}{hint}") from error
+
+
 def log_expiry(
-    certificate: Path, sleep: Callable[[float], object], clock: Callable[[], float] = time.time
+    certificate: Path,
+    end: float | None,
+    sleep: Callable[[float], object],
+    clock: Callable[[], float] = time.time,
 ) -> None:
-    """Logs an error at once and then daily, for ever, while the certificate has expired. It reads the file
-    once: a server uses what it read at its start."""
-    end = end_of(certificate)
+    """Log an error at once and then daily, for ever, while the certificate has expired. `end` is that of the
+    served certificate, in epoch seconds: the file may be newer. None ends the watch."""
     while end is not None:
         if clock() >= end:
             _log.error("the TLS certificate %s expired at %s: clients reject it", certificate, utc_text(end))
         sleep(_DAY)
+
+
+def _copy(path: Path) -> BinaryIO:
+    """A copy of a file that only this process and its children see (memfd_create(2)). Raises OSError."""
+    content = path.read_bytes()
+    copy = os.fdopen(os.memfd_create("tls"), "wb")
+    copy.write(content)
+    copy.flush()
+    return copy
+
+
+def _path(copy: BinaryIO) -> Path:
+    return Path(f"/proc/self/fd/{copy.fileno()}")
+
+
+def _close(copies: Iterable[BinaryIO]) -> None:
+    for copy in copies:
+        copy.close()
 
 
 def _fields(certificate: Path) -> list[_Element]:

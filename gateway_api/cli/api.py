@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from gateway_api.auth.passwords import hash_password
+from gateway_api.base.certificate import load_pair
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.settings import TOKEN, USERS
 from gateway_api.cli import rescue
@@ -69,13 +70,7 @@ def routes_text() -> str:
 @click.argument("pair", type=_PATH)
 def join_certificate(certificate: Path, key: Path, pair: Path) -> None:
     """Write certificate and key to a file, if they match."""
-    try:
-        # With an empty password, an encrypted key is an error. Without one, openssl would prompt.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-    except ssl.SSLError as error:
-        # The key's reader says no more than "PEM lib".
-        hint = "; the key has a passphrase" if b"ENCRYPTED" in key.read_bytes() else ""
-        raise ValueError(f"the certificate and the key can't be used together: {error}{hint}") from error
+    load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
     # Atomically: a worker may read the file meanwhile.
     draft = pair.with_suffix(".new")
     draft.touch(mode=0o600)

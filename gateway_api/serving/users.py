@@ -11,10 +11,12 @@ import ssl
 import sys
 import weakref
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
+from gateway_api.base.certificate import SERVED
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
 from gateway_api.base.process import keep_loaded, raise_descriptor_limit
 from gateway_api.base.settings import USERS, BadSetting, Settings, has_secret
@@ -49,9 +51,18 @@ def on_starting(server: Any) -> None:
     report_turns(server)
     try:
         _prepare()
+        _load_pair(server.cfg)
     except GatewayApiError as error:
         server.log.critical("cannot start the gateway API: %s", error)
         sys.exit(1)
+
+
+def on_reload(server: Any) -> None:
+    forget_configuration(server)
+    try:
+        _load_pair(server.cfg)
+    except BadSetting as error:
+        server.log.error("the reload keeps the former TLS certificate: %s", error)
 
 
 def when_ready(server: Any) -> None:
@@ -88,10 +99,23 @@ def child_exit(server: Any, worker: Any) -> None:
 
 def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext:
     """TLS 1.3, and TLS 1.2 with AEAD suites only."""
-    context: ssl.SSLContext = default_ssl_context_factory()
+    # The factory of gunicorn would read the files again, which may be other ones by now.
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    SERVED.load_into(context)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
     return context
+
+
+def _load_pair(config: Any) -> None:
+    """Check the certificate with its key, for the workers that are forked from now on. Raises BadSetting."""
+    if not config.certfile:
+        return
+    try:
+        SERVED.load(Path(config.certfile), Path(config.keyfile))
+    except (OSError, ValueError) as error:
+        names = "GATEWAY_API_CERTIFICATE and GATEWAY_API_KEY"
+        raise BadSetting(f"{names}, {config.certfile} and {config.keyfile}: {error}") from error
 
 
 def _prepare() -> None:

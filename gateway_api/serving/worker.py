@@ -44,7 +44,7 @@ from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.base import http, logs
-from gateway_api.base.certificate import log_expiry
+from gateway_api.base.certificate import SERVED, log_expiry
 from gateway_api.base.process import Readiness, Watchdog, places
 from gateway_api.base.settings import log_style
 from gateway_api.base.shares import Shares
@@ -233,7 +233,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             self._counters = WorkerCounters(self.slot)
         super().load_wsgi()
         if self.speaks_for_all and self.cfg.certfile:
-            gevent.spawn(log_expiry, Path(self.cfg.certfile), gevent.sleep)
+            gevent.spawn(log_expiry, Path(self.cfg.certfile), SERVED.end, gevent.sleep)
         application = self.wsgi
         self._stop_application = application.stop
         self._end_application = application.end

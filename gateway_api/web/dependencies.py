@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
-from gateway_api.base.certificate import end_of
+from gateway_api.base.certificate import SERVED
 from gateway_api.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
 from gateway_api.base.settings import Settings
 from gateway_api.core_client.commands import Daemon
@@ -22,6 +22,9 @@ _CORE_TIMEOUT, _HUB_TIMEOUT = 0.4, 0.3
 _DAY = 86400
 #: A certificate of `gateway-api-setup` is renewed 30 days before its end.
 _DAYS = 21
+_FORMER = (
+    "The last reload kept the former TLS certificate: the log says why the new one or its key cannot be used."
+)
 #: Percent of a file system.
 _LITTLE, _NOTHING = 10, 1
 _MANY_WAITING = 1000
@@ -30,21 +33,22 @@ _MANY_WAITING = 1000
 @dataclass(frozen=True)
 class Host:
     """The resources of this machine for the API. `certificate_ends` is the end of the served certificate in
-    epoch seconds, None if it cannot be read. `folders` are named by what they hold."""
+    epoch seconds, None if it cannot be read. `folders` are named by what they hold. `keeps_former` is True if
+    the last reload could not use the new certificate or its key."""
 
     certificate_ends: float | None
     folders: Mapping[str, Path]
     clock: Callable[[], float] = time.time
+    keeps_former: bool = False
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Host":
-        """To be called when the worker starts: later, the file may be newer than what it serves."""
         folders = {
             "the login ledger": settings.state,
             "the audit log": settings.audit,
             "the counters": settings.runtime,
         }
-        return cls(end_of(settings.certificate), folders)
+        return cls(SERVED.end, folders, keeps_former=SERVED.is_former)
 
     @property
     def certificate_remaining(self) -> float | None:
@@ -63,8 +67,10 @@ class Host:
         if remaining <= 0:
             return Dependency("certificate", DependencyState.FAILED, "The TLS certificate has expired.")
         days = remaining / _DAY
-        state = DependencyState.OK if days >= _DAYS else DependencyState.DEGRADED
-        return Dependency("certificate", state, f"Days until the TLS certificate ends: {int(days)}.")
+        is_well = days >= _DAYS and not self.keeps_former
+        state = DependencyState.OK if is_well else DependencyState.DEGRADED
+        message = f"Days until the TLS certificate ends: {int(days)}."
+        return Dependency("certificate", state, f"{_FORMER} {message}" if self.keeps_former else message)
 
 
 def _disk(holds: str, folder: Path) -> tuple[float, Dependency]:

@@ -1,5 +1,6 @@
 """What a client learns of the health of what the gateway depends on, also while a dependency hangs."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -221,12 +222,14 @@ def test_without_a_core_the_detail_says_so(stack: Stack, lone: tuple[Api, Path])
 def test_a_certificate_that_ends_soon_is_reported(stack: Stack, tmp_path: Path) -> None:
     api, _ = stack
     state = Path(api.environment["GATEWAY_CA"]).parent
+    for name in ("key.pem", "secret"):
+        shutil.copy(state / name, tmp_path)
     certificate = tmp_path / "certificate.pem"
     command = ["openssl", "req", "-x509", "-new", "-key", state / "key.pem", "-subj", "/CN=localhost"]
-    subprocess.run([*command, "-days", "2", "-out", certificate], check=True, capture_output=True)
-    # Without TLS, for the client looks at another file.
-    with running_api(state / "core.sock", state, tls=False, GATEWAY_API_CERTIFICATE=str(certificate)) as url:
-        plain = Api({**api.environment, "GATEWAY_URL": url})
-        health, left = found(plain)["certificate"], samples(plain)["gateway_certificate_remaining_seconds"]
+    valid = ["-addext", "subjectAltName=DNS:localhost", "-days", "2"]
+    subprocess.run([*command, *valid, "-out", certificate], check=True, capture_output=True)
+    with running_api(state / "core.sock", tmp_path) as url:
+        there = Api({**api.environment, "GATEWAY_URL": url, "GATEWAY_CA": str(certificate)})
+        health, left = found(there)["certificate"], samples(there)["gateway_certificate_remaining_seconds"]
     assert (health["state"], health["message"]) == ("degraded", "Days until the TLS certificate ends: 1.")
     assert 1.9 < left / 86400 <= 2

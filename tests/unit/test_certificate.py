@@ -42,7 +42,7 @@ def test_a_certificate_that_has_expired_is_in_the_log_each_day(
             raise Ended
 
     with caplog.at_level(logging.ERROR), pytest.raises(Ended):
-        log_expiry(made, sleep, lambda: now)
+        log_expiry(made, end, sleep, lambda: now)
     said = [record.message for record in caplog.records]
     # Half a day after its end, and a day later.
     assert len(said) == 2
@@ -50,7 +50,8 @@ def test_a_certificate_that_has_expired_is_in_the_log_each_day(
 
 
 def test_a_certificate_that_cannot_be_read_ends_the_watch(tmp_path: Path) -> None:
-    log_expiry(tmp_path / "none.pem", pytest.fail)
+    certificate = tmp_path / "none.pem"
+    log_expiry(certificate, end_of(certificate), pytest.fail)
 
 
 def test_a_certificate_of_its_own_is_self_signed(made: Path) -> None:

@@ -42,6 +42,13 @@ def test_a_certificate_is_degraded_in_its_last_three_weeks_and_failed_after_its_
     assert said in found.message
 
 
+def test_a_certificate_that_a_reload_kept_because_the_new_one_is_bad_is_degraded(tmp_path: Path) -> None:
+    found = certificate(Host(NOW + 90 * DAY, {"the audit log": tmp_path}, lambda: NOW, keeps_former=True))
+    assert found.state == "degraded"
+    assert found.message.startswith("The last reload kept the former TLS certificate")
+    assert found.message.endswith("Days until the TLS certificate ends: 90.")
+
+
 def test_the_end_of_a_certificate_is_that_of_its_file(tmp_path: Path) -> None:
     made, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     certificates.ensure(made, key, "localhost")
