@@ -89,6 +89,7 @@ class Ports:
         self.refused: set[str] = set()
         self.served: dict[str, SessionType] = {}
         self.released: list[str] = []
+        self.at_make: Callable[[], object] = lambda: None
         self.at_release: Callable[[], object] = lambda: None
         self.at_serve: Callable[[], object] = lambda: None
         self.calls = 0
@@ -112,6 +113,8 @@ class Ports:
     def make(self, vlan: AccessVlan) -> None:
         if vlan.name in self.refused:
             raise GatewayApiError("no such thing")
+        self.at_make()
+        self.at_make = lambda: None
         self.clock.now += self.takes
         self.made.append(vlan.name)
         self.devices.add(vlan)
@@ -431,6 +434,30 @@ def test_a_new_subscriber_does_not_wait_until_all_vlans_without_a_device_are_rel
     assert len(ports.before_serving) <= 8
 
 
+def test_a_new_subscriber_does_not_wait_until_a_source_is_told_of_all_vlans_that_it_has_not(
+    ports: Ports,
+) -> None:
+    ports.devices = {AccessVlan("trunk0", None, id) for id in range(300, 500)}
+    with demultiplexer(ports) as running:
+        wait_for("the adoption", lambda: len(ports.served) == 200)
+        running.rest()
+        ports.served.clear()
+        is_told = threading.Event()
+
+        def wait() -> None:
+            is_told.set()
+            wait_for("the trigger", lambda: len(running.demux.vlans()) == 201)
+
+        # To tell it of the first ones takes until the new subscriber is heard.
+        ports.at_serve = wait
+        running.demux.serve_again(SessionType.PPPOE)
+        running.advance(5)
+        assert is_told.wait(PATIENCE)
+        send([tagged(padi(), (DOT1Q, 500))])
+        wait_for("all of them", lambda: len(ports.served) == 201)
+    assert list(ports.served).index("trunk0.500") <= 32
+
+
 def test_a_source_and_a_kernel_that_fail_at_the_same_time_end_nothing(ports: Ports, caplog: Any) -> None:
     ports.devices = {AccessVlan("trunk0", None, 300)}
     with demultiplexer(ports) as running:
@@ -530,6 +557,33 @@ def test_a_flood_behind_one_outer_tag_leaves_a_subscriber_behind_another_its_ser
         assert len([vlan for vlan in ports.devices if vlan.outer_vlan_id == 50]) == 150
     message = "no VLAN is made on trunk trunk0, outer VLAN 50: it has its outer_vlan_share of max_vlans"
     assert caplog.messages.count(message) == 1
+
+
+def test_with_all_inner_tags_of_one_outer_vlan_waiting_new_homes_elsewhere_are_the_next_to_be_made(
+    ports: Ports,
+) -> None:
+    demux = Demux(("trunk0",), (PPPOE, QINQ), RateLimits(10_000, 10_000, 16_000), idle_timeout=300)
+    with demultiplexer(ports, demux) as running:
+        walk = [tagged(dhcp(), (DOT1AD, 50), (DOT1Q, id)) for id in range(1, 4095)]
+
+        def are_waiting() -> bool:
+            # The kernel may drop some of many frames.
+            send(walk)
+            return len(running.demux.vlans()) == 1 + len(walk)
+
+        def are_heard() -> bool:
+            send([tagged(dhcp(), (DOT1AD, 51), (DOT1Q, 7)), tagged(padi(), (DOT1Q, 300))])
+            return len(running.demux.vlans()) == 1 + len(walk) + 2
+
+        def wait() -> None:
+            wait_for("the walk", are_waiting)
+            wait_for("the homes", are_heard)
+
+        # To make the first one takes until all others wait.
+        ports.at_make = wait
+        send([tagged(padi(), (DOT1Q, 301))])
+        wait_for("all of them", lambda: len(ports.served) == 1 + len(walk) + 2)
+    assert {"trunk0.51.7", "trunk0.300"} <= set(ports.made[1:4])
 
 
 def test_two_802_1q_tags_are_refused_with_a_reason(ports: Ports, caplog: Any) -> None:

@@ -12,7 +12,6 @@ from gateway_api.core.gateways.linux.demux.admission import (
     HOLD_OFF,
     AccessVlan,
     Admission,
-    ServedVlan,
     VlanState,
 )
 from gateway_api.core.gateways.linux.demux.listener import Trigger
@@ -100,12 +99,13 @@ def trigger(
 
 def serve(admission: Admission, vlan: AccessVlan, kind: SessionType = SessionType.PPPOE) -> None:
     assert admission.decide(trigger(vlan, kind)) == vlan
+    assert admission.take(1) == [vlan]
     admission.made(vlan)
     admission.served(vlan)
 
 
-def names(managed: list[ServedVlan]) -> list[str]:
-    return sorted(one.vlan.name for one in managed)
+def unserved(admission: Admission) -> list[str]:
+    return sorted(vlan.name for kind in SessionType for vlan in admission.unserved(kind, 100))
 
 
 def expired(admission: Admission, occupied: Container[str] | None) -> list[str]:
@@ -276,6 +276,7 @@ def test_an_outer_tag_that_walks_through_its_inner_tags_takes_only_its_share(clo
         decision = admission.decide(trigger(vlan))
         assert decision in (vlan, TriggerRefusal.OUTER_VLAN_RATE_LIMITED, TriggerRefusal.OUTER_VLAN_FULL)
         if decision == vlan:
+            assert admission.take(1) == [vlan]
             admission.made(vlan)
         # Meanwhile, another outer tag and the VLANs with one tag have room and tokens.
         clock.now += 0.02
@@ -291,6 +292,58 @@ def test_a_flood_behind_an_outer_tag_leaves_the_others_tokens(clock: SteppedCloc
     assert len(made) == 15
     assert admission.refusals == {TriggerRefusal.OUTER_VLAN_RATE_LIMITED: 4094 - 15}
     assert admission.decide(trigger(AccessVlan("trunk0", 51, 7))) == AccessVlan("trunk0", 51, 7)
+
+
+def single(trunk: str, number: int) -> list[AccessVlan]:
+    """So many VLANs with one tag."""
+    return [AccessVlan(trunk, None, id) for id in range(100, 100 + number)]
+
+
+def waiting(admission: Admission, *vlans: AccessVlan) -> None:
+    for vlan in vlans:
+        assert admission.decide(trigger(vlan)) == vlan
+
+
+@pytest.mark.parametrize(
+    "other",
+    [AccessVlan("trunk0", 51, 7), AccessVlan("trunk1", 50, 7), AccessVlan("trunk0", None, 300)],
+    ids=["another outer tag", "another trunk", "one tag"],
+)
+@pytest.mark.parametrize("walked", [behind(50, 4094), single("trunk1", 400)], ids=["inner tags", "one tag"])
+def test_with_all_tags_of_an_outer_vlan_waiting_a_new_home_elsewhere_has_the_next_turn(
+    make: Make, walked: list[AccessVlan], other: AccessVlan
+) -> None:
+    admission = make(rate_limits=RateLimits(10_000, 10_000, 16_000, outer_vlan_share=75))
+    waiting(admission, *walked)
+    admission.take(16)
+    waiting(admission, other)
+    assert other in admission.take(2)
+
+
+def test_vlans_with_one_tag_have_every_other_turn_beside_one_outer_vlan(make: Make) -> None:
+    admission = make(rate_limits=RateLimits(1000, 1000, 1000, outer_vlan_share=75))
+    walked, others = behind(50, 200), single("trunk0", 200)
+    waiting(admission, *walked, *others)
+    taken = admission.take(100)
+    # In the order in which they came.
+    assert [vlan for vlan in taken if vlan.outer_vlan_id is None] == others[:50]
+    assert [vlan for vlan in taken if vlan.outer_vlan_id == 50] == walked[:50]
+    assert len(admission.take(1000)) == 300
+    assert not admission.has_waiting
+
+
+def test_an_outer_vlan_that_has_its_share_waiting_is_refused_until_some_are_made(
+    make: Make, clock: SteppedClock
+) -> None:
+    admission = make(rate_limits=RateLimits(100, 20, 1000, outer_vlan_share=75))
+    for vlan in behind(50, 4094):
+        admission.decide(trigger(vlan))
+        # There are tokens again.
+        clock.now += 0.1
+    assert admission.refusals == {TriggerRefusal.OUTER_VLAN_RATE_LIMITED: 4094 - 15}
+    waiting(admission, SINGLE)
+    assert admission.take(2) == [*behind(50, 1), SINGLE]
+    waiting(admission, AccessVlan("trunk0", 50, 4094))
 
 
 def test_of_vlans_with_one_tag_each_trunk_has_a_share(clock: SteppedClock) -> None:
@@ -365,7 +418,7 @@ def test_a_vlan_that_could_not_be_removed_expires_again(admission: Admission, cl
     clock.now += 300
     assert expired(admission, ()) == ["trunk0.300"]
     admission.postponed(SINGLE)
-    assert names(admission.unserved()) == ["trunk0.300"]
+    assert unserved(admission) == ["trunk0.300"]
     assert expired(admission, ()) == ["trunk0.300"]
 
 
@@ -374,7 +427,7 @@ def test_a_vlan_that_is_postponed_is_the_last(admission: Admission) -> None:
         assert admission.decide(trigger(vlan)) == vlan
         admission.made(vlan)
     admission.postponed(SINGLE)
-    assert [managed.vlan for managed in admission.unserved()] == [DOUBLE, SINGLE]
+    assert admission.unserved(SessionType.PPPOE, 100) == [DOUBLE, SINGLE]
 
 
 def test_a_vlan_without_a_profile_expires_at_once_with_its_sessions(admission: Admission) -> None:
@@ -406,7 +459,7 @@ def test_vlans_that_exist_are_adopted_if_a_profile_has_them(make: Make) -> None:
     admission = make(rate_limits=RateLimits(1, 1, 100))
     management = AccessVlan("trunk0", None, 10)
     admission.adopt("trunk0", [SINGLE, DOUBLE, management, AccessVlan("trunk0", None, 600)])
-    assert names(admission.unserved()) == ["trunk0.300", "trunk0.50.7", "trunk0.600"]
+    assert unserved(admission) == ["trunk0.300", "trunk0.50.7", "trunk0.600"]
     assert {managed.vlan.name: managed.kind for managed in admission}["trunk0.600"] == SessionType.DHCP
     assert admission.decide(trigger(SINGLE)) == TriggerRefusal.SERVED
     # The bucket of one is still full.
@@ -416,7 +469,7 @@ def test_vlans_that_exist_are_adopted_if_a_profile_has_them(make: Make) -> None:
 def test_a_vlan_of_an_earlier_life_that_no_profile_has_expires_at_once(admission: Admission) -> None:
     former = AccessVlan("trunk9", None, 300)
     admission.adopt_former([former, SINGLE, DOUBLE])
-    assert admission.unserved() == []
+    assert unserved(admission) == []
     assert expired(admission, {"trunk9.300"}) == ["trunk9.300"]
 
 
@@ -469,9 +522,9 @@ def test_what_is_under_way_is_not_adopted_and_not_forgotten(
 def test_a_source_is_told_of_the_vlans_of_its_session_type_again(admission: Admission) -> None:
     serve(admission, SINGLE)
     serve(admission, AccessVlan("trunk0", None, 600), SessionType.DHCP)
-    assert admission.unserved() == []
+    assert unserved(admission) == []
     admission.serve_again(SessionType.DHCP)
-    assert names(admission.unserved()) == ["trunk0.600"]
+    assert unserved(admission) == ["trunk0.600"]
 
 
 @pytest.mark.parametrize("occupied", [(), None])
@@ -511,6 +564,7 @@ def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, 
         vlan = AccessVlan("trunk0", None, id)
         if step == "hear" and isinstance(admission.decide(trigger(vlan)), AccessVlan):
             assert vlan not in making | removing | devices | vanished
+            assert admission.take(1) == [vlan]
             making.add(vlan)
         elif step == "made" and vlan in making:
             admission.made(vlan)
@@ -520,8 +574,8 @@ def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, 
             admission.failed(vlan)
             making.remove(vlan)
         elif step == "served":
-            for managed in admission.unserved():
-                admission.served(managed.vlan)
+            for vlan in admission.unserved(SessionType.PPPOE, 100):
+                admission.served(vlan)
         elif step == "expire":
             going = set(admission.expired({vlan.name}, 3))
             assert going <= (devices | vanished) - removing

@@ -84,7 +84,7 @@ class TriggerRefusal(Enumeration):
     RATE_LIMITED = "rate_limited", "There were too many new VLANs per second."
     OUTER_VLAN_RATE_LIMITED = (
         "outer_vlan_rate_limited",
-        "The outer VLAN, or the trunk for one tag, had its share of new VLANs per second.",
+        "The outer VLAN, or the trunk for one tag, had its share of new VLANs per second, or waiting.",
     )
     FULL = "full", "As many VLANs exist as max_vlans allows."
     OUTER_VLAN_FULL = (

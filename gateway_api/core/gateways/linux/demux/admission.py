@@ -5,10 +5,11 @@ Not thread-safe. Times are seconds of the `clock` that the caller gives.
 
 import re
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import islice
 from typing import Self
 
 from gateway_api.base.vlan_names import short_name, vlan_name
@@ -73,7 +74,37 @@ def outer_vlan(vlan: AccessVlan) -> OuterVlan:
     return vlan.trunk, vlan.outer_vlan_id
 
 
+class TurnQueue:
+    """VLANs that wait to be made. Outer VLANs take turns, one VLAN in each: if one has thousands waiting,
+    the next VLAN of another waits for one turn of each. VLANs with one tag share the turn of their trunk, as
+    they share its limits."""
+
+    def __init__(self) -> None:
+        #: In the order of their turns. Each has at least one VLAN.
+        self._waiting: OrderedDict[OuterVlan, deque[AccessVlan]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def waiting(self, outer: OuterVlan) -> int:
+        """Return how many VLANs of an outer VLAN wait."""
+        return len(self._waiting.get(outer, ()))
+
+    def add(self, vlan: AccessVlan) -> None:
+        self._waiting.setdefault(outer_vlan(vlan), deque()).append(vlan)
+
+    def take(self) -> AccessVlan:
+        """Remove the VLAN whose turn it is. Raises KeyError if none waits."""
+        outer, vlans = self._waiting.popitem(last=False)
+        taken = vlans.popleft()
+        if vlans:
+            # After all others.
+            self._waiting[outer] = vlans
+        return taken
+
+
 class VlanState(Enum):
+    #: Waits for its turn, or is being made.
     MAKING = "making"
     #: The device exists, and no source has been told.
     MADE = "made"
@@ -101,8 +132,9 @@ class Admission:
     An outer VLAN, or a trunk for VLANs with one tag, has no more than its share of the limits: what one port
     sends leaves the others something.
 
-    A VLAN that `decide` returns is under way until the caller calls `made` or `failed`; one that `adopt` or
-    `expired` returns, until `removed` or `postponed`.
+    A VLAN that `decide` returns waits for its turn until `take` returns it, and counts for all limits
+    meanwhile. A VLAN is under way until the caller calls `made` or `failed`; one that `adopt` or `expired`
+    returns, until `removed` or `postponed`.
     """
 
     def __init__(self, demux: Demux, clock: Callable[[], float]) -> None:
@@ -110,6 +142,7 @@ class Admission:
         self._vlans: dict[AccessVlan, ServedVlan] = {}
         #: How many of them an outer VLAN has.
         self._numbers: Counter[OuterVlan] = Counter()
+        self._queue = TurnQueue()
         self._held_off: dict[AccessVlan, float] = {}
         self.refusals: Counter[TriggerRefusal] = Counter()
         self.configure(demux)
@@ -128,8 +161,20 @@ class Admission:
         self._share = limits.outer_vlan_share / 100 if self._profiles.outer_vlans > 1 else 1.0
         self._buckets: dict[OuterVlan, TokenBucket] = {}
 
+    @property
+    def has_waiting(self) -> bool:
+        """True while `take` has a VLAN to return."""
+        return bool(self._queue)
+
+    def take(self, most: int) -> list[AccessVlan]:
+        """Return the VLANs to make next, at most so many: outer VLANs take turns."""
+        taken: list[AccessVlan] = []
+        while self._queue and len(taken) < most:
+            taken.append(self._queue.take())
+        return taken
+
     def decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
-        """The VLAN to make, for one of its triggers; else why none."""
+        """The VLAN that is to be made, for one of its triggers; else why none."""
         decision = self._decide(trigger)
         if isinstance(decision, TriggerRefusal):
             self.refusals[decision] += 1
@@ -148,9 +193,10 @@ class Admission:
         """The source has the VLAN."""
         self._change(vlan, VlanState.SERVED)
 
-    def unserved(self) -> list[ServedVlan]:
-        """The VLANs that the source is to be told of."""
-        return [managed for managed in self if managed.state == VlanState.MADE]
+    def unserved(self, kind: SessionType, most: int) -> list[AccessVlan]:
+        """Return VLANs of a session type that the source is to be told of, at most so many."""
+        found = (each.vlan for each in self if each.state == VlanState.MADE and each.kind == kind)
+        return list(islice(found, most))
 
     def serve_again(self, kind: SessionType) -> None:
         """The source is to be told of all its VLANs again."""
@@ -257,12 +303,16 @@ class Admission:
         if self._share < 1:
             if self._numbers[outer] >= self._most():
                 return TriggerRefusal.OUTER_VLAN_FULL
+            # The bucket may allow more VLANs per second than the machine makes.
+            if self._queue.waiting(outer) >= self._most_at_once():
+                return TriggerRefusal.OUTER_VLAN_RATE_LIMITED
             # Before the others': a flood behind one outer tag must leave them tokens.
             if not self._bucket_of(outer, now).take(now):
                 return TriggerRefusal.OUTER_VLAN_RATE_LIMITED
         if not self._bucket.take(now):
             return TriggerRefusal.RATE_LIMITED
         self._add(ServedVlan(vlan, trigger.kind, VlanState.MAKING, now, now, now))
+        self._queue.add(vlan)
         return vlan
 
     def _has_profile(self, managed: ServedVlan) -> bool:
@@ -282,12 +332,15 @@ class Admission:
         """VLANs of one outer VLAN."""
         return max(1, int(self._demux.rate_limits.max_vlans * self._share))
 
+    def _most_at_once(self) -> int:
+        """New VLANs of one outer VLAN."""
+        return max(1, int(self._demux.rate_limits.burst * self._share))
+
     def _bucket_of(self, outer: OuterVlan, now: float) -> TokenBucket:
         bucket = self._buckets.get(outer)
         if bucket is None:
-            limits = self._demux.rate_limits
-            burst = max(1, int(limits.burst * self._share))
-            bucket = self._buckets[outer] = TokenBucket(limits.vlans_per_second * self._share, burst, now)
+            rate = self._demux.rate_limits.vlans_per_second * self._share
+            bucket = self._buckets[outer] = TokenBucket(rate, self._most_at_once(), now)
         return bucket
 
     def _add(self, managed: ServedVlan) -> None:

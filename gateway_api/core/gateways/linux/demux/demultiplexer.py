@@ -21,10 +21,9 @@ from gateway_api.wire.configuration import Demux
 from gateway_api.wire.core.health import TriggerRefusal
 from gateway_api.wire.core.sessions import SessionType
 
-#: VLANs made before the source is told: the first subscriber of a burst must not wait for the last.
-_MADE_AT_ONCE = 64
-#: VLANs that the source is told of at once: several daemons start in little more time than one.
-_SERVED_AT_ONCE = 16
+#: VLANs made in one turn, and told to the source at once: several daemons start in little more time than one.
+#: A subscriber behind another outer tag who calls meanwhile waits for them.
+_AT_ONCE = 16
 #: VLANs of leases made in one turn, after which it rests so many times as long as that took: all programs of
 #: the machine start at the same time.
 _RESTORED_AT_ONCE = 32
@@ -83,7 +82,6 @@ class Demultiplexer:
         self._admission = Admission(demux, clock)
         self._trunks = frozenset(demux.trunks)
         self._to_adopt = set(demux.trunks)
-        self._to_make: deque[AccessVlan] = deque()
         self._stopping = False
         #: How many times a source was to be told of all its VLANs again.
         self._again = Counter[SessionType]()
@@ -102,6 +100,8 @@ class Demultiplexer:
         self._has_former = True
         # Types of sessions of which a source did not take all VLANs at the last attempt.
         self._refused: set[SessionType] = set()
+        #: Types of sessions whose source is told of the VLANs that it has not taken, some in each turn.
+        self._to_tell: set[SessionType] = set()
 
     def vlans(self) -> list[ServedVlan]:
         """Times are those of the clock."""
@@ -163,18 +163,20 @@ class Demultiplexer:
             self._listen(frozenset(), crew)
 
     def _has_work(self) -> bool:
-        return bool(self._stopping or self._to_adopt or self._to_make or self._vanished)
+        has_turn = self._admission.has_waiting or self._vanished or self._to_tell
+        return bool(self._stopping or self._to_adopt or has_turn)
 
     def _turn(self, crew: Crew) -> None:
         with self._work:
             to_adopt, self._to_adopt = self._to_adopt, set()
-            to_make = _next(self._to_make, _MADE_AT_ONCE)
+            to_make = self._admission.take(_AT_ONCE)
             trunks = self._trunks
         for trunk in sorted(to_adopt):
             self._adopt(trunk)
         # After the adoption: else frames on VLANs that exist would take tokens of the bucket.
         self._listen(trunks, crew)
         self._serve(self._make(to_make))
+        self._tell()
         self._remove(_next(self._vanished, _RELEASED_AT_ONCE))
 
     def _listen(self, trunks: frozenset[str], crew: Crew) -> None:
@@ -189,7 +191,6 @@ class Demultiplexer:
             for trigger in triggers:
                 decision = self._admission.decide(trigger)
                 if isinstance(decision, AccessVlan):
-                    self._to_make.append(decision)
                     self._work.notify()
                 elif decision in _NOTES:
                     self._note(decision, trigger)
@@ -241,27 +242,40 @@ class Demultiplexer:
             self._log_failure("make", failed, errors[0])
         return made
 
-    def _serve(self, vlans: Iterable[ServedVlan]) -> None:
-        for kind, group in _by_kind(vlans):
-            while group:
-                # After a failure one by one: a VLAN that is refused must not keep the others.
-                batch = list(islice(group, 1 if kind in self._refused else _SERVED_AT_ONCE))
-                with self._work:
-                    again = self._again[kind]
-                try:
-                    self._serving.serve([vlan.name for vlan in batch], kind)
-                except GatewayApiError as error:
-                    self._refused.add(kind)
-                    self._postpone("serve", group, error)
-                    break
-                with self._work:
-                    for vlan in batch:
-                        # After a commit in the meantime, the source may have it as before.
-                        if again == self._again[kind]:
-                            self._admission.served(vlan)
-                        group.popleft()
-            else:
-                self._refused.discard(kind)
+    def _serve(self, made: Iterable[ServedVlan]) -> None:
+        for kind, vlans in _by_kind(made):
+            self._serve_kind(kind, vlans)
+
+    def _tell(self) -> None:
+        """Tells the sources of some VLANs that they have not taken. After a failure, the sweep goes on."""
+        for kind in sorted(self._to_tell):
+            with self._work:
+                vlans = deque(self._admission.unserved(kind, _AT_ONCE))
+            is_last = len(vlans) < _AT_ONCE
+            if not self._serve_kind(kind, vlans) or is_last:
+                self._to_tell.discard(kind)
+
+    def _serve_kind(self, kind: SessionType, vlans: deque[AccessVlan]) -> bool:
+        """False after a failure."""
+        while vlans:
+            # After a failure one by one: a VLAN that is refused must not keep the others.
+            batch = list(islice(vlans, 1 if kind in self._refused else _AT_ONCE))
+            with self._work:
+                again = self._again[kind]
+            try:
+                self._serving.serve([vlan.name for vlan in batch], kind)
+            except GatewayApiError as error:
+                self._refused.add(kind)
+                self._postpone("serve", vlans, error)
+                return False
+            with self._work:
+                for vlan in batch:
+                    # After a commit in the meantime, the source may have it as before.
+                    if again == self._again[kind]:
+                        self._admission.served(vlan)
+                    vlans.popleft()
+        self._refused.discard(kind)
+        return True
 
     def _restore(self) -> None:
         """Makes some of the VLANs of leases, if it is time."""
@@ -298,10 +312,9 @@ class Demultiplexer:
         occupied = self._occupied()
         with self._work:
             expired = self._admission.expired(occupied, _REMOVED_AT_ONCE)
-            unserved = self._admission.unserved()
-        # First: to serve may last until a deadline, and a session may begin meanwhile.
+        # Before the sources are told: that may last until a deadline, and a session may begin meanwhile.
         is_removed = self._remove(deque(expired))
-        self._serve(unserved)
+        self._to_tell = set(SessionType)
         return not expired or not is_removed
 
     def _remove(self, vlans: deque[AccessVlan]) -> bool:
