@@ -47,7 +47,7 @@ def start(settings: Settings, forked: Callable[[], bool] = lambda: True) -> None
     core = Daemon(Client(settings.core_socket))
     denied = DeniedNetworks()
     registry = Registry(denied, settings.webhook_certificates)
-    server = Server(settings.hub_socket, Dispatcher(_IDENTITY, [served(HUB, registry)]))
+    server = Server(settings.hub_socket, Dispatcher(_IDENTITY, [served(HUB, registry)]), waits=True)
     configured = threading.Event()
     for target in (
         server.serve_forever,

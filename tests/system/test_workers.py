@@ -33,3 +33,19 @@ def test_a_worker_stops_whose_stop_comes_at_its_first_moment(arbiter: int) -> No
             assert time.monotonic() < deadline
         os.kill(young[0], signal.SIGTERM)
         wait_for("another worker", lambda young=young: set(children(arbiter)) - set(young))
+
+
+def test_a_new_worker_reaches_the_core_and_the_hub_whose_sockets_were_removed(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    with running_stack(state, sessions=1, WORKERS=1) as (api, process):
+        (arbiter,) = set(children(process.pid)) - {core_of(process)}
+        assert api.get("/webhooks") == {"count": 0, "webhooks": []}
+        for name in ("core.sock", "hub.sock"):
+            (state / name).unlink()
+        (former,) = children(arbiter)
+        os.kill(former, signal.SIGKILL)
+        wait_for("another worker", lambda: set(children(arbiter)) - {former})
+        wait_for("the sessions", lambda: api.send("GET", "/subscribers", "operator").ok)
+        wait_for("the webhooks", lambda: api.send("GET", "/webhooks", "operator").ok)

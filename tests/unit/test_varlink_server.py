@@ -22,6 +22,7 @@ from gateway_api.wire.varlink.dispatcher import (
 )
 from gateway_api.wire.varlink.protocol import REQUEST_CAP, CallMessage, ErrorReply, MessageBuffer, encode
 from gateway_api.wire.varlink.server import AlreadyServed, Server
+from tests.support.stack import wait_for
 
 INTERFACE = "org.example.test"
 DESCRIPTION = f"# For tests.\ninterface {INTERFACE}\n\nmethod Echo(text: string) -> (text: string)\n"
@@ -125,8 +126,8 @@ def dispatcher(handlers: Handlers) -> Dispatcher:
 
 
 @contextmanager
-def serving(path: Path, handlers: Handlers) -> Iterator[threading.Thread]:
-    server = Server(path, dispatcher(handlers))
+def serving(path: Path, handlers: Handlers, *, waits: bool = False) -> Iterator[threading.Thread]:
+    server = Server(path, dispatcher(handlers), waits=waits)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -381,6 +382,46 @@ def test_a_file_that_is_no_socket_is_left_alone(path: Path, handlers: Handlers) 
 
 def test_the_socket_is_for_its_owner_and_group_alone(caller: Caller, path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o660
+
+
+def test_a_socket_whose_file_is_removed_is_there_again(path: Path, handlers: Handlers) -> None:
+    with serving(path, handlers):
+        path.unlink()
+        wait_for("the socket", path.exists)
+        assert path.stat().st_mode & 0o777 == 0o660
+        with Caller(path) as caller:
+            assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
+    assert not path.exists()
+
+
+def test_a_path_that_another_server_has_taken_stays_its_own(
+    path: Path, handlers: Handlers, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(path, handlers):
+        path.unlink()
+        other = Handlers()
+        with serving(path, other):
+            wait_for("a look at the path", lambda: f"another process serves {path}" in caplog.text)
+            with Caller(path) as caller:
+                caller.ask("Echo", text="a")
+        assert (handlers.texts, other.texts) == ([], ["a"])
+        # The other one has removed its socket.
+        wait_for("the socket", path.exists)
+        with Caller(path) as caller:
+            caller.ask("Echo", text="b")
+        assert handlers.texts == ["b"]
+
+
+def test_a_server_that_waits_binds_when_it_can(
+    path: Path, handlers: Handlers, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.parent.rmdir()
+    with serving(path, handlers, waits=True):
+        path.parent.mkdir()
+        wait_for("the socket", path.exists)
+        with Caller(path) as caller:
+            assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
 def test_closing_ends_the_serving_thread(path: Path, handlers: Handlers) -> None:

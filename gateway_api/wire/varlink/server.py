@@ -8,7 +8,7 @@ import socket
 import stat
 import struct
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from gateway_api.base.errors import GatewayApiError
@@ -34,6 +34,10 @@ _MAX_CONNECTIONS = 1024
 #: A client that does not read its reply for so many seconds is cut off: it would hold a thread forever.
 _SEND_TIMEOUT = 10
 _ACCEPT_PAUSE = 0.1
+#: Seconds without a new connection after which the server looks for the file of its socket.
+_LOOK = 1.0
+#: The owner, and the group of its clients.
+_MODE = 0o660
 
 
 class AlreadyServed(GatewayApiError):
@@ -41,9 +45,12 @@ class AlreadyServed(GatewayApiError):
 
 
 class Server:
-    """Serves a dispatcher at a Unix socket until it is closed."""
+    """Serves a dispatcher at a Unix socket until it is closed. If the file of the socket is removed, the
+    server binds again within seconds, unless another server has taken the path.
 
-    def __init__(self, path: Path, dispatcher: Dispatcher) -> None:
+    With `waits`, a path that cannot be bound is no error: the server binds it as soon as that is possible."""
+
+    def __init__(self, path: Path, dispatcher: Dispatcher, *, waits: bool = False) -> None:
         self._path = path
         self._dispatcher = dispatcher
         self._places = places(_MAX_CONNECTIONS)
@@ -51,14 +58,31 @@ class Server:
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._listener = _listen(path)
-        self._inode = path.stat().st_ino
+        self._listener: socket.socket | None = None
+        #: The file of the socket.
+        self._file: os.stat_result | None = None
+        #: Why clients cannot connect, as the log has it.
+        self._fault: str | None = None
+        try:
+            self._bind()
+        except OSError as error:
+            if not waits:
+                raise
+            self._report(error)
 
     def serve_forever(self) -> None:
         """Accepts connections until `close`."""
         while not self._closing.is_set():
+            if self._listener is None:
+                self._closing.wait(_LOOK)
+                self._keep_bound()
+                continue
             try:
                 connection, _ = self._listener.accept()
+            except TimeoutError:
+                # Nobody can connect to a socket whose file is gone: its last clients have been accepted.
+                self._keep_bound()
+                continue
             except OSError as error:
                 # Without descriptors or memory, say. That passes, so the server goes on.
                 if not self._closing.wait(_ACCEPT_PAUSE):
@@ -79,21 +103,51 @@ class Server:
     def close(self) -> None:
         """Stops listening and cuts every connection."""
         self._closing.set()
-        # close alone would leave the other thread in accept.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._remove_socket()
         with self._lock:
+            if self._listener is not None:
+                # close alone would leave the other thread in accept.
+                self._listener.shutdown(socket.SHUT_RDWR)
+                self._listener.close()
+                # Another server may have replaced it.
+                if self._is_bound():
+                    self._path.unlink()
             for connection in self._connections:
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def _remove_socket(self) -> None:
-        try:
-            # Another server may have replaced it.
-            if self._path.stat().st_ino == self._inode:
-                self._path.unlink()
-        except FileNotFoundError:
-            pass
+    def _bind(self) -> None:
+        """Raises AlreadyServed and OSError."""
+        listener, file = _listen(self._path)
+        listener.settimeout(_LOOK)
+        if self._listener is not None:
+            self._listener.close()
+        self._listener, self._file = listener, file
+
+    def _is_bound(self) -> bool:
+        """Return True if the file at the path is that of this server's socket. Raises OSError."""
+        with suppress(FileNotFoundError):
+            return self._file is not None and os.path.samestat(self._path.stat(), self._file)
+        return False
+
+    def _keep_bound(self) -> None:
+        """Bind again if the file of the socket is gone."""
+        # `close` comes before or after this, not meanwhile: it would leave a new socket behind.
+        with self._lock:
+            if self._closing.is_set():
+                return
+            try:
+                if not self._is_bound():
+                    self._bind()
+                    _log.warning("the socket %s was missing: clients can connect again", self._path)
+            except (AlreadyServed, OSError) as error:
+                self._report(error)
+            else:
+                self._fault = None
+
+    def _report(self, error: Exception) -> None:
+        """Log why clients cannot connect, once for each reason."""
+        if self._fault != str(error):
+            self._fault = str(error)
+            _log.error("clients cannot connect to %s, which cannot be bound: %s", self._path, error)
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -146,26 +200,28 @@ def _has_left(connection: socket.socket) -> bool:
     return bool(ended.poll(0))
 
 
-def _listen(path: Path) -> socket.socket:
+def _listen(path: Path) -> tuple[socket.socket, os.stat_result]:
+    """The listening socket, and its file. Raises AlreadyServed and OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     # Bound aside and moved into place when it listens: between bind and listen the kernel refuses clients,
     # and another server would take the socket for an abandoned one.
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         _check_free(path)
-        # Set before bind: between a bind and a chmod anyone could connect.
-        before = os.umask(0o117)
-        try:
-            listener.bind(str(aside))
-        finally:
-            os.umask(before)
+        # Of an earlier process with this number, which was killed.
+        aside.unlink(missing_ok=True)
+        listener.bind(str(aside))
+        # Before it listens, nobody can connect. The umask would be that of all threads.
+        aside.chmod(_MODE)
         listener.listen(_BACKLOG)
+        file = aside.stat()
         aside.rename(path)
     except BaseException:
         listener.close()
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
         raise
-    return listener
+    return listener, file
 
 
 def _check_free(path: Path) -> None:
