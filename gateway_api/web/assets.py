@@ -1,4 +1,4 @@
-"""Files that stay the same while the API runs, and the page for browsers while it is disabled."""
+"""Files that stay the same while the API runs, and short pages for browsers, without a script."""
 
 import gzip
 import hashlib
@@ -72,31 +72,38 @@ def serve(
     return response
 
 
-_DISABLED = """<!doctype html>
+_PAGE = """<!doctype html>
 <html lang="en">
 <head>
   <meta charset="utf-8">
   <meta name="viewport" content="width=device-width, initial-scale=1">
   <meta name="color-scheme" content="light dark">
-  <meta http-equiv="refresh" content="10">
+  <meta http-equiv="refresh" content="{seconds}">
   <title>Subscriber gateway</title>
 </head>
 <body>
   <main>
     <h1>Subscriber gateway</h1>
     <p role="alert">{message}</p>
-    <p>This page looks again every 10 seconds.</p>
+    <p>This page loads again every {seconds} seconds.</p>
   </main>
 </body>
 </html>
 """
 
-_DISABLED_HEADERS = {
+_RELOAD_SECONDS = 10
+_PAGE_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Referrer-Policy": "no-referrer",
 }
+
+
+def message_page(message: str, status: int) -> Response:
+    """Return a page with one sentence, which the browser loads again every ten seconds."""
+    text = _PAGE.format(message=html.escape(message), seconds=_RELOAD_SECONDS)
+    return Response(text, status, _PAGE_HEADERS, content_type=TYPES[".html"])
 
 
 def disabled_page(message: str) -> Response | None:
@@ -105,5 +112,4 @@ def disabled_page(message: str) -> Response | None:
     accepted = request.accept_mimetypes.best_match(("application/json", "text/html"))
     if request.path != "/" or accepted != "text/html":
         return None
-    text = _DISABLED.format(message=html.escape(message))
-    return Response(text, 503, _DISABLED_HEADERS, content_type="text/html; charset=utf-8")
+    return message_page(message, 503)

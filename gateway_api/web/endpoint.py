@@ -20,7 +20,8 @@ _OPERATIONS = "operations"
 
 def register(app: Flask, resources: tuple[Routes, ...]) -> None:
     """Gives the application its routes, and nothing else."""
-    app.url_map.converters["session"] = parse.SessionSegment
+    paths = [path for resource in resources for _, path, _ in resource.rows()]
+    app.url_map.converters["session"] = parse.session_segment(paths)
     operations = app.extensions[_OPERATIONS] = {}
     for resource in resources:
         for name, path, operation in resource.rows():
@@ -49,9 +50,10 @@ def respond(app: Flask, request: ApiRequest) -> Response:
 def _taken(request: ApiRequest, operation: ApiOperation) -> dict[str, Any]:
     """The arguments that the view gets of a request. Raises Invalid and NotFound."""
     taken = {}
-    query = parse.query(request, operation.query_loader, any_query=operation.any_query)
-    if operation.query_loader is not None:
-        taken["query"] = query
+    if not operation.ignores_query:
+        query = parse.query(request, operation.query_loader)
+        if operation.query_loader is not None:
+            taken["query"] = query
     if operation.body is not None:
         taken["body"] = parse.body(request, operation.body_loader, optional=operation.optional)
     if request.view_args:

@@ -100,8 +100,7 @@ class ApiOperation:
     caller whose token is not revoked has access while the core hangs.
 
     `name` is that of the view, if not given. A `body` with a struct in place of a schema is any object, which
-    the core checks. A body may be `optional`: it is an empty object then. With `any_query`, the query is that
-    of the page's own scripts.
+    the core checks. A body may be `optional`: it is an empty object then.
 
     `data` are the possible structs of the envelope's data, or of the body if it is `bare`; by default those
     that the view returns. `preview` is the one of a dry run, with 200 instead of `status`. `events` are the
@@ -118,7 +117,6 @@ class ApiOperation:
     name: str = ""
     text: str = ""
     query: type[Schema] | None = None
-    any_query: bool = False
     body: type[Schema] | type[msgspec.Struct] | None = None
     optional: bool = False
     read: Callable[..., Any] | None = None
@@ -170,6 +168,11 @@ class ApiOperation:
     @cached_property
     def body_loader(self) -> Schema | None:
         return self.body() if self.body and issubclass(self.body, Schema) else None
+
+    @property
+    def ignores_query(self) -> bool:
+        """Whether any query is as good as none: monitors add one to open paths, so that no cache replies."""
+        return self.method == "GET" and self.query is None and self.access in (ALWAYS, STATIC, OPEN)
 
     @property
     def is_audited_change(self) -> bool:

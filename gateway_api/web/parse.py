@@ -1,7 +1,7 @@
 """Turns what a client sent into what a view can trust."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -22,13 +22,13 @@ MAX_ID = (1 << 63) - 1
 _NUMBERS = {"id": "No such session", "job": "No such job", "revision": "No such revision"}
 
 
-def query(request: ApiRequest, loader: Schema | None, *, any_query: bool = False) -> Any:
-    """The query of a request, loaded with its schema. Without one it must be empty, unless it may be any: a
-    typo must not silently return something else. Raises Invalid."""
+def query(request: ApiRequest, loader: Schema | None) -> Any:
+    """Return the query of a request, loaded with its schema. Without a schema the query must be empty: a typo
+    must not silently return something else. Raises Invalid."""
     if b"%" in request.query_string:
         _reject_other_bytes(request.query_string)
     if loader is None:
-        if request.query_string and request.args and not any_query:
+        if request.query_string and request.args:
             raise Invalid(*(Problem(name, "unknown", "is not a known parameter") for name in request.args))
         return None
     repeated = [name for name, values in request.args.lists() if len(values) > 1]
@@ -60,14 +60,15 @@ def _number(text: str, otherwise: str) -> int:
     return int(text)
 
 
-class SessionSegment(BaseConverter):
-    """A session's id in a path. Without the names that may stand in its place: a wrong method on one of those
-    would be taken for a session that does not exist."""
-
-    regex = (
-        r"(?!(?:summary|history|failed-sign-ons|flapping|traffic|jobs|rate|disconnect|disconnect-by-interface)"
-        r"\Z)[^/]+"
-    )
+def session_segment(paths: Iterable[str]) -> type[BaseConverter]:
+    """Return the converter of `<session:id>` for an application with these paths. A name that another path
+    has in the place of the id is no session: a wrong method on it would be answered as an unknown session."""
+    names = set()
+    for before in {path.partition("<session:")[0] for path in paths if "<session:" in path}:
+        names |= {path.removeprefix(before).partition("/")[0] for path in paths if path.startswith(before)}
+    literal = "|".join(sorted(re.escape(name) for name in names if name and not name.startswith("<")))
+    regex = rf"(?!(?:{literal})\Z)[^/]+" if literal else "[^/]+"
+    return type("SessionSegment", (BaseConverter,), {"regex": regex})
 
 
 def _reject_other_bytes(query: bytes) -> None:

@@ -129,6 +129,16 @@ def test_a_core_that_hangs_is_reported_within_a_second(stack: Stack) -> None:
     wait_for("the core", lambda: found(api)["core"]["state"] == "ok")
 
 
+@pytest.mark.parametrize("path", ["/health", "/system/health"])
+def test_health_of_a_core_that_hangs_is_500_within_a_second(stack: Stack, path: str) -> None:
+    api, process = stack
+    with hanging(core_of(process)):
+        answer = within_a_second(api, lambda: api.send("GET", path, None))
+    assert answer.status_code == 500
+    assert answer.json() == {"status": "error", "message": "Core daemon unreachable"}
+    wait_for("the core", lambda: found(api)["core"]["state"] == "ok")
+
+
 def test_while_the_core_hangs_no_other_token_is_enough(stack: Stack) -> None:
     api, process = stack
     ended = api.new_token("operator")

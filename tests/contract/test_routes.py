@@ -23,8 +23,8 @@ from gateway_api.web.services import UserProfileParts
 from tests.support.prometheus import scrape
 from tests.support.records import OF_A_PAGE, assert_is
 from tests.support.requests import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid
-from tests.support.routes import ADMIN, ALWAYS, OPEN, PAGES, ROUTES, Route
-from tests.support.stack import Api, wait_for
+from tests.support.routes import ADMIN, ALWAYS, ANY_ROLE, OPEN, PAGES, ROUTES, Route
+from tests.support.stack import PATIENCE, Api, wait_for
 
 NOT_ADMIN = {"detail": "Admin role required"}
 
@@ -359,9 +359,18 @@ def test_what_is_no_integer_is_still_refused(api: Api, value: bytes) -> None:
 # Wrong queries
 
 
-@named([route for route in ROUTES if route.method == "GET"])
+@named([route for route in ROUTES if route.method == "GET" and route.access in (ANY_ROLE, ADMIN)])
 def test_an_unknown_query_parameter_is_400(api: Api, route: Route) -> None:
     assert_invalid(send(api, route, "admin", params={"typo": "pppoe"}), "typo")
+
+
+@pytest.mark.parametrize("query", ["?x=1", "?x=1&x=2", "?%ff"])
+@pytest.mark.parametrize(
+    "path",
+    ["/api/v1/health", "/api/v1/system/version", "/api/v1/openapi.json", "/api/v1/docs", "/metrics", "/"],
+)
+def test_an_open_path_ignores_the_query_of_a_monitor(api: Api, path: str, query: str) -> None:
+    assert api.session.get(f"{api.url}{path}{query}", timeout=PATIENCE).status_code == 200
 
 
 LIMITS = ["0", "-1", "10001", "x", "", "1.5", "1.", "1e2", "0.0", "\u0661", "1" * 400, "true"]

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import requests
 
-from gateway_api.web.routes.pages import LINK
 from tests.support.stack import Api, core_of, running_stack
 
 FOLDER = Path(__file__).parents[2] / "gateway_api" / "web" / "page"
@@ -35,7 +34,7 @@ def ask(api: Api, path: str, method: str = "GET", **headers: str) -> requests.Re
 
 
 def text_of(name: str) -> str:
-    return (FOLDER / name).read_text().replace("@DOCUMENTATION@", LINK)
+    return (FOLDER / name).read_text()
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway_api.web import app as application
 from gateway_api.web.assets import files_in, lies_in
+from gateway_api.web.routes import pages
+from tests.unit.test_endpoint import parts
 
 
 @pytest.fixture
@@ -60,3 +63,14 @@ def test_a_file_that_became_a_link_no_longer_lies_in_its_folder(folder: Path) ->
     index.unlink()
     index.symlink_to("../secret/key.html")
     assert not lies_in(folder, index)
+
+
+def test_documentation_that_is_not_built_is_a_page_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_BUILT_FILES", {})
+    client = application.create_app(parts(tmp_path)).test_client()
+    page = client.get("/docs/")
+    assert (page.status_code, page.content_type) == (200, "text/html; charset=utf-8")
+    assert "Run make docs in the folder of the source, then restart the API." in page.text
+    assert client.get("/docs/other.html").status_code == 404

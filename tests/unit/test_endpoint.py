@@ -1,5 +1,6 @@
 """The way of a request, without a core: what may happen before its caller has access."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from flask import Response
 from gateway_api.base.errors import CoreUnavailable, NotFound
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web import app as application
+from gateway_api.web import parse
 from gateway_api.web.operation import Access, ApiOperation, Located, Passed, Routes, Tagged
 from gateway_api.web.records import Message, SignedIn
 from gateway_api.web.request import current
@@ -184,3 +186,12 @@ def test_a_request_for_a_websocket_gets_the_response_of_any_other(profile: Profi
         assert (answer.status_code, answer.data) == (plain.status_code, plain.data)
         assert answer.headers.get("Allow") == plain.headers.get("Allow")
         assert answer.status_code not in (400, 500)
+
+
+def test_a_name_in_the_place_of_a_session_is_no_session() -> None:
+    paths = ["/subscribers/<session:id>", "/subscribers/<session:id>/rate", "/subscribers/new/rate", "/other"]
+    pattern = parse.session_segment(paths).regex
+    assert [bool(re.fullmatch(pattern, text)) for text in ("7", "newer", "other", "rate", "new")] == [
+        *(True, True, True, True),
+        False,
+    ]

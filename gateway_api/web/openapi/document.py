@@ -127,8 +127,8 @@ def _operation(converter: OpenAPIConverter, operation: ApiOperation, path: str) 
     ]
     errors = {
         *operation.errors,
-        # Every operation rejects unknown parameters.
-        400,
+        # Unknown parameters.
+        *(() if operation.ignores_query else (400,)),
         500,
         *((304,) if may_be_304 else ()),
         *((401,) if access in _ROLES else ()),

@@ -17,7 +17,7 @@ import msgspec
 from flask import Flask, Response, current_app
 
 from gateway_api.base.errors import NotFound
-from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, files_in, lies_in, serve
+from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, files_in, lies_in, message_page, serve
 from gateway_api.web.operation import GET, JSON, OPEN, STATIC, Routes
 from gateway_api.web.records import OpenApi
 
@@ -29,20 +29,12 @@ _SWAGGER_UI = files("flask_swagger_ui") / "dist"
 BUILT = Path(sys.prefix, "share/doc/gateway-api/html")
 #: By the path of a request. What is not here is not served.
 _BUILT_FILES = files_in(BUILT)
-_ABSENT = "The documentation is not installed: `make docs` builds it"
-#: The foot of the live page, as HTML.
-LINK = (
-    '<a href="/docs/">Documentation</a>'
-    if _BUILT_FILES
-    else "The documentation is not built: <code>make docs</code> builds it. Then restart the API."
+_NOT_BUILT = (
+    "The documentation is not built. Run make docs in the folder of the source, then restart the API."
 )
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
-_PAGE_HTML = (_WEB / "page" / "index.html").read_text().replace("@DOCUMENTATION@", LINK)
-PAGE_FILES = {
-    **{name: Asset.read(file) for name, file in files_in(Path(str(_WEB / "page"))).items()},
-    "index.html": Asset(TYPES[".html"], _PAGE_HTML.encode()),
-}
+PAGE_FILES = {name: Asset.read(file) for name, file in files_in(Path(str(_WEB / "page"))).items()}
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -113,14 +105,14 @@ def page_file(name: str) -> Response:
 
 
 def documentation_index() -> Response:
-    """The first page of the documentation."""
-    return documentation_file("index.html")
+    """The first page of the documentation, or how to build the documentation."""
+    return documentation_file("index.html") if _BUILT_FILES else message_page(_NOT_BUILT, 200)
 
 
 def documentation_file(name: str) -> Response:
     """A page of the documentation, or a file of its pages."""
     if name not in _BUILT_FILES:
-        raise NotFound("No such file" if _BUILT_FILES else _ABSENT)
+        raise NotFound("No such file")
     asset, policy = _documentation(_BUILT_FILES[name])
     headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
     return serve(asset, REVALIDATE, headers)
@@ -159,5 +151,5 @@ documentation = Routes(
     "documentation",
     "/docs",
     GET("/", documentation_index, STATIC, name="index"),
-    GET("/<path:name>", documentation_file, STATIC, name="part", any_query=True),
+    GET("/<path:name>", documentation_file, STATIC, name="part"),
 )

@@ -18,6 +18,8 @@ from gateway_api.wire.core.health import Dependency, ListFaults, worst
 from gateway_api.wire.core.sessions import GetHealth, Health
 
 COMPONENT = "gateway-api"
+#: Seconds for the core's reply. Monitors get the response within a second, also while the core hangs.
+_HEALTH_TIMEOUT = 0.8
 
 
 def version() -> Version:
@@ -27,7 +29,7 @@ def version() -> Version:
 
 def health() -> Health:
     """The state of the gateway, its number of sessions and its uptime. 500 if the core is unavailable."""
-    return daemon().reply(GetHealth())
+    return daemon().reply(GetHealth(), timeout=_HEALTH_TIMEOUT)
 
 
 def health_detail(core: list[Dependency]) -> HealthDetail:
