@@ -6,7 +6,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.demux.admission import HOLD_OFF, AccessVlan
+from gateway_api.core.gateways.linux.demux.admission import HOLD_OFF, AccessVlan, Occupancy
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.listener import LONGEST_FRAME, Listener, Trigger, attach_filter
 from gateway_api.core.gateways.linux.threads import Crew
@@ -98,7 +98,8 @@ class Ports:
         self.unwanted: set[str] = set()
         self.is_silent = False
         self.is_unreadable = False
-        self.occupied: set[str] | None = set()
+        self.occupied: set[str] = set()
+        self.unknown: set[SessionType] = set()
 
     def existing(self, trunk: str) -> Iterable[AccessVlan]:
         if self.is_unreadable:
@@ -135,7 +136,11 @@ class Ports:
         self.at_serve = lambda: None
         self.served.update(dict.fromkeys(interfaces, type))
 
-    def release(self, interface: str) -> None:
+    def occupancy(self) -> Occupancy:
+        return Occupancy(self.occupied, self.unknown)
+
+    def release(self, interface: str, types: Collection[SessionType]) -> None:
+        assert types == [self.served.get(interface, SessionType.PPPOE)]
         if self.is_silent:
             raise GatewayApiError("no reply")
         self.at_release()
@@ -149,7 +154,7 @@ class Running:
 
     def __init__(self, ports: Ports, demux: Demux, leased: Sequence[str]) -> None:
         self.clock = ports.clock
-        self.demux = Demultiplexer(demux, ports, ports, lambda: ports.occupied, self.clock, leased)
+        self.demux = Demultiplexer(demux, ports, ports, ports.occupancy, self.clock, leased)
         self.crew = Crew()
         self.thread = self.crew.start(lambda: self.demux.run(self.crew))
 
@@ -307,14 +312,14 @@ def test_an_idle_vlan_is_removed_and_one_with_a_session_stays(ports: Ports) -> N
 
 
 def test_while_a_source_does_not_say_who_is_there_no_vlan_is_removed(ports: Ports) -> None:
-    ports.occupied = None
+    ports.unknown = {SessionType.PPPOE}
     ports.devices = {AccessVlan("trunk0", None, 300)}
     with demultiplexer(ports) as running:
         wait_for("its adoption", lambda: ports.served)
         running.advance(1000)
         send([tagged(padi(), (DOT1Q, 301))])
         wait_for("another", lambda: len(ports.served) == 2)
-        ports.occupied = set()
+        ports.unknown = set()
         running.advance(5)
         wait_for("the end", lambda: ports.devices == {AccessVlan("trunk0", None, 301)})
 
@@ -722,7 +727,7 @@ def test_an_error_in_the_thread_of_a_trunk_comes_to_the_crew(ports: Ports) -> No
                 raise OSError("no clock")
             return super().__call__()
 
-    demux = Demultiplexer(DEMUX, ports, ports, set, FailingClock())
+    demux = Demultiplexer(DEMUX, ports, ports, ports.occupancy, FailingClock())
     sender = threading.Timer(0, lambda: wait_for("it", is_listening) and send([tagged(padi(), (DOT1Q, 300))]))
     sender.start()
     crew = Crew()

@@ -12,6 +12,7 @@ from gateway_api.core.gateways.linux.demux.admission import (
     HOLD_OFF,
     AccessVlan,
     Admission,
+    Occupancy,
     VlanState,
 )
 from gateway_api.core.gateways.linux.demux.listener import Trigger
@@ -108,8 +109,10 @@ def unserved(admission: Admission) -> list[str]:
     return sorted(vlan.name for kind in SessionType for vlan in admission.unserved(kind, 100))
 
 
-def expired(admission: Admission, occupied: Container[str] | None) -> list[str]:
-    return sorted(vlan.name for vlan in admission.expired(occupied, 100))
+def expired(
+    admission: Admission, occupied: Container[str], unknown: Container[SessionType] = ()
+) -> list[str]:
+    return sorted(vlan.name for vlan in admission.expired(Occupancy(occupied, unknown), 100))
 
 
 def test_names_follow_the_template_of_accel_ppp() -> None:
@@ -265,6 +268,18 @@ def test_triggers_without_end_do_not_keep_a_vlan(admission: Admission, clock: St
     assert expired(admission, ()) == ["trunk0.300"]
 
 
+@pytest.mark.parametrize(
+    ("silent", "gone"), [(SessionType.DHCP, "trunk0.300"), (SessionType.PPPOE, "trunk0.600")]
+)
+def test_a_source_that_does_not_reply_keeps_its_own_vlans_alone(
+    admission: Admission, clock: SteppedClock, silent: SessionType, gone: str
+) -> None:
+    serve(admission, SINGLE)
+    serve(admission, AccessVlan("trunk0", None, 600), SessionType.DHCP)
+    clock.now += 300
+    assert expired(admission, (), unknown={silent}) == [gone]
+
+
 def behind(outer: int, number: int) -> list[AccessVlan]:
     """So many VLANs behind an outer tag."""
     return [AccessVlan("trunk0", outer, id) for id in range(1, number + 1)]
@@ -402,9 +417,9 @@ def test_no_more_vlans_expire_at_once_than_requested(admission: Admission, clock
     serve(admission, SINGLE)
     serve(admission, DOUBLE)
     clock.now += 300
-    assert admission.expired((), 1) == [SINGLE]
-    assert admission.expired((), 1) == [DOUBLE]
-    assert admission.expired((), 1) == []
+    assert admission.expired(Occupancy(()), 1) == [SINGLE]
+    assert admission.expired(Occupancy(()), 1) == [DOUBLE]
+    assert admission.expired(Occupancy(()), 1) == []
 
 
 def test_a_vlan_under_way_does_not_expire(admission: Admission, clock: SteppedClock) -> None:
@@ -436,7 +451,7 @@ def test_a_vlan_without_a_profile_expires_at_once_with_its_sessions(admission: A
     serve(admission, AccessVlan("trunk1", None, 300))
     admission.configure(replace(DEMUX, trunks=("trunk0",), vlan_profiles=(QINQ,)))
     # While a source does not reply, it cannot release them.
-    assert expired(admission, None) == []
+    assert expired(admission, (), unknown={SessionType.PPPOE}) == []
     assert expired(admission, {"trunk0.300", DOUBLE.name}) == ["trunk0.300", "trunk1.300"]
 
 
@@ -527,9 +542,9 @@ def test_a_source_is_told_of_the_vlans_of_its_session_type_again(admission: Admi
     assert unserved(admission) == ["trunk0.600"]
 
 
-@pytest.mark.parametrize("occupied", [(), None])
+@pytest.mark.parametrize("unknown", [(), (SessionType.PPPOE,)])
 def test_triggers_of_a_flood_leave_nothing_behind(
-    admission: Admission, clock: SteppedClock, occupied: Container[str] | None
+    admission: Admission, clock: SteppedClock, unknown: Container[SessionType]
 ) -> None:
     for id in range(1, 4095):
         admission.decide(trigger(AccessVlan("trunk0", None, id)))
@@ -537,7 +552,7 @@ def test_triggers_of_a_flood_leave_nothing_behind(
     for managed in list(admission):
         admission.failed(managed.vlan)
     clock.now += HOLD_OFF
-    assert admission.expired(occupied, 100) == []
+    assert expired(admission, (), unknown) == []
     assert admission._held_off == {}
 
 
@@ -577,7 +592,7 @@ def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, 
             for vlan in admission.unserved(SessionType.PPPOE, 100):
                 admission.served(vlan)
         elif step == "expire":
-            going = set(admission.expired({vlan.name}, 3))
+            going = set(admission.expired(Occupancy({vlan.name}), 3))
             assert going <= (devices | vanished) - removing
             removing |= going
         elif step == "removed" and vlan in removing:

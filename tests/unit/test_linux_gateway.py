@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 
 from gateway_api.base.errors import StepFailed, StillConnected
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.assembly import occupancy
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
@@ -41,6 +43,7 @@ from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.configuration import AddressPool, Cgnat, Configuration, Demux
 from gateway_api.wire.core.health import FaultKind
 from gateway_api.wire.core.network import InterfaceStats
+from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document
 from tests.support.links import KnownLinks, link
@@ -148,8 +151,9 @@ class Machine:
             self._pass,
         )  # fmt: skip
         self.demux = Demultiplexer(
-            configuration.demux, self.trunks, self.source, self.tracker.occupied, self.clock.steady
-        )
+            configuration.demux, self.trunks, self.source,
+            partial(occupancy, self.tracker, {SessionType.PPPOE: self.source.name}), self.clock.steady,
+        )  # fmt: skip
         desired = DesiredSessions(provision, self.tracker, self.trunks, self.source, self.demux)
         self.reconciler = Reconciler(self.plane, desired, self.clock)
         # FRR is not there.

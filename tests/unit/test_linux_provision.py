@@ -1,7 +1,7 @@
 """The surroundings of sessions of the Linux gateway: their state in the kernel, traffic and VLANs."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Network
 from pathlib import Path
@@ -11,7 +11,8 @@ import pytest
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan
+from gateway_api.core.gateways.linux.assembly import occupancy
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Occupancy
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanServing
 from gateway_api.core.gateways.linux.gateway import SessionTraffic
 from gateway_api.core.gateways.linux.kernel import exchange
@@ -33,6 +34,7 @@ from tests.support.clocks import SteppedClock
 from tests.support.documents import valid_document
 from tests.support.links import KnownLinks, link, on_vlan, session
 from tests.support.sources import TERMS, ListedSource, Lives, listed
+from tests.support.workspaces import no_file_longer_than
 
 CONFIGURATION = RunningConfiguration.of(valid_document()).sections
 GIB_4 = 2**32
@@ -281,8 +283,21 @@ def test_each_type_is_served_by_its_source_and_dhcp_on_an_address(monkeypatch: p
     assert (list(pppoe.served), list(dhcp.served)) == (["trunk0.200"], ["trunk0.100"])
     assert steps == ["add 100.64.0.1 to trunk0.100", "answer ARP on trunk0.100"]
     for name in ("trunk0.100", "trunk0.200"):
-        serving.release(name)
+        serving.release(name, SessionType)
     assert (pppoe.served, dhcp.served) == ({}, {})
+
+
+def test_a_vlan_is_released_while_the_source_of_another_type_does_not_reply() -> None:
+    pppoe, dhcp = ListedSource("pppoe-server"), ListedSource("dnsmasq")
+    serving = VlanServing(
+        {SessionType.PPPOE: pppoe, SessionType.DHCP: dhcp}, KnownLinks(), lambda: IPv4Address("100.64.0.1")
+    )
+    serving.serve(["trunk0.200"], SessionType.PPPOE)
+    dhcp.fails = True
+    serving.release("trunk0.200", [SessionType.PPPOE])
+    assert pppoe.served == {}
+    with pytest.raises(SourceUnavailable, match="cannot reach dnsmasq"):
+        serving.release("trunk0.100", [SessionType.DHCP])
 
 
 def test_a_type_without_a_source_is_refused(source: ListedSource, kernel: KnownLinks) -> None:
@@ -304,7 +319,7 @@ class Vlans:
     def make(self, vlan: AccessVlan) -> None:
         self._do(f"make {vlan.name}")
 
-    def release(self, interface: str) -> None:
+    def release(self, interface: str, types: Collection[SessionType]) -> None:
         self._do(f"release {interface}")
 
     def adopt(self, trunk: str) -> None:
@@ -354,6 +369,32 @@ def test_a_source_that_falls_silent_later_leaves_the_desired_state_complete(
     lives.sources[0].fails = True
     lives.poll()
     assert (desired.is_complete(), desired.is_fresh()) == (True, False)
+
+
+# VLANs with sessions
+
+TYPES = {SessionType.PPPOE: "accel-ppp", SessionType.DHCP: "other"}
+
+
+def test_a_source_that_does_not_reply_may_have_more_sessions_of_its_type(lives: Lives) -> None:
+    one, two = lives.sources
+    one.up(listed("a", access_interface="trunk0.300"))
+    assert set(occupancy(lives.tracker, TYPES).unknown) == {*TYPES}
+    lives.poll()
+    assert occupancy(lives.tracker, TYPES) == Occupancy({"trunk0.300"}, set())
+    two.fails = True
+    lives.poll()
+    assert occupancy(lives.tracker, TYPES) == Occupancy({"trunk0.300"}, {SessionType.DHCP})
+
+
+def test_a_source_with_a_session_that_the_disk_has_no_room_for_has_more_sessions(lives: Lives) -> None:
+    lives.poll()
+    lives.sources[0].up(listed("a", access_interface="trunk0.300"))
+    with no_file_longer_than(0):
+        lives.poll()
+        assert occupancy(lives.tracker, TYPES) == Occupancy(set(), {SessionType.PPPOE})
+    lives.poll()
+    assert occupancy(lives.tracker, TYPES) == Occupancy({"trunk0.300"}, set())
 
 
 def test_a_vlan_is_restored_after_its_release(desired: DesiredSessions, vlans: Vlans) -> None:

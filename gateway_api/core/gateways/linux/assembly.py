@@ -1,7 +1,7 @@
 """Puts the Linux gateway together: which part gets which."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from gateway_api.core.gateways.linux.dataplane.dhcp_guard import Binding, DhcpGu
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
+from gateway_api.core.gateways.linux.demux.admission import Occupancy
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_api.core.gateways.linux.gateway import GatewayParts, LinuxGateway
@@ -76,7 +77,7 @@ class LinuxMachine:
             configuration.demux,
             devices,
             vlan_serving,
-            tracker.occupied,
+            partial(occupancy, tracker, {type: source.name for type, source in serving.items()}),
             clock.steady,
             _leased(sources.values()),
         )
@@ -133,6 +134,14 @@ class LinuxMachine:
             guard=guard,
         )
         return LinuxGateway(configuration, parts)
+
+
+def occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy:
+    """The access interfaces with sessions. `sources` has the name of the source of each session type."""
+    # Before the sessions are read: a source that replies meanwhile may have more of them.
+    incomplete = tracker.incomplete_sources
+    unknown = {type for type, source in sources.items() if source in incomplete}
+    return Occupancy(tracker.occupied(), unknown)
 
 
 def _bindings(tracker: Tracker) -> list[Binding]:

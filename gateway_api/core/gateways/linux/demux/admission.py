@@ -103,6 +103,15 @@ class TurnQueue:
         return taken
 
 
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """The access interfaces with sessions, and the session types that may have more: those whose source does
+    not reply."""
+
+    interfaces: Container[str]
+    unknown: Container[SessionType] = ()
+
+
 class VlanState(Enum):
     #: Waits for its turn, or is being made.
     MAKING = "making"
@@ -242,24 +251,26 @@ class Admission:
         self._add(ServedVlan(vlan, session_type(profile), VlanState.MAKING, now, now, now, had_session=True))
         return True
 
-    def expired(self, occupied: Container[str] | None, most: int) -> list[AccessVlan]:
+    def type_of(self, vlan: AccessVlan) -> SessionType:
+        """The session type of a VLAN under management."""
+        return self._vlans[vlan].kind
+
+    def expired(self, occupancy: Occupancy, most: int) -> list[AccessVlan]:
         """The VLANs to remove, at most so many: without a session for the idle timeout, or without a profile,
-        also with sessions, which the commit ends. `occupied` has the names of the devices with sessions. As
-        long as a source does not reply it is None, and no VLAN expires: the sessions may live.
+        also with sessions, which the commit ends. As long as its source does not reply, no VLAN expires: the
+        sessions may live, and the source cannot release it.
 
         Triggers are no use: a client that is signing on keeps its VLAN, for the time of one sign-on. Where
         there is little room, VLANs that never had a session go first, and have that time only."""
         now = self._clock()
         found: list[AccessVlan] = []
         self._held_off = {vlan: until for vlan, until in self._held_off.items() if until > now}
-        if occupied is None:
-            return []
         staying = Counter(outer_vlan(each.vlan) for each in self if each.state != VlanState.REMOVING)
         total, enough = staying.total(), self._demux.rate_limits.max_vlans * _SHORT
         for managed in list(self):
-            if managed.state not in (VlanState.MADE, VlanState.SERVED):
+            if managed.state not in (VlanState.MADE, VlanState.SERVED) or managed.kind in occupancy.unknown:
                 continue
-            if managed.vlan.name in occupied and self._has_profile(managed):
+            if managed.vlan.name in occupancy.interfaces and self._has_profile(managed):
                 self._vlans[managed.vlan] = replace(managed, used_at=now, had_session=True)
                 continue
             outer = outer_vlan(managed.vlan)

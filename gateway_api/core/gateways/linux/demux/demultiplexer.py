@@ -7,13 +7,13 @@ it makes the VLANs of the subscribers that have a lease.
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.texts import listed
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Admission, ServedVlan
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Admission, Occupancy, ServedVlan
 from gateway_api.core.gateways.linux.demux.listener import Listener, Trigger
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_api.core.gateways.linux.threads import Crew
@@ -59,8 +59,8 @@ _log = logging.getLogger(__name__)
 class Demultiplexer:
     """Makes and removes VLANs, as the configuration allows.
 
-    `occupied` returns the names of the devices with sessions, or None while a source does not say: then no
-    VLAN is removed. `clock` gives steady seconds, `leased` are the names of the devices whose subscribers
+    `occupancy` returns the devices with sessions: a VLAN whose source does not reply is not removed. `clock`
+    gives steady seconds, `leased` are the names of the devices whose subscribers
     have a lease at the start. Any thread may call any method.
     """
 
@@ -69,13 +69,13 @@ class Demultiplexer:
         demux: Demux,
         devices: VlanDevices,
         serving: VlanServing,
-        occupied: Callable[[], Container[str] | None],
+        occupancy: Callable[[], Occupancy],
         clock: Callable[[], float],
         leased: Iterable[str] = (),
     ) -> None:
         self._devices = devices
         self._serving = serving
-        self._occupied = occupied
+        self._occupancy = occupancy
         self._clock = clock
         # Protects what follows; notified when `run` has work.
         self._work = threading.Condition()
@@ -309,9 +309,9 @@ class Demultiplexer:
             self._adopt(trunk)
         if self._has_former:
             self._adopt_former()
-        occupied = self._occupied()
+        occupancy = self._occupancy()
         with self._work:
-            expired = self._admission.expired(occupied, _REMOVED_AT_ONCE)
+            expired = self._admission.expired(occupancy, _REMOVED_AT_ONCE)
         # Before the sources are told: that may last until a deadline, and a session may begin meanwhile.
         is_removed = self._remove(deque(expired))
         self._to_tell = set(SessionType)
@@ -323,7 +323,9 @@ class Demultiplexer:
         try:
             # The source first: it must not be left with a device that is gone.
             while vlans:
-                self._serving.release(vlans[0].name)
+                with self._work:
+                    type = self._admission.type_of(vlans[0])
+                self._serving.release(vlans[0].name, [type])
                 released.append(vlans.popleft())
         except GatewayApiError as error:
             self._postpone_removal("release", vlans, error)

@@ -2,7 +2,7 @@
 
 import errno
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address
 
 from gateway_api.base.vlan_names import outer_name
@@ -22,7 +22,7 @@ from gateway_api.core.gateways.linux.kernel.links import (
 )
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.core.gateways.linux.sources.source import Source, SourceRefused
+from gateway_api.core.gateways.linux.sources.source import Source, SourceRefused, SourceUnavailable
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType
 
@@ -206,7 +206,13 @@ class VlanServing:
                 change(f"answer ARP on {interface}", proxy_arp(index))
         source.serve(interfaces, type)
 
-    def release(self, interface: str) -> None:
-        """Releases as a Source does."""
+    def release(self, interface: str, types: Collection[SessionType]) -> None:
+        """Releases as a Source does, at the sources of these session types. The others, which may have served
+        the interface by an earlier configuration, release it if they reply."""
+        needed = {self._sources.get(type) for type in types}
         for source in dict.fromkeys(self._sources.values()):
-            source.release(interface)
+            try:
+                source.release(interface)
+            except SourceUnavailable:
+                if source in needed:
+                    raise

@@ -161,7 +161,8 @@ class DesiredSessions:
         if vlan is None:
             return False
         # Before the device is there: what fails now is tried again while it is missing.
-        self._serving.release(interface)
+        sessions = self._tracker.sessions.on_access_interface(interface)
+        self._serving.release(interface, {session.summary.type for session in sessions})
         self._devices.make(vlan)
         self._demux.adopt(vlan.trunk)
         return True

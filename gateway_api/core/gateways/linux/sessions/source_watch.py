@@ -44,6 +44,8 @@ class SourceWatch:
         self._polls = 0
         self._listed: Mapping[str, SourceSession] = lifecycle.known(source.name)
         self.is_available = False
+        #: True while all sessions that it lists are in the table.
+        self.is_complete = False
         #: Epoch seconds from which it has not replied. None while it does, and before the first poll ends.
         self.silent_since: float | None = None
         self._failure = ""
@@ -111,7 +113,8 @@ class SourceWatch:
         changed = {SessionKey(name, s.key): s for s in differing if s.key in before}
         self._lifecycle.follow(changed)
         new = {SessionKey(name, s.key): s for s in differing if s.key not in before}
-        if new and not self._lifecycle.start(new):
+        self.is_complete = not new or self._lifecycle.start(new)
+        if not self.is_complete:
             found = {key: session for key, session in found.items() if key in before}
         self._listed = found
         self._lifecycle.settle()
@@ -121,6 +124,7 @@ class SourceWatch:
             _log.error("the sessions of %s are stale: %s", self.name, error)
             self._failure = str(error)
             self.silent_since = self._clock.wall()
+        self.is_complete = False
         if self.is_available:
             self.is_available = False
             self._set_state(SessionState.STALE)

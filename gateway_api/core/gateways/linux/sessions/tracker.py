@@ -153,10 +153,14 @@ class Tracker:
         """One for each source."""
         return self._watches.values()
 
-    def occupied(self) -> set[str] | None:
-        """The access interfaces with sessions. None while a source does not reply."""
-        if self.unavailable_sources:
-            return None
+    @property
+    def incomplete_sources(self) -> set[str]:
+        """The names of the sources that may have sessions which the table lacks: they do not reply, or the
+        disk has no room for a session."""
+        return {watch.name for watch in self._watches.values() if not watch.is_complete}
+
+    def occupied(self) -> set[str]:
+        """The access interfaces with sessions. Stale sessions count."""
         return {session.access_interface for session in self.sessions.all()}
 
     def run(self, hooks: HookSocket, crew: Crew) -> None:
