@@ -10,6 +10,13 @@ import shutil
 from pathlib import Path
 
 _MODE = 0o600
+#: The reasons for which a folder takes no file, until somebody changes that.
+_UNWRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
+
+
+def is_unwritable(error: OSError) -> bool:
+    """Return True if a folder is read-only or full, False for one that is missing and for other errors."""
+    return error.errno in _UNWRITABLE
 
 
 def require_room(folder: Path, least: int) -> None:

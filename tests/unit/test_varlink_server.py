@@ -126,8 +126,8 @@ def dispatcher(handlers: Handlers) -> Dispatcher:
 
 
 @contextmanager
-def serving(path: Path, handlers: Handlers, *, waits: bool = False) -> Iterator[threading.Thread]:
-    server = Server(path, dispatcher(handlers), waits=waits)
+def serving(path: Path, handlers: Handlers) -> Iterator[threading.Thread]:
+    server = Server(path, dispatcher(handlers))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -410,18 +410,6 @@ def test_a_path_that_another_server_has_taken_stays_its_own(
         with Caller(path) as caller:
             caller.ask("Echo", text="b")
         assert handlers.texts == ["b"]
-
-
-def test_a_server_that_waits_binds_when_it_can(
-    path: Path, handlers: Handlers, caplog: pytest.LogCaptureFixture
-) -> None:
-    path.parent.rmdir()
-    with serving(path, handlers, waits=True):
-        path.parent.mkdir()
-        wait_for("the socket", path.exists)
-        with Caller(path) as caller:
-            assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
-    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
 def test_closing_ends_the_serving_thread(path: Path, handlers: Handlers) -> None:

@@ -11,6 +11,7 @@ import threading
 from contextlib import closing, suppress
 from pathlib import Path
 
+from gateway_api.base.durable import is_unwritable
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.process import places
 from gateway_api.wire.varlink.dispatcher import Dispatcher
@@ -48,7 +49,7 @@ class Server:
     """Serves a dispatcher at a Unix socket until it is closed. If the file of the socket is removed, the
     server binds again within seconds, unless another server has taken the path.
 
-    With `waits`, a path that cannot be bound is no error: the server binds it as soon as that is possible."""
+    With `waits`, a folder that is read-only or full is no error: the server binds as soon as it can."""
 
     def __init__(self, path: Path, dispatcher: Dispatcher, *, waits: bool = False) -> None:
         self._path = path
@@ -66,7 +67,7 @@ class Server:
         try:
             self._bind()
         except OSError as error:
-            if not waits:
+            if not (waits and is_unwritable(error)):
                 raise
             self._report(error)
 
