@@ -51,9 +51,12 @@ def client_network(address: str) -> str:
 # Rates, with the units of tc(8): `50mbit`, `1.5 Gbps`, `64000`. But `kbps`, `mbps` and `gbps` are bits, as
 # internet providers write them, where tc reads bytes. With a capital `B` they mean bytes, and are rejected.
 
+#: The least rate that can be asked for. A smaller number has lost its unit: `50` is 50 bit/s.
+MIN_BPS = 8000
 MAX_BPS = 400_000_000_000
 
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII | re.IGNORECASE)
+#: The live page shows a space that does not break a line, and tables have a unit such as `Mbit/s`.
+_RATE = re.compile(r"(\d+(?:\.\d+)?)[\s\xa0]*([a-z]*?)(?:(?<=bit)/s)?", re.ASCII | re.IGNORECASE)
 _BYTES = re.compile(r"[kmg]Bps", re.ASCII | re.IGNORECASE)
 LONGEST_RATE = 64
 
@@ -67,8 +70,8 @@ _UNITS = {
 RATE_UNITS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
 
 
-def parse_rate(text: str) -> int:
-    """Bits a second, 1 to `MAX_BPS`, rounded down. Raises ValueError with the rule."""
+def parse_rate(text: str, least: int = MIN_BPS) -> int:
+    """Bits a second, `least` to `MAX_BPS`, rounded down. Raises ValueError with the rule."""
     match = _RATE.fullmatch(text) if len(text) <= LONGEST_RATE else None
     if match is None:
         raise ValueError("must be a number and a unit, such as 50mbit")
@@ -79,11 +82,21 @@ def parse_rate(text: str) -> int:
     if factor is None:
         raise ValueError("has an unknown unit; use bit, kbit, mbit, gbit or tbit")
     bps = int(Fraction(number) * factor)
-    if bps < 1:
-        raise ValueError("must be at least 1 bit/s")
+    if bps < least:
+        raise ValueError(too_slow(bps, least))
     if bps > MAX_BPS:
         raise ValueError("must not be over 400 Gbit/s")
     return bps
+
+
+def too_slow(bps: int, least: int = MIN_BPS) -> str:
+    """The rule that a rate below `least` breaks."""
+    return f"must be at least {rate_text(least)}, not {rate_text(bps)}: is the unit missing?"
+
+
+def has_unit(text: str) -> bool:
+    """Return False for a rate that is a number alone."""
+    return not text.strip().replace(".", "", 1).isdecimal()
 
 
 def rate_text(bps: int) -> str:

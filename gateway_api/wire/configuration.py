@@ -103,6 +103,13 @@ class Parsed(Leaf):
             raise ValueError(str(error)) from error
 
 
+class Rate(Leaf):
+    """A rate in bits per second, as text. Configurations on disk may have one that is too slow to be set."""
+
+    def load(self, value: Any) -> int:
+        return parse_rate(super().load(value), least=1)
+
+
 @dataclass(frozen=True)
 class Choice(Leaf):
     """One of the values of an enumeration or a Literal."""
@@ -470,7 +477,9 @@ _NAME = Text.of("[A-Za-z_][A-Za-z0-9_-]{0,31}", "must be a name of letters, digi
 _HOST = Parsed(_host_address)
 _IPV6_HOST = Parsed(_ipv6_host_address)
 _IPV6_RANGE = Parsed(_ipv6_network_of_hosts)
-_RATE = Parsed(parse_rate)
+_RATE = Rate()
+#: For the live page, which wants a unit.
+_IN_BITS = {"x-unit": "bit/s"}
 _VLANS = Parsed(VlanRange.parse)
 _PORT = Whole(1, 65535, "a port, ")
 _AS_NUMBER = Whole(1, 4294967295, "an AS number, ")
@@ -613,6 +622,7 @@ class Qos(Section):
         about(
             "Downstream rate of sessions without one of their own: a number and a unit of bits per second.",
             "100mbit",
+            **_IN_BITS,
         ),
     ]
     default_up: Annotated[
@@ -621,6 +631,7 @@ class Qos(Section):
         about(
             "Upstream rate of sessions without one of their own: a number and a unit of bits per second.",
             "20mbit",
+            **_IN_BITS,
         ),
     ]
 

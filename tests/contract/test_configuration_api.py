@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pytest
 import requests
 
+from gateway_api.base.texts import rate_text
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import Api, core_of, descendants, running_stack, wait_for
 
@@ -388,6 +389,25 @@ def test_a_wrong_value_is_refused_when_it_is_set(stack: Api) -> None:
         assert all(name.startswith(path) for name in named)
         assert named
         assert tag(stack) == before
+
+
+def test_a_rate_that_has_lost_its_unit_is_refused_wherever_a_rate_is_taken(stack: Api) -> None:
+    session = stack.get("/subscribers", params={"limit": 1})["sessions"][0]
+    shown, edit = candidate(stack), {"op": "set", "path": "qos.default_up", "value": "10"}
+    shown["qos"]["default_down"] = "50"
+    for method, path, body, place, rate in (
+        ("PUT", f"/subscribers/{session['id']}/rate", {"rate_down": "50"}, "rate_down", 50),
+        ("POST", "/subscribers/rate", {"filter": {"type": "pppoe"}, "rate_up": "10bit"}, "rate_up", 10),
+        ("POST", f"{CONFIG}/set", {"path": "qos.default_down", "value": "7999"}, "qos.default_down", 7999),
+        ("POST", f"{CONFIG}/edit", {"operations": [edit]}, "operations.0.qos.default_up", 10),
+        ("PUT", f"{CONFIG}/candidate", shown, "qos.default_down", 50),
+    ):
+        answer = stack.send(method, path, json=body)
+        assert refused(answer, 400) == [place]
+        (problem,) = answer.json()["errors"]
+        assert problem["message"] == f"must be at least 8 kbit/s, not {rate_text(rate)}: is the unit missing?"
+    assert compared(stack) == []
+    assert stack.get(f"/subscribers/{session['id']}")["rate_down_bps"] == session["rate_down"]
 
 
 @pytest.mark.parametrize(

@@ -761,6 +761,13 @@ def test_the_rule_that_a_value_breaks_is_named_with_its_field(clean: Shell) -> N
     assert ended.err == "gatewayctl: qos.default_down: must be a number and a unit, such as 50mbit\n"
 
 
+def test_a_rate_without_its_unit_is_not_set(clean: Shell) -> None:
+    ended = clean.run("config", "set", "qos.default_down", "100000")
+    expected = "gatewayctl: qos.default_down: must have a unit, such as 250mbit\n"
+    assert ended == (USAGE, "", expected)
+    clean.done("config", "set", "qos.default_down", "100 Mbit/s")
+
+
 def test_a_secret_may_come_by_standard_input(clean: Shell) -> None:
     clean.done("config", "set", "radius.secret", "-", feed="verysecret\n")
     assert "radius.secret" in staged(clean.api)

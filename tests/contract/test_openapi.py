@@ -201,9 +201,22 @@ def test_it_has_304_where_that_is_possible() -> None:
 # What the service rejects, the document rejects: the rules that are written twice
 
 RATES = [
-    *("1", "0.5k", "00.01 mbit", "1.5gbps", "007m", "1\tkbit", "1 \n k", "400gbit", "10 kibit", "1K", "0.3T"),
+    *(
+        "8000",
+        "8.5k",
+        "00.01 mbit",
+        "1.5gbps",
+        "007m",
+        "9\tkbit",
+        "9 \n k",
+        "400gbit",
+        "10 kibit",
+        "9K",
+        "0.3T",
+    ),
+    *("50 Mbit/s", "5.21\u00a0Mbit/s", "64 kbit/S", "9 kibit/s", "8000 bit/s", "1\u00a0m"),
     *("0", "0.0", "00", "000.000 gbit", "0k", "1.", ".5", "1e3", "-1", "+1", "1 m ", " 1m", "1MBps", "1kb"),
-    *("", "m", "1 tibit", "1%", "1,5m", "\u0661m", "1\u00a0m", "1m\n", "1tbps"),
+    *("", "m", "1 tibit", "1%", "1,5m", "\u0661m", "1\u2003m", "1m\n", "1tbps", "9k/s", "9mbps/s"),
 ]
 COMMENTS = [
     *("", "faster", "Grüße, 世界", '"<&>\\', "x" * 256, "\U0001f680", "e\u0301", "a\u00a0b"),

@@ -66,7 +66,7 @@ _UNSTATED = re.compile(
     # So it does of a whole candidate.
     r"|is not a known field(; known fields: .*)?|must be a value: the mask hides nothing in the candidate"
     # How much a number and a unit are together.
-    r"|must be at least 1 bit/s|must not be over 400 Gbit/s"
+    r"|must be at least 8 kbit/s, not .*|must not be over 400 Gbit/s"
     # Which texts are a time, in the many forms of ISO 8601.
     r"|must be epoch seconds, or a time .*"
     # Which times are in the future.

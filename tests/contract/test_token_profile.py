@@ -519,6 +519,13 @@ def test_a_wrong_value_is_400_and_named_and_changes_nothing(profile: Profile) ->
         assert (after.headers["ETag"], after.content) == (before.headers["ETag"], before.content)
 
 
+def test_a_rate_that_has_lost_its_unit_is_400(profile: Profile) -> None:
+    sections = profile.send("GET", "/config").json()["data"]
+    answer = profile.put({**sections, "qos": {**sections["qos"], "default_up": "10"}})
+    assert_invalid(answer, "qos.default_up")
+    assert "10 bit/s: is the unit missing?" in answer.text
+
+
 def test_a_body_that_only_the_core_has_no_room_for_is_400(profile: Profile) -> None:
     whole = b'{"a": "' + b"x" * ((1 << 20) - 20) + b'"}'
     answer = profile.send("PUT", "/config", data=whole)

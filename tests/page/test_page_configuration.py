@@ -76,6 +76,15 @@ def test_what_the_api_refuses_is_said_beside_it(shown: Screen) -> None:
     expect(problem).to_be_hidden()
 
 
+def test_a_rate_needs_its_unit(shown: Screen) -> None:
+    shown.page.get_by_label("Path").fill("qos.default_down")
+    expect(shown.page.locator("#stage-help")).to_contain_text("Downstream rate")
+    stage(shown, "qos.default_down", "100000000")
+    expect(shown.page.locator("#stage-value:invalid")).to_be_visible()
+    stage(shown, "demux.idle_timeout", "301")
+    expect(shown.page.locator("#diff ins")).to_have_text("+ demux.idle_timeout = 301")
+
+
 def test_paths_that_the_running_configuration_leaves_out_are_offered(shown: Screen) -> None:
     def offered(path: str) -> Locator:
         return shown.page.locator(f"#paths option[value='{path}']")

@@ -210,7 +210,12 @@ def test_an_admin_changes_a_rate(shown: Screen, ids: Iterator[int]) -> None:
     dialog.get_by_label("Downstream").fill("fast")
     dialog.get_by_role("button", name="Change rate").click()
     expect(dialog.get_by_role("alert")).to_contain_text("rate_down: must be a number and a unit")
-    dialog.get_by_label("Downstream").fill("250 Mbit")
+    dialog.get_by_label("Downstream").fill("250000000")
+    dialog.get_by_role("button", name="Change rate").click()
+    expect(dialog.locator("#rate-down:invalid")).to_have_attribute(
+        "title", "A number and a unit, for example 250 Mbit"
+    )
+    dialog.get_by_label("Downstream").fill("250 Mbit/s")
     dialog.get_by_label("Upstream").fill("33.3 mbps")
     dialog.get_by_role("button", name="Change rate").click()
     expect(dialog).to_be_hidden()

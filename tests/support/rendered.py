@@ -83,7 +83,7 @@ descriptions = (
     .map(str.strip)
     .filter(lambda text: "| " not in text and "  " not in text)
 )
-rates = st.builds("{}{}".format, st.integers(1, 390), st.sampled_from(["", "kbit", "mbit", "Gbps", " m"]))
+rates = st.builds("{}{}".format, st.integers(8, 390), st.sampled_from(["000", "kbit", "mbit", "Gbps", " m"]))
 networks = st.builds(
     lambda number, prefix: f"{number >> 24}.{number >> 16 & 255}.0.0/{prefix}",
     # Of hosts: not 0.0.0.0, and below multicast.

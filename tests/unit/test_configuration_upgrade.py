@@ -27,6 +27,7 @@ OLD = {
     "cgnat.handoff_interface": "null0",
     "cgnat.source_range": "127.0.0.0/8",
     "bgp.neighbors.0.description": "core | include  x",
+    "qos.default_down": "50",
 }
 
 

@@ -43,6 +43,14 @@ def test_the_csv_of_a_list_is_such_a_file(file: Path) -> None:
     ]
 
 
+def test_the_columns_of_a_list_may_have_units(file: Path) -> None:
+    file.write_text("username,rate_down,up\nalice,50 Mbit/s,2mbit\nbob,50000000,2\n")
+    assert read(str(file)) == [
+        RateRow(2, None, "alice", 50 * MEGA, 2 * MEGA),
+        BadRow(3, "up: must have a unit, such as 250mbit"),
+    ]
+
+
 def test_columns_may_be_in_any_order(file: Path) -> None:
     file.write_text("up,username,down\n2mbit,alice,1mbit\n")
     assert read(str(file)) == [RateRow(2, None, "alice", MEGA, 2 * MEGA)]
@@ -72,7 +80,8 @@ def test_a_line_that_is_no_row_is_bad(file: Path, line: str) -> None:
     [
         ("a,,1mbit", "down: must be a number and a unit, such as 50mbit"),
         ("a,xx,1mbit", "down: must be a number and a unit, such as 50mbit"),
-        ("a,1mbit,0", "up: must be at least 1 bit/s"),
+        ("a,50,10mbit", "down: must have a unit, such as 250mbit"),
+        ("a,50mbit,10bit", "up: must be at least 8 kbit/s, not 10 bit/s: is the unit missing?"),
         ("a,1mbit,5 parsec", "up: has an unknown unit; use bit, kbit, mbit, gbit or tbit"),
         (",1mbit,1mbit", "username: is required"),
     ],

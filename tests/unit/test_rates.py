@@ -1,12 +1,18 @@
 """Rates as operators write them, and as they are shown."""
 
 from fractions import Fraction
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.base.texts import MAX_BPS, parse_rate, rate_text
+from gateway_api.base.texts import MAX_BPS, MIN_BPS, rate_text
+from gateway_api.base.texts import parse_rate as asked_rate
+from gateway_api.cli.ctl.texts import rate_with_unit
+
+#: Of any size.
+parse_rate = partial(asked_rate, least=1)
 
 UNITS = {
     "": 1,
@@ -50,6 +56,18 @@ def test_the_case_of_a_unit_does_not_matter() -> None:
 @pytest.mark.parametrize(("text", "bps"), [("5Kbps", 5000), ("5kbPS", 5000), ("2MbpS", 2_000_000)])
 def test_bits_a_second_may_have_any_capital_but_the_b(text: str, bps: int) -> None:
     assert parse_rate(text) == bps
+
+
+def test_a_rate_may_be_as_it_is_shown() -> None:
+    for text, bps in (
+        ("50 Mbit/s", 50_000_000),
+        ("1.5 Gbit/s", 1_500_000_000),
+        ("64 kbit/s", 64_000),
+        ("999 bit/s", 999),
+        # The live page has a space that does not break a line.
+        ("5.21\xa0Mbit/s", 5_210_000),
+    ):
+        assert parse_rate(text) == bps
 
 
 def test_white_space_may_stand_before_the_unit() -> None:
@@ -99,6 +117,21 @@ def test_less_than_one_bit_is_refused() -> None:
         assert "at least 1 bit/s" in refusal(text)
 
 
+def test_a_rate_that_is_asked_for_is_at_least_8_kbit_s() -> None:
+    for text in ("8000", "8k", "8 kbit/s", "0.008mbit"):
+        assert asked_rate(text) == MIN_BPS
+    for text, shown in (("50", "50 bit/s"), ("50bit", "50 bit/s"), ("7.9k", "7.9 kbit/s"), ("0", "0 bit/s")):
+        with pytest.raises(ValueError, match=f"^must be at least 8 kbit/s, not {shown}: is the unit missing"):
+            asked_rate(text)
+
+
+def test_a_rate_that_a_person_types_needs_a_unit() -> None:
+    assert rate_with_unit("250 Mbit/s") == 250_000_000
+    for text in ("250", " 250 ", "2.5", "250000000"):
+        with pytest.raises(ValueError, match=r"^must have a unit, such as 250mbit$"):
+            rate_with_unit(text)
+
+
 def test_400_gigabits_are_the_most() -> None:
     for text in ("400gbit", "0.4tbit", "400000000000", "400000 mbps"):
         assert parse_rate(text) == 400_000_000_000
@@ -141,7 +174,10 @@ def test_anything_else_is_refused() -> None:
             "\u0665mbit",
             "5\u212abit",
             "5mbit\0",
-            "5\xa0m",
+            "5k/s",
+            "5mbps/s",
+            "5mbit/",
+            "5\u2003m",
         ),
         *("5mbit\n", "5mbit 5mbit", "1.2.3", "5/s", "1" * 65, "0" * 70 + "5"),
     ):
@@ -176,4 +212,4 @@ def test_a_rate_is_shown_with_its_largest_unit() -> None:
 
 @given(st.integers(1, MAX_BPS))
 def test_a_rate_is_shown_exactly(bps: int) -> None:
-    assert parse_rate(rate_text(bps).removesuffix("/s")) == bps
+    assert parse_rate(rate_text(bps)) == bps

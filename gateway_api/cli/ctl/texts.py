@@ -7,10 +7,13 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from gateway_api.base.texts import RATE_UNITS, local_text, rate_text
+from gateway_api.base.texts import RATE_UNITS, has_unit, local_text, parse_rate, rate_text
 
 #: For a value that is unknown, empty or does not apply.
 NOTHING = "-"
+
+#: The rule of a rate that somebody types.
+NEEDS_UNIT = "must have a unit, such as 250mbit"
 
 _SIZES = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -54,6 +57,14 @@ def compact(value: Any) -> str:
 def rate(bps: Any) -> str:
     """Bits per second: `50 Mbit/s`."""
     return rate_text(bps) if isinstance(bps, int) else plain(bps)
+
+
+def rate_with_unit(text: str) -> int:
+    """Bits per second. To the API, a number alone is bits per second: somebody who types 250 means another
+    unit. Raises ValueError with the rule."""
+    if not has_unit(text):
+        raise ValueError(NEEDS_UNIT)
+    return parse_rate(text)
 
 
 def speed(bps: Any) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, shown
+from gateway_api.base.texts import MIN_BPS, rate_text, too_slow
 from gateway_api.base.vlan_names import needs_short_name, short_name
 from gateway_api.wire.configuration import (
     NETWORK_OF_SUBSCRIBERS,
@@ -29,6 +30,7 @@ from gateway_api.wire.configuration import (
     Object,
     Radius,
     RadiusServer,
+    Rate,
     Section,
     Subscribers,
 )
@@ -110,8 +112,14 @@ def _below(path: str, name: str) -> str:
 
 
 class _Strict(NamedTuple):
+    """A rule, which `keeps` tells of a typed value, and `text`, the error of a value that breaks it."""
+
     error: str
     keeps: Callable[[Any], object]
+    text: Callable[[Any], str] | None = None
+
+    def error_of(self, loaded: Any) -> str:
+        return self.error if self.text is None else self.text(loaded)
 
 
 def _pattern(pattern: str, error: str) -> _Strict:
@@ -130,6 +138,8 @@ def _is_of_subscribers(network: IPv4Network) -> bool:
 _SECRET_OF_RADIUS = _Strict(
     "must be at most 48 characters: pppd keeps no more", lambda secret: len(secret) <= 48
 )
+
+_SLOWEST_RATE = _Strict(f"must be at least {rate_text(MIN_BPS)}", lambda bps: bps >= MIN_BPS, too_slow)
 
 _STRICT: Mapping[tuple[type[Section], str], tuple[_Strict, ...]] = {
     (Radius, "secret"): (_SECRET_OF_RADIUS,),
@@ -160,6 +170,8 @@ _STRICT_OF_FIELDS = {Object(section).fields[name]: rules for (section, name), ru
 
 
 def strict_rules(field: Field) -> tuple[_Strict, ...]:
+    if isinstance(field.kind, Rate):
+        return (_SLOWEST_RATE,)
     return _STRICT_OF_FIELDS.get(field, ())
 
 
@@ -172,7 +184,7 @@ def broken_strict_rules(field: Field, value: Any) -> Iterator[str]:
         loaded = field.kind.load(value)
     except ValueError:
         return
-    yield from (rule.error for rule in rules if not rule.keeps(loaded))
+    yield from (rule.error_of(loaded) for rule in rules if not rule.keeps(loaded))
 
 
 # Rules between values

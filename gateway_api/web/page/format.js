@@ -32,6 +32,9 @@ export function rateText(bits) {
   return `${bits / step} ${letter}bit`;
 }
 
+/** Attributes of an input for a rate. It needs a unit: to the API, a number alone is bits per second. */
+export const RATE = {pattern: '.*[A-Za-z].*', title: 'A number and a unit, for example 250 Mbit'};
+
 export const percent = (part, whole) => (whole ? `${Math.round(100 * part / whole)} %` : '');
 
 /** Seconds in the two largest units. */

@@ -1,6 +1,7 @@
 // The running configuration: the hostname, the tree, the paths to choose from, and help for the chosen one.
 
 import {byId, element, write} from './elements.js';
+import {RATE} from './format.js';
 import {leaves} from './leaves.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
@@ -94,13 +95,14 @@ export class Paths {
   async #hint() {
     const path = byId('stage-path').value;
     write('stage-runs', this.#values.has(path) ? `Running: ${JSON.stringify(this.#values.get(path))}` : HINT);
-    let {meaning, kind} = NONE;
+    let {meaning, kind, isRate} = NONE;
     // Optional as well.
     await shown([], async () => {
-      if (path) ({meaning, kind} = help(await documentOf(this.api), path));
+      if (path) ({meaning, kind, isRate} = help(await documentOf(this.api), path));
     });
     if (path !== byId('stage-path').value) return;
     write('stage-help', meaning);
     write('stage-kind', kind);
+    Object.assign(byId('stage-value'), isRate ? RATE : {pattern: '.*', title: ''});
   }
 }

@@ -2,14 +2,15 @@
 
 import {ask} from './dialogs.js';
 import {byId, write} from './elements.js';
+import {RATE} from './format.js';
 
 /** Asks for rates. `act` is that of `ask`, and gets the body of a request; an empty direction is not in it. */
 export function askRates({title, help, button, down = '', up = ''}, act) {
   write('rate-title', title);
-  write('rate-help', `A number and a unit, for example 250 Mbit. An empty direction stays as it is. ${help}`);
+  write('rate-help', `${RATE.title}. An empty direction stays as it is. ${help}`);
   write('rate-button', button);
-  byId('rate-down').value = down;
-  byId('rate-up').value = up;
+  Object.assign(byId('rate-down'), RATE, {value: down});
+  Object.assign(byId('rate-up'), RATE, {value: up});
   byId('rate-time').value = '';
   ask('rate-dialog', () => act(change()));
 }

@@ -10,7 +10,7 @@ const PAUSE = 10;
 
 const SEGMENT = /"[^"]*"|[^.]+/g;
 const KINDS = {string: 'Text', integer: 'Whole number', boolean: 'true or false', array: 'List, as JSON', object: 'Section'};
-export const NONE = {meaning: '', kind: ''};
+export const NONE = {meaning: '', kind: '', isRate: false};
 
 let asked = null;
 
@@ -36,11 +36,11 @@ export const choices = ({paths}, path, name) => paths[ROOT + path].get.parameter
 /** The schema of a field. */
 export const field = ({components: {schemas}}, record, name) => resolved(schemas, schemas[record].properties[name]);
 
-/** What a path means, and which values it takes, as sentences; empty for an unknown path. */
+/** What a path means, and which values it takes, as sentences; empty for an unknown path. `isRate` is true for a rate. */
 export function help({components: {schemas}}, path) {
   let schema = schemas.Configuration;
   for (const segment of path.match(SEGMENT) ?? []) schema = resolved(schemas, schema?.properties?.[segment] ?? schema?.items);
-  return schema ? {meaning: meaning(schema), kind: kind(schema)} : NONE;
+  return schema ? {meaning: meaning(schema), kind: kind(schema), isRate: schema['x-unit'] === 'bit/s'} : NONE;
 }
 
 /** The fields by which lists of the configuration name their items. None if the document cannot be read: paths have indexes. */

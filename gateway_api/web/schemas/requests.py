@@ -25,10 +25,11 @@ from gateway_api.wire.core.jobs import MOST_PER_SECOND, PER_SECOND
 from gateway_api.wire.core.sessions import LONGEST_EXPIRY, EventName
 from gateway_api.wire.events import DEFAULT_EVENTS
 
-#: A number that is not 0, and a unit. JSON Schema cannot express the largest rate.
+#: A number that is not 0, and a unit. JSON Schema cannot express the least and the largest rate.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
-_UNIT = "(?:[kmgtKMGT]?(?:[bB][iI][tT])?|[kmgKMG][iI][bB][iI][tT]|[kmgKMG]b[pP][sS])"
-_RATE = rf"^{_NUMBER}[ \t\n\r\f\v]*{_UNIT}$"
+_BIT = "[bB][iI][tT](?:/[sS])?"
+_UNIT = f"(?:[kmgtKMGT]?(?:{_BIT})?|[kmgKMG][iI]{_BIT}|[kmgKMG]b[pP][sS])"
+_RATE = rf"^{_NUMBER}[ \t\n\r\f\v\u00a0]*{_UNIT}$"
 _BASE64 = "[A-Za-z0-9+/]"
 #: Of 24 to 62 bytes, or of 63 and 64.
 _SECRET = (
@@ -63,9 +64,9 @@ def _rate(text: str) -> tuple[str, int]:
 
 def _rate_says(which: str, example: str) -> dict[str, Any]:
     rule = (
-        f"{which} rate: a number and a unit, at least 1 bit/s and at most 400 Gbit/s. The unit is `bit`, if "
+        f"{which} rate: a number and a unit, at least 8 kbit/s and at most 400 Gbit/s. The unit is `bit`, if "
         "there is none, `kbit`, `mbit`, `gbit`, `tbit`, `k`, `m`, `g`, `t`, `kibit`, `mibit`, `gibit`, or "
-        "`kbps`, `mbps`, `gbps`, which are bits a second here, where tc(8) reads bytes."
+        "`kbps`, `mbps`, `gbps`, which are bits a second here, where tc(8) reads bytes. `Mbit/s` is `mbit`."
     )
     return says(rule, example, pattern=_RATE, maxLength=LONGEST_RATE)
 

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import click
 
 from gateway_api.base import durable
-from gateway_api.base.texts import parse_path
+from gateway_api.base.texts import has_unit, parse_path
 from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.candidate import (
     ROOT,
@@ -29,7 +30,7 @@ from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.terminal import STANDARD_INPUT, complain, first_line
-from gateway_api.cli.ctl.texts import compact, line, moment
+from gateway_api.cli.ctl.texts import NEEDS_UNIT, compact, line, moment
 from gateway_api.cli.ctl.times import DurationType
 from gateway_api.client.gateway import Record, RemoteGateway
 from gateway_api.wire.core.configuration import LONGEST_COMMENT
@@ -132,8 +133,19 @@ def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
     standard input, so that no secret is on the command line.
     """
     text = first_line(STANDARD_INPUT, "value") if value == STANDARD_INPUT else value
+    _require_unit(path, text)
     gateway.send("POST", f"{ROOT}/set", {"path": path, "value": text})
     return Report(f"{path} is set in the candidate", {"path": path})
+
+
+def _require_unit(path: str, text: str) -> None:
+    """Raises ClientError for a rate that is a number alone."""
+    # Not above: every command of gatewayctl would wait for it.
+    from gateway_api.wire.configuration import Rate, field_at
+
+    with suppress(ValueError):
+        if isinstance(field_at(parse_path(path)).kind, Rate) and not has_unit(text):
+            raise CommandFailure(ExitStatus.USAGE, f"{path}: {NEEDS_UNIT}")
 
 
 @config.command()

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import click
 
 from gateway_api.base import durable
-from gateway_api.base.texts import parse_rate
+from gateway_api.base.texts import has_unit, parse_rate
 from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.commands import jobs
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
@@ -28,7 +28,7 @@ from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, yes_op
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, ShownColumn
 from gateway_api.cli.ctl.sessions import TargetType, is_id, session_id, session_path
 from gateway_api.cli.ctl.terminal import STANDARD_INPUT, Progress, complain
-from gateway_api.cli.ctl.texts import line, moment, sessions
+from gateway_api.cli.ctl.texts import line, moment, rate_with_unit, sessions
 from gateway_api.cli.ctl.texts import rate as shown
 from gateway_api.cli.ctl.times import DurationType, TimeType
 from gateway_api.client.errors import ClientError, NoResponse
@@ -42,6 +42,8 @@ _LINE = re.compile(f"{_CELL}(,{_CELL})*")
 _HEADS = {
     "id": "id", "username": "username", "down": "down", "rate_down": "down", "up": "up", "rate_up": "up",
 }  # fmt: skip
+#: A list has bits per second there, without a unit.
+_IN_BITS = frozenset(("rate_down", "rate_up"))
 #: A list has them beside these. The column of `--all` is not among them: ids are of one gateway.
 _IGNORED = frozenset(SessionSummary.__struct_fields__) - _HEADS.keys()
 _HEAD_RULE = "must name the columns: username or id, down and up, as subscribers list -o csv does"
@@ -122,19 +124,23 @@ def _rows(texts: Iterable[str]) -> Iterator[RateRow | BadRow]:
 
 
 def _head(cells: Sequence[str] | None) -> list[str] | None:
-    """The names of the columns, those that are read as they are called here; None for another line."""
+    """The names of the columns; None for another line."""
     if cells is None or not all(cell in _HEADS or cell in _IGNORED for cell in cells):
         return None
     named = [_HEADS.get(cell, cell) for cell in cells]
     is_known = {"down", "up"} <= set(named) and {"id", "username"} & set(named)
-    return named if is_known and len(set(named)) == len(named) else None
+    return list(cells) if is_known and len(set(named)) == len(named) else None
 
 
 def _named(head: Sequence[str], cells: Sequence[str] | None) -> _Cells:
-    """Raises ValueError with the rule."""
+    """The cells by the names of their columns here, with the units of rates. Raises ValueError with the
+    rule."""
     if cells is None or len(cells) != len(head):
         raise ValueError(f"must have {len(head)} fields, as the first line")
-    return dict(zip(head, cells, strict=True))
+    return {
+        _HEADS.get(name, name): f"{cell}bit" if name in _IN_BITS and not has_unit(cell) else cell
+        for name, cell in zip(head, cells, strict=True)
+    }
 
 
 def _row(number: int, cells: _Cells) -> RateRow:
@@ -150,7 +156,7 @@ def _row(number: int, cells: _Cells) -> RateRow:
 
 def _rate(cells: _Cells, name: str) -> int:
     try:
-        return parse_rate(cells[name])
+        return rate_with_unit(cells[name])
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -347,13 +353,10 @@ def _outcome(rates: RateChanges, changed: int, failed: int, status: ExitStatus) 
 
 
 def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    """To the API, a number alone is bits per second: somebody who types 250 means another unit."""
     if text is None:
         return None
-    if text.strip().replace(".", "", 1).isdecimal():
-        raise click.BadParameter("must have a unit, such as 250mbit", ctx, param)
     try:
-        parse_rate(text)
+        rate_with_unit(text)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from error
     return text
@@ -400,11 +403,12 @@ def rate(
 
     A rate is a number and a unit, in bits per second: bit, kbit, mbit, gbit, tbit, or k, m, g, t.
 
-    The first line of a file names its columns: username or id, down and up. What `subscribers list -o csv`
-    prints is such a file. Empty lines and lines that begin with # are ignored. All lines are checked before
-    the first change: a file with a bad line, or with no newline at its end, changes nothing. The command
-    shows the former and the new rates, and asks. It writes the former rates to an undo file, which --file
-    takes, and tells its path. After a failed change it continues with the next; it is safe to run it again.
+    The first line of a file names its columns: username or id, down and up. What `subscribers list -o
+    csv` prints is such a file; only its columns rate_down and rate_up may be numbers without a unit.
+    Empty lines and lines that begin with # are ignored. All lines are checked before the first change: a
+    file with a bad line, or with no newline at its end, changes nothing. The command shows the former and
+    the new rates, and asks. It writes the former rates to an undo file, which --file takes, and tells its
+    path. After a failed change it continues with the next; it is safe to run it again.
     """
     terms = {name: given[name] for name in ("expires_in", "until") if given[name] is not None}
     rates = {name: given[name] for name in ("rate_down", "rate_up") if given[name] is not None}
