@@ -9,6 +9,20 @@ from fractions import Fraction
 from ipaddress import IPv6Address
 from typing import Any
 
+# Ids
+
+#: The highest id of a session or job.
+MAX_ID = (1 << 63) - 1
+_ID = re.compile("[1-9][0-9]{0,18}", re.ASCII)
+
+
+def numeric_id(text: str) -> int:
+    """Parse the id of a session or job: 1 to `MAX_ID`. Raises ValueError with the rule."""
+    if not _ID.fullmatch(text) or int(text) > MAX_ID:
+        raise ValueError(f"must be an integer from 1 to {MAX_ID}")
+    return int(text)
+
+
 # Addresses
 
 #: Six octets, or three groups of four digits, with one separator throughout; or twelve digits without one.

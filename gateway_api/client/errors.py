@@ -20,6 +20,10 @@ class Refused(ClientError):
     """The gateway refuses the request: another attempt would not succeed either."""
 
 
+class NoSuchRecord(Refused):
+    """The gateway does not have what the path names."""
+
+
 class LoginRequired(ClientError):
     """The token is missing or not valid, the role of the user is not sufficient, or a login failed."""
 

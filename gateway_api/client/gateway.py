@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway_api import version
 from gateway_api.client.contexts import Context, ContextsFile, is_token, own_certificate
-from gateway_api.client.errors import ClientError, LoginRequired, NoResponse, Refused
+from gateway_api.client.errors import ClientError, LoginRequired, NoResponse, NoSuchRecord, Refused
 
 if TYPE_CHECKING:
     import requests
@@ -160,6 +160,8 @@ class RemoteGateway:
             if code == HTTPStatus.UNAUTHORIZED and not response.url.endswith("/auth/login"):
                 problem = replace(self.context, token=self._token).token_problem(time.time())
                 said += [*filter(None, [problem]), "log in with: gatewayctl login"]
+        elif code == HTTPStatus.NOT_FOUND:
+            kind = NoSuchRecord
         # After 501, another attempt would get it, too.
         elif code >= HTTPStatus.INTERNAL_SERVER_ERROR and code != HTTPStatus.NOT_IMPLEMENTED:
             kind = NoResponse

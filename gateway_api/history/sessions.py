@@ -366,6 +366,7 @@ class HistoryFilter(NamedTuple):
     """Which sessions: all conditions must hold. Times are Unix epoch seconds. Addresses are as
     `base.texts` parses them."""
 
+    id: int | None = None
     #: `pppoe` or `dhcp`.
     type: str | None = None
     username: str | None = None
@@ -385,7 +386,7 @@ class HistoryFilter(NamedTuple):
     @property
     def names_a_subscriber(self) -> bool:
         """Only then records with wrong times are wanted: they would be the newest for years."""
-        return any((self.username, self.mac_address, self.ip_address, self.search))
+        return any((self.id, self.username, self.mac_address, self.ip_address, self.search))
 
 
 def find(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | None) -> FoundPage[PastSession]:
@@ -428,6 +429,8 @@ def _conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[
         conditions.append(condition)
         values.extend(given)
 
+    if wanted.id is not None:
+        require("session.id = ?", wanted.id)
     if wanted.type is not None:
         require("lower(type) = ?", wanted.type)
     if wanted.username is not None:

@@ -11,13 +11,11 @@ from werkzeug.routing import BaseConverter
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import Schema, decode_json, load
+from gateway_api.base.texts import numeric_id
 from gateway_api.web.request import ApiRequest
 
 MAX_BODY = 1 << 20
 
-_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
-#: The highest session id.
-MAX_ID = (1 << 63) - 1
 #: Variable parts of paths that are numbers, and the message for any other text.
 _NUMBERS = {"id": "No such session", "job": "No such job", "revision": "No such revision"}
 
@@ -55,9 +53,10 @@ def variables(path: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(text: str, otherwise: str) -> int:
-    if not _ID.fullmatch(text) or int(text) > MAX_ID:
-        raise NotFound(otherwise)
-    return int(text)
+    try:
+        return numeric_id(text)
+    except ValueError as error:
+        raise NotFound(otherwise) from error
 
 
 def session_segment(paths: Iterable[str]) -> type[BaseConverter]:

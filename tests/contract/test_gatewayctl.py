@@ -486,7 +486,9 @@ def test_a_part_of_a_name_is_no_target(operator: Shell) -> None:
 
 
 def test_a_session_that_does_not_exist_is_refused(operator: Shell) -> None:
-    assert operator.run("subscribers", "show", "999999999") == (FAILED, "", "gatewayctl: No such session\n")
+    ended = operator.run("subscribers", "show", "999999999")
+    said = "no session of 999999999; gatewayctl subscribers find searches for parts"
+    assert ended == (FAILED, "", f"gatewayctl: {said}\n")
 
 
 @pytest.mark.parametrize(("ipv6", "address"), [("2001:db8::2", "2001:db8::2"), (None, "-")])

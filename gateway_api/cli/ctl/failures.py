@@ -2,7 +2,14 @@
 
 from enum import IntEnum
 
-from gateway_api.client.errors import BadContext, ClientError, LoginRequired, NoResponse, Refused
+from gateway_api.client.errors import (
+    BadContext,
+    ClientError,
+    LoginRequired,
+    NoResponse,
+    NoSuchRecord,
+    Refused,
+)
 
 
 class ExitStatus(IntEnum):
@@ -42,6 +49,7 @@ class CommandFailure(ClientError):
 _STATUSES: dict[type[ClientError], ExitStatus] = {
     BadContext: ExitStatus.USAGE,
     Refused: ExitStatus.REFUSED,
+    NoSuchRecord: ExitStatus.REFUSED,
     LoginRequired: ExitStatus.SIGN_IN,
     NoResponse: ExitStatus.UNREACHABLE,
 }

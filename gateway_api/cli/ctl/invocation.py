@@ -282,13 +282,15 @@ def filter_of(ctx: click.Context, param: click.Parameter, given: Sequence[str]) 
     return query
 
 
-def confirm(question: str, *, yes: bool, otherwise: str, about: Report | None = None) -> None:
-    """Asks at the terminal, below a report. Raises CommandFailure with `otherwise` if the user does not
-    agree."""
+def confirm(
+    question: str, *, yes: bool, otherwise: str, about: Report | None = None, always: bool = False
+) -> None:
+    """Asks at the terminal, below a report; with `always`, the report is shown without a question, too.
+    Raises CommandFailure with `otherwise` if the user does not agree."""
+    for each in lines_above(about) if about and (always or not yes) else ():
+        terminal.tell(each)
     if yes:
         return
-    for each in lines_above(about) if about else ():
-        terminal.tell(each)
     if not (sys.stdin.isatty() and has_terminal()):
         raise CommandFailure(ExitStatus.USAGE, "no terminal for the confirmation: use --yes")
     try:

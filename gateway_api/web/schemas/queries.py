@@ -10,7 +10,7 @@ from marshmallow import ValidationError, post_load, validate
 
 from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.base.fields import ParsedField, Schema, TextField, says
-from gateway_api.base.texts import MAC_PATTERN, epoch_seconds, ip_address, mac_address, past_seconds
+from gateway_api.base.texts import MAC_PATTERN, MAX_ID, epoch_seconds, ip_address, mac_address, past_seconds
 from gateway_api.events.sse import EventId, parse_id
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import WantedFailures
@@ -323,6 +323,7 @@ class AuditQuery(ListQuery):
 class HistoryQuery(SessionConditions, ListQuery):
     """Filters of the history of sessions, all of which must hold, loaded as `wanted`."""
 
+    id = up_to(MAX_ID, "With this session id only. Another session may have had it before.", 7)
     at = past_time("Sessions that were up then.", "2026-03-01T18:00:00Z")
     since = time("Sessions that were up then or later.", "1795271513")
     until = time("Sessions that started before then.", "1795275113")

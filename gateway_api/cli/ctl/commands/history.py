@@ -9,7 +9,8 @@ from gateway_api.cli.ctl.completion import recent
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord, completed
-from gateway_api.cli.ctl.sessions import TYPES, TargetType, address, last_session_id, session_path
+from gateway_api.cli.ctl.sessions import TYPES, address, session_path
+from gateway_api.cli.ctl.targets import Target, TargetType, find_past_session
 from gateway_api.cli.ctl.texts import line, moment, plain
 from gateway_api.cli.ctl.times import FORMS, TimeType
 from gateway_api.client.gateway import Record, RemoteGateway
@@ -146,9 +147,9 @@ def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultL
 @reads
 @click.argument("target", type=TargetType())
 @_limit
-def timeline(gateway: RemoteGateway, target: str, limit: int) -> ResultList:
+def timeline(gateway: RemoteGateway, target: Target, limit: int) -> ResultList:
     """Lists what happened to a subscriber, and who did it, the newest first. TARGET may be offline."""
-    path = f"{session_path(last_session_id(gateway, target))}/timeline"
+    path = f"{session_path(find_past_session(gateway, target)['id'])}/timeline"
     return ResultList(gateway.pages(path, "entries", {}, limit), _TIMELINE)
 
 

@@ -54,7 +54,7 @@ class JobRequest:
         shown = Report(preview["message"], preview, table=touched(preview["sessions"]))
         if dry_run or preview["count"] == 0:
             return shown
-        confirm(question, yes=yes, otherwise="nothing was changed", about=shown)
+        confirm(question, yes=yes, otherwise="nothing was changed", about=shown, always=True)
         pace = {} if self.per_second is None else {"per_second": self.per_second}
         return _followed(gateway, gateway.send("POST", self.path, {**self.body, **pace}))
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import click
 
@@ -25,8 +25,9 @@ from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.commands import jobs
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, yes_option
-from gateway_api.cli.ctl.results import Importance, Report, ResultList, ShownColumn
-from gateway_api.cli.ctl.sessions import TargetType, is_id, session_id, session_path
+from gateway_api.cli.ctl.results import Importance, Report, ResultList, ShownColumn, WholeRecord
+from gateway_api.cli.ctl.sessions import address, session_path
+from gateway_api.cli.ctl.targets import Target, TargetType, describe_subscriber, find_session, is_id
 from gateway_api.cli.ctl.terminal import STANDARD_INPUT, Progress, complain
 from gateway_api.cli.ctl.texts import line, moment, rate_with_unit, sessions
 from gateway_api.cli.ctl.texts import rate as shown
@@ -187,6 +188,8 @@ _MOST_KEPT = 100
 _COLUMNS = (
     ShownColumn("id", importance=Importance.IDENTITY),
     ShownColumn("username", importance=Importance.IDENTITY),
+    WholeRecord("ip_address", value=address, importance=Importance.HIGH),
+    ShownColumn("mac_address", importance=Importance.HIGH),
     ShownColumn("former_rate_down_bps", "Down", importance=Importance.IDENTITY),
     ShownColumn("rate_down_bps", "New down", importance=Importance.IDENTITY),
     ShownColumn("former_rate_up_bps", "Up", importance=Importance.IDENTITY),
@@ -205,6 +208,9 @@ class FileChange(NamedTuple):
         return {
             "id": self.session["id"],
             "username": self.session["username"],
+            "ip_address": self.session.get("ip_address"),
+            "ipv6_address": self.session.get("ipv6_address"),
+            "mac_address": self.session.get("mac_address"),
             "rate_down_bps": self.row.down,
             "rate_up_bps": self.row.up,
             "former_rate_down_bps": self.session["rate_down"],
@@ -287,7 +293,7 @@ def change_all(
     more = f"and {sessions(left)} more: --dry-run shows all\n" if left > 0 else ""
     text = f"{more}{len(rates.changes)} will change, {rates.absent}"
     about = Report(text, None, table=rates.table(_MOST_SHOWN))
-    confirm("Change their rates?", yes=yes, otherwise="nothing was changed", about=about)
+    confirm("Change their rates?", yes=yes, otherwise="nothing was changed", about=about, always=True)
     undo = _undo_file(rates.changes)
     complain([f"to undo the changes: gatewayctl subscribers rate --file {undo}"])
     changed = failed = 0
@@ -389,7 +395,7 @@ def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @yes_option
 def rate(
     gateway: RemoteGateway,
-    target: str | None,
+    target: Target | None,
     filter: Record,
     per_second: int | None,
     file: str | None,
@@ -418,18 +424,21 @@ def rate(
     if filter:
         job = jobs.JobRequest("/subscribers/rate", {"filter": filter, **rates, **terms}, per_second)
         return job.run(gateway, "Change their rates?", dry_run=dry_run, yes=yes)
-    id = session_id(gateway, str(target))
+    # One of a target, a filter and a file is given.
+    session = find_session(gateway, cast(Target, target))
     if dry_run:
-        return _foreseen(gateway, id, {**rates, **terms})
-    done = gateway.send("PUT", f"{session_path(id)}/rate", {**rates, **terms})
+        return _foreseen(gateway, session, {**rates, **terms})
+    who = describe_subscriber(session)
+    complain([f"changing the rates of session {session['id']}, {who}"])
+    done = gateway.send("PUT", f"{session_path(session['id'])}/rate", {**rates, **terms})
     until = f", until {moment(done['rate_expires_at'])}" if "rate_expires_at" in done else ""
     rates_now = f"{shown(done['rate_down_bps'])} down, {shown(done['rate_up_bps'])} up{until}"
-    return Report(f"{done['message']}: {rates_now}", done)
+    return Report(f"{done['message']}, {who}: {rates_now}", done)
 
 
-def _foreseen(gateway: RemoteGateway, id: int, change: Record) -> Report:
-    """Has the gateway check the change, without making it. Raises ClientError."""
-    was = gateway.get(session_path(id))
+def _foreseen(gateway: RemoteGateway, was: Record, change: Record) -> Report:
+    """Has the gateway check the change of a session, without making it. Raises ClientError."""
+    id = was["id"]
     gateway.send("POST", "/subscribers/rate", {**change, "filter": {"search": str(id)}, "dry_run": True})
     rates = {
         way: (was[f"rate_{way}_bps"], parse_rate(change[f"rate_{way}"]))
@@ -437,5 +446,5 @@ def _foreseen(gateway: RemoteGateway, id: int, change: Record) -> Report:
         if f"rate_{way}" in change
     }
     moves = ", ".join(f"{way} from {shown(old)} to {shown(new)}" for way, (old, new) in rates.items())
-    message = f"the rates of session {id} would change: {moves}"
+    message = f"the rates of session {id}, {describe_subscriber(was)}, would change: {moves}"
     return Report(message, {"message": message, "id": id})

@@ -11,7 +11,8 @@ from gateway_api.cli.ctl.completion import listed, orders
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
 from gateway_api.cli.ctl.results import Report, ResultList, Sheet
-from gateway_api.cli.ctl.sessions import COLUMNS, FOUND, TYPES, TargetType, session_id, session_path, touched
+from gateway_api.cli.ctl.sessions import COLUMNS, FOUND, TYPES, session_path, touched
+from gateway_api.cli.ctl.targets import Target, TargetType, describe_subscriber, find_session
 from gateway_api.cli.ctl.terminal import Progress, complain
 from gateway_api.cli.ctl.texts import line, moment, plain, sessions
 from gateway_api.client.errors import ClientError
@@ -34,7 +35,9 @@ def subscribers() -> None:
     """Finds and changes the sessions of subscribers.
 
     A TARGET is the id of a session, or the whole username, MAC address (in any spelling) or IP address of the
-    subscriber.
+    subscriber. One that names several sessions is refused, and so is a number that is the id of a session and
+    was the username of another subscriber in the last 30 days: the command lists them and does nothing.
+    id:120, user:120, ip:ADDRESS and mac:ADDRESS say what is meant.
     """
 
 
@@ -108,9 +111,9 @@ def _who(record: Record) -> str:
 @subscribers.command()
 @reads
 @target
-def show(gateway: RemoteGateway, target: str) -> Sheet:
+def show(gateway: RemoteGateway, target: Target) -> Sheet:
     """Shows one session with all its fields."""
-    return Sheet(gateway.get(session_path(session_id(gateway, target))))
+    return Sheet(find_session(gateway, target))
 
 
 @subscribers.command()
@@ -131,7 +134,7 @@ def summary(gateway: RemoteGateway) -> Sheet:
 @yes_option
 def disconnect(
     gateway: RemoteGateway,
-    targets: Sequence[str],
+    targets: Sequence[Target],
     interface: str | None,
     filter: Record,
     per_second: int | None,
@@ -145,16 +148,20 @@ def disconnect(
     if interface is not None:
         return _disconnect_interface(gateway, interface, dry_run, yes)
     # Two targets may name one session.
-    ids = dict.fromkeys(session_id(gateway, each) for each in targets)
-    records = [gateway.get(session_path(id)) for id in ids]
+    records = list({each["id"]: each for each in (find_session(gateway, each) for each in targets)}.values())
     found = [{**each, "interface": each["ppp_interface"], "type": each["session_type"]} for each in records]
     would = f"{sessions(len(found))} would be disconnected"
     record = {"count": len(found), "sessions": records, "message": would}
     shown = Report(would, record, table=touched(found))
     if dry_run:
         return shown
-    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=shown)
-    return _disconnect_each(gateway, list(ids))
+    _confirm(shown, yes=yes)
+    return _disconnect_each(gateway, records)
+
+
+def _confirm(shown: Report, *, yes: bool) -> None:
+    question, otherwise = "Disconnect them?", "no session was disconnected"
+    confirm(question, yes=yes, otherwise=otherwise, about=shown, always=True)
 
 
 def _disconnect_interface(gateway: RemoteGateway, interface: str, dry_run: bool, yes: bool) -> Report:
@@ -163,26 +170,29 @@ def _disconnect_interface(gateway: RemoteGateway, interface: str, dry_run: bool,
     shown = Report(preview["message"], preview, table=touched(preview["sessions"]))
     if dry_run or preview["count"] == 0:
         return shown
-    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=shown)
+    _confirm(shown, yes=yes)
     done = gateway.send("POST", path, body)
     return Report(done["message"], done)
 
 
-def _disconnect_each(gateway: RemoteGateway, ids: Sequence[int]) -> Report:
+def _disconnect_each(gateway: RemoteGateway, records: Sequence[Record]) -> Report:
     """Continues after a failure, as the other sessions must end too. Raises ClientError."""
-    said, failures = [], []
-    with Progress(len(ids)) as progress:
-        for id in ids:
+    said, shown, failures = [], [], []
+    with Progress(len(records)) as progress:
+        for each in records:
+            who = describe_subscriber(each)
             try:
-                said.append(gateway.send("DELETE", session_path(id))["message"])
+                said.append(gateway.send("DELETE", session_path(each["id"]))["message"])
+                shown.append(f"{said[-1]}: {who}")
             except ClientError as failure:
                 failures.append(failure)
-                complain([f"session {id}: {each}" for each in failure.lines])
+                complain([f"session {each['id']}, {who}: {reason}" for reason in failure.lines])
             progress.advance(failed=len(failures))
     if failures:
+        complain(shown)
         worst = max(map(status_of, failures))
-        raise CommandFailure(worst, f"{len(said)} of {sessions(len(ids))} disconnected")
-    return Report("\n".join(said), {"count": len(said), "messages": said})
+        raise CommandFailure(worst, f"{len(said)} of {sessions(len(records))} disconnected")
+    return Report("\n".join(shown), {"count": len(said), "messages": said})
 
 
 for title, commands in {

@@ -16,7 +16,8 @@ from gateway_api.cli.ctl.invocation import (
     refreshes,
 )
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, StreamPrinter, WholeRecord
-from gateway_api.cli.ctl.sessions import TargetType, address, session_id, session_path
+from gateway_api.cli.ctl.sessions import address, session_path
+from gateway_api.cli.ctl.targets import Target, TargetType, find_session
 from gateway_api.cli.ctl.terminal import complain
 from gateway_api.cli.ctl.texts import moment, speed
 from gateway_api.cli.ctl.times import DurationType, TimeType
@@ -81,13 +82,13 @@ def traffic(gateway: RemoteGateway, **query: Any) -> ResultList:
 @command(params=[context_option(), output_option()])
 @click.argument("target", type=TargetType())
 @click.pass_context
-def watch(ctx: click.Context, target: str) -> None:
+def watch(ctx: click.Context, target: Target) -> None:
     """Shows the traffic of a session each second, until Ctrl-C or the end of the session.
 
     The format json has one object per line.
     """
     gateway = chosen_gateway(ctx)
-    id = session_id(gateway, target)
+    id = find_session(gateway, target)["id"]
     _follow(gateway, f"{session_path(id)}/traffic", StreamPrinter(chosen_format(ctx), _FIELDS))
     complain([f"session {id} has ended"])
 
