@@ -35,7 +35,7 @@ _MOST_OFFERED = 1000
 
 
 class Kind(StrEnum):
-    """What a target names a session by, as the word before its colon."""
+    """A way to name a session: the word before the colon of a target."""
 
     ID = "id"
     USER = "user"
