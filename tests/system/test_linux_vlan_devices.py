@@ -97,6 +97,13 @@ def test_what_an_earlier_life_made_on_any_trunk_is_told_from_what_an_operator_ma
     assert set(VlanDevices(KernelReader()).former()) == {SINGLE, DOUBLE, on_another}
 
 
+def test_a_vlan_that_is_made_for_an_operator_is_none_of_an_earlier_life(devices: VlanDevices) -> None:
+    for vlan in (SINGLE, DOUBLE):
+        devices.make(vlan, is_own=False)
+    assert existing(devices) == {SINGLE, DOUBLE}
+    assert set(VlanDevices(KernelReader()).former()) == set()
+
+
 def test_an_outer_device_of_an_operator_is_used_and_stays(devices: VlanDevices) -> None:
     ip("link add link trunk0 name service50 type vlan proto 802.1ad id 50")
     devices.make(DOUBLE)

@@ -494,6 +494,15 @@ def test_a_vlan_of_an_earlier_life_that_may_be_of_two_trunks_stays_for_one_with_
     assert expired(admission, ()) == []
 
 
+def test_a_vlan_of_a_profile_and_one_that_is_about_to_lose_it_are_under_management(
+    admission: Admission,
+) -> None:
+    serve(admission, SINGLE)
+    admission.configure(replace(DEMUX, vlan_profiles=(QINQ,)))
+    assert (admission.manages(SINGLE), admission.manages(DOUBLE)) == (True, True)
+    assert not admission.manages(AccessVlan("trunk0", None, 10))
+
+
 def test_an_adopted_vlan_gets_the_whole_idle_timeout(admission: Admission, clock: SteppedClock) -> None:
     admission.adopt("trunk0", [SINGLE])
     clock.now += 299

@@ -316,8 +316,11 @@ class Vlans:
         self.done: list[str] = []
         self.fails = ""
 
-    def make(self, vlan: AccessVlan) -> None:
-        self._do(f"make {vlan.name}")
+    def make(self, vlan: AccessVlan, *, is_own: bool) -> None:
+        self._do(f"make {vlan.name}" if is_own else f"make {vlan.name} for an operator")
+
+    def manages(self, vlan: AccessVlan) -> bool:
+        return vlan.vlan_id >= 100
 
     def release(self, interface: str, types: Collection[SessionType]) -> None:
         self._do(f"release {interface}")
@@ -400,6 +403,11 @@ def test_a_source_with_a_session_that_the_disk_has_no_room_for_has_more_sessions
 def test_a_vlan_is_restored_after_its_release(desired: DesiredSessions, vlans: Vlans) -> None:
     desired.restore_vlan("trunk0.100")
     assert vlans.done == ["release trunk0.100", "make trunk0.100", "adopt trunk0"]
+
+
+def test_a_vlan_of_an_operator_stays_one_when_it_is_restored(desired: DesiredSessions, vlans: Vlans) -> None:
+    desired.restore_vlan("trunk0.10")
+    assert "make trunk0.10 for an operator" in vlans.done
 
 
 def test_a_vlan_that_cannot_be_released_stays_missing(desired: DesiredSessions, vlans: Vlans) -> None:

@@ -211,12 +211,12 @@ def test_an_error_of_the_kernel_has_its_number() -> None:
 # Changes: what is sent is what the kernel tells of the same thing.
 
 
-def test_a_vlan_that_is_made_has_its_tag_and_is_up() -> None:
-    type, flags, body = links.add_vlan("t.50", 4, VlanTag(VlanProtocol.DOT1AD, 50))
+def test_a_vlan_that_is_made_has_its_tag_and_its_group_and_is_up() -> None:
+    type, flags, body = links.add_vlan("t.50", 4, VlanTag(VlanProtocol.DOT1AD, 50), 0x47415400)
     made = links.link(body)
     assert (type, flags) == (16, nl.CREATE | nl.EXCLUSIVE)
     assert (made.name, made.kind, made.parent, made.is_up) == ("t.50", "vlan", 4, True)
-    assert made.vlan == VlanTag(VlanProtocol.DOT1AD, 50)
+    assert (made.vlan, made.group) == (VlanTag(VlanProtocol.DOT1AD, 50), 0x47415400)
 
 
 def test_an_address_that_is_added_is_one_of_32_bits() -> None:
@@ -272,13 +272,6 @@ def test_a_rule_that_is_added_is_the_one_wanted() -> None:
 def test_a_group_goes_in_one_message() -> None:
     type, flags, body = links.delete_group(0x47415445)
     assert (type, flags, nl.attributes(body, 16)) == (17, 0, {27: (0x47415445).to_bytes(4, sys.byteorder)})
-
-
-def test_the_vlan_of_a_subscriber_is_of_the_group_of_subscribers() -> None:
-    body = links.add_vlan("trunk0.300", 2, VlanTag(VlanProtocol.DOT1Q, 300)).body
-    assert nl.attributes(body, rt.IFINFOMSG.size)[rt.IFLA_GROUP] == links.SUBSCRIBERS.to_bytes(
-        4, sys.byteorder
-    )
 
 
 def test_the_queue_of_a_session_has_a_limit_of_memory() -> None:

@@ -7,10 +7,11 @@ from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
-from gateway_api.core.gateways.linux.kernel import exchange
+from gateway_api.core.gateways.linux.kernel import exchange, links
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
 from gateway_api.core.gateways.linux.kernel.links import SUBSCRIBERS, Link, VlanTag, add_address, proxy_arp
@@ -25,7 +26,8 @@ OTHER = AccessVlan("trunk0", None, 301)
 
 
 class MemoryKernel(KnownLinks):
-    """Keeps links in groups, and removes a group. `removal` is called before that, for an error number."""
+    """Makes VLAN devices, keeps links in groups, and removes a group. `removal` is called before that, for an
+    error number."""
 
     def __init__(self, *found: Link) -> None:
         super().__init__(*found)
@@ -39,6 +41,9 @@ class MemoryKernel(KnownLinks):
         index = rt.IFINFOMSG.unpack_from(body)[2]
         group = nl.u32(nl.attributes(body, rt.IFINFOMSG.size)[rt.IFLA_GROUP])
         assert group is not None
+        if type == rt.RTM_NEWLINK:
+            self.found.append(replace(links.link(body), index=1 + max(each.index for each in self.found)))
+            return 0
         if type == rt.RTM_SETLINK:
             self.groups[index] = group
             return 0
@@ -117,6 +122,16 @@ def test_what_an_earlier_life_made_on_any_trunk_is_told_from_what_an_operator_ma
         link(6, "ifb-ppp0", "ifb", group=SUBSCRIBERS),
     ]
     assert list(devices.former()) == [AccessVlan("eth0", None, 300), AccessVlan("eth0", 50, 7)]
+
+
+def test_a_vlan_that_is_made_again_for_an_operator_is_none_of_an_earlier_life(
+    kernel: MemoryKernel, devices: VlanDevices
+) -> None:
+    own, operators = AccessVlan("trunk0", 50, 7), AccessVlan("trunk0", 51, 7)
+    devices.make(own)
+    devices.make(operators, is_own=False)
+    assert kernel.names()[-4:] == ["trunk0-50", "trunk0.50.7", "trunk0-51", "trunk0.51.7"]
+    assert list(VlanDevices(kernel).former()) == [own]
 
 
 def test_a_vlan_that_could_not_be_removed_does_not_go_with_another(

@@ -251,6 +251,10 @@ class Admission:
         self._add(ServedVlan(vlan, session_type(profile), VlanState.MAKING, now, now, now, had_session=True))
         return True
 
+    def manages(self, vlan: AccessVlan) -> bool:
+        """Return True for a VLAN of a profile, and for one under management that is about to go."""
+        return vlan in self._vlans or self._profiles.of(vlan) is not None
+
     def type_of(self, vlan: AccessVlan) -> SessionType:
         """The session type of a VLAN under management."""
         return self._vlans[vlan].kind

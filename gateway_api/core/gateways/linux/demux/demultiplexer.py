@@ -121,6 +121,11 @@ class Demultiplexer:
             self._to_adopt.update(demux.trunks)
             self._work.notify()
 
+    def manages(self, vlan: AccessVlan) -> bool:
+        """Return True for a VLAN that the gateway makes and removes. Any other is the operator's."""
+        with self._work:
+            return self._admission.manages(vlan)
+
     def adopt(self, trunk: str) -> None:
         """Makes `run` read the VLANs of a trunk again. Call it when devices appear or disappear."""
         with self._work:

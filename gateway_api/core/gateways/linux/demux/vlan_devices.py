@@ -9,6 +9,7 @@ from gateway_api.base.vlan_names import outer_name
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.kernel.exchange import change
 from gateway_api.core.gateways.linux.kernel.links import (
+    DEFAULT_GROUP,
     SUBSCRIBERS,
     Link,
     VlanTag,
@@ -84,17 +85,17 @@ class VlanDevices:
         if is_new:
             self.raise_trunk(trunk)
 
-    def make(self, vlan: AccessVlan) -> None:
-        """Makes the device, on the outer one if there are two tags, and sets them up. What exists
-        stays."""
-        step = f"make {vlan.name}"
+    def make(self, vlan: AccessVlan, *, is_own: bool = True) -> None:
+        """Makes the device, on the outer one if there are two tags, and sets them up. What exists stays. One
+        that is not the gateway's own, for it takes the place of an operator's, is none of `former` later."""
+        step, group = f"make {vlan.name}", SUBSCRIBERS if is_own else DEFAULT_GROUP
         with self._lock:
             parent = self._reader.link(vlan.trunk)
             if vlan.outer_vlan_id is not None:
                 # An operator may have made it, with another name.
                 tag = VlanTag(VlanProtocol.DOT1AD, vlan.outer_vlan_id)
-                parent = self._device(step, outer_name(vlan.trunk, tag.id), parent, tag)
-            made = self._device(step, vlan.name, parent, VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id))
+                parent = self._device(step, outer_name(vlan.trunk, tag.id), parent, tag, group)
+            made = self._device(step, vlan.name, parent, VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id), group)
             if made.name != vlan.name:
                 raise KernelError(step, f"{made.name} has its tags")
 
@@ -112,11 +113,12 @@ class VlanDevices:
             outer = [link for link in links.values() if _is_outer_device(link, links, trunks)]
             _remove_links([*going.values(), *(link for link in outer if link.index not in carrying)])
 
-    def _device(self, step: str, name: str, parent: Link, tag: VlanTag) -> Link:
-        """The device with a tag on a parent, up. It is made if there is none, with this name."""
+    def _device(self, step: str, name: str, parent: Link, tag: VlanTag, group: int) -> Link:
+        """The device with a tag on a parent, up. It is made if there is none, with this name, in this
+        group."""
         found = self._found(name, parent, tag)
         if found is None:
-            if any(change(step, add_vlan(name, parent.index, tag), accept={errno.EEXIST})):
+            if any(change(step, add_vlan(name, parent.index, tag, group), accept={errno.EEXIST})):
                 return self._reader.link(name)
             with_tag = (link for link in self._reader.links().values() if _has_tag(link, parent, tag))
             found = next(with_tag, None)

@@ -20,6 +20,8 @@ IFB = "ifb"
 #: The group (linux/if_link.h, IFLA_GROUP) of links that the gateway makes for subscribers, thousands of them.
 #: By it, `packaging/udev.rules` has udev, systemd and networkd leave them alone.
 SUBSCRIBERS = 0x47415400
+#: The group of a link that nobody put into another one.
+DEFAULT_GROUP = 0
 #: The MTU of an IFB: below 1280, IPv6 is off (RFC 8200 section 5). The routes that IPv6 adds for each device
 #: are siblings of one node, which the kernel walks for each further one: after 10,000 devices, 10,000 more
 #: took 154 s instead of 2. What is redirected to a device is not held to its MTU.
@@ -67,7 +69,7 @@ class Link(Record, frozen=True):
     master: int | None
     vlan: VlanTag | None
     stats: InterfaceStats
-    group: int = 0
+    group: int = DEFAULT_GROUP
 
     @property
     def is_up(self) -> bool:
@@ -171,14 +173,14 @@ def names(indexes: Iterable[int]) -> dict[int, str]:
     return found
 
 
-def add_vlan(name: str, parent: int, tag: VlanTag) -> KernelChange:
-    """Makes a VLAN device of SUBSCRIBERS on the link with this index, and sets it up. Refused with EEXIST if
-    the name or the tag is taken."""
+def add_vlan(name: str, parent: int, tag: VlanTag, group: int) -> KernelChange:
+    """Makes a VLAN device in a group, on the link with this index, and sets it up. Refused with EEXIST if the
+    name or the tag is taken."""
     ethertype = _ETHERTYPE.pack(_ETHERTYPES[tag.protocol])
     data = nl.attribute(rt.IFLA_VLAN_ID, _U16.pack(tag.id)) + nl.attribute(rt.IFLA_VLAN_PROTOCOL, ethertype)
     info = _info("vlan") + nl.attribute(rt.IFLA_INFO_DATA, data)
     body = rt.IFINFOMSG.pack(0, 0, 0, rt.IFF_UP, rt.IFF_UP) + nl.text_attribute(rt.IFLA_IFNAME, name)
-    body += nl.u32_attribute(rt.IFLA_LINK, parent) + nl.u32_attribute(rt.IFLA_GROUP, SUBSCRIBERS)
+    body += nl.u32_attribute(rt.IFLA_LINK, parent) + nl.u32_attribute(rt.IFLA_GROUP, group)
     body += nl.attribute(rt.IFLA_LINKINFO, info)
     return KernelChange(rt.RTM_NEWLINK, nl.CREATE | nl.EXCLUSIVE, body)
 

@@ -156,13 +156,14 @@ class DesiredSessions:
 
     def restore_vlan(self, interface: str) -> bool:
         """Its sessions end if their daemon has sockets of the device that is gone; with dnsmasq
-        they go on. A name that is no VLAN of a trunk is left alone."""
+        they go on. A name that is no VLAN of a trunk is left alone. An operator's VLAN stays one: no profile
+        has it, and at its next start the core would remove what is its own."""
         vlan = AccessVlan.named(interface, self._provision.trunks)
         if vlan is None:
             return False
         # Before the device is there: what fails now is tried again while it is missing.
         sessions = self._tracker.sessions.on_access_interface(interface)
         self._serving.release(interface, {session.summary.type for session in sessions})
-        self._devices.make(vlan)
+        self._devices.make(vlan, is_own=self._demux.manages(vlan))
         self._demux.adopt(vlan.trunk)
         return True
