@@ -3,6 +3,7 @@ boolean. Its messages become Problems."""
 
 import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -36,9 +37,10 @@ def is_line(text: str) -> bool:
 
 
 def decode_json(data: bytes | str) -> Any:
-    """JSON in which `65535.0` is an integer (JSON Schema 2020-12, validation, section 6.1.1). Raises
-    msgspec.MsgspecError, UnicodeDecodeError and RecursionError."""
-    return _decoder.decode(data)
+    """Decode JSON in which `65535.0` is an integer (JSON Schema 2020-12, validation, section 6.1.1). A
+    byte-order mark before bytes is ignored (RFC 8259 section 8.1). Raises msgspec.MsgspecError,
+    UnicodeDecodeError and RecursionError."""
+    return _decoder.decode(data.removeprefix(BOM_UTF8) if isinstance(data, bytes) else data)
 
 
 def _number(text: str) -> int | float:

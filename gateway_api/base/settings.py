@@ -4,6 +4,7 @@ import difflib
 import logging
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -220,7 +221,7 @@ def _secret(environment: Mapping[str, str]) -> bytes:
     credential = _credential(environment)
     if not secret and credential is not None:
         try:
-            secret = credential.read_bytes().strip()
+            secret = credential.read_bytes().removeprefix(BOM_UTF8).strip()
         except OSError as error:
             raise BadSetting(f"{_SECRET} is not set, and the credential can't be read: {error}") from error
     if not secret:

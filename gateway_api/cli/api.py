@@ -113,7 +113,7 @@ def _show(act: Callable[[], str]) -> None:
 
 def _ask() -> str:
     if not sys.stdin.isatty():
-        return sys.stdin.readline().rstrip("\n")
+        return sys.stdin.readline().removeprefix("\ufeff").rstrip("\n")
     password = getpass.getpass("Password: ")
     if getpass.getpass("Once more: ") != password:
         raise ValueError("the two don't match")

@@ -189,7 +189,8 @@ def test_a_password_is_asked_for_without_an_echo(shell: Shell) -> None:
 
 
 def test_a_password_may_come_by_standard_input(shell: Shell) -> None:
-    feed = shell.api.environment["OPERATOR_PASSWORD"] + "\r\n"
+    # As an editor of Windows saves it.
+    feed = "\ufeff" + shell.api.environment["OPERATOR_PASSWORD"] + "\r\n"
     shell.done("login", "--user", "operator", "--password-file", "-", feed=feed)
     shell.done("subscribers", "summary")
 

@@ -225,7 +225,7 @@ def test_a_query_that_is_not_utf_8_is_400_and_names_the_parameter(api: Api, valu
 
 @pytest.mark.parametrize("query", ["a%ffb=1", "a%ffb=", "a%ffb"])
 def test_a_query_whose_name_is_not_utf_8_is_400(api: Api, query: str) -> None:
-    answer = api.send("GET", f"/health?{query}", None)
+    answer = api.send("GET", f"/subscribers?{query}")
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["path"] == ""
 

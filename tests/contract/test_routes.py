@@ -356,6 +356,12 @@ def test_what_is_no_integer_is_still_refused(api: Api, value: bytes) -> None:
     assert answer.status_code == 400
 
 
+def test_a_byte_order_mark_before_a_body_is_ignored(api: Api) -> None:
+    """RFC 8259 section 8.1."""
+    answer = api.send("PUT", "/subscribers/1/rate", data=b'\xef\xbb\xbf{"rate_down": "50 mbit"}')
+    assert (answer.status_code, answer.json()["data"]["rate_down_bps"]) == (200, 50_000_000)
+
+
 # Wrong queries
 
 
@@ -476,7 +482,7 @@ RAW = {
     b"Content-Length: 2\r\n\r\n{}",
     "bytes in a header": b"GET /api/v1/qos HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n",
     "bytes in a path": b"GET /api/v1/\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
-    "bytes in a query": b"GET /api/v1/health?\xff=\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+    "bytes in a query": b"GET /api/v1/subscribers?\xff=\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
 }
 
 

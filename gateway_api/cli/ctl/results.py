@@ -5,8 +5,6 @@ there is no room for those that say which record it is, the records stand one un
 between words. Elsewhere a record is one line.
 """
 
-import csv
-import io
 import json
 import re
 import unicodedata
@@ -87,12 +85,24 @@ def csv_text(records: Sequence[Any], guarded: Callable[[Any], str] = str) -> str
     """RFC 4180, with the names of all fields on the first line. Lists and objects are JSON."""
     rows = [record if isinstance(record, dict) else {"value": record} for record in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\r\n")
-    if names:
-        writer.writeheader()
-    writer.writerows({name: guarded(_cell(value)) for name, value in row.items()} for row in rows)
-    return text.getvalue()
+    lines = [names, *([guarded(_cell(row.get(name))) for name in names] for row in rows)]
+    return "".join(f"{csv_line(each)}\r\n" for each in lines if each)
+
+
+def csv_line(cells: Sequence[str]) -> str:
+    """Return one line of RFC 4180, without its end. Cells with spaces at their ends are quoted, too: many
+    programs remove such spaces from cells without quotes."""
+    line = ",".join(_quote(cell) if _NEEDS_QUOTES.search(cell) else cell for cell in cells)
+    # An empty line would be no record.
+    return line or _quote("")
+
+
+_NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
+
+
+def _quote(cell: str) -> str:
+    doubled = cell.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _cell(value: Any) -> Any:

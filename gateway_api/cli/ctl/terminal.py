@@ -202,10 +202,11 @@ def password_for(username: str, file: str | None) -> str:
 
 
 def first_line(file: str, what: str) -> str:
-    """The first line of a file or of standard input. Raises CommandFailure."""
+    """Return the first line of a file or of standard input, without a byte-order mark. Raises
+    CommandFailure."""
     try:
         read = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
-        found = read.decode().splitlines()
+        found = read.decode("utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         raise CommandFailure(ExitStatus.USAGE, f"cannot read the {what} from {file}: {error}") from error
     if not found or not found[0]:

@@ -31,5 +31,6 @@ function cell(value) {
   const text = typeof value === 'object' ? JSON.stringify(value) : String(value);
   // Subscribers choose their names, and spreadsheets run a text that begins like a formula.
   const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  // Many programs remove spaces at the ends of a cell without quotes.
+  return /[",\r\n]|^\s|\s$/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }

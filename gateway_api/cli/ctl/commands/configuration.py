@@ -443,7 +443,7 @@ def _require_known(given: Mapping[str, str], document: Record) -> None:
 def _json_in(file: str) -> Any:
     """The value in a file of JSON, None for other text. Raises ClientError if it cannot be read."""
     try:
-        return json.loads(sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_bytes())
+        return json.loads(sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes())
     except OSError as error:
         raise CommandFailure(
             ExitStatus.USAGE, f"cannot read {file}: {os.strerror(error.errno or 0)}"

@@ -5,8 +5,6 @@ The file is CSV. Its first line names the columns: `username` or `id`, `down` an
 valid rate.
 """
 
-import csv
-import io
 import os
 import re
 import sys
@@ -25,7 +23,14 @@ from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.commands import jobs
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, yes_option
-from gateway_api.cli.ctl.results import Importance, Report, ResultList, ShownColumn, WholeRecord
+from gateway_api.cli.ctl.results import (
+    Importance,
+    Report,
+    ResultList,
+    ShownColumn,
+    WholeRecord,
+    csv_line,
+)
 from gateway_api.cli.ctl.sessions import address, session_path
 from gateway_api.cli.ctl.targets import Target, TargetType, describe_subscriber, find_session, is_id
 from gateway_api.cli.ctl.terminal import STANDARD_INPUT, Progress, complain
@@ -36,9 +41,8 @@ from gateway_api.client.errors import ClientError, NoResponse
 from gateway_api.client.gateway import Record, RemoteGateway
 from gateway_api.wire.core.sessions import SessionSummary
 
-_CELL = '( *"([^"]|"")*" *|[^",]*)'
-#: csv would read a quote in the middle of a cell, or one without its end.
-_LINE = re.compile(f"{_CELL}(,{_CELL})*")
+#: What may separate the cells of a line, with its name in a message.
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 #: The columns that are read, by their names here and in a list of sessions.
 _HEADS = {
     "id": "id", "username": "username", "down": "down", "rate_down": "down", "up": "up", "rate_up": "up",
@@ -47,7 +51,10 @@ _HEADS = {
 _IN_BITS = frozenset(("rate_down", "rate_up"))
 #: A list has them beside these. The column of `--all` is not among them: ids are of one gateway.
 _IGNORED = frozenset(SessionSummary.__struct_fields__) - _HEADS.keys()
-_HEAD_RULE = "must name the columns: username or id, down and up, as subscribers list -o csv does"
+_HEAD_RULE = (
+    "must name the columns: username or id, down and up, as subscribers list -o csv does, separated by "
+    "commas, semicolons or tabs"
+)
 
 _Cells = Mapping[str, str]
 
@@ -91,57 +98,64 @@ def read(file: str) -> list[RateRow | BadRow]:
 
 def written(sessions: Iterable[Record]) -> str:
     """The present rates of sessions of a list, as such a file."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("id", "username", "down", "up"))
+    lines = [csv_line(("id", "username", "down", "up"))]
     for each in sessions:
         name = each["username"] or ""
-        # A cell loses spaces at its ends, and ends with its line: the id alone names such a session.
-        kept = name if name == name.strip() and name.isprintable() else ""
-        writer.writerow((each["id"], kept, f"{each['rate_down']}bit", f"{each['rate_up']}bit"))
-    return text.getvalue()
+        # A cell ends with its line: the id alone names a session with such a name.
+        kept = name if name.isprintable() else ""
+        lines.append(csv_line((str(each["id"]), kept, f"{each['rate_down']}bit", f"{each['rate_up']}bit")))
+    return "".join(f"{each}\n" for each in lines)
 
 
 def _rows(texts: Iterable[str]) -> Iterator[RateRow | BadRow]:
-    head: list[str] | None = None
+    head: _Head | None = None
     seen: dict[int | str, int] = {}
     for number, text in enumerate(texts, 1):
         if not text.strip() or text.lstrip().startswith("#"):
             continue
-        cells = _cells(text)
         if head is None:
-            head = _head(cells)
+            head = _head(text)
             if head is None:
                 # The meaning of the other lines is unknown.
                 yield BadRow(number, _HEAD_RULE)
                 return
             continue
         try:
-            row = _row(number, _named(head, cells))
+            row = _row(number, head.named(text))
             _require_first(row, seen)
             yield row
         except ValueError as error:
             yield BadRow(number, str(error))
 
 
-def _head(cells: Sequence[str] | None) -> list[str] | None:
-    """The names of the columns; None for another line."""
-    if cells is None or not all(cell in _HEADS or cell in _IGNORED for cell in cells):
-        return None
-    named = [_HEADS.get(cell, cell) for cell in cells]
-    is_known = {"down", "up"} <= set(named) and {"id", "username"} & set(named)
-    return list(cells) if is_known and len(set(named)) == len(named) else None
+class _Head(NamedTuple):
+    """The first line: the columns as it calls them, in small letters, and what separates the cells."""
+
+    columns: Sequence[str]
+    separator: str
+
+    def named(self, text: str) -> _Cells:
+        """Return the cells of a line by the names of their columns here, with the units of rates. Raises
+        ValueError with the rule."""
+        cells = _cells(text, self.separator)
+        if cells is None or len(cells) != len(self.columns):
+            separated = f"{len(self.columns)} fields separated by {_SEPARATORS[self.separator]}"
+            raise ValueError(f"must have {separated}, as the first line")
+        return {
+            _HEADS.get(name, name): f"{cell}bit" if name in _IN_BITS and not has_unit(cell) else cell
+            for name, cell in zip(self.columns, cells, strict=True)
+        }
 
 
-def _named(head: Sequence[str], cells: Sequence[str] | None) -> _Cells:
-    """The cells by the names of their columns here, with the units of rates. Raises ValueError with the
-    rule."""
-    if cells is None or len(cells) != len(head):
-        raise ValueError(f"must have {len(head)} fields, as the first line")
-    return {
-        _HEADS.get(name, name): f"{cell}bit" if name in _IN_BITS and not has_unit(cell) else cell
-        for name, cell in zip(head, cells, strict=True)
-    }
+def _head(text: str) -> _Head | None:
+    """Read the first line, in any case of letters; None for another line."""
+    for separator in _SEPARATORS:
+        columns = [cell.lower() for cell in _cells(text, separator) or ()]
+        names = {_HEADS.get(column, column) for column in columns}
+        is_known = {"down", "up"} <= names and {"id", "username"} & names
+        if is_known and set(columns) <= _IGNORED | _HEADS.keys() and len(names) == len(columns):
+            return _Head(columns, separator)
+    return None
 
 
 def _row(number: int, cells: _Cells) -> RateRow:
@@ -170,12 +184,20 @@ def _require_first(row: RateRow, seen: dict[int | str, int]) -> None:
     seen[key] = row.number
 
 
-def _cells(text: str) -> list[str] | None:
-    """The cells of a line (RFC 4180, with spaces around them); None if a quote is not where it belongs."""
-    if not _LINE.fullmatch(text):
-        return None
-    (cells,) = csv.reader([re.sub('" *(,|$)', r'"\1', text)], skipinitialspace=True)
-    return [cell.strip() for cell in cells]
+def _cells(text: str, separator: str) -> list[str] | None:
+    """Split a line into its cells (RFC 4180), without spaces around them; spaces between quotes stay. None if
+    a quote is not where it belongs."""
+    cell = re.compile(rf' *"(?P<quoted>(?:[^"]|"")*)" *|(?P<plain>[^"{separator}]*)')
+    cells, place = [], 0
+    while (found := cell.match(text, place)) is not None:
+        quoted = found["quoted"]
+        cells.append(found["plain"].strip() if quoted is None else quoted.replace('""', '"'))
+        if found.end() == len(text):
+            return cells
+        if text[found.end()] != separator:
+            return None
+        place = found.end() + 1
+    return None
 
 
 #: Seconds between the attempts while the gateway does not respond.
@@ -409,12 +431,13 @@ def rate(
 
     A rate is a number and a unit, in bits per second: bit, kbit, mbit, gbit, tbit, or k, m, g, t.
 
-    The first line of a file names its columns: username or id, down and up. What `subscribers list -o
-    csv` prints is such a file; only its columns rate_down and rate_up may be numbers without a unit.
-    Empty lines and lines that begin with # are ignored. All lines are checked before the first change: a
-    file with a bad line, or with no newline at its end, changes nothing. The command shows the former and
-    the new rates, and asks. It writes the former rates to an undo file, which --file takes, and tells its
-    path. After a failed change it continues with the next; it is safe to run it again.
+    The first line of a file names its columns: username or id, down and up. Commas, semicolons or tabs
+    separate them. What `subscribers list -o csv` prints is such a file; only its columns rate_down and
+    rate_up may be numbers without a unit. Empty lines and lines that begin with # are ignored. All lines are
+    checked before the first change: a file with a bad line, or with no newline at its end, changes nothing.
+    The command shows the former and the new rates, and asks. It writes the former rates to an undo file,
+    which --file takes, and tells its path. After a failed change it continues with the next; it is safe to
+    run it again.
     """
     terms = {name: given[name] for name in ("expires_in", "until") if given[name] is not None}
     rates = {name: given[name] for name in ("rate_down", "rate_up") if given[name] is not None}
