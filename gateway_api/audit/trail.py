@@ -4,7 +4,6 @@ Several processes write, and a killed process leaves no part of a commit. A comm
 one that only counts requests is there soon after, as it must not cost a sync.
 """
 
-import fcntl
 import os
 import sqlite3
 import time
@@ -238,7 +237,7 @@ class Trail:
 
     def _open(self) -> DatabaseFile:
         pragmas = ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", *self._durability())
-        with self._alone():
+        with databases.alone(self._path.parent):
             return databases.connect(self._path, *pragmas, timeout=_PATIENCE, schema=_SCHEMA, mode=_MODE)
 
     def _durability(self) -> tuple[str, ...]:
@@ -248,23 +247,13 @@ class Trail:
         return ("synchronous = NORMAL", "wal_autocheckpoint = 0")
 
     def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
-        with self._alone():
+        with databases.alone(self._path.parent):
             if databases.is_whole(self._path):
                 # Another process has replaced it.
                 return
             aside = databases.set_aside(self._path)
         LOG.error("began a new audit log, the old one is damaged and is now %s: %s", aside, error)
         self.append([gap(time.time(), f"The records before this one are damaged: {aside.name}").text()])
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Excludes other processes that prepare a file in the folder."""
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
 
 
 def _place(connection: sqlite3.Connection) -> LogPlace | None:

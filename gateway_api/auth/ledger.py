@@ -2,22 +2,29 @@
 
 It is a SQLite database, so that a killed worker leaves no part of a write. Each ledger has a random name,
 which is in every token. A new ledger lacks the revocations of the old one, so tokens with another name are
-rejected."""
+rejected. A file that was put in the place of the ledger may lack some of them, and gets another name, too."""
 
 import logging
 import mmap
+import os
 import secrets
 import sqlite3
+import struct
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import closing
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
 from gateway_api.base import databases, durable
+from gateway_api.base.databases import DatabaseFile
 from gateway_api.base.errors import LedgerUnavailable
 from gateway_api.base.process import ThreadPool, on_thread
+
+T = TypeVar("T")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS ledger (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL);
@@ -42,26 +49,74 @@ _LOCK_TIMEOUT_MS = 50
 _RESERVED = 128 << 10
 #: The most tokens of which a worker knows that they are not revoked.
 _KNOWN = 10_000
+_UNKNOWN = "Cannot look up whether the token was revoked"
 #: Rows that are kept even if the clock says that they have expired: it may be wrong.
 _KEPT = 100_000
 
+#: The name of the file in the log.
+_WHAT = "login ledger"
 _NO_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
-# A table with other columns gives ERROR.
+# A table with other columns, or a missing one, gives ERROR.
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
-
-#: Another value after each revocation, for all processes that are forked after the import. The values are
-#: random: two that write at the same time must not write the same one.
-_STAMP = 8
-_stamp = mmap.mmap(-1, _STAMP)
+#: Errors of a connection that a new connection may not have.
+_OUTDATED = {*_BROKEN, sqlite3.SQLITE_READONLY}
 
 _log = logging.getLogger(__name__)
 
 
-def open_ledger(path: Path, *, synced: bool = True) -> sqlite3.Connection:
+class SharedState:
+    """Knowledge of the ledger that all workers of one API share: memory that processes have in common if they
+    are forked after it was made.
+
+    `stamp` has another value after each revocation. `name` and `inode` are those of the ledger in use, empty
+    and 0 before the first is opened. `begun_at` is the time in epoch seconds when a new ledger took the place
+    of one that was damaged, removed or replaced, 0 if that never happened."""
+
+    _STAMP = 8
+    _FILE = struct.Struct("=16sQd")
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, self._STAMP + self._FILE.size)
+
+    @property
+    def stamp(self) -> bytes:
+        return self._memory[: self._STAMP]
+
+    def renew_stamp(self) -> None:
+        # Random: two processes that write at the same time must not write the same stamp.
+        self._memory[: self._STAMP] = secrets.token_bytes(self._STAMP)
+
+    @property
+    def name(self) -> str:
+        return self._file[0].rstrip(b"\0").decode()
+
+    @property
+    def inode(self) -> int:
+        return self._file[1]
+
+    @property
+    def begun_at(self) -> float:
+        return self._file[2]
+
+    def set_file(self, name: str, inode: int, begun_at: float) -> None:
+        self._memory[self._STAMP :] = self._FILE.pack(name.encode(), inode, begun_at)
+        self.renew_stamp()
+
+    @property
+    def _file(self) -> tuple[bytes, int, float]:
+        name, inode, begun_at = self._FILE.unpack(self._memory[self._STAMP :])
+        return name, inode, begun_at
+
+
+#: Of the API whose arbiter has imported this.
+SHARED = SharedState()
+
+
+def open_ledger(path: Path, *, synced: bool = True) -> DatabaseFile:
     """A connection, not to be used after a fork. With `synced`, a write returns when it is on disk. Otherwise
-    it is there soon after, and waits less for a lock."""
+    it is there soon after, and waits less for a lock. Raises OSError and sqlite3.Error."""
     pragmas = ("journal_mode = WAL", "synchronous = FULL")
-    ledger = databases.connect(path, *pragmas, timeout=_OPEN_TIMEOUT, schema=_SCHEMA, prepare=_give_name)
+    ledger = databases.connect(path, *pragmas, timeout=_OPEN_TIMEOUT, schema=_SCHEMA, prepare=_prepare)
     if not synced:
         ledger.execute("PRAGMA synchronous = NORMAL")
     timeout = _LOCK_TIMEOUT_SYNCED_MS if synced else _LOCK_TIMEOUT_MS
@@ -69,9 +124,21 @@ def open_ledger(path: Path, *, synced: bool = True) -> sqlite3.Connection:
     return ledger
 
 
-def _give_name(ledger: sqlite3.Connection) -> None:
-    if ledger.execute("SELECT name FROM ledger").fetchone() is None:
-        ledger.execute("INSERT OR IGNORE INTO ledger VALUES (1, ?)", (secrets.token_hex(8),))
+def _prepare(ledger: sqlite3.Connection) -> None:
+    databases.check(ledger)
+    try:
+        if ledger.execute("SELECT name FROM ledger").fetchone() is None:
+            ledger.execute("INSERT OR IGNORE INTO ledger VALUES (1, ?)", (_new_name(),))
+        ledger.execute("SELECT number, jti, expires FROM revoked LIMIT 1")
+        ledger.execute("SELECT client, count, last FROM failure LIMIT 1")
+    except sqlite3.DatabaseError as error:
+        if databases.kind_of(error) in _BROKEN:
+            raise databases.Damaged(str(error)) from error
+        raise
+
+
+def _new_name() -> str:
+    return secrets.token_hex(8)
 
 
 def name_of(ledger: sqlite3.Connection) -> str:
@@ -79,38 +146,53 @@ def name_of(ledger: sqlite3.Connection) -> str:
     return str(name)
 
 
-def prepare_ledger(path: Path) -> None:
-    """Makes a ledger that can be opened, also on a full disk. A broken one is replaced by one with another
-    name, and all users have to log in again. Raises OSError and sqlite3.Error."""
+def _open_in_use(path: Path, shared: SharedState, clock: Callable[[], float]) -> DatabaseFile:
+    """Opens the ledger that all workers use. If it is damaged, or another file than before, it becomes a new
+    one for all of them. Raises OSError and sqlite3.Error."""
+    with databases.alone(path.parent):
+        begun_at = shared.begun_at
+        try:
+            if shared.name and path.exists() and not path.stat().st_size:
+                # SQLite would make tables in it, and wait for workers that have it open.
+                raise databases.Damaged("the file is empty")
+            ledger = open_ledger(path)
+        except sqlite3.DatabaseError as error:
+            # A full disk or a lock does not break a ledger.
+            if not databases.is_damaged(error):
+                raise
+            databases.begin_anew(path, _WHAT)
+            ledger, begun_at = open_ledger(path), clock()
+        try:
+            name = name_of(ledger)
+            if shared.name and (shared.name, shared.inode) != (name, ledger.inode):
+                # Nobody knows which of the revocations it lacks.
+                name, begun_at = _new_name(), clock()
+                ledger.execute("UPDATE ledger SET name = ?", (name,))
+            if begun_at != shared.begun_at:
+                _log.error("the %s %s is a new one: all users have to log in again", _WHAT, path)
+            if (name, ledger.inode, begun_at) != (shared.name, shared.inode, shared.begun_at):
+                shared.set_file(name, ledger.inode, begun_at)
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+
+def prepare_ledger(path: Path, shared: SharedState = SHARED, clock: Callable[[], float] = time.time) -> None:
+    """Makes a ledger that can be opened, also on a full disk. A damaged one is set aside, and a new one
+    begins. Raises OSError and sqlite3.Error."""
     reserve = path.with_name(f"{path.name}.reserve")
     try:
-        _prepare(path)
+        _open_in_use(path, shared, clock).close()
     except sqlite3.OperationalError as error:
         # SQLite needs two more files.
         if databases.kind_of(error) not in _NO_SPACE or not reserve.exists():
             raise
         reserve.unlink()
-        _prepare(path)
+        _open_in_use(path, shared, clock).close()
         _log.error("the disk of the login ledger is full: used the space that was kept for a start")
         return
     _keep_space(reserve)
-
-
-def _prepare(path: Path) -> None:
-    try:
-        with closing(open_ledger(path)) as ledger:
-            (verdict,) = ledger.execute("PRAGMA quick_check(1)").fetchone()
-            ledger.execute("SELECT number, jti, expires FROM revoked LIMIT 1")
-            ledger.execute("SELECT client, count, last FROM failure LIMIT 1")
-    except sqlite3.DatabaseError as error:
-        # A full disk or a lock does not break a ledger.
-        if databases.kind_of(error) not in _BROKEN:
-            raise
-        verdict = str(error)
-    if verdict != "ok":
-        _log.error("began a new ledger, the old one is broken, and all tokens have ended: %s", verdict)
-        databases.remove(path)
-        open_ledger(path).close()
 
 
 def _keep_space(reserve: Path) -> None:
@@ -121,25 +203,116 @@ def _keep_space(reserve: Path) -> None:
         _log.warning("cannot keep space for the login ledger: %s", error)
 
 
-class Revocations:
-    """Reads from `ledger`, and writes to `synced` on a thread of `pool`. `clock` gives epoch seconds. At
-    least `kept` revocations stay. A token that was found not to be revoked is looked up again after the next
-    revocation in any worker."""
+class Ledger:
+    """The ledger as one worker has it. It is opened at its first use, and again when its file was removed,
+    replaced or damaged, or could not be written. For one thread, whose greenlets share it; synced writes run
+    on a thread of `pool`. Methods raise OSError and sqlite3.Error."""
 
     def __init__(
         self,
-        ledger: sqlite3.Connection,
-        synced: sqlite3.Connection,
+        path: Path,
         pool: ThreadPool,
-        clock: Callable[[], float],
-        kept: int = _KEPT,
+        shared: SharedState = SHARED,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._ledger = ledger
-        self._synced = synced
+        self._path = path
         self._pool = pool
+        self._shared = shared
+        self._clock = clock
+        #: Held during a synced write, and while the connections are replaced.
+        self._writing = threading.Lock()
+        self._synced: DatabaseFile | None = None
+        self._reader: DatabaseFile | None = None
+        #: The name of the ledger when it was opened.
+        self._name = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the ledger in use."""
+        self._current()
+        return self._shared.name
+
+    @property
+    def shared(self) -> SharedState:
+        return self._shared
+
+    @property
+    def is_writable(self) -> bool:
+        return os.access(self._path, os.W_OK)
+
+    def check(self) -> None:
+        """Opens the ledger where that is due, and reads from it."""
+        self.execute("SELECT name FROM ledger")
+
+    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """The rows of a statement. What it writes is on disk some time later."""
+        ledger = self._current()
+        try:
+            return ledger.execute(statement, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            if databases.kind_of(error) not in _OUTDATED:
+                raise
+        return self._replace(ledger).execute(statement, values).fetchall()
+
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of `work`. What it writes is on disk when this returns."""
+        with self._writing:
+            try:
+                return on_thread(self._pool, work, self._current_synced())
+            except sqlite3.DatabaseError as error:
+                if databases.kind_of(error) not in _OUTDATED:
+                    raise
+            _, synced = self._open()
+            return on_thread(self._pool, work, synced)
+
+    def close(self) -> None:
+        """The next use opens the ledger again."""
+        for ledger in (self._reader, self._synced):
+            if ledger is not None:
+                ledger.close()
+        self._reader = self._synced = None
+
+    def _current(self) -> DatabaseFile:
+        ledger = self._reader
+        return ledger if ledger is not None and self._is_in_use(ledger) else self._replace(ledger)
+
+    def _current_synced(self) -> DatabaseFile:
+        ledger = self._synced
+        return ledger if ledger is not None and self._is_in_use(ledger) else self._open()[1]
+
+    def _is_in_use(self, ledger: DatabaseFile) -> bool:
+        return self._name == self._shared.name and ledger.is_current
+
+    def _replace(self, former: DatabaseFile | None) -> DatabaseFile:
+        with self._writing:
+            if self._reader is not None and self._reader is not former:
+                # Another greenlet has done it.
+                return self._reader
+            reader, _ = self._open()
+            return reader
+
+    def _open(self) -> tuple[DatabaseFile, DatabaseFile]:
+        # Both first: as long as a process has one connection of a time when the disk was read-only, SQLite
+        # makes new ones read-only, too.
+        self.close()
+        synced = _open_in_use(self._path, self._shared, self._clock)
+        try:
+            reader = open_ledger(self._path, synced=False)
+        except BaseException:
+            synced.close()
+            raise
+        self._reader, self._synced, self._name = reader, synced, self._shared.name
+        return reader, synced
+
+
+class Revocations:
+    """The revoked tokens in a ledger. `clock` gives epoch seconds. At least `kept` revocations stay. A token
+    that was found not to be revoked is looked up again after the next revocation in any worker."""
+
+    def __init__(self, ledger: Ledger, clock: Callable[[], float], kept: int = _KEPT) -> None:
+        self._ledger = ledger
         self._clock = clock
         self._kept = kept
-        self._writing = threading.Lock()
         #: Tokens that were not revoked when the stamp had this value.
         self._valid: set[str] = set()
         self._valid_at = b""
@@ -147,45 +320,54 @@ class Revocations:
     def revoke(self, jti: str, expires: int) -> None:
         """Revokes a token in every worker. It is on disk when this returns. Raises LedgerUnavailable."""
         try:
-            with self._writing:
-                on_thread(self._pool, self._write, jti, expires)
-        except sqlite3.Error as error:
+            self._ledger.write(partial(self._write, jti, expires))
+        except (OSError, sqlite3.Error) as error:
             raise LedgerUnavailable("Cannot store the logout: the token is still valid", error) from error
 
-    def is_revoked(self, jti: str) -> bool:
-        """Raises LedgerUnavailable."""
+    def is_revoked(self, jti: str, ledger: str) -> bool:
+        """True also for a token of another ledger than the one in use, whose name is `ledger`. Raises
+        LedgerUnavailable."""
         # Before the look-up, which may miss a revocation of the moment after it.
-        stamp = _stamp[:]
+        stamp = self._ledger.shared.stamp
         if stamp != self._valid_at or len(self._valid) >= _KNOWN:
             self._valid.clear()
             self._valid_at = stamp
-        if jti in self._valid:
+        if jti in self._valid and ledger == self._name():
             return False
-        if self.among([jti]):
+        if self.among({jti: ledger}):
             return True
         self._valid.add(jti)
         return False
 
-    def among(self, jtis: Iterable[str]) -> set[str]:
-        """The tokens that are revoked. Raises LedgerUnavailable."""
-        wanted = msgspec.json.encode(list(jtis)).decode()
+    def among(self, tokens: Mapping[str, str]) -> set[str]:
+        """The tokens that are revoked, or of another ledger than the one in use: `tokens` has the names of
+        their ledgers. Raises LedgerUnavailable."""
+        wanted = msgspec.json.encode(list(tokens)).decode()
         try:
             rows = self._ledger.execute(
                 "SELECT jti FROM revoked WHERE jti IN (SELECT value FROM json_each(?))", (wanted,)
             )
-            return {jti for (jti,) in rows}
-        except sqlite3.Error as error:
-            raise LedgerUnavailable("Cannot look up whether the token was revoked", error) from error
+        except (OSError, sqlite3.Error) as error:
+            raise LedgerUnavailable(_UNKNOWN, error) from error
+        # After the look-up, which may have found a damaged ledger, and a new one in its place.
+        name = self._name()
+        return {jti for (jti,) in rows} | {jti for jti, ledger in tokens.items() if ledger != name}
 
-    def _write(self, jti: str, expires: int) -> None:
+    def _name(self) -> str:
         try:
-            self._synced.execute("INSERT OR IGNORE INTO revoked (jti, expires) VALUES (?, ?)", (jti, expires))
+            return self._ledger.name
+        except (OSError, sqlite3.Error) as error:
+            raise LedgerUnavailable(_UNKNOWN, error) from error
+
+    def _write(self, jti: str, expires: int, ledger: sqlite3.Connection) -> None:
+        try:
+            ledger.execute("INSERT OR IGNORE INTO revoked (jti, expires) VALUES (?, ?)", (jti, expires))
         finally:
             # After the row, which a worker looks for when it sees another stamp. Also after an error: the row
             # may be there.
-            _stamp[:] = secrets.token_bytes(_STAMP)
+            self._ledger.shared.renew_stamp()
         try:
-            self._synced.execute(
+            ledger.execute(
                 "DELETE FROM revoked WHERE number <= (SELECT max(number) FROM revoked) - ? AND expires < ?",
                 (self._kept, self._clock()),
             )

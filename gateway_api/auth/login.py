@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from gateway_api.auth.ledger import Ledger
 from gateway_api.auth.passwords import COST, cost, decoy_hash, verify
 from gateway_api.base.databases import kind_of
 from gateway_api.base.errors import TooManyAttempts, WrongCredentials
@@ -51,7 +52,7 @@ class Failures:
     """In the ledger for all workers, or in the worker's memory while it cannot write to the ledger. A name
     may be a password in the wrong field, so only a digest is kept, keyed by `secret`."""
 
-    def __init__(self, ledger: sqlite3.Connection, secret: bytes) -> None:
+    def __init__(self, ledger: Ledger, secret: bytes) -> None:
         self._ledger = ledger
         self._secret = secret
         #: These replace the ledger's.
@@ -97,26 +98,24 @@ class Failures:
 
     def _saved(self, client: bytes) -> Failed:
         try:
-            row = self._ledger.execute(
-                "SELECT count, last FROM failure WHERE client = ?", (client,)
-            ).fetchone()
-        except sqlite3.Error as error:
+            rows = self._ledger.execute("SELECT count, last FROM failure WHERE client = ?", (client,))
+        except (OSError, sqlite3.Error) as error:
             self._failed("read", error)
             return _NEVER
-        return Failed(*row) if row else _NEVER
+        return Failed(*rows[0]) if rows else _NEVER
 
     def _write(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> bool:
         try:
             self._ledger.execute(statement, values)
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             self._failed("write", error)
             return False
         self._writable = True
         return True
 
-    def _failed(self, verb: str, error: sqlite3.Error) -> None:
+    def _failed(self, verb: str, error: OSError | sqlite3.Error) -> None:
         # Once, or each guess would add a line.
-        if kind_of(error) == sqlite3.SQLITE_BUSY:
+        if isinstance(error, sqlite3.Error) and kind_of(error) == sqlite3.SQLITE_BUSY:
             # Another process waits for the disk. That passes.
             if not self._was_locked:
                 _log.warning("the login ledger is locked for long, this worker counts in memory: %s", error)

@@ -47,9 +47,9 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tokens:
-    """`secret` signs, `ledger` is the name of the current ledger, `clock` gives epoch seconds."""
+    """`secret` signs, `ledger` gives the name of the ledger in use, `clock` gives epoch seconds."""
 
-    def __init__(self, secret: bytes, ledger: str, clock: Callable[[], float]) -> None:
+    def __init__(self, secret: bytes, ledger: Callable[[], str], clock: Callable[[], float]) -> None:
         self._secret = secret
         self._ledger = ledger
         self._clock = clock
@@ -60,7 +60,7 @@ class Tokens:
         """A new token for `lifetime` seconds."""
         now = int(self._clock())
         claims = Claims(
-            ISSUER, username, role, generation, self._ledger, now, now + lifetime, uuid.uuid4().hex
+            ISSUER, username, role, generation, self._ledger(), now, now + lifetime, uuid.uuid4().hex
         )
         return jwt.encode(msgspec.to_builtins(claims), self._secret, algorithm=_ALGORITHM)
 
@@ -70,10 +70,12 @@ class Tokens:
         now = self._clock()
         if claims.exp <= now or max(claims.iat, claims.nbf) > now + _LEEWAY:
             raise NotAuthenticated("a token out of its time")
+        if claims.ledger != self._ledger():
+            raise NotAuthenticated("a token of another ledger")
         return claims
 
     def _verify(self, token: str) -> Claims:
-        """The claims of a token of ours, whatever its time."""
+        """The claims of a token of ours, whatever its time and its ledger."""
         if "=" in token:
             # RFC 7515 section 2. PyJWT ignores padding; it rejects other spellings of the same bytes.
             raise NotAuthenticated("padding in a token")
@@ -89,8 +91,6 @@ class Tokens:
             claims = msgspec.convert(payload, Claims)
         except (jwt.InvalidTokenError, msgspec.ValidationError, ValueError, RecursionError) as error:
             raise NotAuthenticated(str(error)) from error
-        if claims.ledger != self._ledger:
-            raise NotAuthenticated("a token of another ledger")
         return claims
 
 
@@ -106,7 +106,7 @@ class Authorization:
         """The reason to reject a token, or None. `access` covers its user."""
         if _user_of(claims) not in _users(access):
             return "the user was deleted or changed since the login"
-        if self._revocations.is_revoked(claims.jti):
+        if self._revocations.is_revoked(claims.jti, claims.ledger):
             return "the token was revoked"
         return None
 
@@ -114,7 +114,7 @@ class Authorization:
         """Whether each of these tokens still authorizes, with one call for all. Without the core, changes of
         users do not count, and without the ledger, revocations do not."""
         try:
-            revoked = self._revocations.among(claims.jti for claims in tokens)
+            revoked = self._revocations.among({claims.jti: claims.ledger for claims in tokens})
         except LedgerUnavailable as error:
             _log.error("the revoked tokens of event streams are not known: %s", error)
             revoked = set()

@@ -4,11 +4,12 @@ each has its own reason to be more or less durable.
 A process that forks must not use one: SQLite's locks belong to the process that opened the file.
 """
 
+import fcntl
 import logging
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -122,8 +123,27 @@ def remove(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-class _Damaged(sqlite3.DatabaseError):
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Excludes other processes that prepare a file in the folder. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class Damaged(sqlite3.DatabaseError):
+    """A file that SQLite can read, but not all of it, or with other tables than its owner makes."""
+
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+def check(connection: sqlite3.Connection) -> None:
+    """Reads the whole database. Raises Damaged."""
+    if ("ok",) not in connection.execute("PRAGMA quick_check(1)"):
+        raise Damaged("the check of the file failed")
 
 
 def opened(path: Path, what: str, open: Callable[[], T]) -> T:
@@ -199,8 +219,7 @@ class Database:
         return connect(self._path, timeout=self._timeout, prepare=self._check)
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        if ("ok",) not in connection.execute("PRAGMA quick_check(1)"):
-            raise _Damaged("the check of the file failed")
+        check(connection)
         self._prepare(connection)
 
 

@@ -99,7 +99,7 @@ class _UserTokenCheck(Check):
             return
         # The core may hang: nobody knows whether the user was changed since the login.
         self._is_decided = True
-        if services().revocations.is_revoked(claims.jti):
+        if services().revocations.is_revoked(claims.jti, claims.ledger):
             raise NotAuthenticated("the token was revoked")
         self._request.identify(claims.sub, claims.role)
 

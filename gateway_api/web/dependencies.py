@@ -1,15 +1,19 @@
 """The health of what the gateway depends on: what the core tells, and what the API finds itself."""
 
 import os
+import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
+from gateway_api.auth.ledger import Ledger
 from gateway_api.base.certificate import SERVED
 from gateway_api.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
 from gateway_api.base.settings import Settings
+from gateway_api.base.texts import utc_text
 from gateway_api.core_client.commands import Daemon
 from gateway_api.hub.client import Hub
 from gateway_api.web.counters import workers_without_room
@@ -28,27 +32,31 @@ _FORMER = (
 #: Percent of a file system.
 _LITTLE, _NOTHING = 10, 1
 _MANY_WAITING = 1000
+#: Seconds after which a new login ledger is no news: a token lasts an hour by default.
+_NEWS = 3600.0
 
 
 @dataclass(frozen=True)
 class Host:
     """The resources of this machine for the API. `certificate_ends` is the end of the served certificate in
     epoch seconds, None if it cannot be read. `folders` are named by what they hold. `keeps_former` is True if
-    the last reload could not use the new certificate or its key."""
+    the last reload could not use the new certificate or its key. `checks` are further dependencies."""
 
     certificate_ends: float | None
     folders: Mapping[str, Path]
     clock: Callable[[], float] = time.time
     keeps_former: bool = False
+    checks: Sequence[Callable[[], Dependency]] = ()
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "Host":
+    def from_settings(cls, settings: Settings, ledger: Ledger) -> "Host":
         folders = {
             "the login ledger": settings.state,
             "the audit log": settings.audit,
             "the counters": settings.runtime,
         }
-        return cls(SERVED.end, folders, keeps_former=SERVED.is_former)
+        checks = (partial(check_ledger, ledger),)
+        return cls(SERVED.end, folders, keeps_former=SERVED.is_former, checks=checks)
 
     @property
     def certificate_remaining(self) -> float | None:
@@ -57,7 +65,8 @@ class Host:
 
     def dependencies(self) -> list[Dependency]:
         disks = [_disk(holds, folder) for holds, folder in self.folders.items()]
-        return [self._certificate(), min(disks, key=itemgetter(0))[1], _counters()]
+        further = [check() for check in self.checks]
+        return [self._certificate(), min(disks, key=itemgetter(0))[1], _counters(), *further]
 
     def _certificate(self) -> Dependency:
         remaining = self.certificate_remaining
@@ -99,6 +108,26 @@ def _counters() -> Dependency:
         return Dependency("counters", DependencyState.OK, "The counters of all workers are in the metrics.")
     message = f"The disk has no room for counters. Workers that are not in the metrics: {workers}."
     return Dependency("counters", DependencyState.DEGRADED, message)
+
+
+def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Dependency:
+    """The health of the login ledger. Opens it if it was damaged, removed or replaced."""
+    try:
+        ledger.check()
+    except (OSError, sqlite3.Error) as error:
+        message = f"The login ledger cannot be read, so no token is accepted: {error}."
+        return Dependency("ledger", DependencyState.FAILED, message)
+    if not ledger.is_writable:
+        message = "The login ledger is read-only, so nobody can log out."
+        return Dependency("ledger", DependencyState.DEGRADED, message)
+    begun_at = ledger.shared.begun_at
+    if begun_at and clock() - begun_at < _NEWS:
+        message = (
+            "The login ledger was damaged, removed or replaced, and a new one began at"
+            f" {utc_text(begun_at)}: all users have to log in again."
+        )
+        return Dependency("ledger", DependencyState.DEGRADED, message)
+    return Dependency("ledger", DependencyState.OK, "The login ledger can be read and written.")
 
 
 def of_core(daemon: Daemon) -> list[Dependency]:

@@ -8,7 +8,7 @@ import gevent
 from flask import current_app
 
 from gateway_api.audit.log import AuditLog
-from gateway_api.auth.ledger import Revocations, name_of, open_ledger
+from gateway_api.auth.ledger import SHARED, Ledger, Revocations
 from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.auth.tokens import Authorization, Tokens
 from gateway_api.base.settings import Profile, Settings
@@ -63,19 +63,19 @@ class UserProfileParts(WorkerParts):
     def from_settings(cls, settings: Settings) -> "UserProfileParts":
         common = _common(settings, Client(settings.core_socket, gather=gather))
         daemon = common["daemon"]
-        ledger, synced = open_ledger(settings.ledger, synced=False), open_ledger(settings.ledger)
         pool = gevent.get_hub().threadpool
-        revocations = Revocations(ledger, synced, pool, time.time)
+        ledger = Ledger(settings.ledger, pool)
+        revocations = Revocations(ledger, time.time)
         authorization = Authorization(daemon, revocations, time.time)
         return cls(
             **common,
-            tokens=Tokens(settings.secret, name_of(ledger), time.time),
+            tokens=Tokens(settings.secret, lambda: SHARED.name, time.time),
             revocations=revocations,
             authorization=authorization,
             hub=Hub(Client(settings.hub_socket)),
             history=Reader(settings.history, pool),
             streams=Streams(Events(daemon), authorization.still_allowed),
-            host=Host.from_settings(settings),
+            host=Host.from_settings(settings, ledger),
             traffic=Feeds(daemon),
             login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
         )

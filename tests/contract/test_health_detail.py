@@ -23,7 +23,7 @@ from tests.support.stack import Api, core_of, running_api, running_stack, wait_f
 
 DETAIL = "/system/health/detail"
 #: What the API finds itself.
-OWN = ["hub", "certificate", "disk", "counters"]
+OWN = ["hub", "certificate", "disk", "counters", "ledger"]
 
 Stack = tuple[Api, "subprocess.Popen[bytes]"]
 T = TypeVar("T")

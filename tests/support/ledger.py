@@ -1,10 +1,10 @@
-"""Runs the work of a login ledger in the test's own thread."""
+"""A login ledger as a worker has it, whose synced writes run in the test's own thread."""
 
-import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from gateway_api.auth.ledger import Revocations
+from gateway_api.auth.ledger import Ledger, Revocations, SharedState
 from tests.support.clocks import SteppedClock
 
 
@@ -15,5 +15,18 @@ class SamePool:
         return function(*args)
 
 
-def revocations_of(ledger: sqlite3.Connection, clock: SteppedClock, kept: int = 100_000) -> Revocations:
-    return Revocations(ledger, ledger, SamePool(), clock, kept)
+def ledger_at(path: Path, shared: SharedState, clock: SteppedClock | None = None) -> Ledger:
+    """As a worker has it that was forked after `shared` was made. It is open."""
+    made = Ledger(path, SamePool(), shared, clock or SteppedClock())
+    made.check()
+    return made
+
+
+def lose(path: Path) -> None:
+    """Lets nobody read or make a ledger at this path."""
+    path.unlink()
+    path.mkdir()
+
+
+def revocations_of(ledger: Ledger, clock: SteppedClock, kept: int = 100_000) -> Revocations:
+    return Revocations(ledger, clock, kept)

@@ -1,11 +1,11 @@
 """Logins of tests: who they are of, with what they are checked, and how they fail."""
 
-import sqlite3
 import threading
 from collections.abc import Callable
 
 import pytest
 
+from gateway_api.auth.ledger import Ledger
 from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.auth.passwords import cost
 from gateway_api.base.errors import TooManyAttempts, WrongCredentials
@@ -55,7 +55,7 @@ class InlinePool:
             self.at_once -= 1
 
 
-def throttle_of(ledger: sqlite3.Connection, clock: SteppedClock) -> Throttle:
+def throttle_of(ledger: Ledger, clock: SteppedClock) -> Throttle:
     return Throttle(Failures(ledger, SECRET), clock)
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -194,8 +194,8 @@ def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float]
     assert user is not None
     secret = (state / "secret").read_bytes()
     with closing(open_ledger(state / "logins.sqlite")) as ledger:
-        tokens = Tokens(secret, name_of(ledger), clock)
-    return tokens.issue(username, user.role, user.generation, lifetime)
+        tokens = Tokens(secret, partial(name_of, ledger), clock)
+        return tokens.issue(username, user.role, user.generation, lifetime)
 
 
 def stop(process: "subprocess.Popen[bytes]", timeout: float = PATIENCE) -> float:

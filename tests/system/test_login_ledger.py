@@ -1,11 +1,15 @@
 """The ledger of logins under a running API: a full disk, a power cut, a reboot, a broken file."""
 
 import errno
+import os
 import re
 import shutil
+import signal
+import sqlite3
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,12 +29,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def running(api: Api, state: Path, folder: Path, runtime: Path | None = None) -> Iterator[Api]:
-    """One worker in front of the shared core, whose logins are in `folder`."""
+def running(
+    api: Api, state: Path, folder: Path, runtime: Path | None = None, workers: int = 1
+) -> Iterator[Api]:
+    """An API in front of the shared core, whose logins are in `folder`."""
     settings = {"GATEWAY_API_STATE": str(folder)}
     if runtime is not None:
         settings["GATEWAY_API_RUNTIME"] = str(runtime)
-    with running_api(state / "core.sock", state, workers=1, **settings) as url:
+    with running_api(state / "core.sock", state, workers=workers, **settings) as url:
         yield Api({**api.environment, "GATEWAY_URL": url})
 
 
@@ -200,4 +206,81 @@ def test_a_broken_ledger_ends_all_tokens_and_begins_anew(api: Api, state: Path, 
     with running(api, state, folder) as own:
         assert [holds(own, token) for token in tokens] == [False, False]
         assert holds(own, own.new_token("operator"))
-    assert "began a new ledger" in (state / "api.log").read_text()
+    assert "began a new login ledger" in (state / "api.log").read_text()
+    assert (folder / "logins.sqlite.damaged").read_bytes() == b"garbage" * 1000
+
+
+# A ledger that is lost while the API runs
+
+
+def damage(path: Path) -> None:
+    checkpoint(path)
+    path.write_bytes(b"garbage" * 1000)
+
+
+def empty(path: Path) -> None:
+    checkpoint(path)
+    os.truncate(path, 0)
+
+
+def restore(path: Path) -> None:
+    """Puts the ledger in its place as it was before the last logout."""
+    path.with_name("backup").replace(path)
+
+
+def checkpoint(path: Path) -> None:
+    """Empties SQLite's log, in which SQLite would find all pages."""
+    with closing(sqlite3.connect(path)) as ledger:
+        ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def ledger_health(api: Api) -> tuple[str, str]:
+    found = api.get("/system/health/detail")["dependencies"]
+    (told,) = (each for each in found if each["name"] == "ledger")
+    return told["state"], told["message"]
+
+
+@pytest.mark.parametrize("fault", [damage, empty, Path.unlink, restore])
+def test_a_ledger_that_is_lost_ends_all_tokens_and_all_workers_serve_on(
+    api: Api, state: Path, folder: Path, fault: Callable[[Path], None]
+) -> None:
+    path = folder / "logins.sqlite"
+    with running(api, state, folder, workers=2) as own:
+        before = (state / "api.log").stat().st_size
+        former, revoked = own.new_token("admin"), own.new_token("operator")
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(folder / "backup")) as backup:
+            source.backup(backup)
+        assert log_out(own, revoked).status_code == 200
+        fault(path)
+        # The worker that follows it has read nothing of the former ledger.
+        killed = worker_of(folder)
+        os.kill(killed, signal.SIGKILL)
+        wait_for("another worker", lambda: not Path(f"/proc/{killed}").exists())
+        wait_for("the end of the former tokens", lambda: not holds(own, former))
+        again = own.new_token("operator")
+        assert all(holds(own, again) for _ in range(20))
+        assert not any(holds(own, old) for _ in range(20) for old in (former, revoked))
+        state_of_ledger, message = ledger_health(own)
+        assert (state_of_ledger, "a new one began at" in message) == ("degraded", True)
+        assert log_out(own, again).status_code == 200
+        assert not any(holds(own, again) for _ in range(20))
+    said = said_since(state / "api.log", before)
+    assert f"the login ledger {path} is a new one: all users have to log in again" in said
+    assert "Traceback" not in said
+
+
+def test_a_logout_works_when_a_read_only_state_folder_becomes_writable(
+    api: Api, state: Path, small_disk: Path
+) -> None:
+    left = f"open_ledger(Path('{small_disk}/logins.sqlite')); os._exit(0)"
+    code = f"import os; from pathlib import Path; from gateway_api.auth.ledger import open_ledger; {left}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with running(api, state, small_disk) as own:
+        token = own.new_token("admin")
+        assert log_out(own, token).json()["message"] == STILL_VALID
+        assert ledger_health(own) == ("degraded", "The login ledger is read-only, so nobody can log out.")
+        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+        assert log_out(own, token).status_code == 200
+        assert not holds(own, token)
+        assert ledger_health(own)[0] == "ok"

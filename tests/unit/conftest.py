@@ -1,6 +1,5 @@
 """What tests of modules share."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,9 +8,10 @@ from typing import Any
 import gevent
 import pytest
 
-from gateway_api.auth.ledger import open_ledger
+from gateway_api.auth.ledger import Ledger, SharedState
 from gateway_api.auth.login import Login, Throttle
 from tests.support.clocks import NOW, SteppedClock
+from tests.support.ledger import ledger_at
 from tests.support.logins import InlinePool, throttle_of
 
 
@@ -35,15 +35,23 @@ def clock() -> SteppedClock:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(open_ledger(tmp_path / "ledger.sqlite")) as made:
+def shared() -> SharedState:
+    """What the workers of one API know of their ledger."""
+    return SharedState()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, shared: SharedState, clock: SteppedClock) -> Iterator[Ledger]:
+    with closing(ledger_at(tmp_path / "ledger.sqlite", shared, clock)) as made:
         yield made
 
 
 @pytest.fixture
-def neighbours_ledger(tmp_path: Path, ledger: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+def neighbours_ledger(
+    tmp_path: Path, ledger: Ledger, shared: SharedState, clock: SteppedClock
+) -> Iterator[Ledger]:
     """The same file as another worker has it."""
-    with closing(open_ledger(tmp_path / "ledger.sqlite")) as made:
+    with closing(ledger_at(tmp_path / "ledger.sqlite", shared, clock)) as made:
         yield made
 
 
@@ -53,7 +61,7 @@ def pool() -> InlinePool:
 
 
 @pytest.fixture
-def throttle(ledger: sqlite3.Connection, clock: SteppedClock) -> Throttle:
+def throttle(ledger: Ledger, clock: SteppedClock) -> Throttle:
     return throttle_of(ledger, clock)
 
 

@@ -1,15 +1,17 @@
 """Which tokens still authorize their users."""
 
-import sqlite3
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
+from gateway_api.auth.ledger import Ledger
 from gateway_api.auth.tokens import Authorization, Claims
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
 from tests.support.clocks import SteppedClock
-from tests.support.ledger import revocations_of
+from tests.support.ledger import lose, revocations_of
 
 ALICE = ApiUser("alice", Role.OPERATOR, "1")
 
@@ -34,14 +36,25 @@ def core() -> Core:
 
 
 @pytest.fixture
-def authorization(core: Core, ledger: sqlite3.Connection, clock: SteppedClock) -> Authorization:
+def authorization(core: Core, ledger: Ledger, clock: SteppedClock) -> Authorization:
     return Authorization(core, revocations_of(ledger, clock), clock)  # type: ignore[arg-type]
 
 
-def token(clock: SteppedClock, jti: str = "1f", user: ApiUser = ALICE) -> Claims:
-    """The claims of a token for a minute."""
-    now = int(clock())
-    return Claims("gateway-api", user.username, user.role, user.generation, "a ledger", now, now + 60, jti)
+class Issuer(Protocol):
+    """Makes the claims of a token for a minute."""
+
+    def __call__(self, jti: str = "1f", user: ApiUser = ALICE) -> Claims: ...
+
+
+@pytest.fixture
+def token(ledger: Ledger, clock: SteppedClock) -> Issuer:
+    def issue(jti: str = "1f", user: ApiUser = ALICE) -> Claims:
+        now = int(clock())
+        return Claims(
+            "gateway-api", user.username, user.role, user.generation, ledger.name, now, now + 60, jti
+        )
+
+    return issue
 
 
 @pytest.fixture(params=[False, True], ids=["with a core", "without a core"])
@@ -50,30 +63,30 @@ def either_way(core: Core, request: pytest.FixtureRequest) -> None:
 
 
 def test_an_expired_token_authorizes_no_longer(
-    authorization: Authorization, clock: SteppedClock, either_way: None
+    authorization: Authorization, token: Issuer, clock: SteppedClock, either_way: None
 ) -> None:
-    old = token(clock)
+    old = token()
     assert authorization.still_allowed([old]) == [True]
     clock.now += 60
-    assert authorization.still_allowed([old, token(clock, "2f")]) == [False, True]
+    assert authorization.still_allowed([old, token("2f")]) == [False, True]
 
 
 def test_a_revoked_token_authorizes_no_longer(
-    authorization: Authorization, ledger: sqlite3.Connection, clock: SteppedClock, either_way: None
+    authorization: Authorization, token: Issuer, ledger: Ledger, clock: SteppedClock, either_way: None
 ) -> None:
     revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
-    assert authorization.still_allowed([token(clock), token(clock, "2f")]) == [False, True]
+    assert authorization.still_allowed([token(), token("2f")]) == [False, True]
 
 
 def test_without_a_ledger_an_expired_token_and_a_changed_user_end_a_stream(
-    authorization: Authorization, core: Core, ledger: sqlite3.Connection, clock: SteppedClock
+    authorization: Authorization, token: Issuer, core: Core, clock: SteppedClock, tmp_path: Path
 ) -> None:
     bob = ApiUser("bob", Role.OPERATOR, "1")
     core.users = (ALICE, bob)
-    old, of_bob = token(clock), token(clock, "2f", bob)
+    old, of_bob = token(), token("2f", bob)
     clock.now += 30
-    new = token(clock, "3f")
-    ledger.close()
+    new = token("3f")
+    lose(tmp_path / "ledger.sqlite")
     assert authorization.still_allowed([old, of_bob, new]) == [True, True, True]
     core.users = (ALICE,)
     assert authorization.still_allowed([old, of_bob, new]) == [True, False, True]
@@ -91,17 +104,17 @@ def test_without_a_ledger_an_expired_token_and_a_changed_user_end_a_stream(
     ids=["another generation", "another role", "another user"],
 )
 def test_a_token_authorizes_only_the_user_that_it_was_issued_for(
-    authorization: Authorization, core: Core, clock: SteppedClock, user: ApiUser
+    authorization: Authorization, token: Issuer, core: Core, clock: SteppedClock, user: ApiUser
 ) -> None:
     core.users = (user,)
-    assert authorization.still_allowed([token(clock), token(clock, "2f", user)]) == [False, True]
+    assert authorization.still_allowed([token(), token("2f", user)]) == [False, True]
     access = core.check_access(["alice", "bob"])
-    assert authorization.rejection(token(clock), access) == "the user was deleted or changed since the login"
-    assert authorization.rejection(token(clock, "2f", user), access) is None
+    assert authorization.rejection(token(), access) == "the user was deleted or changed since the login"
+    assert authorization.rejection(token("2f", user), access) is None
 
 
 def test_no_token_authorizes_while_the_api_is_disabled(
-    authorization: Authorization, core: Core, clock: SteppedClock
+    authorization: Authorization, token: Issuer, core: Core, clock: SteppedClock
 ) -> None:
     core.enabled = False
-    assert authorization.still_allowed([token(clock)]) == [False]
+    assert authorization.still_allowed([token()]) == [False]

@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from gateway_api.auth.ledger import Ledger
 from gateway_api.base.certificate import end_of
 from gateway_api.base.errors import CoreAbsent, CoreUnavailable
 from gateway_api.cli import certificates
 from gateway_api.web import dependencies
-from gateway_api.web.dependencies import Host
+from gateway_api.web.dependencies import Host, check_ledger
 from gateway_api.wire.core.health import Dependency
 from gateway_api.wire.hub import WebhookCounts
+from tests.support.clocks import SteppedClock
+from tests.support.ledger import lose
 
 DAY = 86400
 NOW = 1_795_271_513
@@ -122,3 +125,31 @@ def test_a_core_that_is_missing_is_told_from_one_that_hangs() -> None:
     assert "No core daemon is running" in absent.message
     assert "does not reply" in silent.message
     assert "/run" not in absent.message + silent.message
+
+
+def test_a_ledger_is_well_while_it_can_be_read_and_written(ledger: Ledger) -> None:
+    assert check_ledger(ledger).state == "ok"
+
+
+def test_a_new_ledger_in_the_place_of_another_is_told_for_an_hour(
+    tmp_path: Path, ledger: Ledger, clock: SteppedClock
+) -> None:
+    (tmp_path / "ledger.sqlite").unlink()
+    clock.now = NOW
+    told = check_ledger(ledger, clock)
+    assert (told.state, told.message) == (
+        "degraded",
+        "The login ledger was damaged, removed or replaced, and a new one began at 2026-11-21T14:31:53Z:"
+        " all users have to log in again.",
+    )
+    clock.now += 3600
+    assert check_ledger(ledger, clock).state == "ok"
+
+
+def test_a_ledger_that_cannot_be_opened_has_failed(tmp_path: Path, ledger: Ledger) -> None:
+    lose(tmp_path / "ledger.sqlite")
+    told = check_ledger(ledger)
+    assert (told.state, told.message) == (
+        "failed",
+        "The login ledger cannot be read, so no token is accepted: unable to open database file.",
+    )

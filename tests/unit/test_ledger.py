@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from gateway_api.auth.ledger import name_of, open_ledger, prepare_ledger
+from gateway_api.auth.ledger import Ledger, Revocations, SharedState, name_of, open_ledger, prepare_ledger
 from gateway_api.base.errors import LedgerUnavailable
 from tests.support.clocks import SteppedClock
-from tests.support.ledger import revocations_of
+from tests.support.ledger import ledger_at, lose, revocations_of
+from tests.support.logins import HERE, pause, throttle_of
 
 
 def test_a_prepared_ledger_and_what_lies_beside_it_are_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    prepare_ledger(path)
+    prepare_ledger(path, SharedState())
     with closing(open_ledger(path)) as ledger:
         ledger.execute("INSERT INTO revoked (jti, expires) VALUES ('1f', 1)")
         modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
@@ -29,12 +30,14 @@ def test_a_prepared_ledger_and_what_lies_beside_it_are_for_its_owner_alone(tmp_p
 
 def test_preparing_a_ledger_again_keeps_what_it_knows(tmp_path: Path, clock: SteppedClock) -> None:
     path = tmp_path / "ledger.sqlite"
-    prepare_ledger(path)
-    with closing(open_ledger(path)) as ledger:
+    prepare_ledger(path, SharedState())
+    with closing(ledger_at(path, SharedState())) as ledger:
+        name = ledger.name
         revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
-    prepare_ledger(path)
-    with closing(open_ledger(path)) as ledger:
-        assert revocations_of(ledger, clock).is_revoked("1f")
+    prepare_ledger(path, SharedState())
+    with closing(ledger_at(path, SharedState())) as ledger:
+        assert ledger.name == name
+        assert revocations_of(ledger, clock).is_revoked("1f", name)
 
 
 @pytest.mark.parametrize("left", [0, 1000])
@@ -42,10 +45,10 @@ def test_space_of_which_a_killed_start_kept_only_a_part_is_kept_by_the_next(
     tmp_path: Path, left: int
 ) -> None:
     path, reserve = tmp_path / "ledger.sqlite", tmp_path / "ledger.sqlite.reserve"
-    prepare_ledger(path)
+    prepare_ledger(path, SharedState())
     whole = reserve.stat().st_size
     reserve.write_bytes(bytes(left))
-    prepare_ledger(path)
+    prepare_ledger(path, SharedState())
     assert reserve.stat().st_size == whole >= 100_000
     assert reserve.stat().st_mode & 0o777 == 0o600
     assert not list(tmp_path.glob(".*"))
@@ -65,7 +68,7 @@ def test_a_broken_ledger_is_begun_anew_under_another_name(tmp_path: Path, broken
     with closing(open_ledger(path)) as ledger:
         name = name_of(ledger)
     path.write_bytes(broken)
-    prepare_ledger(path)
+    prepare_ledger(path, SharedState())
     with closing(open_ledger(path)) as ledger:
         assert name_of(ledger) != name
     assert path.stat().st_mode & 0o777 == 0o600
@@ -86,7 +89,7 @@ def _open_together(folder: str, rounds: int, start: threading.Barrier) -> None:
 def test_workers_that_start_together_all_open_the_ledger(tmp_path: Path) -> None:
     rounds, workers = 60, 8
     for turn in range(rounds):
-        prepare_ledger(tmp_path / f"{turn}.sqlite")
+        prepare_ledger(tmp_path / f"{turn}.sqlite", SharedState())
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(workers)
     started = [
@@ -99,34 +102,34 @@ def test_workers_that_start_together_all_open_the_ledger(tmp_path: Path) -> None
     assert [process.exitcode for process in started] == [0] * workers
 
 
-def test_a_logout_waits_for_a_lock_of_a_few_hundred_milliseconds(ledger: sqlite3.Connection) -> None:
-    assert ledger.execute("PRAGMA busy_timeout").fetchone() == (500,)
+def test_a_logout_waits_for_a_lock_of_a_few_hundred_milliseconds(ledger: Ledger) -> None:
+    assert ledger.write(lambda each: each.execute("PRAGMA busy_timeout").fetchone()) == (500,)
 
 
-def test_a_token_that_nobody_gave_back_is_not_revoked(
-    ledger: sqlite3.Connection, clock: SteppedClock
-) -> None:
-    assert not revocations_of(ledger, clock).is_revoked("1f")
+def test_a_token_that_nobody_gave_back_is_not_revoked(ledger: Ledger, clock: SteppedClock) -> None:
+    assert not revocations_of(ledger, clock).is_revoked("1f", ledger.name)
 
 
 def test_a_token_that_was_given_back_is_revoked_in_both_workers(
-    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+    ledger: Ledger, neighbours_ledger: Ledger, clock: SteppedClock
 ) -> None:
     revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
-    assert [revocations_of(each, clock).is_revoked("1f") for each in (ledger, neighbours_ledger)] == [
+    assert [
+        revocations_of(each, clock).is_revoked("1f", each.name) for each in (ledger, neighbours_ledger)
+    ] == [
         True,
         True,
     ]
 
 
 def test_a_token_that_another_worker_revokes_is_no_longer_known_to_be_valid(
-    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+    ledger: Ledger, neighbours_ledger: Ledger, clock: SteppedClock
 ) -> None:
     revocations = revocations_of(ledger, clock)
     for jti in ("1f", "2f"):
-        assert not revocations.is_revoked(jti)
+        assert not revocations.is_revoked(jti, ledger.name)
         revocations_of(neighbours_ledger, clock).revoke(jti, int(clock()) + 60)
-        assert revocations.is_revoked(jti)
+        assert revocations.is_revoked(jti, ledger.name)
 
 
 class _Interrupted:
@@ -134,93 +137,97 @@ class _Interrupted:
     revocations."""
 
     def __init__(
-        self,
-        ledger: sqlite3.Connection,
-        before: Callable[[], object] = lambda: None,
-        after: Callable[[], object] = lambda: None,
+        self, ledger: Ledger, before: Callable[[], object] = int, after: Callable[[], object] = int
     ) -> None:
         self._ledger, self._before, self._after = ledger, before, after
+        self.shared = ledger.shared
+
+    @property
+    def name(self) -> str:
+        return self._ledger.name
 
     def execute(self, statement: str, values: tuple[object, ...]) -> Any:
         self._before()
-        rows = self._ledger.execute(statement, values).fetchall()
+        rows = self._ledger.execute(statement, values)
         self._after()
         return rows
 
+    def write(self, work: Callable[[Any], object]) -> Any:
+        return work(self)
+
 
 def test_a_token_that_is_revoked_just_after_a_look_up_is_rejected_from_then_on(
-    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+    ledger: Ledger, neighbours_ledger: Ledger, clock: SteppedClock
 ) -> None:
     neighbour = revocations_of(neighbours_ledger, clock)
     interrupted: Any = _Interrupted(ledger, after=lambda: neighbour.revoke("1f", int(clock()) + 60))
     revocations = revocations_of(interrupted, clock)
-    assert [revocations.is_revoked("1f") for _ in range(2)] == [False, True]
+    assert [revocations.is_revoked("1f", ledger.name) for _ in range(2)] == [False, True]
 
 
 def test_a_token_that_is_looked_up_just_before_its_revocation_is_rejected_after_it(
-    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+    ledger: Ledger, neighbours_ledger: Ledger, clock: SteppedClock
 ) -> None:
     neighbour = revocations_of(neighbours_ledger, clock)
-    interrupted: Any = _Interrupted(ledger, before=lambda: neighbour.is_revoked("1f"))
+    interrupted: Any = _Interrupted(ledger, before=lambda: neighbour.is_revoked("1f", ledger.name))
     revocations_of(interrupted, clock).revoke("1f", int(clock()) + 60)
-    assert neighbour.is_revoked("1f")
+    assert neighbour.is_revoked("1f", ledger.name)
 
 
 def test_a_revocation_whose_write_failed_half_way_counts_where_it_is_in_the_ledger(
-    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+    ledger: Ledger, neighbours_ledger: Ledger, clock: SteppedClock
 ) -> None:
     def fails() -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
     neighbour = revocations_of(neighbours_ledger, clock)
-    assert not neighbour.is_revoked("1f")
+    assert not neighbour.is_revoked("1f", ledger.name)
     interrupted: Any = _Interrupted(ledger, after=fails)
     with pytest.raises(LedgerUnavailable):
         revocations_of(interrupted, clock).revoke("1f", int(clock()) + 60)
-    assert neighbour.is_revoked("1f")
+    assert neighbour.is_revoked("1f", ledger.name)
 
 
 def test_a_token_that_is_known_to_be_valid_is_not_looked_up_again(
-    ledger: sqlite3.Connection, clock: SteppedClock
+    ledger: Ledger, clock: SteppedClock
 ) -> None:
     revocations = revocations_of(ledger, clock)
-    assert not revocations.is_revoked("1f")
-    ledger.close()
-    assert not revocations.is_revoked("1f")
+    name = ledger.name
+    assert not revocations.is_revoked("1f", name)
+    ledger.execute("DROP TABLE revoked")
+    assert not revocations.is_revoked("1f", name)
 
 
-def test_revoking_one_token_revokes_no_other(ledger: sqlite3.Connection, clock: SteppedClock) -> None:
+def test_revoking_one_token_revokes_no_other(ledger: Ledger, clock: SteppedClock) -> None:
     revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
-    assert not revocations_of(ledger, clock).is_revoked("2f")
+    assert not revocations_of(ledger, clock).is_revoked("2f", ledger.name)
 
 
-def test_revoking_a_token_twice_is_no_error(ledger: sqlite3.Connection, clock: SteppedClock) -> None:
+def test_revoking_a_token_twice_is_no_error(ledger: Ledger, clock: SteppedClock) -> None:
     for _ in range(2):
         revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
-    assert revocations_of(ledger, clock).is_revoked("1f")
+    assert revocations_of(ledger, clock).is_revoked("1f", ledger.name)
 
 
-def test_a_revocation_lasts_as_long_as_its_token(ledger: sqlite3.Connection, clock: SteppedClock) -> None:
+def test_a_revocation_lasts_as_long_as_its_token(ledger: Ledger, clock: SteppedClock) -> None:
     revocations = revocations_of(ledger, clock)
     revocations.revoke("1f", int(clock()) + 60)
     clock.now += 59
     revocations.revoke("2f", int(clock()) + 60)
-    assert revocations.is_revoked("1f")
+    assert revocations.is_revoked("1f", ledger.name)
 
 
-def test_a_revocation_outlives_a_clock_that_jumps_ahead_and_back(
-    ledger: sqlite3.Connection, clock: SteppedClock
-) -> None:
+def test_a_revocation_outlives_a_clock_that_jumps_ahead_and_back(ledger: Ledger, clock: SteppedClock) -> None:
     revocations = revocations_of(ledger, clock)
     revocations.revoke("1f", int(clock()) + 60)
     clock.now += 86_400
     revocations.revoke("2f", int(clock()) + 60)
     clock.now -= 86_400
-    assert revocations.is_revoked("1f")
+    assert revocations.is_revoked("1f", ledger.name)
 
 
 def test_of_many_revocations_the_newest_stay_and_of_the_others_those_that_have_not_expired(
-    ledger: sqlite3.Connection, clock: SteppedClock
+    ledger: Ledger, clock: SteppedClock
 ) -> None:
     revocations = revocations_of(ledger, clock, kept=3)
     revocations.revoke("long", int(clock()) + 600)
@@ -228,23 +235,131 @@ def test_of_many_revocations_the_newest_stay_and_of_the_others_those_that_have_n
         revocations.revoke(str(number), int(clock()) + 60)
     clock.now += 61
     revocations.revoke("last", int(clock()) + 60)
-    assert revocations.among(["long", *map(str, range(5)), "last"]) == {"long", "3", "4", "last"}
+    assert revocations.among(dict.fromkeys(["long", *map(str, range(5)), "last"], ledger.name)) == {
+        "long",
+        "3",
+        "4",
+        "last",
+    }
 
 
 def test_a_token_is_not_taken_for_valid_where_the_ledger_cannot_be_read(
-    ledger: sqlite3.Connection, clock: SteppedClock
+    tmp_path: Path, ledger: Ledger, clock: SteppedClock
 ) -> None:
-    revocations = revocations_of(ledger, clock)
-    ledger.close()
+    revocations, name = revocations_of(ledger, clock), ledger.name
+    lose(tmp_path / "ledger.sqlite")
     with pytest.raises(LedgerUnavailable):
-        revocations.is_revoked("1f")
+        revocations.is_revoked("1f", name)
 
 
-def test_of_several_tokens_it_is_known_which_are_revoked(
-    ledger: sqlite3.Connection, clock: SteppedClock
-) -> None:
+def test_of_several_tokens_it_is_known_which_are_revoked(ledger: Ledger, clock: SteppedClock) -> None:
     revocations = revocations_of(ledger, clock)
     for jti in ("1f", "2f", "3f"):
         revocations.revoke(jti, int(clock()) + 60)
-    assert revocations.among(["1f", "3f", "4f"]) == {"1f", "3f"}
-    assert revocations.among([]) == set()
+    assert revocations.among(dict.fromkeys(["1f", "3f", "4f"], ledger.name)) == {"1f", "3f"}
+    assert revocations.among({}) == set()
+
+
+# A ledger that is damaged, removed or replaced while workers use it
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(b"garbage" * 1000)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def restore(path: Path) -> None:
+    """Puts a backup in its place: without the revocations since."""
+    path.with_name("backup").replace(path)
+
+
+FAULTS = pytest.mark.parametrize("fault", [damage, empty, Path.unlink, restore])
+
+
+@pytest.fixture
+def revoked_since(
+    tmp_path: Path, ledger: Ledger, neighbours_ledger: Ledger, clock: SteppedClock
+) -> tuple[Revocations, Revocations]:
+    """Both workers know tokens 1f and 2f, of which 2f was revoked after the backup."""
+    both = revocations_of(ledger, clock), revocations_of(neighbours_ledger, clock)
+    with closing(sqlite3.connect(tmp_path / "backup")) as backup:
+        ledger.write(lambda connection: connection.backup(backup))
+    both[0].revoke("2f", int(clock()) + 60)
+    # Or SQLite would find all pages in its log, and miss nothing.
+    ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    name = ledger.name
+    assert [[one.is_revoked(jti, name) for jti in ("1f", "2f")] for one in both] == 2 * [[False, True]]
+    return both
+
+
+@FAULTS
+def test_all_tokens_end_with_their_ledger_in_each_worker_and_later_ones_count(
+    tmp_path: Path,
+    ledger: Ledger,
+    revoked_since: tuple[Revocations, Revocations],
+    clock: SteppedClock,
+    fault: Callable[[Path], None],
+) -> None:
+    former = ledger.name
+    fault(tmp_path / "ledger.sqlite")
+    # SQLite notices damage when it reads the file: a new worker does.
+    with closing(ledger_at(tmp_path / "ledger.sqlite", ledger.shared, clock)):
+        for worker in revoked_since:
+            assert worker.among({"1f": former, "2f": former}) == {"1f", "2f"}
+            assert [worker.is_revoked(jti, former) for jti in ("1f", "2f")] == [True, True]
+    one, other = revoked_since
+    assert not one.is_revoked("3f", ledger.name)
+    other.revoke("3f", int(clock()) + 60)
+    assert one.is_revoked("3f", ledger.name)
+
+
+@FAULTS
+def test_a_logout_is_stored_in_the_ledger_that_took_the_place_of_another(
+    tmp_path: Path,
+    ledger: Ledger,
+    revoked_since: tuple[Revocations, Revocations],
+    clock: SteppedClock,
+    fault: Callable[[Path], None],
+) -> None:
+    fault(tmp_path / "ledger.sqlite")
+    ledger_at(tmp_path / "ledger.sqlite", ledger.shared, clock).close()
+    revoked_since[0].revoke("3f", int(clock()) + 60)
+    name = ledger.name
+    with closing(ledger_at(tmp_path / "ledger.sqlite", SharedState())) as later:
+        assert (later.name, revocations_of(later, clock).is_revoked("3f", name)) == (name, True)
+
+
+def test_a_damaged_ledger_is_kept_beside_the_new_one_and_the_log_says_so(
+    tmp_path: Path, ledger: Ledger, clock: SteppedClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    damage(path)
+    ledger_at(path, ledger.shared, clock).close()
+    assert (tmp_path / "ledger.sqlite.damaged").read_bytes() == b"garbage" * 1000
+    assert [record.getMessage() for record in caplog.records] == [
+        f"began a new login ledger: the old one is damaged, and is now {path}.damaged",
+        f"the login ledger {path} is a new one: all users have to log in again",
+    ]
+
+
+def test_a_worker_that_finds_the_new_ledger_of_another_worker_begins_none(
+    ledger: Ledger, neighbours_ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "ledger.sqlite").unlink()
+    assert ledger.name == neighbours_ledger.name == ledger.name
+    assert len(caplog.records) == 1
+
+
+def test_failed_logins_are_counted_in_the_ledger_that_took_the_place_of_another(
+    tmp_path: Path, ledger: Ledger, neighbours_ledger: Ledger, clock: SteppedClock
+) -> None:
+    throttle = throttle_of(ledger, clock)
+    throttle.failed("alice", HERE)
+    (tmp_path / "ledger.sqlite").unlink()
+    for _ in range(7):
+        throttle.failed("alice", HERE)
+    assert pause(throttle_of(neighbours_ledger, clock)) == 4

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.auth.ledger import open_ledger
+from gateway_api.auth.ledger import Ledger, SharedState
 from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.base.errors import TooManyAttempts
 from tests.support.clocks import SteppedClock
+from tests.support.ledger import ledger_at, lose
 from tests.support.logins import ALICE, ELSEWHERE, HERE, SECRET, InlinePool, fail, log_in, pause, throttle_of
 
 
@@ -119,7 +120,7 @@ def test_the_user_name_of_a_failed_login_is_not_in_the_ledger_s_files(
     assert username.encode(errors="surrogatepass") not in held
 
 
-def test_what_stands_for_a_client_cannot_be_computed_without_the_secret(ledger: sqlite3.Connection) -> None:
+def test_what_stands_for_a_client_cannot_be_computed_without_the_secret(ledger: Ledger) -> None:
     clients = {Failures(ledger, secret).client("alice", HERE) for secret in (SECRET, SECRET[:-1])}
     assert len(clients) == 2
 
@@ -130,7 +131,7 @@ def test_another_user_at_the_same_address_is_not_affected(login: Login) -> None:
 
 
 def test_the_pause_is_the_same_in_both_workers(
-    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+    throttle: Throttle, neighbours_ledger: Ledger, clock: SteppedClock
 ) -> None:
     for _ in range(7):
         throttle.failed("alice", HERE)
@@ -138,7 +139,7 @@ def test_the_pause_is_the_same_in_both_workers(
 
 
 def test_failures_in_both_workers_add_up(
-    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+    throttle: Throttle, neighbours_ledger: Ledger, clock: SteppedClock
 ) -> None:
     neighbour = throttle_of(neighbours_ledger, clock)
     for each in (throttle, neighbour, throttle, neighbour, throttle):
@@ -147,7 +148,7 @@ def test_failures_in_both_workers_add_up(
 
 
 def test_a_success_in_one_worker_ends_the_pause_in_both(
-    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+    throttle: Throttle, neighbours_ledger: Ledger, clock: SteppedClock
 ) -> None:
     for _ in range(7):
         throttle.failed("alice", HERE)
@@ -156,7 +157,7 @@ def test_a_success_in_one_worker_ends_the_pause_in_both(
 
 
 def test_after_a_success_in_one_worker_failures_in_another_count_in_both(
-    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+    throttle: Throttle, neighbours_ledger: Ledger, clock: SteppedClock
 ) -> None:
     throttle.failed("alice", HERE)
     throttle.succeeded("alice", HERE)
@@ -167,10 +168,10 @@ def test_after_a_success_in_one_worker_failures_in_another_count_in_both(
 
 
 def test_a_worker_without_a_ledger_counts_the_newest_of_very_many_clients(
-    ledger: sqlite3.Connection, clock: SteppedClock
+    tmp_path: Path, ledger: Ledger, clock: SteppedClock
 ) -> None:
     throttle = throttle_of(ledger, clock)
-    ledger.close()
+    lose(tmp_path / "ledger.sqlite")
     for number in range(10_001):
         throttle.failed(f"user{number}", HERE)
     for _ in range(6):
@@ -179,10 +180,10 @@ def test_a_worker_without_a_ledger_counts_the_newest_of_very_many_clients(
 
 
 def test_the_failures_outlive_a_worker(tmp_path: Path, clock: SteppedClock) -> None:
-    with closing(open_ledger(tmp_path / "ledger.sqlite")) as ledger:
+    with closing(ledger_at(tmp_path / "ledger.sqlite", SharedState())) as ledger:
         for _ in range(7):
             throttle_of(ledger, clock).failed("alice", HERE)
-    with closing(open_ledger(tmp_path / "ledger.sqlite")) as ledger:
+    with closing(ledger_at(tmp_path / "ledger.sqlite", SharedState())) as ledger:
         assert pause(throttle_of(ledger, clock)) == 4
 
 
@@ -195,17 +196,10 @@ def locked(path: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
-@pytest.fixture
-def unsynced(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """The ledger as the event loop has it."""
-    with closing(open_ledger(tmp_path / "ledger.sqlite", synced=False)) as made:
-        yield made
-
-
 def test_a_failure_while_the_ledger_is_locked_is_counted_at_once(
-    tmp_path: Path, unsynced: sqlite3.Connection, clock: SteppedClock
+    tmp_path: Path, ledger: Ledger, clock: SteppedClock
 ) -> None:
-    throttle = throttle_of(unsynced, clock)
+    throttle = throttle_of(ledger, clock)
     took = []
     with locked(tmp_path / "ledger.sqlite"):
         for _ in range(5):
@@ -216,13 +210,13 @@ def test_a_failure_while_the_ledger_is_locked_is_counted_at_once(
     # The worker does nothing else meanwhile.
     assert min(took) < 0.25
     throttle.failed("alice", HERE)
-    assert pause(throttle_of(unsynced, clock)) == 2
+    assert pause(throttle_of(ledger, clock)) == 2
 
 
 def test_a_success_while_the_ledger_is_locked_clears_the_failures(
-    tmp_path: Path, unsynced: sqlite3.Connection, clock: SteppedClock
+    tmp_path: Path, ledger: Ledger, clock: SteppedClock
 ) -> None:
-    throttle = throttle_of(unsynced, clock)
+    throttle = throttle_of(ledger, clock)
     for _ in range(7):
         throttle.failed("alice", HERE)
     clock.now += 60
@@ -234,9 +228,9 @@ def test_a_success_while_the_ledger_is_locked_clears_the_failures(
 
 
 def test_fifteen_minutes_without_a_failure_clear_those_of_a_locked_ledger(
-    tmp_path: Path, unsynced: sqlite3.Connection, clock: SteppedClock
+    tmp_path: Path, ledger: Ledger, clock: SteppedClock
 ) -> None:
-    throttle = throttle_of(unsynced, clock)
+    throttle = throttle_of(ledger, clock)
     with locked(tmp_path / "ledger.sqlite"):
         for _ in range(7):
             throttle.failed("alice", HERE)
@@ -246,9 +240,9 @@ def test_fifteen_minutes_without_a_failure_clear_those_of_a_locked_ledger(
 
 
 def test_a_ledger_that_is_locked_now_and_then_is_one_warning_and_no_error(
-    tmp_path: Path, unsynced: sqlite3.Connection, clock: SteppedClock, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, ledger: Ledger, clock: SteppedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    throttle = throttle_of(unsynced, clock)
+    throttle = throttle_of(ledger, clock)
     for _ in range(3):
         with locked(tmp_path / "ledger.sqlite"):
             throttle.failed("alice", HERE)
@@ -258,12 +252,12 @@ def test_a_ledger_that_is_locked_now_and_then_is_one_warning_and_no_error(
 
 
 def test_a_ledger_that_breaks_after_it_was_locked_is_an_error(
-    tmp_path: Path, unsynced: sqlite3.Connection, clock: SteppedClock, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, ledger: Ledger, clock: SteppedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    throttle = throttle_of(unsynced, clock)
+    throttle = throttle_of(ledger, clock)
     with locked(tmp_path / "ledger.sqlite"):
         throttle.failed("alice", HERE)
-    unsynced.execute("DROP TABLE failure")
+    lose(tmp_path / "ledger.sqlite")
     throttle.failed("alice", HERE)
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
 

@@ -31,7 +31,7 @@ CLAIMS = {
 
 
 def tokens(now: float = NOW, secret: bytes = SECRET) -> Tokens:
-    return Tokens(secret, LEDGER, lambda: now)
+    return Tokens(secret, lambda: LEDGER, lambda: now)
 
 
 def base64url(data: bytes) -> str:
@@ -58,7 +58,7 @@ def test_an_issued_token_says_who_it_was_issued_to() -> None:
 
 def test_a_token_that_was_read_before_ends_with_its_time() -> None:
     now = float(NOW)
-    reader = Tokens(SECRET, LEDGER, lambda: now)
+    reader = Tokens(SECRET, lambda: LEDGER, lambda: now)
     token = reader.issue("alice", "operator", GENERATION, 60)
     assert reader.read(token) == reader.read(token)
     now += 60
