@@ -32,6 +32,11 @@ MAC_PATTERN = (
 )
 
 
+_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+#: An IPv4 address, or the characters of an IPv6 address: which of those are one, the pattern does not tell.
+ADDRESS_PATTERN = rf"^({_OCTET}(\.{_OCTET}){{3}}|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*)$"
+
+
 def mac_address(text: str) -> str:
     """In lower case, with colons. Raises ValueError with the rule."""
     if not re.fullmatch(MAC_PATTERN, text):

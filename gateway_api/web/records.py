@@ -233,8 +233,10 @@ def _struct(
 def _record(kind: definition.Object) -> type[msgspec.Struct]:
     """A section, or an item of a list, as it is in JSON."""
     fields = [_member(name, field) for name, field in kind.fields.items()]
+    # Generated clients have a class Configuration of their own.
+    prefix = "Gateway" if kind.section is definition.Configuration else ""
     suffix = "Configuration" if kind in (field.kind for field in definition.ROOT.members.values()) else ""
-    return _struct(kind.section.__name__ + suffix, kind.section.__doc__, fields)
+    return _struct(f"{prefix}{kind.section.__name__}{suffix}", kind.section.__doc__, fields)
 
 
 def _member(name: str, field: definition.Field) -> tuple[Any, ...]:

@@ -71,8 +71,9 @@ _UNSTATED = re.compile(
     r"|must be epoch seconds, or a time .*"
     # Which times are in the future.
     r"|must be in the next 366 days|must not be in the future: .*"
-    # What an address means, and how long a name is.
-    r"|must not be a link-local, .*|must name a host.*|must have an IPv6 .*|must have a port .*"
+    # What an address is and means, and how long a name is.
+    r"|must be an IP address, .*|must not be a link-local, .*|must name a host.*|must have an IPv6 .*"
+    r"|must have a port .*"
 )
 
 

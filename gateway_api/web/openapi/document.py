@@ -45,6 +45,7 @@ archive or a confirmation have none. Every change of the candidate honours If-Ma
     "demux": "The component that creates a VLAN sub-interface when its first subscriber arrives.",
     "events": "The stream of session events.",
     "webhooks": "Receivers of events, and the log of deliveries to them.",
+    "deliveries": "The messages that the gateway sends to webhooks.",
     "audit": "The audit log: changes and rejected requests.",
     "metrics": "The scrape target of Prometheus.",
     "docs": "This API, as a document for programs and as a page for people.",
@@ -104,7 +105,9 @@ def document(resources: Iterable[Routes]) -> dict[str, Any]:
         spec.tag({"name": name, "description": description})
     components.add_records(spec, records)
     spec.options["webhooks"] = _webhooks()
-    return _ordered(spec.to_dict())
+    made = _ordered(spec.to_dict())
+    _add_formats(made)
+    return made
 
 
 # Views
@@ -180,9 +183,8 @@ def _schema(operation: ApiOperation) -> dict[str, Any]:
 
 def _one_of(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
     references = [components.record_reference(record) for record in records]
-    return (
-        references[0] if len(references) == 1 else {"anyOf": references} if references else {"type": "null"}
-    )
+    # Generators of clients take `const`; with the type "null" that of Python fails.
+    return references[0] if len(references) == 1 else {"anyOf": references} if references else {"const": None}
 
 
 def _enveloped(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
@@ -230,7 +232,8 @@ def _webhooks() -> dict[str, Any]:
         name: {
             "post": {
                 "operationId": f"webhook_{name.replace('.', '_')}",
-                "tags": ["webhooks"],
+                # Not that of the operations: generators of clients would make two files of one name.
+                "tags": ["deliveries"],
                 "summary": summary,
                 "description": _RETRIES,
                 "security": [],
@@ -244,6 +247,23 @@ def _webhooks() -> dict[str, Any]:
         }
         for name, (summary, record) in _MESSAGES.items()
     }
+
+
+#: By the type of a number. Without a format, generated clients in Go and Java read rates, counters and times
+#: into 32 bits.
+_FORMATS = {"integer": "int64", "number": "double"}
+
+
+def _add_formats(part: Any) -> None:
+    """Add the formats to the schemas of numbers in a part of the document."""
+    if isinstance(part, dict):
+        if isinstance(part.get("type"), str) and part["type"] in _FORMATS:
+            part.setdefault("format", _FORMATS[part["type"]])
+        for member in part.values():
+            _add_formats(member)
+    elif isinstance(part, list):
+        for item in part:
+            _add_formats(item)
 
 
 def _unused(wanted: str, ids: set[str]) -> str:

@@ -38,7 +38,7 @@ export const field = ({components: {schemas}}, record, name) => resolved(schemas
 
 /** What a path means, and which values it takes, as sentences; empty for an unknown path. `isRate` is true for a rate. */
 export function help({components: {schemas}}, path) {
-  let schema = schemas.Configuration;
+  let schema = schemas.GatewayConfiguration;
   for (const segment of path.match(SEGMENT) ?? []) schema = resolved(schemas, schema?.properties?.[segment] ?? schema?.items);
   return schema ? {meaning: meaning(schema), kind: kind(schema), isRate: schema['x-unit'] === 'bit/s'} : NONE;
 }
@@ -50,7 +50,7 @@ export const listKeys = api => documentOf(api).then(({components: {schemas}}) =>
 
 /** All paths of a configuration: those that it leaves out, too. */
 export function allPaths({components: {schemas}}, configuration) {
-  return [...known(schemas, schemas.Configuration, configuration, [])].map(pathText);
+  return [...known(schemas, schemas.GatewayConfiguration, configuration, [])].map(pathText);
 }
 
 /** A schema with what it refers to. `nullable` tells whether null is a value, too. */

@@ -49,7 +49,7 @@ export class Webhooks {
     const events = element('fieldset');
     whenRead(this.api, 'webhooks', openapi => {
       // The example of the document has the events that a client gets by default.
-      const {items, examples: [usual]} = schema(openapi, 'NewWebhook', 'events');
+      const {items, examples: [usual]} = schema(openapi, 'WebhookRegistration', 'events');
       redraw(events, [element('legend', {text: 'Events'}), ...items.enum.map(value =>
         element('label', {}, element('input', {value, type: 'checkbox', checked: usual.includes(value)}), ` ${value}`))]);
     }, 'new-webhook-problem');

@@ -14,7 +14,7 @@ from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, EVENT_STREAM, GET
 from gateway_api.web.records import Message, TestSent, listing
 from gateway_api.web.request import caller
 from gateway_api.web.schemas.queries import EventsQuery, short_list_query
-from gateway_api.web.schemas.requests import NewWebhook
+from gateway_api.web.schemas.requests import WebhookRegistration
 from gateway_api.web.services import hub, services
 from gateway_api.wire import hub as wire
 from gateway_api.wire.events import DEFAULT_STREAM_EVENTS, EVENTS, Gap
@@ -135,7 +135,7 @@ webhooks = Routes(
         query=short_list_query(wire.ListWebhooks),
         data=(listing(wire.ListWebhooks),),
     ),
-    POST("", register, ADMIN, text=_REGISTRATION, body=NewWebhook, status=201, errors=(409,)),
+    POST("", register, ADMIN, text=_REGISTRATION, body=WebhookRegistration, status=201, errors=(409,)),
     GET("/<webhook>", show, ANY_ROLE),
     DELETE("/<webhook>", delete, ADMIN, errors=(409,)),
     GET(

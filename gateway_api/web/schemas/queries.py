@@ -10,7 +10,15 @@ from marshmallow import ValidationError, post_load, validate
 
 from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.base.fields import ParsedField, Schema, TextField, says
-from gateway_api.base.texts import MAC_PATTERN, MAX_ID, epoch_seconds, ip_address, mac_address, past_seconds
+from gateway_api.base.texts import (
+    ADDRESS_PATTERN,
+    MAC_PATTERN,
+    MAX_ID,
+    epoch_seconds,
+    ip_address,
+    mac_address,
+    past_seconds,
+)
 from gateway_api.events.sse import EventId, parse_id
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import WantedFailures
@@ -85,7 +93,7 @@ def _sort(fields: Sequence[str], default: str, example: str) -> ParsedField:
 _Spelling: TypeAlias = tuple[Callable[[str], Any], Mapping[str, Any]]
 #: Fields that have more than one spelling, by name.
 _SPELLINGS: Mapping[str, _Spelling] = {
-    "ip_address": (ip_address, {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}),
+    "ip_address": (ip_address, {"pattern": ADDRESS_PATTERN}),
     "mac_address": (mac_address, {"pattern": MAC_PATTERN}),
 }
 

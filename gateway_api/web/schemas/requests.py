@@ -186,10 +186,10 @@ class Operation(Schema):
     """Loaded as an Edit."""
 
     json_schema: ClassVar[dict[str, Any]] = {
-        "oneOf": [
-            {"properties": {"op": {"const": "set"}}, "required": ["value"]},
-            {"properties": {"op": {"const": "delete"}}, "not": {"required": ["value"]}},
-        ]
+        # Generators of clients make one type of this, and two without `op` and `path` of a oneOf.
+        "if": {"properties": {"op": {"const": "set"}}},
+        "then": {"required": ["value"]},
+        "else": {"not": {"required": ["value"]}},
     }
 
     op = TextField(
@@ -249,7 +249,7 @@ class Rollback(Schema):
     revision = WholeField(required=True, metadata=says("Number in the archive, 1 being the newest.", 1))
 
 
-class NewWebhook(Schema):
+class WebhookRegistration(Schema):
     url = ParsedField(
         checked_url,
         required=True,
