@@ -17,14 +17,15 @@ from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.wire.core.sessions import SessionEvent, SessionSummary
 from gateway_api.wire.history import PastSession
 
-# Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `ended` is the last
-# moment that a session can have been up, and null while it is. `seen` is null unless the history has a hole
-# at the end of the session: then it is the last moment that the session is known to have been up. A failed
-# sign-on has the attempts from `began` to `last`. At a step of the clock it was set back to `at`: of the rows
-# up to those numbers, those with a later time have it from a clock that was ahead.
+# Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `folded` is a text
+# with its case folded, for searches: SQLite folds only ASCII, so a text of ASCII has none. `ended` is the
+# last moment that a session can have been up, and null while it is. `seen` is null unless the history has a
+# hole at the end of the session: then it is the last moment that the session is known to have been up. A
+# failed sign-on has the attempts from `began` to `last`. At a step of the clock it was set back to `at`: of
+# the rows up to those numbers, those with a later time have it from a clock that was ahead.
 _SCHEMA = """
 BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS text (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS text (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, folded TEXT);
 CREATE TABLE IF NOT EXISTS session (
     number INTEGER PRIMARY KEY,
     id INTEGER NOT NULL,
@@ -184,7 +185,12 @@ def _connect(path: Path) -> DatabaseFile:
 def _update(connection: sqlite3.Connection) -> None:
     """Takes over what an older version has recorded."""
     connection.execute("BEGIN IMMEDIATE")
-    known = {name for _, name, *_ in connection.execute("PRAGMA table_info(session)")}
+    if "folded" not in _columns(connection, "text"):
+        connection.execute("ALTER TABLE text ADD COLUMN folded TEXT")
+        found = connection.execute("SELECT number, text FROM text").fetchall()
+        folded = [(_fold(text), number) for number, text in found if not text.isascii()]
+        connection.executemany("UPDATE text SET folded = ? WHERE number = ?", folded)
+    known = _columns(connection, "session")
     for field, column in COLUMNS.items():
         if column not in known:
             kind = "INTEGER" if int in get_args(get_type_hints(PastSession)[field]) else "TEXT"
@@ -193,6 +199,14 @@ def _update(connection: sqlite3.Connection) -> None:
         connection.execute(_FROM_OLDER)
         connection.execute("DROP TABLE rate")
     connection.execute("COMMIT")
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def _fold(text: str) -> str | None:
+    return None if text.isascii() else text.casefold()
 
 
 class Writer:
@@ -237,8 +251,8 @@ class Writer:
         """The number of a name."""
         row = self._connection.execute("SELECT number FROM text WHERE text = ?", (text,)).fetchone()
         if row is None:
-            insert = "INSERT INTO text (text) VALUES (?) RETURNING number"
-            row = self._connection.execute(insert, (text,)).fetchone()
+            insert = "INSERT INTO text (text, folded) VALUES (?, ?) RETURNING number"
+            row = self._connection.execute(insert, (text, _fold(text))).fetchone()
         return int(row[0])
 
 

@@ -1,4 +1,4 @@
-"""Addresses as the database has them: short, and equal in every spelling; and the texts of searches, as
+"""Addresses as the database has them: short, and equal in every spelling; and what a search means, as
 conditions in SQL."""
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
@@ -6,8 +6,8 @@ conditions in SQL."""
 import re
 import socket
 import sqlite3
-from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import IPv4Address, IPv6Network
 from typing import Any
 
 #: The number of a name, in SQL.
@@ -15,8 +15,7 @@ NUMBER = "(SELECT number FROM text WHERE text = ?)"
 _BITS = 128
 #: A text that means more names than these is compared with each row, instead of looked up.
 _MOST_NAMES = 500
-#: Digits of the least part of a MAC address.
-_LEAST_DIGITS = 4
+_MAC_DIGITS = 12
 
 
 def of_ipv4(address: str) -> int:
@@ -48,10 +47,11 @@ def network_text(key: bytes) -> str:
     return str(network.network_address if key[0] == _BITS else network)
 
 
-def around(address: str) -> Iterator[bytes]:
-    """The keys of the IPv6 networks that contain an address, and of the address."""
-    number = int.from_bytes(socket.inet_pton(socket.AF_INET6, address))
-    return (_key(number, length) for length in range(_BITS + 1))
+def around(network: int) -> Iterator[bytes]:
+    """The keys of an IPv6 network, which is as `ipv6.network` makes it, and of those that contain it."""
+    length = network.bit_length() - 1
+    first = (network ^ 1 << length) << _BITS - length
+    return (_key(first, shorter) for shorter in range(length + 1))
 
 
 def _key(number: int, length: int) -> bytes:
@@ -59,28 +59,55 @@ def _key(number: int, length: int) -> bytes:
     return bytes([length]) + masked.to_bytes(_BITS // 8)[: -(-length // 8)]
 
 
-def ipv4_network(text: str) -> IPv4Network | None:
-    """The network of an IPv4 address or a prefix; None for any other text."""
-    try:
-        return IPv4Network(text, strict=False)
-    except ValueError:
-        return None
+def inside(network: int) -> Iterator[tuple[bytes, bytes]]:
+    """The first and the last key, by each length, of the IPv6 networks in a network, which is as
+    `ipv6.network` makes it. The network itself is none of them."""
+    length = network.bit_length() - 1
+    first = (network ^ 1 << length) << _BITS - length
+    last = first | (1 << _BITS - length) - 1
+    return ((_key(first, longer), _key(last, longer)) for longer in range(length + 1, _BITS + 1))
 
 
-def among_names(connection: sqlite3.Connection, text: str, columns: Sequence[str]) -> list[Any]:
-    """The condition that one of the columns, which have numbers of names, has a name with this part; and its
-    values."""
-    digits = re.sub("[:.-]", "", text)
-    parts = [text]
-    if digits != text and len(digits) >= _LEAST_DIGITS and re.fullmatch("[0-9A-Fa-f]{,12}", digits):
-        parts.append(digits)
-    like = " OR ".join(len(parts) * ["text LIKE ? ESCAPE '|'"])
-    names = f"SELECT number FROM text WHERE {like}"
-    patterns = ["%" + re.sub("([%_|])", r"|\1", part) + "%" for part in parts]
-    found = [number for (number,) in connection.execute(f"{names} LIMIT {_MOST_NAMES + 1}", patterns)]
-    if len(found) <= _MOST_NAMES:
-        among = f"IN ({', '.join(map(str, found))})"
-        return [" OR ".join(f"{column} {among}" for column in columns).join("()")]
-    # The plus keeps SQLite from collecting most rows by an index before it sorts them.
-    condition = " OR ".join(f"+{column} IN ({names})" for column in columns)
-    return [f"({condition})", *len(columns) * patterns]
+#: A condition in SQL, and its values.
+Condition = tuple[str, Sequence[Any]]
+
+
+def any_of(conditions: Iterable[Condition]) -> Condition:
+    """One condition of several; none of them is never true."""
+    held = list(conditions)
+    text = " OR ".join(condition for condition, _ in held) or "FALSE"
+    return f"({text})", [value for _, values in held for value in values]
+
+
+def having_name(connection: sqlite3.Connection, part: str, columns: Sequence[str]) -> Iterator[Condition]:
+    """The condition that one of the columns, which have numbers of names, has a name with this part; none if
+    there is no such name. The part is case-folded."""
+    pattern = "%" + re.sub("([%_|])", r"|\1", part) + "%"
+    # LIKE folds the case of ASCII. A name with other characters has its folded text beside it.
+    return _among(connection, "coalesce(folded, text) LIKE ? ESCAPE '|'", [pattern], columns)
+
+
+def having_mac(connection: sqlite3.Connection, part: str, column: str) -> Iterator[Condition]:
+    """The condition that a column, which has numbers of MAC addresses, has one with this part, which is as
+    `SearchText` has it; none if there is no such address."""
+    digits = of_mac(part)
+    if digits == part:
+        patterns = [f"*{digits}*"]
+    else:
+        # Whole bytes, unless the first one is cut.
+        begin = len(part.partition(":")[0]) % 2
+        patterns = [f"{'?' * at}{digits}*" for at in range(begin, _MAC_DIGITS - len(digits) + 1, 2)]
+    wanted = f"length(text) = {_MAC_DIGITS} AND ({' OR '.join(len(patterns) * ['text GLOB ?'])})"
+    return _among(connection, wanted, patterns, [column])
+
+
+def _among(
+    connection: sqlite3.Connection, wanted: str, values: Sequence[Any], columns: Sequence[str]
+) -> Iterator[Condition]:
+    names = f"SELECT number FROM text WHERE {wanted}"
+    found = [number for (number,) in connection.execute(f"{names} LIMIT {_MOST_NAMES + 1}", values)]
+    if len(found) > _MOST_NAMES:
+        # The plus keeps SQLite from collecting most rows by an index before it sorts them.
+        yield from ((f"+{column} IN ({names})", values) for column in columns)
+    elif found:
+        yield from ((f"{column} IN ({', '.join(map(str, found))})", ()) for column in columns)

@@ -10,7 +10,7 @@ disk.
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 
 from msgspec import json
 
+from gateway_api.base import ipv6
 from gateway_api.base.databases import pragma
 from gateway_api.base.errors import ListTooLarge
 from gateway_api.base.logs import LOG
 from gateway_api.base.pages import FoundPage, cursor_of, place_at
+from gateway_api.base.search import SearchText, parse_search
 from gateway_api.history import database, keys, sign_ons, traffic
 from gateway_api.history.database import (
     ADDRESS,
@@ -134,7 +136,6 @@ LEFT JOIN text AS mac ON mac.number = session.mac
 JOIN text AS own ON own.number = session.interface
 JOIN text AS access ON access.number = session.access
 """
-_NAMED = [f"session.{COLUMNS[field]}" for field in _NAMES]
 _NEWEST_FIRST = "ORDER BY started DESC, session.number DESC LIMIT ?"
 #: With max(), SQLite takes the other columns from the row that has it (section 2.5 of its SELECT document).
 _FLAPPING = f"""
@@ -454,18 +455,39 @@ def _conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[
     if not wanted.names_a_subscriber:
         require(f"NOT {WRONG_START}")
     if wanted.search is not None:
-        network = keys.ipv4_network(wanted.search)
-        if network is None:
-            require(*keys.among_names(connection, wanted.search, _NAMED))
-        else:
-            require("ip BETWEEN ? AND ?", int(network[0]), int(network[-1]))
+        condition, given = keys.any_of(_meanings(connection, parse_search(wanted.search)))
+        require(condition, *given)
     return conditions, values
+
+
+def _meanings(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[keys.Condition]:
+    """A condition for each thing that a text of a search may mean."""
+    # A number with few digits is a part of a name here: the history has no other search for it.
+    name = wanted.name or wanted.short_name
+    if name is not None:
+        columns = ("username",) if wanted.key is None else ("username", "interface", "access")
+        yield from keys.having_name(connection, name, [f"session.{column}" for column in columns])
+    if wanted.id is not None:
+        yield "session.id = ?", [wanted.id]
+    if wanted.mac is not None:
+        yield from keys.having_mac(connection, wanted.mac, "session.mac")
+    if wanted.ipv4 is not None:
+        yield "ip BETWEEN ? AND ?", wanted.ipv4
+    if wanted.ipv6 is not None:
+        around = list(keys.around(wanted.ipv6))
+        inside = list(keys.inside(wanted.ipv6))
+        networks = [
+            f"network IN ({', '.join('?' * len(around))})",
+            *len(inside) * ["network BETWEEN ? AND ?"],
+        ]
+        given = [*around, *chain.from_iterable(inside)]
+        yield f"session.number IN (SELECT session FROM network WHERE {' OR '.join(networks)})", given
 
 
 def _with_address(address: str) -> list[Any]:
     if ":" not in address:
         return ["ip = ?", keys.of_ipv4(address)]
-    around = list(keys.around(address))
+    around = list(keys.around(ipv6.address(address)))
     marks = ", ".join("?" * len(around))
     return [f"session.number IN (SELECT session FROM network WHERE network IN ({marks}))", *around]
 

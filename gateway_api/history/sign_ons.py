@@ -7,7 +7,7 @@ sessions, a batch and the place of its last failure are one commit.
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from gateway_api.base.logs import LOG
 from gateway_api.base.pages import FoundPage, cursor_of, place_at
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import UNTIL_ANOTHER_CORE
+from gateway_api.base.search import SearchText, parse_search
 from gateway_api.core_client.calls import Calls
 from gateway_api.history import keys
 from gateway_api.history.database import WRONG_FAILURE, Writer, in_use, require_room
@@ -56,7 +57,6 @@ LEFT JOIN text AS mac ON mac.number = failed.mac
 JOIN text AS access ON access.number = failed.access
 """
 _NEWEST_FIRST = "ORDER BY began DESC, failed.number DESC LIMIT ?"
-_NAMES = ("failed.username", "failed.mac", "failed.access")
 
 
 class SignOnPlace(NamedTuple):
@@ -209,7 +209,6 @@ def numbered(connection: sqlite3.Connection, number: int) -> FailedSignOns:
 
 def _conditions(connection: sqlite3.Connection, wanted: WantedFailures) -> tuple[list[str], list[Any]]:
     """Conditions in SQL, and their values."""
-    among = None if wanted.search is None else keys.among_names(connection, wanted.search, _NAMES)
     mac = None if wanted.mac_address is None else keys.of_mac(wanted.mac_address)
     required = [
         ("lower(type) = ?", wanted.type),
@@ -222,10 +221,20 @@ def _conditions(connection: sqlite3.Connection, wanted: WantedFailures) -> tuple
     ]
     conditions = [condition for condition, value in required if value is not None]
     values = [value for _, value in required if value is not None]
-    if among is not None:
-        condition, *patterns = among
-        return [*conditions, condition], [*values, *patterns]
+    if wanted.search is not None:
+        condition, given = keys.any_of(_meanings(connection, parse_search(wanted.search)))
+        return [*conditions, condition], [*values, *given]
     return conditions, values
+
+
+def _meanings(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[keys.Condition]:
+    """As for the sessions of the history. A failed sign-on has no id and no address."""
+    name = wanted.name or wanted.short_name
+    if name is not None:
+        columns = ["failed.username"] if wanted.key is None else ["failed.username", "failed.access"]
+        yield from keys.having_name(connection, name, columns)
+    if wanted.mac is not None:
+        yield from keys.having_mac(connection, wanted.mac, "failed.mac")
 
 
 def _record(row: Sequence[Any]) -> FailedSignOns:

@@ -684,6 +684,15 @@ def test_usernames_are_completed(operator: Shell) -> None:
     ]
 
 
+def test_a_target_with_its_kind_is_completed(operator: Shell) -> None:
+    (wanted,) = with_a_name(operator.api, 1)
+    fields = {"id": "id", "user": "username", "ip": "ip_address", "mac": "mac_address"}
+    for kind, field in fields.items():
+        target = f"{kind}:{wanted[field]}"
+        begin = target[:-1] if kind != "id" else target
+        assert target in completed(operator, f"gatewayctl subscribers show {begin}")
+
+
 def test_a_completed_username_is_text_for_bash(gateway: Gateway, shell: Shell) -> None:
     name = "alice; touch fallen; echo \"$(pwd)\" '*' *"
 

@@ -113,7 +113,7 @@ def damage(path: Path, name: str) -> None:
 
 
 _NAMES = """
-INSERT OR IGNORE INTO text SELECT value, printf('subscriber%06d@lab.example', value)
+INSERT OR IGNORE INTO text (number, text) SELECT value, printf('subscriber%06d@lab.example', value)
 FROM generated WHERE value <= 2000
 """
 _SESSIONS = """

@@ -66,6 +66,15 @@ def test_a_column_that_an_older_version_lacks_is_added(past: History) -> None:
     assert (new.id, new.packets_in, new.packets_out, new.outer_vlan_id) == (8, 1, 2, 100)
 
 
+def test_names_that_an_older_version_has_recorded_are_found_in_any_case(past: History) -> None:
+    past.add(up(7, 100, username="MÜLLER"), up(8, 100, username="Иван"), up(9, 100, username="ANN"))
+    past.store.close()
+    with closing(sqlite3.connect(past.path)) as older, older:
+        older.execute("ALTER TABLE text DROP COLUMN folded")
+    with history(past.path) as upgraded:
+        assert [upgraded.ids(search=text) for text in ("müller", "иван", "ann")] == [[7], [8], [9]]
+
+
 def test_an_end_whose_start_is_unknown_is_a_whole_session(past: History) -> None:
     past.add(down(7, 100, 160))
     assert [(one.started_at, one.ended_at) for one in past.found()] == [(100, 160)]

@@ -1,5 +1,8 @@
 """Sessions found by what an operator knows of them."""
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 from gateway_api.core.sessions.session import Session
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.core.sessions import SessionFilter
+from tests.support.histories import failed, history, up
 from tests.support.tables import session, table_of
 
 ALICE = session(
@@ -52,7 +56,10 @@ def found(table: SessionTable[Session], text: str, **wanted: str) -> list[int]:
     [
         *("alice", "ALICE.MÜLLER", "müller@isp", "isp.example", "ice"),
         *("02:a0:fc:00:1b:07", "02-A0-FC-00-1B-07", "02a0.fc00.1b07", "02A0FC001B07"),
+        *("02A0-FC00-1B07", "02a0-fc", "00-1b07", "0-1B07", "02:a0:fc", "02-A0-FC-", "fc00-"),
         *("a0:fc", "2:a0:f", ":1b:07", "fc-00-1b", "fc00.1b", "0.1b07", "a0fc", "c001b0"),
+        *("id:7", "user:ALICE", "user:müller", "user:ice", "ip:100.64.3", "ip:100.64.3.7", "mac:a0-fc"),
+        *("mac:02A0.FC00.1B07", "ip:2001:db8:0:7", "ip:100.64.2.0/23"),
         *("100.64.3.7", "100.64.3", "100.64.3.", "100.64.3.0/24", "100.64.2.0/23", "100.64.3.7/32"),
         *("2001:db8:0:7::2", "2001:DB8:0:7::99", "2001:db8:8000:7ff::1", "2001:db8:0:7::/64"),
         *("2001:db8:8000::/40", "2001:db8:8000:740::/60", "2001:db8:0:7", "2001:db8:8000:700:"),
@@ -69,7 +76,9 @@ def test_a_session_is_found_by_what_is_known_of_it(table: SessionTable[Session],
     [
         # A part of a number, of an id or of a name of a device is another one.
         *("ppp1", "pp", "trunk", "210", "30", "100", "100.64.3.7.", "00.64.3.7", "64.3.7"),
-        *("2f89", "ed2", "0fc001b08", "a:0f", "0f:c0", "00.1b08"),
+        *("2f89", "ed2", "0fc001b08", "a:0f", "0f:c0", "00.1b08", "00-1b08", "a0f-c001"),
+        # What is said to be of one kind is of no other.
+        *("id:2100", "id:alice", "id:", "user:ppp12", "user:02a0fc001b07", "ip:alice", "mac:alice", "mac:a0"),
         *("100.64.3.8", "100.64.4.0/24", "2001:db8:0:8::1", "2001:db8:0:8::/64", "2001:db8:0:70"),
         *(
             "alice bob",
@@ -112,6 +121,14 @@ def test_a_text_of_few_digits_is_no_part_of_a_name(table: SessionTable[Session])
     assert found(table, "bob41") == [41]
 
 
+def test_a_text_of_few_digits_is_a_whole_name_with_or_without_a_realm() -> None:
+    names = {11: "120", 12: "120@isp.example", 13: "1201", 14: "x120", 120: "carol", 121: "dave"}
+    table = table_of(*(session(id, username=name, inner_vlan_id=id) for id, name in names.items()))
+    assert found(table, "120") == [11, 12, 120]
+    assert found(table, "id:120") == [120]
+    assert found(table, "user:120") == [11, 12, 13, 14]
+
+
 def test_other_filters_must_hold_too(table: SessionTable[Session]) -> None:
     assert found(table, "example", interface="ppp12") == [7]
     assert found(table, "bob", interface="ppp12") == []
@@ -134,6 +151,81 @@ def test_a_session_without_addresses_is_found_by_its_name_alone() -> None:
     table = table_of(session(9, username="dave", ip_address=None, mac_address=None, inner_vlan_id=None))
     assert found(table, "dave") == [9]
     assert found(table, "0.0.0.0/0") == []
+
+
+#: What is known of three subscribers, by session id.
+KNOWN: dict[int, dict[str, Any]] = {
+    1: {
+        "username": "Jörg.MÜLLER@isp.example",
+        "mac_address": "02:00:00:00:00:05",
+        "ip_address": "100.64.0.5",
+        "ipv6_prefix": "2001:db8:0:6::/64",
+    },
+    2: {
+        "username": "Иван",
+        "mac_address": "02:00:00:0a:b0:06",
+        "ip_address": "100.64.1.6",
+        "ipv6_address": "2001:db8:1::6",
+    },
+    3: {
+        "username": "STRAẞE",
+        "mac_address": "0e:00:00:00:00:07",
+        "ip_address": "10.64.0.7",
+        "ipv6_address": None,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def everywhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[list[int]]]]:
+    """The ids that the list, the history and the failed sign-ons find by a text."""
+    table = table_of(*(session(id, **{"ipv6_prefix": None, **known}) for id, known in KNOWN.items()))
+    with history(tmp_path_factory.mktemp("past") / "history.sqlite") as past:
+        past.add(*(up(id, 1000, **known) for id, known in KNOWN.items()))
+        names = {known["username"]: id for id, known in KNOWN.items()}
+        past.fail(
+            *(
+                failed(1000, username=known["username"], mac_address=known["mac_address"])
+                for known in KNOWN.values()
+            )
+        )
+
+        def find(text: str) -> list[list[int]]:
+            failures = sorted(names[str(each.username)] for each in past.failures(search=text))
+            return [found(table, text), sorted(past.ids(search=text)), failures]
+
+        yield find
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        *(("müller", [1]), ("JÖRG.m", [1]), ("иван", [2]), ("ИВ", [2]), ("strasse", [3]), ("straße", [3])),
+        *(("0200-0000-0005", [1]), ("0200.0000.0005", [1]), ("02-00-00-00-00-05", [1])),
+        *(("02:00:00:00:00:05", [1]), ("020000000005", [1]), ("0200-00", [1, 2]), ("0200-0000-00", [1])),
+        *(("00.0005", [1]), ("00-0005", [1]), ("02:00:00", [1, 2]), ("0A-B0", [2]), ("0AB006", [2])),
+        *(("00:ab", []), ("mac:0200-00", [1, 2]), ("mac:02:00", [1, 2]), ("user:ИВ", [2])),
+    ],
+)
+def test_the_list_the_history_and_failed_sign_ons_find_the_same(
+    everywhere: Callable[[str], list[list[int]]], text: str, ids: list[int]
+) -> None:
+    assert everywhere(text) == [ids, ids, ids]
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        *(("100.64.0", [1]), ("100.64.", [1, 2]), ("100.64", [1, 2]), ("100.6", []), ("10.64.0.", [3])),
+        *(("100.64.0.5", [1]), ("100.64.0.0/23", [1, 2]), ("ip:100.64.1", [2]), ("64.0", [])),
+        *(("2001:db8:0:6", [1]), ("2001:DB8:0:6::9", [1]), ("2001:db8:1", [2]), ("2001:db8::/32", [1, 2])),
+        *(("id:2", [2]), ("id:9", [])),
+    ],
+)
+def test_the_list_and_the_history_find_the_same_addresses(
+    everywhere: Callable[[str], list[list[int]]], text: str, ids: list[int]
+) -> None:
+    assert everywhere(text) == [ids, ids, []]
 
 
 @given(st.text(min_size=4, max_size=20))

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from gateway_api.base.search import Kind, split_kind
 from gateway_api.base.texts import ip_address, mac_address, numeric_id
 from gateway_api.cli.ctl.completion import offered
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
@@ -32,15 +32,6 @@ _LIST, _HISTORY = "/subscribers", "/subscribers/history"
 _RECENT_SECONDS = 30 * 86_400
 #: Sessions that a completion offers.
 _MOST_OFFERED = 1000
-
-
-class Kind(StrEnum):
-    """A way to name a session: the word before the colon of a target."""
-
-    ID = "id"
-    USER = "user"
-    IP = "ip"
-    MAC = "mac"
 
 
 #: The kinds as fields of a session, and as filters of its lists.
@@ -84,10 +75,9 @@ def parse_target(text: str) -> Target:
 
     Raises ValueError with the rule.
     """
-    word, colon, rest = text.partition(":")
-    for kind, read in _READERS.items():
-        if colon and word == kind:
-            return Target(text, {kind: read(rest)})
+    said, rest = split_kind(text)
+    if said is not None:
+        return Target(text, {said: _READERS[said](rest)})
     meanings: dict[Kind, str] = {}
     for kind, read in _READERS.items():
         with suppress(ValueError):
@@ -117,14 +107,12 @@ class TargetType(click.ParamType[Target]):
 
 
 def _list_words(gateway: RemoteGateway, incomplete: str) -> list[tuple[str, str]]:
-    word, colon, rest = incomplete.partition(":")
-    kinds = [kind for kind in Kind if colon and kind == word]
-    typed = rest if kinds else incomplete
-    kind = kinds[0] if kinds else Kind.ID if not typed or typed.isdecimal() else Kind.USER
-    # A few digits are no part of a name to a search.
-    query: dict[str, Any] = {} if not typed or typed.isdecimal() else {"search": typed}
+    said, typed = split_kind(incomplete)
+    kind = said or (Kind.ID if not typed or typed.isdecimal() else Kind.USER)
+    # The beginning of an id or address finds nothing in a search.
+    query = {"search": incomplete} if typed and kind is Kind.USER else {}
     found = gateway.get(_LIST, **query, limit=_MOST_OFFERED)["sessions"]
-    prefix = f"{kind}:" if kinds else ""
+    prefix = "" if said is None else f"{said}:"
     return [(f"{prefix}{each[_FIELDS[kind]]}", _about(each, kind)) for each in found if each[_FIELDS[kind]]]
 
 

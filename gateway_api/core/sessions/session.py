@@ -7,9 +7,9 @@ from operator import attrgetter
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
+from gateway_api.base import ipv6
 from gateway_api.core.records.clock import Expiry
 from gateway_api.core.records.orders import Ordering
-from gateway_api.core.sessions import ipv6
 from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.contract import Record, record_of
 from gateway_api.wire.core.health import Fault

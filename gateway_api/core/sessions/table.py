@@ -9,10 +9,11 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
+from gateway_api.base import ipv6
+from gateway_api.base.search import parse_search
 from gateway_api.core.records.orders import ByChunk, Ordering, Orders, SortedSnapshot
 from gateway_api.core.records.paging import Listing, Ordered, Rows, Text, fitting, text_of
-from gateway_api.core.sessions import ipv6
-from gateway_api.core.sessions.search import Search, ipv6_network
+from gateway_api.core.sessions.search import Search
 from gateway_api.core.sessions.session import IFB_PREFIX, LONGEST_NAME, Session
 from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.contract import Record
@@ -269,9 +270,13 @@ class SessionTable(Generic[S]):
         self.version += 1
 
     def _searched(self, text: str) -> list[S]:
+        wanted = parse_search(text)
+        if wanted.id is not None:
+            session = self._sessions.get(wanted.id)
+            return [] if session is None else [session]
         # Without the lock, which a search of 200,000 sessions would hold for long.
-        found = self._search.found(self.all(), text)
-        network = ipv6_network(text)
+        found = self._search.found(self.all(), wanted)
+        network = wanted.ipv6
         if network is None:
             return found
         inside = self._networks.inside(network)

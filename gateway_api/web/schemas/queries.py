@@ -338,7 +338,8 @@ class HistoryQuery(SessionConditions, ListQuery):
     reason = TextField(metadata=says("Sessions that ended for this reason only.", "lost_carrier"))
     search = _search(
         "Part of a username or of the name of an interface, in any case, or of a MAC address in any "
-        "spelling; or an IPv4 address or prefix."
+        "spelling; IPv4 or IPv6 address, its first parts, or prefix. `id:`, `user:`, `ip:` or `mac:` before "
+        "the text says which is meant."
     )
 
     def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -370,7 +371,7 @@ class FailedSignOnsQuery(Schema):
     until = time("Sign-ons that began to fail before then.", "1795275113")
     search = _search(
         "Part of a username or of the name of an access interface, in any case, or of a MAC address in any "
-        "spelling."
+        "spelling. `user:` or `mac:` before the text says which is meant."
     )
 
     @post_load

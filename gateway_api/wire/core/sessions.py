@@ -156,7 +156,8 @@ BootId = Annotated[
 
 SEARCH = about(
     "Part of a username in any case, or of a MAC address in any spelling; IPv4 or IPv6 address, its first "
-    "parts, or prefix; interface, trunk, VLAN id, session id; beginning of an accounting id.",
+    "parts, or prefix; interface, trunk, VLAN id, session id; beginning of an accounting id. `id:`, `user:`, "
+    "`ip:` or `mac:` before the text says which is meant.",
     "000006",
     minLength=1,
     maxLength=256,
