@@ -233,6 +233,11 @@ class Ledger:
         return self._shared.name
 
     @property
+    def last_name(self) -> str:
+        """The name as any worker has seen it last, without a look at the file."""
+        return self._shared.name or self.name
+
+    @property
     def shared(self) -> SharedState:
         return self._shared
 

@@ -8,7 +8,7 @@ import gevent
 from flask import current_app
 
 from gateway_api.audit.log import AuditLog
-from gateway_api.auth.ledger import SHARED, Ledger, Revocations
+from gateway_api.auth.ledger import Ledger, Revocations
 from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.auth.tokens import Authorization, Tokens
 from gateway_api.base.settings import Profile, Settings
@@ -69,7 +69,7 @@ class UserProfileParts(WorkerParts):
         authorization = Authorization(daemon, revocations, time.time)
         return cls(
             **common,
-            tokens=Tokens(settings.secret, lambda: SHARED.name, time.time),
+            tokens=Tokens(settings.secret, lambda: ledger.last_name, time.time),
             revocations=revocations,
             authorization=authorization,
             hub=Hub(Client(settings.hub_socket)),
