@@ -234,8 +234,11 @@ class Ledger:
 
     @property
     def last_name(self) -> str:
-        """The name as any worker has seen it last, without a look at the file."""
-        return self._shared.name or self.name
+        """The name of the ledger in use, or of the last one if none can be opened."""
+        try:
+            return self.name
+        except (OSError, sqlite3.Error):
+            return self._shared.name
 
     @property
     def shared(self) -> SharedState:
