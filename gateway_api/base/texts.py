@@ -195,6 +195,10 @@ def local_text(at: float) -> str:
 # `bgp.neighbors."10.255.0.2".remote_as`. A number is a key only in quotes.
 
 LONGEST_PATH = 512
+_PATH_RULE = (
+    'must be segments joined by dots: names, indexes, keys, or "quoted text"; a shell removes the quotes, '
+    "unless the whole path is in single quotes"
+)
 
 #: Of a segment in quotes, what is between them.
 NAME, INDEX, QUOTED = "[A-Za-z_][A-Za-z0-9_-]*", "0|[1-9][0-9]{0,5}", r'[^"\x00-\x1f\x7f]+'
@@ -233,7 +237,7 @@ def parse_path(text: str) -> Path:
         if text[position] != ".":
             break
         position += 1
-    raise ValueError('must be segments joined by dots: names, indexes, keys, or "quoted text"')
+    raise ValueError(_PATH_RULE)
 
 
 def path_text(segments: Iterable[Segment]) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -24,8 +25,9 @@ from gateway_api.base.errors import (
 )
 from gateway_api.base.pages import CURSOR_RULE
 from gateway_api.base.shares import is_short, pause
+from gateway_api.base.texts import parse_path
 from gateway_api.base.yielder import Yielder
-from gateway_api.wire.configuration import masked_path
+from gateway_api.wire.configuration import masked_path, quotes_hint
 from gateway_api.wire.contract import Command, Method, PagedMethod, list_field, reply_of
 from gateway_api.wire.contract_client import ContractClient
 from gateway_api.wire.core import configuration as wire
@@ -269,7 +271,7 @@ def translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
             return EditRefused(refused.edit, _problems(refused.problems))
         case "PathNotFound":
             missing = decoded(wire.PathNotFoundError, error.parameters)
-            return EditNotFound(missing.edit, f"The candidate has no {masked_path(missing.path)}")
+            return EditNotFound(missing.edit, f"The candidate has no {_shown_path(missing.path)}")
         case "ConfigurationInvalid":
             return Invalid(*_problems(decoded(wire.ConfigurationInvalidError, error.parameters).problems))
         case "ConfigurationChanged":
@@ -291,6 +293,14 @@ def translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
             return Invalid(_problem(decoded(dict[str, Any], error.parameters).get("parameter")))
         case _:
             return CoreUnavailable(f"the core replied with {error.name}")
+
+
+def _shown_path(path: str) -> str:
+    """A path that does not exist, with a hint if it may have lost its quotes."""
+    hint = ""
+    with suppress(ValueError):
+        hint = quotes_hint(parse_path(path))
+    return masked_path(path) + hint
 
 
 def _has_parameters(call: Method[Any]) -> bool:

@@ -315,6 +315,18 @@ class Committed(Record, frozen=True):
     impact: impact.Effect
 
 
+class Edited(Record, frozen=True):
+    """The changes that an edit staged."""
+
+    paths: Annotated[
+        list[str],
+        about(
+            "The path of each operation, in their order, with the keys of items in place of indexes.",
+            ["system.hostname", "demux.idle_timeout"],
+        ),
+    ]
+
+
 class RolledBack(Record, frozen=True):
     """An archived revision that became the candidate."""
 

@@ -1066,3 +1066,16 @@ def masked_path(path: str) -> str:
     secrets = (n for n in range(1, len(parts)) if field_at(parts[:n]).secret or is_secret(parts[n - 1].text))
     secret = next(secrets, len(parts))
     return masked_text(path if secret == len(parts) else f"{path_text(parts[:secret])}.{MASK}")
+
+
+def quotes_hint(path: Path) -> str:
+    """The end of a sentence about a path that does not exist, if it leads into a list and its key may have
+    lost its quotes in a shell: `api.users.j.doe`, `subscribers.local.7`. Empty for any other path."""
+    field, above, keys = ROOT, "", path
+    for number, segment in enumerate(path):
+        if isinstance(field.kind, Many) and not above:
+            above, keys = masked_path(path_text(path[:number])), path[number:]
+        field = field.below(segment.text)
+    if not above or not (field is UNKNOWN or any(segment.index is not None for segment in keys)):
+        return ""
+    return f"; a key with dots or digits needs quotes, and a shell removes them: '{above}.\"KEY\"'"

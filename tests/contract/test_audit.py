@@ -184,13 +184,13 @@ def test_an_edit_keeps_the_old_value_and_the_new(gateway: Gateway) -> None:
 def test_an_edit_of_a_user_whose_name_is_a_number_keeps_the_values_of_that_user(gateway: Gateway) -> None:
     user = {"password_hash": SECRET_HASH, "role": "operator"}
     gateway.ask("POST", "/system/config/set", json={"path": 'api.users."0"', "value": user})
-    for path, old, new in (
-        ('api.users."0".role', "operator", "admin"),
-        ("api.users.0.role", "admin", "operator"),
+    for path, kept, old, new in (
+        ('api.users."0".role', 'api.users."0".role', "operator", "admin"),
+        ("api.users.2.role", 'api.users."0".role', "admin", "operator"),
     ):
         record = gateway.record("POST", "/system/config/set", json={"path": path, "value": new})
-        assert record["before"] == [{"path": path, "value": old}]
-        assert record["after"] == [{"path": path, "value": new}]
+        assert record["before"] == [{"path": kept, "value": old}]
+        assert record["after"] == [{"path": kept, "value": new}]
     gateway.ask("POST", "/system/config/discard")
 
 

@@ -375,6 +375,52 @@ def test_what_is_no_path_is_refused(stack: Api) -> None:
             assert tag(stack) == before
 
 
+def test_a_number_that_is_an_index_and_a_key_changes_nobody(stack: Api) -> None:
+    local = [{"username": name, "password": f"pw-{name}"} for name in ("2", "7", "1")]
+    done(stage(stack, "subscribers.local", local))
+    before = tag(stack)
+    for step, more in (("set", {"value": "x"}), ("delete", {})):
+        answer = post(stack, step, {"path": "subscribers.local.1.password", **more})
+        assert refused(answer, 400) == ["subscribers.local.1.password"]
+        assert 'subscribers.local."1"' in answer.json()["message"]
+        assert 'subscribers.local."7"' in answer.json()["message"]
+        assert tag(stack) == before
+
+
+def test_an_edit_answers_with_the_paths_by_the_keys_of_items(stack: Api) -> None:
+    operations = [
+        {"op": "set", "path": "api.users.1.role", "value": "admin"},
+        {"op": "delete", "path": "bgp.neighbors.0"},
+    ]
+    paths = ["api.users.operator.role", 'bgp.neighbors."10.255.0.2"']
+    assert done(post(stack, "edit", {"operations": operations})) == {"paths": paths}
+
+
+def test_a_path_that_has_lost_its_quotes_gets_a_hint(stack: Api) -> None:
+    path = "bgp.neighbors.10.255.0.2.password"
+    hint = "; a key with dots or digits needs quotes, and a shell removes them: 'bgp.neighbors.\"KEY\"'"
+    answer = stage(stack, path, "x")
+    refused(answer, 400)
+    assert answer.json()["message"] == f"{path}: is not a known path{hint}"
+    answer = post(stack, "delete", {"path": path})
+    refused(answer, 404)
+    assert answer.json()["message"] == f"The candidate has no {path}{hint}"
+
+
+def test_null_in_letters_is_no_password(stack: Api) -> None:
+    path = 'bgp.neighbors."10.255.0.2".password'
+    before = tag(stack)
+    for text in ("null", "None", "~", ""):
+        answer = stage(stack, path, text)
+        assert refused(answer, 400) == [path]
+        assert answer.json()["message"].endswith(": delete removes it")
+    document = candidate(stack)
+    document["bgp"]["neighbors"][0]["password"] = "null"
+    assert refused(post(stack, "candidate", document), 400) == ["bgp.neighbors.0.password"]
+    assert tag(stack) == before
+    assert done(stage(stack, path, None)) is None
+
+
 def test_a_wrong_value_is_refused_when_it_is_set(stack: Api) -> None:
     for path, value in (
         ("system.hostname", "-bad-"),
@@ -642,7 +688,8 @@ def test_an_edit_stages_all_of_its_operations_in_their_order(stack: Api) -> None
         {"op": "set", "path": "bgp.router_id", "value": "10.1.1.1"},
         {"op": "set", "path": "system.hostname", "value": "last"},
     ]
-    assert done(post(stack, "edit", {"operations": operations})) is None
+    answer = done(post(stack, "edit", {"operations": operations}))
+    assert answer == {"paths": [operation["path"] for operation in operations]}
     held = candidate(stack)
     assert held["system"]["hostname"] == "last"
     assert held["bgp"] == {"as_number": 65001, "router_id": "10.1.1.1"}

@@ -780,6 +780,39 @@ def test_a_secret_may_come_by_standard_input(clean: Shell) -> None:
     assert "radius.secret" in staged(clean.api)
 
 
+def test_a_change_names_the_item_by_its_key(clean: Shell) -> None:
+    path = 'bgp.neighbors."10.255.0.2".description'
+    said = clean.done("config", "set", "bgp.neighbors.0.description", "core9")
+    assert said == f"{path} is set in the candidate\n"
+    assert clean.json("config", "delete", "bgp.neighbors.0.description") == {"path": path}
+
+
+def test_a_key_whose_quotes_the_shell_has_removed_changes_nobody(clean: Shell) -> None:
+    local = json.dumps([{"username": name, "password": f"pw-{name}"} for name in ("2", "7", "1")])
+    clean.done("config", "set", "subscribers.local", local)
+    before = staged(clean.api)
+    for command in (("set", "subscribers.local.1.password", "x"), ("delete", "subscribers.local.1")):
+        ended = clean.run("config", *command)
+        assert (ended.status, ended.out) == (FAILED, "")
+        assert ended.err.startswith(
+            f"gatewayctl: {command[1]}: is an index, and another item has it as its key"
+        )
+        assert 'subscribers.local."1"; at the index is subscribers.local."7": write the key' in ended.err
+    assert staged(clean.api) == before
+    ended = clean.run("config", "show", "bgp.neighbors.10.255.0.2")
+    assert ended.err.endswith("a shell removes them: 'bgp.neighbors.\"KEY\"'\n")
+
+
+def test_null_in_letters_is_refused_and_json_null_is_in_the_json_of_an_item(clean: Shell) -> None:
+    item = 'bgp.neighbors."10.255.0.2"'
+    ended = clean.run("config", "set", f"{item}.password", "null")
+    said = f"gatewayctl: {item}.password: must not be the text null: delete removes it\n"
+    assert ended == (FAILED, "", said)
+    clean.done("config", "set", item, '{"remote_as": 64513, "password": null}')
+    (neighbor, *_) = clean.json("config", "show", "--candidate")["bgp"]["neighbors"]
+    assert neighbor == {"address": "10.255.0.2", "remote_as": 64513, "password": None}
+
+
 def test_a_value_is_deleted(clean: Shell) -> None:
     clean.done("config", "delete", 'bgp.neighbors."10.255.0.6"')
     assert "10.255.0.6" in staged(clean.api)

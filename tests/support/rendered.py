@@ -67,6 +67,10 @@ GOOD = {
 }
 
 
+def _means_nothing(text: str) -> bool:
+    return text.lower() in ("null", "none", "~")
+
+
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
 hostnames = st.from_regex(rf"{_LABEL}(\.{_LABEL}){{0,3}}", fullmatch=True) | st.just(
     ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])
@@ -76,12 +80,12 @@ addresses = st.ip_addresses(v=4, network="0.0.0.0/1").filter(int).map(str)
 numbers_of_as = st.integers(1, 4294967295)
 secrets = st.text(
     [chr(code) for code in range(0x21, 0x7F) if chr(code) not in "\"'#,\\"], min_size=1, max_size=128
-).filter(lambda text: not text.startswith("@"))
+).filter(lambda text: not text.startswith("@") and not _means_nothing(text))
 usernames = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,12}", fullmatch=True)
 descriptions = (
     st.text([chr(code) for code in range(0x20, 0x7F)], max_size=80)
     .map(str.strip)
-    .filter(lambda text: "| " not in text and "  " not in text)
+    .filter(lambda text: "| " not in text and "  " not in text and not _means_nothing(text))
 )
 rates = st.builds("{}{}".format, st.integers(8, 390), st.sampled_from(["000", "kbit", "mbit", "Gbps", " m"]))
 networks = st.builds(

@@ -100,7 +100,13 @@ ROUTES = (
     Route("GET", "/system/config", ANY_ROLE, data=records.Configuration),
     # In this order each works after the former ones.
     Route("POST", "/system/config/set", ADMIN, nothing=True, body=_HOSTNAME, free=("value",)),
-    Route("POST", "/system/config/edit", ADMIN, nothing=True, body={"operations": [{"op": "set", **_RATE}]}),
+    Route(
+        "POST",
+        "/system/config/edit",
+        ADMIN,
+        data=records.Edited,
+        body={"operations": [{"op": "set", **_RATE}]},
+    ),
     Route(
         "POST",
         "/system/config/commit",

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.logs import MASK
+from gateway_api.base.texts import path_text
 from gateway_api.core.configuration import edit
-from gateway_api.core.configuration.edit import OperationRefused
+from gateway_api.core.configuration.edit import AbsentPath, OperationRefused
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.wire.configuration import masked
 from gateway_api.wire.core.configuration import Edit
@@ -43,6 +44,23 @@ def held_at(document: dict[str, Any], path: str) -> Any:
     """By names and indexes only."""
     held, key = place(document, path)
     return held[key]
+
+
+#: The items of lists by their indexes, and by their keys.
+ITEMS = {
+    "demux.vlan_profiles.0": "demux.vlan_profiles.pppoe",
+    "demux.vlan_profiles.1": "demux.vlan_profiles.ipoe",
+    "api.users.0": "api.users.admin",
+    "api.users.1": "api.users.operator",
+    "bgp.neighbors.0": 'bgp.neighbors."10.255.0.2"',
+    "bgp.neighbors.1": 'bgp.neighbors."10.255.0.6"',
+}
+
+
+def by_key(path: str) -> str:
+    """A path into a valid document with the key of an item in place of its index."""
+    index = ".".join(path.split(".")[:3])
+    return ITEMS.get(index, index) + path.removeprefix(index)
 
 
 def edited(document: dict[str, Any], operations: list[Edit]) -> dict[str, Any]:
@@ -188,7 +206,7 @@ def test_text_is_read_as_what_belongs_there() -> None:
         ("cgnat.source_range", "10.0.0.0/8", "10.0.0.0/8"),
         ("cgnat.handoff_gateway", "192.0.2.1", "192.0.2.1"),
         ("radius.server", "192.0.2.1", "192.0.2.1"),
-        ("radius.server", "null", None),
+        # It must be there: null is how it says that there is no outer VLAN.
         ("demux.vlan_profiles.1.outer_vlan_range", "null", None),
         ("bgp", "null", None),
         ("interfaces.trunks", '["tr0", "tr1"]', ["tr0", "tr1"]),
@@ -215,9 +233,34 @@ def test_json_of_the_right_type_is_taken_as_it_is() -> None:
 
 
 def test_a_secret_that_looks_like_json_is_a_secret() -> None:
-    for text in ("null", "true", "100", "[]", "{}"):
+    for text in ("true", "100", "[]", "{}"):
         document = valid_document()
         assert edited(document, [set_to("radius.secret", text)])["radius"]["secret"] == text
+
+
+def test_a_text_for_no_value_is_refused_where_a_value_may_be_absent() -> None:
+    neighbor = 'bgp.neighbors."10.255.0.2"'
+    for path in (
+        *("radius.secret", "radius.server", "api.auth_token", "subscribers.ipv6_range", "api.listen_address"),
+        *(f"{neighbor}.{name}" for name in ("password", "maximum_prefixes", "description")),
+        *('api.webhooks.receivers."https://noc.example".secret', "radius.dead_time"),
+    ):
+        for text in ("null", "NULL", "None", "none", "~", " null "):
+            found = problem(valid_document(), set_to(path, text))
+            assert (found.path, found.code) == (path, "invalid")
+            assert found.message == f"must not be the text {text.strip()}: delete removes it"
+        assert problem(valid_document(), set_to(path, "")).message == "must not be empty: delete removes it"
+
+
+def test_a_text_for_no_value_is_refused_within_a_value_too(document: dict[str, Any]) -> None:
+    found = problem(document, set_to("radius", {"server": "192.0.2.1", "secret": "null"}))
+    assert (found.path, found.message) == ("radius.secret", "must not be the text null: delete removes it")
+
+
+def test_a_json_null_may_be_in_the_json_of_an_item(document: dict[str, Any]) -> None:
+    item = 'bgp.neighbors."10.255.0.9"'
+    made = edited(document, [set_to(item, '{"remote_as": 64999, "password": null}')])
+    assert made["bgp"]["neighbors"][-1] == {"address": "10.255.0.9", "remote_as": 64999, "password": None}
 
 
 def test_a_name_that_is_null_in_letters_is_a_name(document: dict[str, Any]) -> None:
@@ -279,7 +322,7 @@ def test_a_value_of_the_wrong_kind_is_refused_at_its_path() -> None:
     for path, value in WRONG:
         document = valid_document()
         found = problem(document, set_to(path, value))
-        assert (found.path, found.code) == (path, "invalid")
+        assert (found.path, found.code) == (by_key(path), "invalid")
 
 
 def test_null_is_refused_where_something_must_be() -> None:
@@ -290,7 +333,7 @@ def test_null_is_refused_where_something_must_be() -> None:
     ):
         document = valid_document()
         found = problem(document, set_to(path, None))
-        assert (found.path, found.message) == (path, "must not be null")
+        assert (found.path, found.message) == (by_key(path), "must not be null")
 
 
 def test_what_is_wrong_within_a_value_is_named_by_its_own_path() -> None:
@@ -336,15 +379,15 @@ def test_a_refusal_names_no_more_problems_than_that_of_a_commit(document: dict[s
 def test_a_mask_is_refused_wherever_it_is() -> None:
     for path, value, named in (
         ("radius.secret", MASK, "radius.secret"),
-        ("api.users.0.password_hash", MASK, "api.users.0.password_hash"),
+        ("api.users.0.password_hash", MASK, "api.users.admin.password_hash"),
         ("api.users.admin.password_hash", MASK, "api.users.admin.password_hash"),
         ("subscribers.local.alice.password", MASK, "subscribers.local.alice.password"),
         ("system.hostname", MASK, "system.hostname"),
-        ("bgp.neighbors.0.description", MASK, "bgp.neighbors.0.description"),
+        ("bgp.neighbors.0.description", MASK, 'bgp.neighbors."10.255.0.2".description'),
         ("radius", MASK, "radius"),
         ("radius", {"server": None, "secret": MASK}, "radius.secret"),
         ("radius", json.dumps({"server": None, "secret": MASK}), "radius.secret"),
-        ("api.users.0", {**ALICE, "password_hash": MASK}, "api.users.0.password_hash"),
+        ("api.users.0", {**ALICE, "password_hash": MASK}, "api.users.admin.password_hash"),
         ("api", {"users": [{**ALICE, "password_hash": MASK}]}, "api.users.0.password_hash"),
         ("api.users", json.dumps([{**ALICE, "password_hash": MASK}]), "api.users.0.password_hash"),
         ("subscribers", {"local": [{"username": "a", "password": MASK}]}, "subscribers.local.0.password"),
@@ -375,7 +418,7 @@ def test_an_unknown_path_is_refused_with_the_whole_of_it() -> None:
     ):
         document = valid_document()
         found = problem(document, set_to(path, "anything"))
-        assert (found.path, found.code) == (path, "unknown")
+        assert (found.path, found.code) == (by_key(path), "unknown")
 
 
 def test_what_is_no_path_is_refused() -> None:
@@ -418,7 +461,7 @@ def test_the_key_of_an_item_cannot_be_changed(
 ) -> None:
     for named in (item, "1"):
         found = problem(document, set_to(f"{path}.{named}.{key}", other))
-        assert (found.path, found.code) == (f"{path}.{named}.{key}", "invalid")
+        assert (found.path, found.code) == (f"{path}.{item}.{key}", "invalid")
 
 
 @pytest.mark.parametrize(("path", "key", "item", "_other"), KEYED)
@@ -434,7 +477,7 @@ def test_the_key_of_an_item_cannot_be_deleted(
 ) -> None:
     for named in (item, "1"):
         found = problem(document, delete(f"{path}.{named}.{key}"))
-        assert (found.path, found.code) == (f"{path}.{named}.{key}", "invalid")
+        assert (found.path, found.code) == (f"{path}.{item}.{key}", "invalid")
 
 
 @pytest.mark.parametrize(("path", "key", "item", "other"), KEYED)
@@ -450,7 +493,7 @@ def test_an_item_cannot_take_the_key_of_another() -> None:
         for number in (0, 2):
             document = valid_document()
             found = problem(document, set_to(f"{path}.{number}", {key: item.strip('"')}))
-            assert (found.path, found.code) == (f"{path}.{number}.{key}", "invalid")
+            assert (found.path, found.code) == (by_key(f"{path}.{number}.{key}"), "invalid")
 
 
 def test_an_item_that_is_named_by_its_index_must_bring_its_key() -> None:
@@ -459,7 +502,7 @@ def test_an_item_that_is_named_by_its_index_must_bring_its_key() -> None:
             document = valid_document()
             for value in ({}, "{}"):
                 found = problem(document, set_to(f"{path}.{number}", value))
-                assert (found.path, found.code) == (f"{path}.{number}.{key}", "missing")
+                assert (found.path, found.code) == (by_key(f"{path}.{number}.{key}"), "missing")
 
 
 @pytest.mark.parametrize(("path", "key", "_item", "other"), KEYED)
@@ -536,8 +579,9 @@ def test_what_is_not_there_cannot_be_deleted() -> None:
     ):
         document = valid_document()
         refused = refusal(document, delete(path))
-        assert isinstance(refused.reason, NotFound)
+        assert isinstance(refused.reason, AbsentPath)
         assert (refused.number, refused.path) == (0, path)
+        assert path_text(refused.reason.path) == by_key(path)
 
 
 def test_there_is_nothing_below_a_section_that_is_null(document: dict[str, Any]) -> None:
@@ -753,7 +797,6 @@ def test_whatever_is_tried_the_document_that_is_given_stays_as_it_was(tried: lis
 def changed(document: dict[str, Any], *operations: Edit) -> list[tuple[Any, Any]]:
     """What each operation reports, "absent" where there is no value."""
     _, values = edit.edited(document, operations)
-    assert [value.path for value in values] == [operation.path for operation in operations]
     shown = [(value.before_json, value.after_json) for value in values]
     return [tuple("absent" if text is None else json.loads(text) for text in pair) for pair in shown]
 
@@ -766,13 +809,80 @@ def numbered(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def test_a_number_in_quotes_is_a_name_and_without_an_index(numbered: dict[str, Any]) -> None:
+def test_a_number_in_quotes_is_a_key(numbered: dict[str, Any]) -> None:
     assert changed(numbered, set_to('api.users."0".role', "operator")) == [("admin", "operator")]
-    assert changed(numbered, set_to("api.users.0.role", "admin")) == [("operator", "admin")]
     ((before, after),) = changed(numbered, delete('api.users."0"'))
     assert (before["username"], before["role"], after) == ("0", "admin", "absent")
-    ((before, after),) = changed(numbered, delete("api.users.0"))
-    assert (before["username"], before["role"], after) == ("2", "operator", "absent")
+
+
+#: Lists whose items have numbers or texts with dots as keys: the list, its items, the field of a key.
+NUMBERED: list[tuple[str, list[dict[str, Any]], str]] = [
+    ("subscribers.local", [{"username": name, "password": "pw"} for name in ("2", "7", "1")], "password"),
+    ("api.users", [{**ALICE, "username": name} for name in ("2", "7", "1")], "role"),
+]
+
+
+@pytest.mark.parametrize(("above", "items", "field"), NUMBERED, ids=["subscribers", "users"])
+@pytest.mark.parametrize("below", ["", ".{field}"], ids=["item", "field"])
+def test_a_bare_number_that_is_a_key_is_refused_and_both_items_are_named(
+    document: dict[str, Any], above: str, items: list[dict[str, Any]], field: str, below: str
+) -> None:
+    section, name = above.split(".")
+    document.setdefault(section, {})[name] = items
+    path = f"{above}.1{below.format(field=field)}"
+    for operation in (set_to(path, "operator"), delete(path)):
+        found = problem(document, operation)
+        assert (found.path, found.code) == (path, "invalid")
+        assert found.message == (
+            f'is an index, and another item has it as its key, {above}."1"; at the index is {above}."7": '
+            "write the key, in quotes; in a shell, put single quotes around the path"
+        )
+
+
+def test_a_bare_number_that_is_a_key_is_refused_beyond_the_end_of_the_list_too(
+    numbered: dict[str, Any],
+) -> None:
+    numbered["api"]["users"][0]["username"] = "120"
+    found = problem(numbered, delete("api.users.120.role"))
+    assert found.message.startswith('is an index, and another item has it as its key, api.users."120": write')
+
+
+def test_each_change_has_its_path_with_the_keys_of_items(document: dict[str, Any]) -> None:
+    operations = (
+        set_to("bgp.neighbors.1.remote_as", 64999),
+        delete("bgp.neighbors.0.description"),
+        set_to("api.users.2", {**ALICE, "username": "7"}),
+        delete("demux.vlan_profiles.1"),
+        set_to("interfaces.trunks.1", "tr9"),
+        set_to("system.hostname", "bng9"),
+    )
+    assert [value.path for value in edit.edited(document, operations)[1]] == [
+        'bgp.neighbors."10.255.0.6".remote_as',
+        'bgp.neighbors."10.255.0.2".description',
+        'api.users."7"',
+        "demux.vlan_profiles.ipoe",
+        "interfaces.trunks.1",
+        "system.hostname",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "above"),
+    [
+        ("bgp.neighbors.10.255.0.2.password", "bgp.neighbors"),
+        ("api.users.j.doe.role", "api.users"),
+        ("subscribers.local.9.password", "subscribers.local"),
+        ("demux.vlan_profiles.ipoe.colour", "demux.vlan_profiles"),
+        ("qos.default_dwon", None),
+        ("radius.hunter2.5", None),
+    ],
+)
+def test_an_unknown_path_into_a_list_hints_at_quotes(
+    document: dict[str, Any], path: str, above: str | None
+) -> None:
+    hint = f"; a key with dots or digits needs quotes, and a shell removes them: '{above}.\"KEY\"'"
+    found = problem(document, set_to(path, "text"))
+    assert (found.code, found.message) == ("unknown", f"is not a known path{'' if above is None else hint}")
 
 
 def test_a_value_that_is_new_was_absent_and_null_is_a_value(document: dict[str, Any]) -> None:
@@ -780,7 +890,7 @@ def test_a_value_that_is_new_was_absent_and_null_is_a_value(document: dict[str, 
     document["bgp"] = None
     assert changed(document, set_to("qos.default_up", "5mbit")) == [("absent", "5mbit")]
     assert changed(document, set_to("bgp", BGP)) == [(None, BGP)]
-    assert changed(document, set_to("radius.server", "null"))[0][1] is None
+    assert changed(document, set_to("radius.server", None))[0][1] is None
     number = len(document["interfaces"]["trunks"])
     assert changed(document, set_to(f"interfaces.trunks.{number}", "tr9")) == [("absent", "tr9")]
 

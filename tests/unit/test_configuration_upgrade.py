@@ -28,6 +28,7 @@ OLD = {
     "cgnat.source_range": "127.0.0.0/8",
     "bgp.neighbors.0.description": "core | include  x",
     "qos.default_down": "50",
+    "bgp.neighbors.1.description": "none",
 }
 
 

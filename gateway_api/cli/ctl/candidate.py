@@ -1,6 +1,7 @@
 """The candidate of a gateway, whose changes are staged and committed without overwriting those of others; and
 the secrets that the API masks in configurations."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,10 +10,12 @@ from gateway_api.base.texts import Path, Segment, path_text
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.terminal import complain
 from gateway_api.cli.ctl.texts import lines, sessions
-from gateway_api.client.errors import ClientError
+from gateway_api.client.errors import ClientError, Refused
 from gateway_api.client.gateway import Record, RemoteGateway
 
 ROOT = "/system/config"
+#: Before the path of an error of the first operation.
+_OPERATION = re.compile(r"^operations\.0(\.|: )")
 
 
 class RemoteCandidate:
@@ -47,10 +50,17 @@ class RemoteCandidate:
         self._change("POST", "/discard")
         self._is_staged = False
 
-    def edit(self, operation: Record) -> None:
-        """Stages an operation. Raises ClientError."""
-        self._change("POST", "/edit", {"operations": [operation]})
+    def edit(self, operation: Record) -> str:
+        """Stages an operation. Returns its path, with the keys of items in place of indexes. Raises
+        ClientError."""
+        try:
+            done = self._change("POST", "/edit", {"operations": [operation]})
+        except Refused as failure:
+            # There is only one operation.
+            raise Refused(*(_OPERATION.sub("", said) for said in failure.lines)) from failure
         self._is_staged = True
+        # An older gateway does not tell.
+        return str(done["paths"][0] if done else operation["path"])
 
     def replace(self, document: Record) -> None:
         """Stages a whole configuration. Masked secrets stay as they are. Raises ClientError."""

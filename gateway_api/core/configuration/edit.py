@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,7 @@ from gateway_api.base.fields import MOST_PROBLEMS, decode_json, shown
 from gateway_api.base.logs import MASK
 from gateway_api.base.texts import Path, Segment, parse_path, path_text
 from gateway_api.core.configuration.documents import item_name, unmasked
-from gateway_api.core.configuration.rules import broken_strict_rules
+from gateway_api.core.configuration.rules import broken_strict_rules, is_removable, meant_as_nothing
 from gateway_api.wire.configuration import (
     ROOT,
     Field,
@@ -26,10 +26,10 @@ from gateway_api.wire.configuration import (
     Leaf,
     Many,
     Object,
-    Text,
     Whole,
     field_at,
     masked,
+    quotes_hint,
 )
 from gateway_api.wire.core.configuration import Edit, EditedValue
 
@@ -39,16 +39,27 @@ _LONGEST_INTEGER = 20
 #: The place of a value that does not exist; null is a value.
 _ABSENT = object()
 
+#: The path of a change, with the keys of items in place of their indexes; the value before, and after.
+_Changed: TypeAlias = tuple[Path, Any, Any]
+
+
+class AbsentPath(NotFound):
+    """There is no value at the path, which has the keys of items in place of their indexes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(f"There is no {path_text(path)} in the candidate")
+
 
 class OperationRefused(GatewayApiError):
     """One operation failed. No operation took effect."""
 
-    def __init__(self, number: int, path: str, reason: Invalid | NotFound) -> None:
+    def __init__(self, number: int, path: str, reason: Invalid | AbsentPath) -> None:
         #: Its position, from 0.
         self.number = number
         #: Its path, as given.
         self.path = path
-        #: Invalid has the paths of the problems. NotFound: there is nothing to delete.
+        #: Invalid has the paths of the problems. AbsentPath: there is nothing to delete.
         self.reason = reason
         super().__init__(f"operation {number}: {reason}")
 
@@ -59,13 +70,15 @@ def edited(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[s
     made, values = copy.deepcopy(document), []
     for number, operation in enumerate(operations):
         try:
-            path = _parsed(operation.path)
-            change = _set(made, path, operation.value) if operation.action == "set" else _delete(made, path)
-        except (Invalid, NotFound) as error:
+            typed = _parsed(operation.path)
+            path, *change = (
+                _set(made, typed, operation.value) if operation.action == "set" else _delete(made, typed)
+            )
+        except (Invalid, AbsentPath) as error:
             raise OperationRefused(number, operation.path, error) from error
         # As JSON at once: a later operation may change a part of the same value.
         before, after = (_masked_json(path, value) for value in change)
-        values.append(EditedValue(operation.path, before, after))
+        values.append(EditedValue(path_text(path), before, after))
     return made, values
 
 
@@ -92,34 +105,42 @@ def _parsed(text: str) -> Path:
         raise Invalid(Problem("path", "invalid", str(error))) from error
 
 
-def _set(holder: Any, path: Path, value: Any) -> tuple[Any, Any]:
-    """The value before and after, in the document `holder`."""
+def _set(holder: Any, path: Path, value: Any) -> _Changed:
     field = ROOT
-    for depth, segment in enumerate(path[:-1], 1):
-        holder, field = _entered(holder, field, segment, path, path_text(path[:depth]))
+    for depth in range(len(path) - 1):
+        holder, field, segment = _entered(holder, field, path, depth)
+        path = _resolved(path, depth, segment)
         if not isinstance(field.kind, Many | Object):
             raise _unknown(path)
-    return _put(holder, field, path[-1], value, path)
+    return _put(holder, field, path, value)
 
 
-def _entered(holder: Any, field: Field, segment: Segment, path: Path, here: str) -> tuple[Any, Any]:
-    """The value at a segment of an object or a list, created if missing; and its field."""
+def _resolved(path: Path, depth: int, segment: Segment) -> Path:
+    """The path with the segment at this depth."""
+    return (*path[:depth], segment, *path[depth + 1 :])
+
+
+def _entered(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Field, Segment]:
+    """The value at a segment of an object or a list, created if missing; its field; and the segment with the
+    key of the item."""
+    segment = path[depth]
     if isinstance(field.kind, Object):
         below = _named(field, segment, path)
         if holder.get(segment.text) is None:
             holder[segment.text] = [] if isinstance(below.kind, Many) else {}
-        return holder[segment.text], below
-    key, place = field.key, _place(holder, field, segment)
+        return holder[segment.text], below, segment
+    key, place = field.key, _place(holder, field, path, depth)
     if place is None:
         if key is None or segment.index is not None:
             raise _unknown(path)
-        holder.append({key: _coerced(field.item.members[key], segment.text, f"{here}.{key}")})
+        here = path_text((*path[: depth + 1], Segment(key)))
+        holder.append({key: _coerced(field.item.members[key], segment.text, here)})
         place = len(holder) - 1
-    return holder[place], field.item
+    return holder[place], field.item, _named_by_key(holder, field, place, segment)
 
 
-def _put(holder: Any, field: Field, segment: Segment, value: Any, path: Path) -> tuple[Any, Any]:
-    here = path_text(path)
+def _put(holder: Any, field: Field, path: Path, value: Any) -> _Changed:
+    segment, here = path[-1], path_text(path)
     if isinstance(field.kind, Object):
         # A copy: a later operation may change a part of it. Only after the check, which limits its depth.
         made = copy.deepcopy(_coerced(_named(field, segment, path), value, here))
@@ -128,22 +149,26 @@ def _put(holder: Any, field: Field, segment: Segment, value: Any, path: Path) ->
             raise Invalid(Problem(here, "invalid", "is the key of its item: delete that, and set another"))
         before = holder.get(segment.text, _ABSENT)
         holder[segment.text] = made
-        return before, made
-    key, place = field.key, _place(holder, field, segment)
+        return path, before, made
+    key, place = field.key, _place(holder, field, path, len(path) - 1)
     if place is None and segment.index is None and key is None:
         raise Invalid(Problem(here, "invalid", "must end in an index"))
     if place is None and segment.index not in (None, len(holder)):
         raise Invalid(Problem(here, "invalid", f"must be an index up to {len(holder)}, which appends"))
+    if place is not None:
+        here = path_text(_resolved(path, len(path) - 1, _named_by_key(holder, field, place, segment)))
     made = copy.deepcopy(_coerced(field.item, value, here))
     if key is not None:
         if segment.index is None:
             made = {key: segment.text, **made}
         _check_item(holder, key, made, segment, place, here)
+    before = _ABSENT if place is None else holder[place]
     if place is None:
+        place = len(holder)
         holder.append(made)
-        return _ABSENT, made
-    before, holder[place] = holder[place], made
-    return before, made
+    else:
+        holder[place] = made
+    return _resolved(path, len(path) - 1, _named_by_key(holder, field, place, segment)), before, made
 
 
 def _check_item(
@@ -157,26 +182,29 @@ def _check_item(
         raise Invalid(Problem(f"{here}.{key}", "invalid", "must not be that of another item"))
 
 
-def _delete(holder: Any, path: Path) -> tuple[Any, Any]:
+def _delete(holder: Any, path: Path) -> _Changed:
     field = ROOT
-    for segment in path[:-1]:
-        place, field = _found(holder, field, segment, path)
-        holder = holder[place]
-    place, _ = _found(holder, field, path[-1], path)
+    for depth in range(len(path) - 1):
+        place, field, segment = _found(holder, field, path, depth)
+        path, holder = _resolved(path, depth, segment), holder[place]
+    place, _, segment = _found(holder, field, path, len(path) - 1)
+    path = _resolved(path, len(path) - 1, segment)
     if field.own_key == path[-1].text:
         raise Invalid(Problem(path_text(path), "invalid", "is the key of its item: delete that"))
-    return holder.pop(place), _ABSENT
+    return path, holder.pop(place), _ABSENT
 
 
-def _found(holder: Any, field: Field, segment: Segment, path: Path) -> tuple[Any, Field]:
-    """The key or index of a segment, and the field of its value. Raises NotFound."""
+def _found(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Field, Segment]:
+    """The key or index of a segment, the field of its value, and the segment with the key of the item.
+    Raises AbsentPath."""
+    segment = path[depth]
     if field.members and isinstance(holder, dict) and segment.text in holder:
-        return segment.text, field.members[segment.text]
+        return segment.text, field.members[segment.text], segment
     if isinstance(field.kind, Many):
-        place = _place(holder, field, segment)
+        place = _place(holder, field, path, depth)
         if place is not None:
-            return place, field.item
-    raise NotFound(f"There is no {path_text(path)} in the candidate")
+            return place, field.item, _named_by_key(holder, field, place, segment)
+    raise AbsentPath(path)
 
 
 def _named(field: Field, segment: Segment, path: Path) -> Field:
@@ -186,21 +214,41 @@ def _named(field: Field, segment: Segment, path: Path) -> Field:
 
 
 def _unknown(path: Path) -> Invalid:
-    return Invalid(Problem(path_text(path), "unknown", "is not a known path"))
+    return Invalid(Problem(path_text(path), "unknown", f"is not a known path{quotes_hint(path)}"))
 
 
-def _place(holder: list[Any], field: Field, segment: Segment) -> int | None:
-    """The place of the item that an index, a key or, in a list of texts, the text itself names."""
-    if segment.index is not None:
-        return segment.index if segment.index < len(holder) else None
-    key = field.key
+def _place(holder: list[Any], field: Field, path: Path, depth: int) -> int | None:
+    """The place of the item that an index, a key or, in a list of texts, the text itself names. Raises
+    Invalid for an index that is also the key of an item."""
+    segment, key = path[depth], field.key
     texts = [item if key is None else item.get(key) for item in holder]
-    return texts.index(segment.text) if segment.text in texts else None
+    if segment.index is None:
+        return texts.index(segment.text) if segment.text in texts else None
+    if key is not None and segment.text in texts:
+        raise Invalid(Problem(path_text(path), "invalid", _two_meanings(texts, path[: depth + 1])))
+    return segment.index if segment.index < len(holder) else None
+
+
+def _two_meanings(keys: Sequence[str], path: Path) -> str:
+    """The rule for a path whose last segment is an index, and a key in the same list."""
+    *above, segment = path
+    by_key = path_text((*above, Segment(segment.text)))
+    found = f"is an index, and another item has it as its key, {by_key}"
+    if segment.index is not None and segment.index < len(keys):
+        found += f"; at the index is {path_text((*above, Segment(keys[segment.index])))}"
+    return f"{found}: write the key, in quotes; in a shell, put single quotes around the path"
+
+
+def _named_by_key(holder: list[Any], field: Field, place: int, segment: Segment) -> Segment:
+    """The segment of an item by its key; in a list without keys, the segment itself."""
+    return segment if field.key is None else Segment(holder[place][field.key])
 
 
 def _coerced(field: Field, value: Any, path: str) -> Any:
     """The JSON value to store in the document. Raises Invalid with the path of each problem."""
     if isinstance(value, str):
+        if rule := meant_as_nothing(field, value):
+            raise Invalid(Problem(path, "invalid", rule))
         value = _read(field, value)
     if problems := tuple(islice(_problems(field, value, path), MOST_PROBLEMS)):
         raise Invalid(*problems)
@@ -210,7 +258,7 @@ def _coerced(field: Field, value: Any, path: str) -> Any:
 def _read(field: Field, text: str) -> Any:
     """The value of a text for a field; the text itself if it has none, so that its type is rejected."""
     kind = field.kind
-    if field.nullable and text == "null" and not isinstance(kind, Text):
+    if field.nullable and text == "null" and not is_removable(field):
         return None
     if isinstance(kind, Flag):
         return _FLAGS.get(text.lower(), text)

@@ -175,15 +175,34 @@ def strict_rules(field: Field) -> tuple[_Strict, ...]:
     return _STRICT_OF_FIELDS.get(field, ())
 
 
+#: Texts that people write for no value.
+_NOTHING = frozenset(("", "null", "none", "~"))
+
+
+def is_removable(field: Field) -> bool:
+    """Return True for a leaf that may be absent."""
+    return not field.required and not isinstance(field.kind, Object | Many)
+
+
+def meant_as_nothing(field: Field, value: Any) -> str | None:
+    """The strict rule that a text such as `null` breaks in a leaf that may be absent: as a secret, nobody
+    would see it. None for other values."""
+    if not isinstance(value, str) or value.strip().lower() not in _NOTHING or not is_removable(field):
+        return None
+    return f"must not be {f'the text {value.strip()}' if value.strip() else 'empty'}: delete removes it"
+
+
 def broken_strict_rules(field: Field, value: Any) -> Iterator[str]:
     """The strict rules that a value in JSON breaks; none where it has no typed value."""
-    rules = strict_rules(field)
-    if not rules or value is None or isinstance(field.kind, Object | Many):
+    rules, nothing = strict_rules(field), meant_as_nothing(field, value)
+    if not (rules or nothing) or value is None or isinstance(field.kind, Object | Many):
         return
     try:
         loaded = field.kind.load(value)
     except ValueError:
         return
+    if nothing and value != field.default:
+        yield nothing
     yield from (rule.error_of(loaded) for rule in rules if not rule.keeps(loaded))
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway_api.base.errors import Invalid, NotFound, Problem, Stale, StepFailed
 from gateway_api.base.fields import is_line
+from gateway_api.base.texts import path_text
 from gateway_api.core.configuration.edit import OperationRefused
 from gateway_api.core.configuration.running import Snapshot
 from gateway_api.core.configuration.store import Unreadable
@@ -149,7 +150,7 @@ class ConfigurationService:
             if isinstance(error.reason, Invalid):
                 problems = _problems(error.reason.problems)
                 raise CORE.error(wire.EditRefusedError(error.number, problems)) from error
-            raise CORE.error(wire.PathNotFoundError(error.number, error.path)) from error
+            raise CORE.error(wire.PathNotFoundError(error.number, path_text(error.reason.path))) from error
         except Invalid as error:
             raise CORE.error(wire.ConfigurationInvalidError(_problems(error.problems))) from error
         except NotFound as error:

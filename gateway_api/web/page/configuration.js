@@ -1,6 +1,6 @@
 // The candidate: edit, compare, commit, discard.
 
-import {POLL} from './api.js';
+import {POLL, Refused} from './api.js';
 import {Archive} from './archive.js';
 import {ask, attempt, confirm} from './dialogs.js';
 import {byId, element, show, write} from './elements.js';
@@ -79,12 +79,23 @@ export class Configuration {
 
   async #stage(action, body) {
     await attempt(byId('stage'), byId('stage-problem'), async () => {
-      await this.api.post(`/system/config/${action}`, body);
-      this.#tell(`Staged ${body.path}.`);
+      this.#tell(`Staged ${await this.#edit({op: action, ...body})}.`);
       byId('stage-value').value = '';
       byId('stage-path').focus();
       await this.poll.now();
     });
+  }
+
+  /** Stages one operation. Returns its path, with the keys of items in place of indexes. */
+  async #edit(operation) {
+    try {
+      const {paths: [path]} = await this.api.post('/system/config/edit', {operations: [operation]});
+      return path;
+    } catch (error) {
+      // The form has only one operation: its number says nothing to the user.
+      if (error instanceof Refused) error.message = error.message.replaceAll(/\boperations\.0(\.|: )/g, '');
+      throw error;
+    }
   }
 
   /** For the moment at which the dialog opens: the API refuses the request if the candidate has changed since. */

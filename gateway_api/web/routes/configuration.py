@@ -16,6 +16,7 @@ from gateway_api.web.records import (
     Committed,
     Configuration,
     Difference,
+    Edited,
     Message,
     RolledBack,
     listing,
@@ -39,12 +40,13 @@ def compare(found: wire.ComparisonReply, query: dict[str, Any]) -> Tagged[Differ
 
 
 def edit(body: wire.Edit) -> Tagged[None]:
-    return _staged(daemon().edit([body], headers.if_match()))
+    return Tagged(None, _staged(daemon().edit([body], headers.if_match())).etag)
 
 
-def edit_all(body: dict[str, list[wire.Edit]]) -> Tagged[None]:
+def edit_all(body: dict[str, list[wire.Edit]]) -> Tagged[Edited]:
     """Stages several changes, or none of them."""
-    return _staged(daemon().edit_all(body["operations"], headers.if_match()))
+    staged = _staged(daemon().edit_all(body["operations"], headers.if_match()))
+    return Tagged(Edited([change.path for change in staged.changes]), staged.etag)
 
 
 def replace_candidate(body: dict[str, Any]) -> Tagged[None]:
@@ -99,12 +101,12 @@ def _noted(staged: wire.StagedReply) -> wire.StagedReply:
     return staged
 
 
-def _staged(staged: wire.EditReply) -> Tagged[None]:
+def _staged(staged: wire.EditReply) -> wire.EditReply:
     audit.note(
         before=[_value(change.path, change.before_json) for change in staged.changes],
         after=[_value(change.path, change.after_json) for change in staged.changes],
     )
-    return Tagged(None, staged.etag)
+    return staged
 
 
 def _value(path: str, text: str | None) -> dict[str, Any]:

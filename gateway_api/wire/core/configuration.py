@@ -143,7 +143,9 @@ StagedBefore = Annotated[
 class EditedValue(Record, frozen=True):
     """A value before and after one edit, secrets masked."""
 
-    path: Annotated[str, about("The path of the edit.", "qos.default_down")]
+    path: Annotated[
+        str, about("The path of the edit, with the keys of items in place of indexes.", "qos.default_down")
+    ]
     before_json: Annotated[str | None, about("JSON text of the value before; null without.", '"100mbit"')]
     after_json: Annotated[str | None, about("JSON text of the value after; null without.", '"200mbit"')]
 

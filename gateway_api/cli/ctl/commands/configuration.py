@@ -81,7 +81,9 @@ def config() -> None:
 
     Changes go to the candidate, which all users share; a commit makes it the running configuration. A PATH is
     segments joined by dots, such as qos.default_down or api.users.alice.role. A segment with other characters
-    than letters, digits, _ and - has double quotes: 'bgp.neighbors."10.255.0.2".remote_as'.
+    than letters, digits, _ and - has double quotes: 'bgp.neighbors."10.255.0.2".remote_as'. So has a key of
+    digits: 'subscribers.local."120".password'. Put single quotes around such a path: a shell removes double
+    quotes. A number without quotes is the index of an item, 0 for the first one.
     """
 
 
@@ -97,7 +99,10 @@ def show(
     document = _document(gateway, candidate, revision)
     held = [(each, value) for each, value in values(document) if path is None or _is_below(each, path)]
     if path is not None and not held:
-        raise CommandFailure(ExitStatus.REFUSED, f"there is nothing at {path}")
+        # Not above: every command of gatewayctl would wait for it.
+        from gateway_api.wire.configuration import quotes_hint
+
+        raise CommandFailure(ExitStatus.REFUSED, f"there is nothing at {path}{quotes_hint(parse_path(path))}")
     # A key of a list may have a line break.
     text = "\n".join(line(f"{each} = {compact(value)}") for each, value in held)
     return Report(text, document if path is None else _part(held, path))
@@ -129,13 +134,15 @@ def _part(held: Sequence[tuple[str, Any]], path: str) -> Any:
 def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
     """Sets a value of the candidate.
 
-    VALUE is text, which the gateway reads as the type of the field, or JSON. With - it is the first line of
-    standard input, so that no secret is on the command line.
+    VALUE is text, which the gateway reads as the type of the field, or JSON of a list or an object, which may
+    have null in it. A rate needs its unit. To remove a value, use `config delete`: null, none, ~ and an empty
+    VALUE are refused where a value may be missing. With - VALUE is the first line of standard input, so that
+    no secret is on the command line.
     """
     text = first_line(STANDARD_INPUT, "value") if value == STANDARD_INPUT else value
     _require_unit(path, text)
-    gateway.send("POST", f"{ROOT}/set", {"path": path, "value": text})
-    return Report(f"{path} is set in the candidate", {"path": path})
+    found = RemoteCandidate(gateway).edit({"op": "set", "path": path, "value": text})
+    return Report(line(f"{found} is set in the candidate"), {"path": found})
 
 
 def _require_unit(path: str, text: str) -> None:
@@ -153,8 +160,8 @@ def _require_unit(path: str, text: str) -> None:
 @click.argument("path", type=path_type)
 def delete(gateway: RemoteGateway, path: str) -> Report:
     """Deletes a value of the candidate."""
-    gateway.send("POST", f"{ROOT}/delete", {"path": path})
-    return Report(f"{path} is deleted in the candidate", {"path": path})
+    found = RemoteCandidate(gateway).edit({"op": "delete", "path": path})
+    return Report(line(f"{found} is deleted in the candidate"), {"path": found})
 
 
 @config.command()
