@@ -70,6 +70,9 @@ class Subscribers:
         return self._none()
 
     def _list(self, records: list[dict[str, Any]], query: dict[str, str]) -> Reply:
+        if "search" in query:
+            texts = ("id", "username")
+            records = [each for each in records if query["search"] in {str(each[name]) for name in texts}]
         names = ("id", "username", "ip_address", "mac_address")
         wanted = {name: query[name] for name in names if name in query}
         since = int(query.get("since", 0))
@@ -290,6 +293,23 @@ def test_a_timeline_of_several_subscribers_is_refused(shell: Shell, stub: Subscr
     assert (found.status, found.out) == (FAILED, "")
     assert f"user:{target}: session " in found.err
     assert not any("timeline" in each for each in stub.reads)
+
+
+def test_a_number_that_finds_sessions_tells_of_a_subscriber_with_this_name(shell: Shell) -> None:
+    found = run(shell, ("find",), "200")
+    assert found.status == 0
+    assert found.err.startswith("gatewayctl: 200 is also a username: session 7, 200, 100.64.1.7, ")
+    for text in ("120", "400", "dave"):
+        assert (run(shell, ("find",), text).status, run(shell, ("find",), text).err) == (0, "")
+
+
+@pytest.mark.parametrize("command", [("disconnect", "--yes"), ("rate", "--down", "1mbit", "--yes")])
+def test_a_number_does_not_choose_the_sessions_of_a_job(
+    shell: Shell, stub: Subscribers, command: tuple[str, ...]
+) -> None:
+    found = run(shell, command, "--where", "search=120")
+    assert (found.status, found.out, stub.changes) == (USAGE, "", [])
+    assert "--where search: 120 may be a session id, a VLAN id or a part of a name\n" in found.err
 
 
 @pytest.mark.parametrize("field", ["id", "user", "ip", "mac"])

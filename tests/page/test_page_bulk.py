@@ -69,6 +69,20 @@ def test_actions_on_all_sessions_require_a_condition(shown: Screen) -> None:
     expect(shown.page.get_by_role("button", name="Disconnect all…")).to_be_disabled()
 
 
+def test_a_number_does_not_choose_the_sessions_of_an_action(shown: Screen) -> None:
+    session = matching(shown.api)[0]
+    shown.find(str(session["id"]))
+    expect(shown.page.locator("#bulk-match")).to_contain_text(
+        f"{session['id']} may be a session id, a VLAN id"
+    )
+    for name in ("Disconnect all…", "Change rates of all…"):
+        expect(shown.page.get_by_role("button", name=name)).to_be_disabled()
+    dialog = choose(shown, f"id:{session['id']}", "Disconnect all…")
+    expect(dialog).to_contain_text(
+        f"{session['username']}, {session['ip_address']}, {session['mac_address']}"
+    )
+
+
 def test_rates_of_all_that_match_change_after_the_number_is_entered(shown: Screen) -> None:
     name = interface(shown.api)
     found = matching(shown.api, interface=name)

@@ -186,7 +186,9 @@ def test_a_session_that_ended_unseen_has_no_live_buttons(shown: Screen, id: int)
 
 def test_the_result_of_an_action_is_a_toast(shown: Screen, id: int) -> None:
     shown.open(f"#subscribers?open={id}").sign_in()
+    session = shown.api.get(f"/subscribers/{id}")
     shown.page.get_by_role("button", name="Disconnect…").click()
     shown.page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()
-    expect(shown.page.locator("#toasts")).to_have_text(f"Session {id} disconnected")
+    who = f"{session['username']}, {session['ip_address']}, {session['mac_address']}"
+    expect(shown.page.locator("#toasts")).to_have_text(f"Session {id} disconnected: {who}")
     expect(shown.page.locator("#toasts p")).to_have_count(0)

@@ -45,7 +45,7 @@ def test_a_subscriber_is_found_by_whatever_is_known_of_it(shown: Screen, field: 
 
 
 @pytest.mark.parametrize(
-    "spelled", ["02-00-00-00-00-0B", "0200.0000.000b", "02000000000b", "02:00:00:00:00:0B"]
+    "spelled", ["02-00-00-00-00-0B", "0200.0000.000b", "02000000000b", "02:00:00:00:00:0B", "0200-0000-000b"]
 )
 def test_a_mac_is_found_however_it_is_spelled(shown: Screen, spelled: str) -> None:
     session = next(item for item in [shown.api.get("/subscribers/12")])
@@ -88,6 +88,33 @@ def test_a_stale_session_with_ipv6_only_is_shown_as_it_is(shown: Screen) -> None
     assert "null" not in shown.page.locator("#record-fields").inner_text()
     shown.page.get_by_role("button", name="Disconnect…").click()
     expect(shown.page.get_by_role("dialog")).to_contain_text("(session 13, 2001:db8:0:c::2)")
+
+
+def test_a_number_that_is_also_a_username_opens_no_session(shown: Screen) -> None:
+    def named(route: Route) -> None:
+        answer = route.fetch()
+        body = answer.json()
+        body["data"]["sessions"] = [{"id": 7, "username": "13"}]
+        route.fulfill(response=answer, json=body)
+
+    # The lab has no such username.
+    shown.page.route(re.compile("/api/v1/subscribers/history[?]username=13&"), named)
+    shown.find("13")
+    note = shown.page.locator("#list-namesake")
+    expect(note).to_contain_text("13 is also the username of a subscriber without a session now.")
+    expect(rows(shown)).to_have_count(1)
+    expect(shown.page.locator("#record")).to_be_hidden()
+    shown.find("id:13")
+    expect(note).to_be_hidden()
+    expect(shown.page.locator("#record-title")).to_have_text(shown.api.get("/subscribers/13")["username"])
+
+
+def test_a_number_opens_no_session_while_the_history_does_not_reply(shown: Screen) -> None:
+    refused = {"status": "error", "message": "The history is not available"}
+    shown.page.route("**/subscribers/history?*", lambda route: route.fulfill(status=503, json=refused))
+    shown.find("13")
+    expect(shown.page.locator("#list-namesake")).to_contain_text("13 may also be a username")
+    expect(shown.page.locator("#record")).to_be_hidden()
 
 
 def test_the_age_of_a_session_is_by_the_clock_of_the_gateway(shown: Screen) -> None:

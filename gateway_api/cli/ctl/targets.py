@@ -224,8 +224,13 @@ def _spell(target: Target, candidate: _Candidate, all_: Iterable[_Candidate]) ->
 
 
 def _describe(spelling: str, record: Record) -> str:
-    named = f"session {record['id']}, {describe_subscriber(record)}"
-    return f"{spelling}: {named}, on {plain(record['access_interface'])}, {describe_state(record)}"
+    return f"{spelling}: {describe_session(record)}"
+
+
+def describe_session(session: Record) -> str:
+    """Return all that tells a session from others, in one line. The session is of any list."""
+    named = f"session {session['id']}, {describe_subscriber(session)}"
+    return f"{named}, on {plain(session['access_interface'])}, {_describe_state(session)}"
 
 
 def describe_subscriber(session: Record) -> str:
@@ -233,8 +238,7 @@ def describe_subscriber(session: Record) -> str:
     return ", ".join((plain(session["username"]), address(session), plain(session["mac_address"])))
 
 
-def describe_state(session: Record) -> str:
-    """Return since when a session is online, or when it ended. The session is of any list."""
+def _describe_state(session: Record) -> str:
     if session.get("ended_at") is not None:
         return f"ended {moment(session['ended_at'])}"
     if session.get("ended_before") is not None:

@@ -2,7 +2,7 @@
 
 import {ask, attempt} from './dialogs.js';
 import {byId, element, write} from './elements.js';
-import {conditions, count, sessions} from './format.js';
+import {ID, conditions, count, sessions, subscriber} from './format.js';
 import {askRates} from './rates.js';
 import {documentOf, field as schema} from './schema.js';
 import {ADMIN, button, field, textInput} from './section.js';
@@ -32,10 +32,11 @@ export class Bulk {
   }
 
   #draw(total) {
-    const filtered = Object.keys(this.list.filter).length > 0;
-    for (const one of this.buttons) one.disabled = !filtered || !total;
-    write('bulk-match', filtered ? `${sessions(total)} match${total === 1 ? 'es' : ''}.`
-      : 'To act on many sessions, search or choose a type first.');
+    const {search} = this.list.filter, filtered = Object.keys(this.list.filter).length > 0, isUnclear = ID.test(search);
+    for (const one of this.buttons) one.disabled = !filtered || !total || isUnclear;
+    const matches = `${sessions(total)} match${total === 1 ? 'es' : ''}.`;
+    write('bulk-match', !filtered ? 'To act on many sessions, search or choose a type first.' : !isUnclear ? matches
+      : `${matches} ${search} may be a session id, a VLAN id or a part of a name. To act on all, search for id:${search}, user:${search} or an interface.`);
   }
 
   #askRates() {
@@ -88,5 +89,4 @@ export class Bulk {
   }
 }
 
-const line = ({id, username, ip_address: address, ipv6_address: other}) =>
-  [`${id}`, username, address ?? other].filter(Boolean).join(', ');
+const line = session => `${session.id}, ${subscriber(session)}`;

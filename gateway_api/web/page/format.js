@@ -69,6 +69,13 @@ export const words = text => text.replaceAll('_', ' ');
 /** The name of a field as a label. */
 export const title = name => name[0].toUpperCase() + words(name).slice(1);
 
+/** A text that can be the id of a session. */
+export const ID = /^[1-9][0-9]*$/;
+
+/** Who has a session, for an action on it: the username, the address and the MAC address. */
+export const subscriber = ({username, ip_address: address, ipv6_address: other, mac_address: mac}) =>
+  [username, address ?? other, mac].filter(Boolean).join(', ');
+
 /** A filter as text: "type pppoe, search trunk0.1000". */
 export const conditions = filter => Object.entries(filter).map(([name, value]) => `${words(name)} ${value}`).join(', ');
 

@@ -5,7 +5,7 @@ import {ask} from './dialogs.js';
 import {byId, complain, element, show, write} from './elements.js';
 import {drawFields} from './fields.js';
 import {finder} from './focus.js';
-import {count, duration, faulty, moment, rateText, scaled, timeOfDay, title, words} from './format.js';
+import {count, duration, faulty, moment, rateText, scaled, subscriber, timeOfDay, title, words} from './format.js';
 import {LiveTraffic} from './livetraffic.js';
 import {DOWN} from './messages.js';
 import {shown} from './panel.js';
@@ -170,29 +170,29 @@ export class SessionRecord extends EventTarget {
   }
 
   #askRate() {
-    const {id, rate_down_bps: down, rate_up_bps: up, username} = this.#session;
+    const {id, rate_down_bps: down, rate_up_bps: up, username} = this.#session, who = subscriber(this.#session);
     askRates({
-      title: `Change rate of ${username}`, help: 'The change takes effect at once.', button: 'Change rate',
+      title: `Change rate of ${username}`, help: `The change of session ${id} (${who}) takes effect at once.`, button: 'Change rate',
       down: rateText(down), up: rateText(up),
     }, async body => {
       const {data} = await this.api.ask('PUT', `/subscribers/${id}/rate`, {body});
       this.outcome = data.message;
-      toast(data.message);
+      toast(`${data.message}: ${who}`);
       this.poll.now();
       this.#timeline.poll.now();
     });
   }
 
   #askDisconnect() {
-    const {id, username} = this.#session;
-    const address = this.#session.ip_address ?? this.#session.ipv6_address;
-    write('disconnect-text', `${username} (${[`session ${id}`, address].filter(Boolean).join(', ')}) is disconnected at once.`);
+    const {id, username, ip_address: address, ipv6_address: other, mac_address: mac} = this.#session, who = subscriber(this.#session);
+    const known = [`session ${id}`, address ?? other, mac].filter(Boolean).join(', ');
+    write('disconnect-text', `${username} (${known}) is disconnected at once.`);
     ask('disconnect-dialog', async () => {
       const {data} = await this.api.ask('DELETE', `/subscribers/${id}`);
       return () => {
         // The event shows the same later.
         if (!this.#ended) this.#end(data.message);
-        toast(data.message);
+        toast(`${data.message}: ${who}`);
         byId('record-close').focus();
       };
     });

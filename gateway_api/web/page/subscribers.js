@@ -1,9 +1,10 @@
 // The list of sessions, and the search in it.
 
+import {Refused, Unreachable} from './api.js';
 import {Bulk} from './bulk.js';
 import {byId, element, show, write} from './elements.js';
 import {choice} from './filters.js';
-import {count, duration, scaled} from './format.js';
+import {ID, count, duration, scaled} from './format.js';
 import {Job} from './job.js';
 import {Listing} from './listing.js';
 import {DOWN, UP} from './messages.js';
@@ -11,9 +12,10 @@ import {SessionRecord} from './record.js';
 import {field, folding, textInput, viewSection} from './section.js';
 import * as views from './views.js';
 
+// Seconds in which a username of the history still counts, as for a TARGET of gatewayctl.
+const RECENT = 30 * 86_400;
 // Milliseconds: at most so often new rows come by themselves, and so long a pointer must rest before.
 const FOLLOWS = 3_000, RESTS = 5_000;
-const ID = /^[1-9][0-9]*$/;
 const rate = field => session => scaled(session[field], 'bit/s');
 // One of IPv4 or IPv6, but no MAC address.
 const ADDRESS = /^(?:\d+(?:\.\d+){3}|(?!(?:[\da-f]{1,2}:){5}[\da-f]{1,2}$)[\da-f]*:[\da-f:.]+)$/i;
@@ -44,12 +46,13 @@ export class Subscribers {
   #pointed = -Infinity;
 
   constructor(api, stream) {
+    this.api = api;
     this.type = choice(api, {id: 'find-type', view: 'subscribers', path: '/subscribers', name: 'type', titles: typeNames});
     const place = element('section', {class: 'panel'}), find = element('form', {id: 'find', class: 'find panel', role: 'search'},
       field('Find a subscriber', textInput('find-text', {type: 'search', maxlength: 256, 'aria-describedby': 'find-help', 'aria-keyshortcuts': '/'}), 'grow'),
       field('Type', this.type.input, 'folds'),
       element('button', {type: 'submit', text: 'Find'}),
-      element('p', {id: 'find-help', class: 'note folds'}, 'Enter a session id, a part of a username, MAC or IP address, a prefix, an interface, a VLAN id or an accounting id. Leave it empty for all. The key ',
+      element('p', {id: 'find-help', class: 'note folds'}, 'Enter a session id, a part of a username, MAC or IP address, a prefix, an interface, a VLAN id or an accounting id. A number may be several of these: id:120 and user:120 say which. Leave it empty for all. The key ',
         element('kbd', {text: '/'}), ' leads here, ', element('kbd', {text: '?'}), ' shows all keys.'));
     viewSection('subscribers', 'Subscribers', find, element('div', {class: 'finding'}, place));
     this.list = new Listing(api, place, {
@@ -57,7 +60,8 @@ export class Subscribers {
       filters: ['search', 'type'], sort: ORDER, chooses: true,
     });
     byId('list-problem').after(element('p', {id: 'list-none', hidden: true}, 'No session now. ',
-      element('a', {id: 'list-history', text: 'Look for it in the history'}), '.'));
+      element('a', {id: 'list-history', text: 'Look for it in the history'}), '.'),
+    element('p', {id: 'list-namesake', class: 'note', role: 'status', hidden: true}));
     this.tell = folding(find);
     this.list.addEventListener('read', ({detail}) => this.#drawn(detail));
     this.job = new Job(api, find);
@@ -86,6 +90,7 @@ export class Subscribers {
     // Its buttons would act on a subscriber of the former search.
     else this.record.dismiss();
     this.#fresh = !open && search !== this.#search;
+    if (search !== this.#search) show('list-namesake', false);
     this.#search = search;
     this.list.show(query, this.#fresh);
   }
@@ -104,8 +109,31 @@ export class Subscribers {
     this.#drawAge();
     show('list-none', Boolean(this.#search) && total === 0);
     byId('list-history').href = views.link('history', {[ADDRESS.test(this.#search) ? 'ip_address' : 'search']: this.#search});
-    if (this.#fresh && this.#search && total === 1) views.amend({open: sessions[0].id}, {replace: true});
+    if (this.#fresh && this.#search && total) this.#settle(this.#search, sessions, total);
     this.#fresh = false;
+  }
+
+  /** Opens the only session of a search. A number may be its id, and the username of an offline subscriber: then a note
+      says so, and the user chooses. */
+  async #settle(search, sessions, total) {
+    const note = ID.test(search) && !sessions.some(({username}) => username === search) ? await this.#namesake(search) : [];
+    if (search !== this.#search || views.place().query.get('open')) return;
+    byId('list-namesake').replaceChildren(...note);
+    show('list-namesake', note.length > 0);
+    if (total === 1 && !note.length) views.amend({open: sessions[0].id}, {replace: true});
+  }
+
+  /** What to say of a recent subscriber with a number as username; nothing if there is none. */
+  async #namesake(name) {
+    try {
+      const query = {username: name, since: Math.trunc(this.api.now()) - RECENT, limit: 1};
+      if (!(await this.api.get('/subscribers/history', query)).sessions.length) return [];
+      return [`${name} is also the username of a subscriber without a session now. `,
+        element('a', {href: views.link('history', {search: `user:${name}`}), text: 'Look for it in the history'}), '.'];
+    } catch (error) {
+      if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
+      return [`${name} may also be a username, which the history cannot tell now: ${error.message}`];
+    }
   }
 
   /** Updates the rates in the row of a session. The row stays: a user may be about to click it. */

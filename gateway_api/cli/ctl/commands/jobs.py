@@ -10,11 +10,12 @@ import click
 
 from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import conditions, listed
-from gateway_api.cli.ctl.failures import ExitStatus
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.invocation import acts, confirm, filter_of, reads
 from gateway_api.cli.ctl.lists import ListCommand
 from gateway_api.cli.ctl.results import Importance, Report, Sheet, ShownColumn
 from gateway_api.cli.ctl.sessions import touched
+from gateway_api.cli.ctl.targets import is_id
 from gateway_api.cli.ctl.terminal import Progress, complain
 from gateway_api.cli.ctl.texts import line
 from gateway_api.client.gateway import Record, RemoteGateway
@@ -49,7 +50,16 @@ class JobRequest:
     per_second: int | None
 
     def run(self, gateway: RemoteGateway, question: str, *, dry_run: bool, yes: bool) -> Report:
-        """Shows the sessions, asks, starts the job and waits for its end. Raises ClientError."""
+        """Shows the sessions, asks, starts the job and waits for its end. Raises ClientError, also for a
+        search that may mean other sessions than the user has in mind."""
+        search = self.body["filter"].get("search", "")
+        if is_id(search):
+            raise CommandFailure(
+                ExitStatus.USAGE,
+                f"--where search: {search} may be a session id, a VLAN id or a part of a name",
+                f"nothing was done; say which: the TARGET id:{search} or user:{search}, or --where with "
+                f"username={search}, interface=NAME, or search=user:{search}",
+            )
         preview = gateway.send("POST", self.path, {**self.body, "dry_run": True})
         shown = Report(preview["message"], preview, table=touched(preview["sessions"]))
         if dry_run or preview["count"] == 0:

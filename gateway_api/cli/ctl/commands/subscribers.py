@@ -12,7 +12,15 @@ from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
 from gateway_api.cli.ctl.results import Report, ResultList, Sheet
 from gateway_api.cli.ctl.sessions import COLUMNS, FOUND, TYPES, session_path, touched
-from gateway_api.cli.ctl.targets import Target, TargetType, describe_subscriber, find_session
+from gateway_api.cli.ctl.targets import (
+    Target,
+    TargetType,
+    describe_session,
+    describe_subscriber,
+    find_recent_user,
+    find_session,
+    is_id,
+)
 from gateway_api.cli.ctl.terminal import Progress, complain
 from gateway_api.cli.ctl.texts import line, moment, plain, sessions
 from gateway_api.client.errors import ClientError
@@ -68,13 +76,26 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
     """Finds sessions by what is known of them.
 
     TEXT is a part of a username or of a MAC address in any spelling, an address, its first parts or a prefix,
-    an interface, a VLAN id, a session id, or the beginning of an accounting id. Exit status 1 if there is no
-    such session: then standard error has the last sessions and failed sign-ons of the history that match.
+    an interface, a VLAN id, a session id, or the beginning of an accounting id. id:, user:, ip: or mac:
+    before it says which is meant. If a number was also the username of another subscriber in the last 30
+    days, standard error names this subscriber. Exit status 1 if there is no such session: then standard error
+    has the last sessions and failed sign-ons of the history that match.
     """
     found = gateway.pages(_LIST, "sessions", {"search": text}, limit)
     if not found:
         raise CommandFailure(ExitStatus.REFUSED, f"no session matches {text!r}", *_past(gateway, text))
+    if is_id(text) and not any(each["username"] == text for each in found):
+        complain(_namesake(gateway, text))
     return ResultList(found, FOUND)
+
+
+def _namesake(gateway: RemoteGateway, text: str) -> list[str]:
+    """A line about the recent subscriber whose username is a number that has found other sessions."""
+    try:
+        record = find_recent_user(gateway, text)
+    except ClientError as failure:
+        return [f"the history: {each}" for each in failure.lines]
+    return [] if record is None else [f"{text} is also a username: {describe_session(record)}"]
 
 
 def _past(gateway: RemoteGateway, text: str) -> list[str]:
