@@ -149,6 +149,10 @@ class Daemon(Calls):
         call = wire.CommitCandidate(_BY, **terms, if_match=if_match)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
+    def confirm(self) -> None:
+        """Confirms a commit. The services may have to follow, as for a commit."""
+        self.raw(wire.ConfirmCommit(), timeout=_COMMIT_TIMEOUT)
+
     def replace(self, document: dict[str, Any], if_match: IfMatch) -> wire.CommitReply:
         """Commits a whole configuration. Raises Invalid, and Conflict while the candidate has changes."""
         call = wire.ReplaceConfiguration(document, _BY, if_match=if_match)

@@ -601,7 +601,8 @@ class Cgnat(Section):
         about("Network in CIDR: sessions with an address in it are steered.", "100.64.0.0/10"),
         Effect(
             "sessions outside the new network end, and those of dnsmasq and pppoe-server in the share of the "
-            "other type; all others keep their addresses"
+            "other type; all others keep their addresses. Sessions of dnsmasq in the former network end only "
+            "when a commit with a deadline is confirmed"
         ),
     ]
 
@@ -610,6 +611,12 @@ class Cgnat(Section):
         """The gateway's address on each interface of a subscriber: the second one of the range. From the next
         one on, they are the subscribers'."""
         return self.source_range[1]
+
+    @property
+    def source_ranges(self) -> tuple[IPv4Network, ...]:
+        """The networks whose sessions are steered: `source_range`, and until a commit is confirmed, also the
+        one before it."""
+        return (self.source_range,)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tests.support.stack import Api, core_of, descendants, running_stack, wait_f
 CONFIG = "/system/config"
 NOT_ADMIN = {"detail": "Admin role required"}
 MASK = "********"
-NO_IMPACT = {"services": [], "sessions_dropped": 0, "sessions": []}
+NO_IMPACT = {"services": [], "sessions_dropped": 0, "sessions": [], "sessions_held": 0}
 EDITORS = 16
 
 Running = tuple[Api, "subprocess.Popen[bytes]"]

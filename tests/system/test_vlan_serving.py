@@ -55,7 +55,7 @@ def serving(subscribers: tuple[int, int]) -> VlanServing:
     plane.configure(CGNAT)
     for number, (vlan, address) in enumerate(zip(VLANS, (ALICE, BOB), strict=True), 1):
         plane.apply(session(number, vlan, address))
-    return VlanServing({SessionType.DHCP: ListedSource()}, KernelReader(), lambda: GATEWAY)
+    return VlanServing({SessionType.DHCP: ListedSource()}, KernelReader(), lambda: [GATEWAY])
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_nobody_answers_for_an_address_without_a_session(
 
 
 def test_a_vlan_of_pppoe_answers_no_arp(serving: VlanServing) -> None:
-    pppoe = VlanServing({SessionType.PPPOE: ListedSource()}, KernelReader(), lambda: GATEWAY)
+    pppoe = VlanServing({SessionType.PPPOE: ListedSource()}, KernelReader(), lambda: [GATEWAY])
     serving.serve(VLANS[:1], SessionType.DHCP)
     pppoe.serve(VLANS[1:], SessionType.PPPOE)
     command = "cat /proc/sys/net/ipv4/conf/acc0/proxy_arp /proc/sys/net/ipv4/conf/acc1/proxy_arp"

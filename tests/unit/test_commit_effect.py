@@ -5,6 +5,7 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,7 @@ def foreseen(workspace: Workspace, ids: list[int]) -> None:
 
     workspace.foresee(
         lambda configuration: Impact.of(ended(configuration)),
-        lambda configuration: nullcontext(ended(configuration)),
+        lambda configuration: nullcontext(Impact.of(ended(configuration))),
     )
 
 
@@ -275,9 +276,9 @@ def test_no_session_starts_between_the_last_look_and_the_change(
     steps: list[str] = []
 
     @contextmanager
-    def ending(_: Configuration) -> Iterator[list[int]]:
+    def ending(_: Configuration) -> Iterator[Impact]:
         steps.append("standstill")
-        yield []
+        yield Impact()
         steps.append("going on")
 
     with opened(tmp_path, document, StillClock()) as workspace:
@@ -351,12 +352,84 @@ def test_a_kernel_that_refuses_does_not_keep_a_return_from_the_operator(
         assert (hostname(workspace), followed) == ("bng1", ["bng2", "bng1"])
 
 
+# The range before a commit that waits for its confirmation
+
+
+class Ranges(Services):
+    """Services that note the ranges that they serve."""
+
+    def render(self, configuration: Configuration) -> Rendered:
+        return {"hostname": " ".join(map(str, configuration.cgnat.source_ranges))}
+
+
+FORMER, MOVED, AGAIN = "100.64.0.0/10", "10.8.0.0/16", "10.9.0.0/16"
+
+
+def move(workspace: Workspace, source_range: str, confirm_seconds: int | None = 60) -> None:
+    workspace.edit([Edit("set", "cgnat.source_range", source_range)], ADMIN)
+    workspace.commit(ADMIN, confirm_seconds)
+
+
+@pytest.fixture
+def ranges(tmp_path: Path, document: dict[str, Any]) -> Iterator[tuple[Workspace, Ranges, list[str]]]:
+    """A workspace, its services, and the ranges that the gateway followed."""
+    services, followed = Ranges(), list[str]()
+    document["cgnat"]["source_range"] = FORMER
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        workspace.follow(lambda configuration: followed.append(services.render(configuration)["hostname"]))
+        yield workspace, services, followed
+
+
+def test_the_former_range_is_served_until_the_commit_is_confirmed(
+    ranges: tuple[Workspace, Ranges, list[str]],
+) -> None:
+    workspace, services, followed = ranges
+    move(workspace, MOVED)
+    # The first baseline is kept.
+    move(workspace, AGAIN)
+    workspace.confirm(ADMIN)
+    assert services.applied == followed == [f"{MOVED} {FORMER}", f"{AGAIN} {FORMER}", AGAIN]
+    assert workspace.snapshot.state.deadline is None
+
+
+def test_a_commit_without_a_deadline_serves_the_former_range_no_longer(
+    ranges: tuple[Workspace, Ranges, list[str]],
+) -> None:
+    workspace, services, followed = ranges
+    move(workspace, MOVED, None)
+    move(workspace, AGAIN)
+    commit(workspace, "bng2")
+    assert services.applied == followed == [MOVED, f"{AGAIN} {MOVED}", AGAIN]
+
+
+def test_a_confirmation_that_a_service_refuses_leaves_the_deadline(
+    ranges: tuple[Workspace, Ranges, list[str]],
+) -> None:
+    workspace, services, followed = ranges
+    move(workspace, MOVED)
+    services.meanwhile = refuse
+    with pytest.raises(StepFailed, match="reload accel-ppp"):
+        workspace.confirm(ADMIN)
+    assert workspace.snapshot.state.deadline is not None
+    assert followed == [f"{MOVED} {FORMER}"]
+
+
+def test_a_core_that_restarts_before_the_confirmation_serves_the_former_range(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    document["cgnat"]["source_range"] = FORMER
+    with opened(tmp_path, document, StillClock()) as workspace:
+        move(workspace, MOVED)
+    with opened(tmp_path, document, StillClock()) as workspace:
+        assert workspace.in_force.cgnat.source_ranges == (IPv4Network(MOVED), IPv4Network(FORMER))
+
+
 # Impacts
 
 
 def test_a_comparison_tells_what_a_commit_would_do_now(tmp_path: Path, document: dict[str, Any]) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
-        workspace.foresee(lambda _: Impact.of([7]), lambda _: nullcontext([7]))
+        workspace.foresee(lambda _: Impact.of([7]), lambda _: nullcontext(Impact.of([7])))
         assert workspace.compare(None).impact == Impact()
         commit(workspace, "bng2")
         without_trunk1(workspace, 7, 12)

@@ -1,12 +1,14 @@
 """Which sessions cannot go on with a new configuration: one test a rule."""
 
 from collections.abc import Callable
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.unconfirmed import as_confirmed, until_confirmed
 from gateway_api.core.gateways.linux.sessions.commit_ends import ended_by_commit
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession
 from gateway_api.core.gateways.linux.sessions.session_store import SessionKey
@@ -110,6 +112,33 @@ def test_sessions_with_an_address_of_a_removed_pool_end() -> None:
     # An address moves from the range to a pool.
     moved = configured(with_pools("100.64.0.0/24"), source_range="100.65.0.0/16")
     assert ended(sessions, moved, running) == [1, 2]
+
+
+LEASE = at(1, "100.64.200.9", "dnsmasq", type=SessionType.DHCP)
+UNCONFIRMED = until_confirmed(configured(source_range="100.65.0.0/16"), IPv4Network("100.64.0.0/16"))
+
+
+def test_a_lease_of_the_former_range_goes_on_until_the_commit_is_confirmed() -> None:
+    others = [at(2, "100.64.7.9", "pppoe-server"), at(3, "100.64.0.9")]
+    assert ended([LEASE, *others], UNCONFIRMED) == [2, 3]
+    assert ended([LEASE], as_confirmed(UNCONFIRMED), UNCONFIRMED) == [1]
+
+
+def test_the_return_ends_the_leases_of_the_unconfirmed_range_alone() -> None:
+    of_the_new_range = at(2, "100.65.200.9", "dnsmasq", type=SessionType.DHCP)
+    assert ended([LEASE, of_the_new_range], configured(), UNCONFIRMED) == [2]
+
+
+def test_a_second_unconfirmed_range_leaves_the_leases_of_the_baseline() -> None:
+    of_the_first = at(2, "100.65.200.9", "dnsmasq", type=SessionType.DHCP)
+    second = until_confirmed(configured(source_range="100.66.0.0/16"), IPv4Network("100.64.0.0/16"))
+    assert ended([LEASE, of_the_first], second, UNCONFIRMED) == [2]
+
+
+def test_a_lease_whose_address_another_type_gets_ends_before_the_confirmation() -> None:
+    # In the larger range, the address is in the share of PPPoE.
+    wanted = until_confirmed(configured(source_range="100.64.0.0/15"), IPv4Network("100.64.0.0/16"))
+    assert ended([LEASE], wanted) == [1]
 
 
 @pytest.mark.parametrize("source_range", ["100.64.0.0/15", "100.64.0.0/10"])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.cli.ctl.candidate import MASK, filled, known, secret_paths, values
+from gateway_api.cli.ctl.candidate import MASK, effect, filled, known, secret_paths, values
 
 
 def users(**roles: str) -> dict[str, Any]:
@@ -50,3 +50,10 @@ def test_all_masked_secrets_have_their_paths() -> None:
 def test_values_have_the_paths_of_a_diff() -> None:
     document = {"a": {}, "b": {"c": [1, 2]}, "d": [{"name": "x", "e": None}]}
     assert list(values(document)) == [("a", {}), ("b.c", [1, 2]), ("d.x.name", "x"), ("d.x.e", None)]
+
+
+def test_the_effect_names_the_sessions_that_a_commit_with_a_deadline_leaves_until_its_confirmation() -> None:
+    impact = {"services": [], "sessions_dropped": 5, "sessions": [1, 2, 3, 4, 5], "sessions_held": 3}
+    assert effect({"impact": impact}) == [
+        "5 sessions would end; with a deadline, 3 of them only when the commit is confirmed"
+    ]

@@ -1,6 +1,7 @@
 """The formats of dnsmasq and of its script, and the file of dnsmasq."""
 
 import sys
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.unconfirmed import until_confirmed
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
@@ -34,6 +36,45 @@ RECORD = b"0123456789abcdef 1795304476 52:61:db:13:7f:03 trunk0.301 1795305076 l
 
 MAC = "52:61:db:13:7f:03"
 ADDRESS = "100.64.9.32"
+
+
+# The file of dnsmasq until a commit of another range is confirmed
+
+
+def held_lines(folder: Path, document: dict[str, Any], leases: bytes) -> list[str]:
+    """What the file has of the former range, 100.64.9.0/24."""
+    (folder / "leases").write_bytes(leases)
+    files = PlacedFiles(folder)
+    daemon = DhcpServer(Systemd(), files, is_source=True, leases=folder / "leases")
+    configuration = until_confirmed(RunningConfiguration.of(document).sections, IPv4Network("100.64.9.0/24"))
+    rendered = daemon.render(configuration)
+    daemon.verify(rendered)
+    files.place("dnsmasq.conf", rendered["dnsmasq.conf"])
+    lines = rendered["dnsmasq.conf"].splitlines()
+    return [line for line in lines if "held" in line or line.startswith("dhcp-host=") or ",120" in line]
+
+
+def test_until_the_confirmation_clients_with_a_lease_keep_it_and_new_ones_get_a_short_one(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    document["cgnat"]["source_range"] = "100.65.0.0/16"
+    elsewhere = b"1795305076 52:61:db:13:7f:04 100.64.8.32 * *\n"
+    strange = b"1795305076 06-52:61:db:13:7f:05 100.64.9.33 * *\n"
+    expected = [
+        "dhcp-range=set:pool0,100.65.128.0,100.65.255.254,255.255.0.0,120",
+        "dhcp-range=set:held,100.64.9.0,static,255.255.255.0,600",
+        "dhcp-option=tag:held,option:router,100.64.9.1",
+        f"dhcp-host={MAC},{ADDRESS}",
+    ]
+    assert held_lines(tmp_path, document, CAPTURED + elsewhere + strange) == expected
+    # A lease that ended meanwhile may come back, and no other client gets one there.
+    assert held_lines(tmp_path, document, b"") == expected
+
+
+def test_a_lease_file_that_is_not_read_refuses_the_commit(tmp_path: Path, document: dict[str, Any]) -> None:
+    document["cgnat"]["source_range"] = "100.65.0.0/16"
+    with pytest.raises(StepFailed, match="cannot read the leases of dnsmasq"):
+        held_lines(tmp_path, document, CAPTURED[:-1])
 
 
 # The lease file

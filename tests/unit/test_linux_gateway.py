@@ -15,6 +15,7 @@ import pytest
 
 from gateway_api.base.errors import StepFailed, StillConnected
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.unconfirmed import until_confirmed
 from gateway_api.core.gateways.linux.assembly import occupancy
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
@@ -346,8 +347,8 @@ def test_a_session_that_starts_while_a_trunk_is_removed_is_not_ended_unannounced
 ) -> None:
     machine.source.up(listed("c", access_interface="trunk1.1001", interface="ppp2"))
     polling = threading.Thread(target=poll, args=(machine.tracker,))
-    with gateway.ending(WITHOUT_TRUNK1) as ids:
-        assert ids == (2,)
+    with gateway.ending(WITHOUT_TRUNK1) as impact:
+        assert impact.sessions == (2,)
         polling.start()
         wait_for("the poll", lambda: machine.source.polls == 2)
         gateway.configure(WITHOUT_TRUNK1)
@@ -459,6 +460,12 @@ def test_the_ends_of_a_commit_are_on_disk_before_it_counts_and_until_they_come(
         assert len(kept(tmp_path)) == 1
     wait_for("the end of the session", lambda: machine.ids() == [1])
     wait_for("nothing left to end", lambda: kept(tmp_path) == [])
+
+
+def test_the_ends_of_a_confirmation_outlive_the_core_with_the_range_that_they_are_of(tmp_path: Path) -> None:
+    former = until_confirmed(CONFIGURATION, IPv4Network("10.8.0.0/16"))
+    OwedEnds(tmp_path, CONFIGURATION).keep([CommitEnds((1,), former)])
+    assert OwedEnds(tmp_path, CONFIGURATION).commits == [CommitEnds((1,), former)]
 
 
 def test_a_disk_that_does_not_keep_the_ends_refuses_the_commit(gateway: LinuxGateway) -> None:

@@ -110,7 +110,7 @@ def test_new_sessions_get_the_terms_of_a_new_configuration(provision: Provision)
     before = provision.terms(listed("a"))
     provision.configure(replace(CONFIGURATION, qos=replace(CONFIGURATION.qos, default_down=7_000_000)))
     assert (before.rate_down, provision.terms(listed("a")).rate_down) == (100_000_000, 7_000_000)
-    assert provision.address == IPv4Address("100.64.0.1")
+    assert provision.addresses == (IPv4Address("100.64.0.1"),)
 
 
 # Traffic
@@ -276,7 +276,7 @@ def test_each_type_is_served_by_its_source_and_dhcp_on_an_address(monkeypatch: p
     serving = VlanServing(
         {SessionType.PPPOE: pppoe, SessionType.DHCP: dhcp},
         reader,
-        lambda: IPv4Address("100.64.0.1"),
+        lambda: [IPv4Address("100.64.0.1")],
     )
     serving.serve(["trunk0.200"], SessionType.PPPOE)
     serving.serve(["trunk0.100"], SessionType.DHCP)
@@ -301,7 +301,7 @@ def test_a_vlan_is_released_while_the_source_of_another_type_does_not_reply() ->
 
 
 def test_a_type_without_a_source_is_refused(source: ListedSource, kernel: KnownLinks) -> None:
-    serving = VlanServing({SessionType.PPPOE: source}, kernel, lambda: IPv4Address("100.64.0.1"))
+    serving = VlanServing({SessionType.PPPOE: source}, kernel, lambda: [IPv4Address("100.64.0.1")])
     with pytest.raises(SourceRefused, match=r"no source of this gateway serves DHCP"):
         serving.serve(["trunk0.100"], SessionType.DHCP)
 

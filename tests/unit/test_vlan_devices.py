@@ -172,5 +172,5 @@ def test_a_vlan_of_dhcp_has_the_address_of_the_gateway_and_answers_arp_before_it
     monkeypatch.setattr(exchange, "make", make)
     address = IPv4Address("100.64.0.1")
     sources: Any = dict.fromkeys(SessionType, Served())
-    VlanServing(sources, kernel, lambda: address).serve(["trunk0.300"], SessionType.DHCP)
+    VlanServing(sources, kernel, lambda: [address]).serve(["trunk0.300"], SessionType.DHCP)
     assert done == [add_address(2, address), proxy_arp(2), ("trunk0.300", SessionType.DHCP)]

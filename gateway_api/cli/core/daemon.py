@@ -118,7 +118,7 @@ def serve(
         changes = ChangeLog(configuration / "changes", name)
         workspace.note(changes.settle)
         journal = Journal(secrets.token_hex(8))
-        gateway, run_gateway = open_gateway(workspace.snapshot.running.sections, journal, clock)
+        gateway, run_gateway = open_gateway(workspace.in_force, journal, clock)
         workspace.foresee(gateway.impact, gateway.ending)
         workspace.apply_by(gateway.applying)
         # A restart applies the configuration, which is on disk.

@@ -94,7 +94,11 @@ def effect(difference: Record) -> list[str]:
     if impact is None:
         return []
     services = [f"{each['name']}: {each['action']}" for each in impact["services"]]
-    return [*services, f"{sessions(impact['sessions_dropped'])} would end"]
+    ends = f"{sessions(impact['sessions_dropped'])} would end"
+    # An older gateway has no such field.
+    if held := impact.get("sessions_held"):
+        ends += f"; with a deadline, {held} of them only when the commit is confirmed"
+    return [*services, ends]
 
 
 def known(wanted: Any, present: Any) -> Any:

@@ -17,6 +17,7 @@ from msgspec.structs import asdict, replace
 from gateway_api.base.errors import Invalid, Stale, StepFailed
 from gateway_api.core.configuration.documents import Change, changes, diff_text, merged, unmasked
 from gateway_api.core.configuration.edit import edited, replaced
+from gateway_api.core.configuration.rules import load
 from gateway_api.core.configuration.running import (
     RunningConfiguration,
     Snapshot,
@@ -25,6 +26,7 @@ from gateway_api.core.configuration.running import (
     renewed,
 )
 from gateway_api.core.configuration.store import Commit, ConfigurationStore, Deadline, State, Unreadable
+from gateway_api.core.configuration.unconfirmed import until_confirmed
 from gateway_api.core.records.changes import Caller, Note
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration
@@ -40,7 +42,7 @@ ARCHIVED = 49
 _NO_IMPACT = Impact()
 
 #: As `Gateway.ending` and `Gateway.applying`.
-Ending = Callable[[Configuration], AbstractContextManager[Sequence[int]]]
+Ending = Callable[[Configuration], AbstractContextManager[Impact]]
 Applying = Callable[[Configuration], AbstractContextManager[None]]
 #: The text of each rendered file, by its name.
 Rendered = Mapping[str, str]
@@ -106,7 +108,7 @@ class Workspace:
         #: False while the services may run by other files than those of the running configuration.
         self._applied = False
         self._impact: Callable[[Configuration], Impact] = lambda _: _NO_IMPACT
-        self._ending: Ending = lambda _: nullcontext(())
+        self._ending: Ending = lambda _: nullcontext(_NO_IMPACT)
         self._in_gateway: Applying = lambda _: nullcontext()
         self._followers: list[Callable[[Configuration], None]] = []
         self._tell: Callable[[Note], None] = lambda _: None
@@ -127,6 +129,12 @@ class Workspace:
             except StepFailed as error:
                 # The gateway must start anyway. The next change stores them.
                 _log.error("tokens end with the next start unless a change is stored before: %s", error)
+
+    @property
+    def in_force(self) -> Configuration:
+        """The configuration that the services and the gateway run by: until a commit is confirmed, the
+        running one with the range of the one that may return."""
+        return self._in_force_by(self.snapshot.running, self.snapshot.state)
 
     def follow(self, follower: Callable[[Configuration], None]) -> None:
         """Calls `follower` with each new running configuration, before the caller gets the reply. It must not
@@ -259,12 +267,24 @@ class Workspace:
             return self._run_if_other(configuration, request, deadline)
 
     def confirm(self, request: ChangeRequest) -> None:
-        """Confirms the last commit. Raises NothingToConfirmError."""
+        """Confirms the last commit. Sessions that went on until then end. Raises NothingToConfirmError, and
+        StepFailed where a service or the gateway refuses: then the deadline stays."""
         with self._writing():
             self.return_if_due()
             if self.snapshot.state.deadline is None:
                 raise CORE.error(wire.NothingToConfirmError())
-            self._amend(replace(self.snapshot.state, deadline=None), "store the confirmation", request.caller)
+            snapshot, step = self.snapshot, "store the confirmation"
+            state, sections = replace(snapshot.state, deadline=None), snapshot.running.sections
+            if self.in_force == sections:
+                self._amend(state, step, request.caller)
+                return
+            rendered = self._services.render(sections)
+            confirmed = Snapshot(state, snapshot.running, snapshot.commits)
+            with self._applying(rendered, sections), self._ending(sections):
+                with self._in_gateway(sections):
+                    self._publish(confirmed, step, request.caller)
+                for follower in self._followers:
+                    follower(sections)
 
     def return_if_due(self) -> bool:
         """Makes the configuration before an unconfirmed commit run again, once the deadline has passed. True
@@ -382,24 +402,25 @@ class Workspace:
         """Makes a configuration run, with the candidate and the deadline of `state`, and returns what that
         did. The baseline of the deadline may be a revision that does not count yet. Raises
         CommitDropsSessionsError."""
-        rendered = self._services.render(configuration.sections)
+        sections = self._in_force_by(configuration, state)
+        rendered = self._services.render(sections)
         commit = Commit(int(self._clock.wall()), request.author, request.comment)
         number = self._store.add(configuration.document, commit, keep=state.names())
-        foreseen = self._impact(configuration.sections)
+        foreseen = self._impact(sections)
         _refuse_over(foreseen, request)
         archive = (state.running, *state.archive)[:ARCHIVED] if state.running else ()
         users = self.snapshot.running.sections.api.users
         generations = renewed(state.generations or {}, users, configuration.sections.api.users)
         state = replace(state, running=number, archive=archive, generations=generations)
         snapshot = Snapshot(state, configuration, (commit, *self.snapshot.commits[:ARCHIVED]))
-        with self._applying(rendered, configuration.sections), self._ending(configuration.sections) as ids:
+        with self._applying(rendered, sections), self._ending(sections) as ended:
             # Again: the services may have taken seconds, in which sessions start.
-            impact = Impact.of(ids, foreseen.services)
+            impact = replace(ended, services=foreseen.services)
             _refuse_over(impact, request)
-            with (applying or self._in_gateway)(configuration.sections):
+            with (applying or self._in_gateway)(sections):
                 self._publish(snapshot, "replace the running configuration", request.caller, impact)
             for follower in self._followers:
-                follower(configuration.sections)
+                follower(sections)
         _log.info("revision %d runs, committed by %s", number, commit.author)
         return impact
 
@@ -425,8 +446,19 @@ class Workspace:
 
     def _apply_running(self) -> None:
         """Raises StepFailed."""
-        self._services.resume(self.snapshot.running.sections)
+        self._services.resume(self.in_force)
         self._applied = True
+
+    def _in_force_by(self, configuration: RunningConfiguration, state: State) -> Configuration:
+        if state.deadline is None:
+            return configuration.sections
+        try:
+            baseline = load(self._store.document(state.deadline.baseline))
+        except (Unreadable, Invalid) as error:
+            # Nor can it return.
+            _log.error("the range before an unconfirmed commit is not served: %s", error)
+            return configuration.sections
+        return until_confirmed(configuration.sections, baseline.cgnat.source_range)
 
     def _amend(self, state: State, step: str, caller: Caller | None) -> None:
         self._publish(Snapshot(state, self.snapshot.running, self.snapshot.commits), step, caller)

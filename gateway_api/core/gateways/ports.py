@@ -46,12 +46,13 @@ class Gateway(Protocol):
         again."""
 
     def impact(self, configuration: Configuration) -> Impact:
-        """The sessions that `configure` would end now, and the services that reload or restart for this
-        configuration. Never fails: a return to the former configuration asks, too."""
+        """The sessions that a commit of the configuration would end now, those that a commit with a deadline
+        would hold, and the services that reload or restart. Never fails: a return to the former configuration
+        asks, too."""
 
-    def ending(self, configuration: Configuration) -> AbstractContextManager[Sequence[int]]:
-        """The ids, ascending, of the sessions that `configure` ends if the block calls it: in the block, no
-        session starts or ends."""
+    def ending(self, configuration: Configuration) -> AbstractContextManager[Impact]:
+        """The effect on sessions if the block calls `configure`: in the block, no session starts or ends.
+        Without services."""
 
     def detail(self, id: int) -> SessionDetail | None:
         """The record of a session, with its traffic until now. None for an unknown id."""

@@ -217,7 +217,7 @@ class SessionTable(Generic[S]):
         if address is None:
             return False, False
         parsed = IPv4Address(address)
-        in_range = parsed in self._cgnat.source_range
+        in_range = any(parsed in network for network in self._cgnat.source_ranges)
         return in_range and self._cgnat.enabled, in_range or parsed in _SHARED_ADDRESSES
 
     def configure(self, cgnat: Cgnat) -> None:

@@ -66,7 +66,7 @@ def commit(body: dict[str, Any]) -> Tagged[Committed]:
 
 def confirm() -> Message:
     """Confirms a commit. 409 if no commit waits for a confirmation."""
-    daemon().raw(wire.ConfirmCommit())
+    daemon().confirm()
     return Message("Confirmed")
 
 

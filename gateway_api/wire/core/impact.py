@@ -35,18 +35,31 @@ class Impact(Record, frozen=True):
     sessions: Annotated[
         tuple[int, ...], about("Ids of the sessions that end: the lowest, at most 100.", [7, 12])
     ] = ()
+    sessions_held: Annotated[
+        int,
+        count(
+            "How many of these go on until the commit is confirmed, if it has confirm_seconds: sessions of "
+            "DHCP homes, which the return of the former configuration leaves as they are.",
+            1,
+        ),
+    ] = 0
 
     @classmethod
-    def of(cls, sessions: Sequence[int], services: tuple[ServiceImpact, ...] = ()) -> Self:
+    def of(cls, sessions: Sequence[int], services: tuple[ServiceImpact, ...] = (), *, held: int = 0) -> Self:
         """With the ids of all sessions that end, in ascending order."""
-        return cls(services, len(sessions), tuple(sessions[:NAMED]))
+        return cls(services, len(sessions), tuple(sessions[:NAMED]), held)
 
 
 Foreseen = Annotated[
     Impact | None,
     about(
         "What a commit of the candidate would do now; null if it is invalid, or with a revision.",
-        {"services": [{"name": "accel-ppp", "action": "reload"}], "sessions_dropped": 2, "sessions": [7, 12]},
+        {
+            "services": [{"name": "accel-ppp", "action": "reload"}],
+            "sessions_dropped": 2,
+            "sessions": [7, 12],
+            "sessions_held": 1,
+        },
     ),
 ]
 Effect = Annotated[Impact, about("What the commit did; nothing when there was nothing to commit.")]

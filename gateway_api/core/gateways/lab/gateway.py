@@ -113,13 +113,13 @@ class LabGateway:
             self._world.configure(configuration, self._now())
 
     def impact(self, configuration: Configuration) -> Impact:
-        with self.ending(configuration) as ids:
-            return Impact.of(ids)
+        with self.ending(configuration) as impact:
+            return impact
 
     @contextmanager
-    def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
+    def ending(self, configuration: Configuration) -> Iterator[Impact]:
         with self._present():
-            yield self._world.sessions_on_removed_trunks(configuration)
+            yield Impact.of(self._world.sessions_on_removed_trunks(configuration))
 
     def detail(self, id: int) -> SessionDetail | None:
         # Without the lock: it would wait for arrivals and departures.

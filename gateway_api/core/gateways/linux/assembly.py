@@ -72,7 +72,7 @@ class LinuxMachine:
         store = SessionStore(_SESSIONS)
         tracker = Tracker(sources.values(), store, journal, clock, configuration.cgnat, provision)
         devices = VlanDevices(reader)
-        vlan_serving = VlanServing(serving, reader, lambda: provision.address)
+        vlan_serving = VlanServing(serving, reader, lambda: provision.addresses)
         demux = Demultiplexer(
             configuration.demux,
             devices,

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from gateway_api.base.errors import StepFailed
+from gateway_api.core.configuration.unconfirmed import as_confirmed, former_range, until_confirmed
 from gateway_api.core.gateways.linux.daemons.frr import Frr
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
@@ -147,7 +148,7 @@ class LinuxGateway:
 
     def configure(self, configuration: Configuration) -> None:
         """The sessions that it ends are gone within seconds."""
-        address = self._parts.provision.address
+        addresses = self._parts.provision.addresses
         ending = self._ends(configuration)
         self._configuration = configuration
         self._parts.firewall.configure(configuration)
@@ -161,7 +162,7 @@ class LinuxGateway:
         self._parts.guard.configure(configuration.demux)
         self._parts.dependencies.configure(configuration)
         self._parts.sign_ons.configure(configuration)
-        if self._parts.provision.address != address:
+        if self._parts.provision.addresses != addresses:
             self._parts.demux.serve_again(SessionType.DHCP)
         if ending.ids:
             threading.Thread(target=self._end, args=(ending,), daemon=True).start()
@@ -174,14 +175,19 @@ class LinuxGateway:
         except StepFailed as error:
             _log.error("it is not known what a commit would do to the services: %s", error)
             services = ()
-        return Impact.of(self._ends(configuration).ids, services)
+        if former_range(configuration) is None:
+            running = self._configuration
+            configuration = until_confirmed(
+                configuration, former_range(running) or running.cgnat.source_range
+            )
+        return replace(self._ended(configuration), services=services)
 
     @contextmanager
-    def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
+    def ending(self, configuration: Configuration) -> Iterator[Impact]:
         with self._parts.tracker.standstill():
             ending = self._ends(configuration)
             self._parts.owed_ends.keep([*self._owed(), ending])
-            yield ending.ids
+            yield self._ended(configuration)
 
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
@@ -283,6 +289,13 @@ class LinuxGateway:
     def _ends(self, configuration: Configuration) -> CommitEnds:
         ids = ended_by_commit(self.sessions.all(), self._configuration, configuration)
         return CommitEnds(tuple(ids), self._configuration)
+
+    def _ended(self, configuration: Configuration) -> Impact:
+        """Return the effect on sessions, with those that end only at the confirmation."""
+        ends, held = self._ends(as_confirmed(configuration)).ids, 0
+        if former_range(configuration) is not None:
+            held = len(ends) - len(self._ends(configuration).ids)
+        return Impact.of(ends, held=held)
 
     def _end(self, commit: CommitEnds) -> None:
         # Another commit may bring back what a session needs.

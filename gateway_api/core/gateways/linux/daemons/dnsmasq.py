@@ -4,13 +4,15 @@ devices."""
 
 import re
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import ClassVar, Self
 
 from gateway_api.base.errors import StepFailed
+from gateway_api.core.configuration.unconfirmed import former_range
 from gateway_api.core.configuration.workspace import Rendered
 from gateway_api.core.gateways.linux.daemons.daemon import (
     DaemonAction,
@@ -27,6 +29,12 @@ from gateway_api.core.gateways.linux.daemons.subscriber_addresses import Session
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd, UnitFailed
 from gateway_api.core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
+from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
+    Lease,
+    UnreadableLease,
+    leases_of,
+    mac_address,
+)
 from gateway_api.core.records.clock import Clock
 from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.core.impact import ServiceAction
@@ -41,6 +49,9 @@ SCRIPT = Path(sys.prefix, "dhcp-lease")
 #: Seconds. A subscriber who left without a word counts as online for so long. dnsmasq takes two minutes for
 #: less, and says nothing.
 LEASE_TIME = 600
+#: The same in the range of a commit that waits for its confirmation: the least that dnsmasq takes. Clients
+#: that heed T1 and T2 (RFC 2131 section 4.4.5) renew after seconds, and so leave the range after its return.
+_UNCONFIRMED_TIME, _UNCONFIRMED_RENEWAL, _UNCONFIRMED_REBINDING = 120, 5, 8
 #: The same for a prefix that is advertised: dnsmasq does so every ten minutes.
 _PREFIX_TIME = 3600
 #: dnsmasq looks through all leases for each one.
@@ -52,10 +63,14 @@ _FORM = re.compile(
     r"interface=[A-Za-z0-9_][A-Za-z0-9_.@-]*\*|(?!interface)[a-z0-9-]+(=[A-Za-z0-9_.,:/@*\[\]-]+)?", re.ASCII
 )
 _NETWORK = re.compile(r"^dhcp-range=set:[a-z0-9]+,([0-9.]+),[a-z0-9.]+,([0-9.]+)", re.ASCII | re.MULTILINE)
+#: A client that may renew its lease of the range before an unconfirmed commit.
+_HELD = re.compile(r"^dhcp-host=([0-9a-f:]{17}),([0-9.]+)$", re.ASCII | re.MULTILINE)
 _HEAD = re.compile(r"^interface=(.+)\.\*$", re.ASCII | re.MULTILINE)
 #: Former networks and trunks that it still ends leases of: the latest.
 _MOST_FORMER = 8
-_STEP = "restart dnsmasq"
+_STEP, _READ = "restart dnsmasq", "read the leases of dnsmasq"
+#: Readings of the lease file until two are the same, and seconds between two.
+_READINGS, _BETWEEN_READINGS = 40, 0.025
 
 
 class DhcpServer(SourceDaemon):
@@ -82,9 +97,12 @@ class DhcpServer(SourceDaemon):
     def on(cls, host: DaemonHost) -> Self:
         return cls(host.systemd, host.files, is_source=cls.name in host.sources)
 
-    def __init__(self, systemd: Systemd, files: PlacedFiles, *, is_source: bool) -> None:
+    def __init__(
+        self, systemd: Systemd, files: PlacedFiles, *, is_source: bool, leases: Path = LEASES
+    ) -> None:
         self._systemd = systemd
         self._files = files
+        self._leases = leases
         self._is_source = is_source
         self._prefixes = SessionPrefixes()
 
@@ -93,7 +111,8 @@ class DhcpServer(SourceDaemon):
         return Dnsmasq(self.name, LEASES, PID_FILE, RECORDS, clock, self._prefixes)
 
     def render(self, configuration: Configuration) -> Rendered:
-        """One range for all VLANs. It runs without a DHCP profile, too: a source that does
+        """One range for all VLANs; until a commit is confirmed, clients with a lease of the former range can
+        renew it. It runs without a DHCP profile, too: a source that does
         not reply is a fault. Leases of the networks and trunks that the file has now can still end."""
         demux = configuration.demux
         heads = [head for trunk in demux.trunks for head in demux.heads(trunk)]
@@ -104,6 +123,8 @@ class DhcpServer(SourceDaemon):
         given = [IPv4Network("/".join(found), strict=False) for found in _NETWORK.findall(before)]
         shared = SharedRange.of(configuration)
         first, last = shared.dhcp
+        held = former_range(configuration)
+        held_leases = [] if held is None else self._held_leases(held, before)
         text = filled(
             _TEMPLATE,
             configuration,
@@ -112,10 +133,15 @@ class DhcpServer(SourceDaemon):
             # A subscriber of PPPoE has it.
             heads=heads,
             former_heads=former_heads[:_MOST_FORMER],
-            former_networks=[each for each in given if each != shared.network][:_MOST_FORMER],
+            former_networks=[each for each in given if each not in (shared.network, held)][:_MOST_FORMER],
+            held=held,
+            held_leases=held_leases,
             reserved=sorted(address for address in shared.fixed if first <= address <= last),
-            most_leases=min(int(last) - int(first) + 1, _MOST_LEASES),
+            most_leases=min(int(last) - int(first) + 1 + len(held_leases), _MOST_LEASES),
             lease_time=LEASE_TIME,
+            unconfirmed_time=_UNCONFIRMED_TIME,
+            renewal=_UNCONFIRMED_RENEWAL,
+            rebinding=_UNCONFIRMED_REBINDING,
             ra_heads=[*(f"{head}." for head in heads), "ppp"],
             ra_time=_PREFIX_TIME,
             leases=LEASES,
@@ -123,6 +149,41 @@ class DhcpServer(SourceDaemon):
             script=SCRIPT,
         )
         return {_FILE: text}
+
+    def _held_leases(self, held: IPv4Network, before: str) -> list[tuple[str, str]]:
+        """Return MAC address and IPv4 address of each client with a lease of the range `held`: those of the
+        commit that first held the range, whose sessions it has announced."""
+        found = [(mac, address) for mac, address in _HELD.findall(before) if IPv4Address(address) in held]
+        if found:
+            return found
+        return sorted(
+            (lease.hardware, lease.address)
+            for lease in self._read_leases().values()
+            if lease.hardware is not None
+            and mac_address(lease.hardware) is not None
+            and IPv4Address(lease.address) in held
+        )
+
+    def _read_leases(self) -> dict[str, Lease]:
+        """Return the leases by address. Raises StepFailed: without them, homes would lose their addresses.
+
+        dnsmasq empties the file before it writes the file anew. So the content is believed when two readings
+        had it.
+        """
+        before: bytes | None = None
+        try:
+            for _ in range(_READINGS):
+                data = self._leases.read_bytes()
+                if data == before:
+                    return leases_of(data)
+                before = data
+                time.sleep(_BETWEEN_READINGS)
+        except FileNotFoundError:
+            # dnsmasq has never run.
+            return {}
+        except (OSError, UnreadableLease) as error:
+            raise StepFailed(_READ, f"{self._leases}: {error}") from error
+        raise StepFailed(_READ, f"{self._leases} changes all the time")
 
     def verify(self, rendered: Rendered) -> None:
         if _FILE in rendered:

@@ -404,12 +404,13 @@ def _families(configuration: Configuration) -> Iterator[_AddressFamily]:
     if bgp is None:
         return
     ipv6_networks = configuration.subscribers.ipv6_networks
-    all_networks = dict.fromkeys((cgnat.source_range, *ipv6_networks, *bgp.networks))
+    all_networks = dict.fromkeys((*cgnat.source_ranges, *ipv6_networks, *bgp.networks))
     for version, name, word in ((4, "ipv4", "ip"), (6, "ipv6", "ipv6")):
         networks = [network for network in all_networks if network.version == version]
         if bgp.announce == "hosts":
             # Not the gateway's own addresses: a link of PPPoE has one as a /32.
-            own = [f"deny {address}/32" for address in (cgnat.subscriber_gateway, bgp.router_id)]
+            gateways = [network[1] for network in cgnat.source_ranges]
+            own = [f"deny {address}/32" for address in (*gateways, bgp.router_id)]
             announced = [*(own if version == 4 else []), *map(_hosts, networks)]
         else:
             announced = [f"permit {network}" for network in networks]
@@ -424,8 +425,8 @@ def _families(configuration: Configuration) -> Iterator[_AddressFamily]:
         has_neighbors = any(name in neighbor.used_families for neighbor in bgp.neighbors)
         has_lines = bool(networks) or bgp.announce == "hosts" or has_neighbors
         lists = [*announced, "deny any"], [*accepted, "deny any"]
-        # The core has a route for this one.
-        others = [network for network in networks if network != cgnat.source_range]
+        # The core has a route for the source ranges.
+        others = [network for network in networks if network not in cgnat.source_ranges]
         unreachable = others if bgp.announce == "aggregates" else []
         yield _AddressFamily(name, word, has_lines, networks, unreachable, *lists)
 

@@ -57,7 +57,7 @@ class DataPlane:
         with self._lock:
             self._revision += 1
             self.cgnat, self.pools = cgnat, tuple(pools)
-            self._pools.configure(cgnat.source_range, *pools)
+            self._pools.configure(*cgnat.source_ranges, *pools)
             unused = self._steering.configure(cgnat)
             links = self._reader.link_entries()
             replaced = self._routes.replace(

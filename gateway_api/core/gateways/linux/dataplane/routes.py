@@ -167,8 +167,8 @@ class PoolRoutes:
 
 
 class Steering:
-    """Steers sessions to a CGNAT appliance, by one policy rule and a routing table. The caller sees that one
-    thread calls at a time.
+    """Steers sessions to a CGNAT appliance, by one policy rule and a routing table; by a second rule while a
+    commit of another range waits for its confirmation. The caller sees that one thread calls at a time.
 
     `ip rule from SOURCE_RANGE lookup TABLE`: what comes from an address of the range goes by the table. The
     table has the route to the appliance, and a host route for each steered session: a packet from one of them
@@ -191,7 +191,7 @@ class Steering:
     def host_route(self, address: IPv4Address, ifindex: int) -> FibEntry | None:
         """The route of a session, None for one that is not steered."""
         cgnat = self._cgnat
-        if cgnat is None or address not in cgnat.source_range:
+        if cgnat is None or not any(address in network for network in cgnat.source_ranges):
             return None
         return FibEntry(cgnat.vrf_table, address.packed, _HOST, ifindex, None, None)
 
@@ -218,7 +218,7 @@ class Steering:
         cgnat, failed = self._cgnat, dict[Place, KernelError]()
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_PRIORITY, OWN_PROTOCOL)]
         missing: list[tuple[str, KernelChange]] = []
-        wanted: Rule | None = None
+        wanted: list[Rule] = []
         if cgnat is not None:
             # Before the rule: a packet for which the table has no route would go by the main table.
             routes = [*_unreachable(cgnat)]
@@ -229,10 +229,12 @@ class Steering:
             missing += [
                 (destination(route), fib.replace_route(route)) for route in routes if route not in own_routes
             ]
-            wanted = Rule(_PRIORITY, cgnat.vrf_table, str(cgnat.source_range), None, OWN_PROTOCOL)
-            if wanted not in ours:
-                missing.append((_name(wanted), fib.add_rule(wanted)))
-        unwanted = [(_name(rule), fib.delete_rule(rule)) for rule in ours if rule != wanted]
+            wanted = [
+                Rule(_PRIORITY, cgnat.vrf_table, str(network), None, OWN_PROTOCOL)
+                for network in cgnat.source_ranges
+            ]
+            missing += [(_name(rule), fib.add_rule(rule)) for rule in wanted if rule not in ours]
+        unwanted = [(_name(rule), fib.delete_rule(rule)) for rule in ours if rule not in wanted]
         made, refused = _made(FaultKind.STEERING, _STEER, missing)
         if not refused:
             _, refused = _made(FaultKind.STEERING, _STEER, unwanted)
@@ -258,9 +260,8 @@ def _made(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]
     )
 
 
-def _unreachable(cgnat: Cgnat) -> tuple[FibEntry, FibEntry]:
-    table = cgnat.vrf_table
-    return unreachable(table, _EVERYTHING), unreachable(table, cgnat.source_range)
+def _unreachable(cgnat: Cgnat) -> list[FibEntry]:
+    return [unreachable(cgnat.vrf_table, network) for network in (_EVERYTHING, *cgnat.source_ranges)]
 
 
 def _name(rule: Rule) -> str:

@@ -2,7 +2,7 @@
 
 import errno
 import threading
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address
 
 from gateway_api.base.vlan_names import outer_name
@@ -176,18 +176,18 @@ def _parent(link: Link, links: Mapping[int, Link]) -> Link | None:
 
 
 class VlanServing:
-    """Hands each VLAN to the source of its session type. `address` returns the gateway's in the networks of
+    """Hands each VLAN to the source of its session type. `addresses` returns the gateway's in the networks of
     the subscribers."""
 
     def __init__(
         self,
         sources: Mapping[SessionType, Source],
         reader: KernelReader,
-        address: Callable[[], IPv4Address],
+        addresses: Callable[[], Iterable[IPv4Address]],
     ) -> None:
         self._sources = sources
         self._reader = reader
-        self._address = address
+        self._addresses = addresses
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """Serves as a Source does, and refuses a type without a source. Raises KernelError too."""
@@ -200,9 +200,9 @@ class VlanServing:
                 # A DHCP server offers addresses only where the gateway has its own. With /32, many links can.
                 # One of a former `cgnat.source_range` stays until the VLAN goes: subscribers use it until
                 # they renew.
-                address = self._address()
-                step = f"add {address} to {interface}"
-                change(step, add_address(index, address), accept={errno.EEXIST})
+                for address in self._addresses():
+                    step = f"add {address} to {interface}"
+                    change(step, add_address(index, address), accept={errno.EEXIST})
                 # Subscribers have the netmask of the whole range, and ask for each other by ARP. The kernel
                 # answers for those that have a session, and for no other address of the range.
                 change(f"answer ARP on {interface}", proxy_arp(index))

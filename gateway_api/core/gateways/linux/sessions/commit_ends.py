@@ -13,12 +13,18 @@ A session ends
 All others go on: also where RADIUS or the configuration gave an address from elsewhere, and those of the
 other sources where subscribers are authorized otherwise. A session that arrived on no trunk of the demux, on
 an interface of the operator's for example, is not the configuration's to end by its VLAN.
+
+While a commit of another range waits for its confirmation, a session of dnsmasq with an address of the former
+range goes on. The confirmation ends it, and so does the next commit that has no such range.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
+from gateway_api.core.configuration.unconfirmed import former_range
 from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
+from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession
@@ -61,23 +67,25 @@ class _Vlans:
 
 class _Addresses:
     def __init__(self, running: Configuration, wanted: Configuration) -> None:
-        self._before, self._after = SharedRange.of(running), SharedRange.of(wanted)
+        self._before, (self._after, *self._held) = _ranges(running), _ranges(wanted)
         self._pools_before, self._pools_after = _pools(running), _pools(wanted)
-        self._is_same = (self._before, self._pools_before) == (self._after, self._pools_after)
+        after = [self._after, *self._held]
+        self._is_same = (self._before, self._pools_before) == (after, self._pools_after)
 
     def end(self, session: LinuxSession) -> bool:
         text = session.summary.ip_address
         if self._is_same or text is None:
             return False
         address = IPv4Address(text)
-        was_ours = _is_in(address, (self._before.network, *self._pools_before))
+        was_ours = _is_in(address, (*(each.network for each in self._before), *self._pools_before))
         if was_ours and not (self._after.is_of_subscriber(address) or _is_in(address, self._pools_after)):
-            return True
+            is_held = any(each.is_of_subscriber(address) for each in self._held)
+            return not (is_held and session.key.source == DhcpServer.name)
         if session.key.source == AccelPppReload.name:
             # It has the whole network, for both types.
             return False
         type = session.summary.type
-        return self._before.has(address, type) and not self._after.has(address, type)
+        return any(each.has(address, type) for each in self._before) and not self._after.has(address, type)
 
 
 class _Prefixes:
@@ -95,6 +103,12 @@ class _Prefixes:
         return any(
             _is_part_of(prefix, self._before) and not _is_part_of(prefix, self._after) for prefix in prefixes
         )
+
+
+def _ranges(configuration: Configuration) -> list[SharedRange]:
+    """The source range, and then the former one that is still served."""
+    shared, former = SharedRange.of(configuration), former_range(configuration)
+    return [shared] if former is None else [shared, replace(shared, network=former)]
 
 
 def _pools(configuration: Configuration) -> tuple[IPv4Network, ...]:

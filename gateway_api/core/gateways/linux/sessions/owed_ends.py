@@ -8,6 +8,7 @@ that runs by then: a commit that failed ends nothing, nor does one that another 
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -17,6 +18,7 @@ from gateway_api.base import durable
 from gateway_api.base.errors import Invalid
 from gateway_api.core.configuration.rules import load_section
 from gateway_api.core.configuration.store import Unreadable, disk_step, read_json
+from gateway_api.core.configuration.unconfirmed import as_confirmed, former_range, until_confirmed
 from gateway_api.core.gateways.linux.sessions.commit_ends import ended_by_commit
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession
 from gateway_api.wire.configuration import Configuration, Section
@@ -34,6 +36,8 @@ class _Kept(Record, frozen=True):
 
     ids: tuple[int, ...]
     former: dict[str, Any]
+    #: The range that was served beside the one of `former`.
+    former_range: str | None = None
 
 
 class CommitEnds(NamedTuple):
@@ -64,7 +68,7 @@ class OwedEnds:
             return
         with disk_step("store the ends of a commit"):
             if wanted:
-                kept = [_Kept(each.ids, _sections(each.former)) for each in wanted]
+                kept = [_kept(each) for each in wanted]
                 durable.make_folder(self._path.parent)
                 durable.replace(self._path, msgspec.json.encode(kept))
             else:
@@ -76,14 +80,24 @@ class OwedEnds:
         if not self._path.exists():
             return []
         try:
-            return [
-                CommitEnds(each.ids, replace(running, **_loaded(each.former)))
-                for each in read_json(self._path, list[_Kept])
-            ]
-        except (Unreadable, Invalid) as error:
+            return [_restored(each, running) for each in read_json(self._path, list[_Kept])]
+        except (Unreadable, Invalid, ValueError) as error:
             # Of another version, which a downgrade left.
             _log.error("the sessions that a former commit was to end go on: %s", error)
             return []
+
+
+def _kept(commit: CommitEnds) -> _Kept:
+    held = former_range(commit.former)
+    return _Kept(commit.ids, _sections(as_confirmed(commit.former)), None if held is None else str(held))
+
+
+def _restored(kept: _Kept, running: Configuration) -> CommitEnds:
+    """Raises Invalid and ValueError."""
+    former = replace(running, **_loaded(kept.former))
+    if kept.former_range is not None:
+        former = until_confirmed(former, IPv4Network(kept.former_range))
+    return CommitEnds(kept.ids, former)
 
 
 def _sections(configuration: Configuration) -> dict[str, Any]:

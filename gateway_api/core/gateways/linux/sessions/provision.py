@@ -53,8 +53,8 @@ class Provision:
         """New sessions get the terms of another configuration."""
         self._terms = ConfiguredTerms(configuration)
         self.trunks = configuration.interfaces.trunks
-        #: The gateway's address towards subscribers.
-        self.address = configuration.cgnat.subscriber_gateway
+        #: The gateway's addresses towards subscribers, one in each of their ranges.
+        self.addresses = tuple(network[1] for network in configuration.cgnat.source_ranges)
 
     def wanted(self) -> Mapping[int, WantedSession]:
         """By session id. Nobody changes it."""
