@@ -163,6 +163,7 @@ class AuditLog:
     def check(self) -> None:
         """Raises AuditUnavailable if the record of a change could not be written."""
         try:
+            durable.require_writable(self._folder)
             durable.require_room(self._folder, _ROOM)
         except OSError as error:
             raise AuditUnavailable("write", error) from error
@@ -224,10 +225,15 @@ class AuditLog:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Makes the folder if its parent exists. Raises OSError if it is not writable."""
-    folder.mkdir(mode=0o750, exist_ok=True)
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise PermissionError(f"{folder} can't be written to")
+    """Make the folder if its parent exists. With a folder that is read-only or full the service starts, and
+    the log says so. Raises OSError for any other reason."""
+    try:
+        folder.mkdir(mode=0o750, exist_ok=True)
+        durable.require_writable(folder)
+    except OSError as error:
+        if not durable.is_unwritable(error):
+            raise
+        LOG.error("cannot write the audit log, so changes are refused: %s", error)
 
 
 def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:

@@ -19,6 +19,13 @@ def is_unwritable(error: OSError) -> bool:
     return error.errno in _UNWRITABLE
 
 
+def require_writable(folder: Path) -> None:
+    """Raises OSError unless the process can make files in a folder."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        number = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
+        raise OSError(number, os.strerror(number), str(folder))
+
+
 def require_room(folder: Path, least: int) -> None:
     """Raises OSError unless the disk of a folder has so many free bytes."""
     disk = os.statvfs(folder)

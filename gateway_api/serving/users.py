@@ -139,10 +139,10 @@ def _prepare() -> None:
     try:
         counters.prepare(settings.metrics)
     except OSError as error:
-        raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.metrics}: {error}") from error
+        raise BadSetting(f"GATEWAY_API_RUNTIME cannot have {settings.metrics}: {error}") from error
     history.prepare(settings.history)
     try:
         prepare_folder(settings.audit)
     except OSError as error:
-        raise BadSetting(f"GATEWAY_API_AUDIT is no folder to write to: {error}") from error
+        raise BadSetting(f"GATEWAY_API_AUDIT cannot be the folder of the audit log: {error}") from error
     openapi()

@@ -88,6 +88,9 @@ _SHORT = 15 << 10
 #: Bytes of a body that are read at once, to be discarded.
 _PIECE = 64 << 10
 
+#: Always there, and written to in the same way (shm_overview(7)).
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - gunicorn's file has no name
+
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1}
 
 
@@ -196,8 +199,14 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     cfg: Any
     wsgi: Any
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
+    def __init__(
+        self, age: int, ppid: int, sockets: Any, app: Any, timeout: float, cfg: Any, log: Any
+    ) -> None:
+        # gunicorn makes the file of the heartbeat before the fork: an error would end the arbiter.
+        if cfg.worker_tmp_dir and not os.access(cfg.worker_tmp_dir, os.W_OK | os.X_OK):
+            log.error("cannot write to %s: heartbeats are in %s", cfg.worker_tmp_dir, _SHARED_MEMORY)
+            cfg.set("worker_tmp_dir", _SHARED_MEMORY)
+        super().__init__(age, ppid, sockets, app, timeout, cfg, log)
         self.cfg = _Settings(self.cfg)
         limits = Limits()
         limits = limits.within(places(limits.in_all + limits.for_loopback))

@@ -11,11 +11,11 @@ Internals of prometheus_client, read in 0.26: `mmap_dict.MmapedDict`, and `value
 file of a kind of metric.
 """
 
-import errno
 import mmap
 import os
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,17 @@ from typing import Any
 from prometheus_client import values
 from prometheus_client.mmap_dict import MmapedDict
 
+from gateway_api.base.durable import is_unwritable
 from gateway_api.base.logs import LOG
 
 #: The variable in which prometheus_client looks for the folder.
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 #: Bytes of a new file, and of its header.
 _NEW, _HEADER = 1 << 16, 8
+#: The content of a file without a value.
+_EMPTY = struct.pack("ii", _HEADER, 0)
+#: How the names of the files begin whose values count only while their worker lives.
+_GAUGE = "gauge_live"
 #: Bytes of a value besides its key: the key's length, its padding, and two floats.
 _BESIDE_KEY = 4 + 8 + 16
 
@@ -46,21 +51,21 @@ def workers_without_room() -> int:
 
 
 def prepare(folder: Path) -> None:
-    """Makes the folder, before anything else here; on a full disk the workers try again. Raises OSError."""
+    """Makes the folder, before anything else here. Where its parent is read-only or full, the workers try
+    again. Raises OSError for any other reason."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if not is_unwritable(error):
             raise
         LOG.error("cannot make the folder of the counters: %s", error)
     os.environ[_FOLDER] = str(folder)
 
 
 def empty() -> None:
-    """Deletes the files of the last run, at the start of the service. Raises OSError."""
+    """Deletes the files of the last run, at the start of the service."""
     for pattern in ("*.db", "*.new"):
-        for file in _folder().glob(pattern):
-            file.unlink()
+        _delete(pattern)
 
 
 def lowest_free(taken: Iterable[int]) -> int:
@@ -71,8 +76,16 @@ def lowest_free(taken: Iterable[int]) -> int:
 def vacate(slot: int) -> None:
     """Deletes the gauges of a worker that has ended. Its counters stay."""
     _in_memory[slot] = 0
-    for file in _folder().glob(f"gauge_live*_{slot}.db"):
-        file.unlink(missing_ok=True)
+    _delete(f"{_GAUGE}*_{slot}.db")
+
+
+def _delete(pattern: str) -> None:
+    """Delete files of the folder. One that cannot be deleted is still counted: the log says so."""
+    for file in _folder().glob(pattern):
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            LOG.error("old counters stay in the metrics: %s", error)
 
 
 def _folder() -> Path:
@@ -120,9 +133,9 @@ class CounterFile(MmapedDict):
         self._path = path
         if path.exists():
             # Of the last worker in the slot.
-            self._open()
+            self._continue()
         else:
-            self._to_memory(_NEW, struct.pack("ii", _HEADER, 0))
+            self._to_memory(_NEW, _EMPTY)
 
     def settle(self) -> OSError | None:
         """Moves the counters to their file if they are in memory. Returns why it is not possible."""
@@ -137,11 +150,21 @@ class CounterFile(MmapedDict):
                 made.write(self._m[: self._used])
             draft.replace(self._path)
         except OSError as error:
-            # A part of it would use the last space.
-            draft.unlink(missing_ok=True)
+            # A part of it would use the last space. In a read-only folder there is none.
+            with suppress(OSError):
+                draft.unlink()
             return error
         self._open()
         return None
+
+    def _continue(self) -> None:
+        try:
+            self._open()
+        except OSError as error:
+            # The folder is read-only. Counters continue; a gauge is only that of the worker which has ended.
+            LOG.debug("cannot count in %s: %s", self._path, error)
+            content = _EMPTY if self._path.name.startswith(_GAUGE) else self._path.read_bytes()
+            self._to_memory(max(_NEW, len(content)), content)
 
     def _open(self) -> None:
         super().__init__(str(self._path))  # type: ignore[no-untyped-call]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gateway_api.auth.ledger import Ledger
 from gateway_api.base.certificate import SERVED
+from gateway_api.base.durable import is_unwritable, require_writable
 from gateway_api.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
 from gateway_api.base.settings import Settings
 from gateway_api.base.texts import utc_text
@@ -83,12 +84,15 @@ class Host:
 
 
 def _disk(holds: str, folder: Path) -> tuple[float, Dependency]:
-    """The free percentage of a file system, of its bytes or its files, whichever is less; and its health."""
+    """The free percentage of a file system, of its bytes or its files, whichever is less; and its health. A
+    folder that takes no file is worse than a full one."""
     try:
         found = os.statvfs(folder)
+        require_writable(folder)
     except OSError as error:
-        message = f"The disk of {holds} cannot be read: {error.strerror}."
-        return 0, Dependency("disk", DependencyState.FAILED, message)
+        verb = "written to" if is_unwritable(error) else "read"
+        message = f"The disk of {holds} cannot be {verb}: {error.strerror}."
+        return -1, Dependency("disk", DependencyState.FAILED, message)
     # Some file systems have no limit of files.
     free = [
         100 * left / total
@@ -106,7 +110,7 @@ def _counters() -> Dependency:
     workers = workers_without_room()
     if not workers:
         return Dependency("counters", DependencyState.OK, "The counters of all workers are in the metrics.")
-    message = f"The disk has no room for counters. Workers that are not in the metrics: {workers}."
+    message = f"The disk takes no counters. Workers that are not in the metrics: {workers}."
     return Dependency("counters", DependencyState.DEGRADED, message)
 
 

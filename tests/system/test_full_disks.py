@@ -259,7 +259,7 @@ def test_on_a_full_runtime_folder_it_serves_without_counters_and_takes_them_up_w
         assert state_of(gateway, "counters") == 2
         assert gateway.health()["counters"] == (
             "degraded",
-            "The disk has no room for counters. Workers that are not in the metrics: 2.",
+            "The disk takes no counters. Workers that are not in the metrics: 2.",
         )
         assert gateway.health()["disk"] == ("failed", "0 % of the disk of the counters is free.")
         lines = gateway.said()[began:].splitlines()
