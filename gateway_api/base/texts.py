@@ -1,4 +1,4 @@
-"""Texts with a form of their own: addresses, rates, times, and paths in a configuration."""
+"""Texts with a form of their own: addresses, rates, times, durations, and paths in a configuration."""
 
 import ipaddress
 import re
@@ -137,14 +137,21 @@ _TIME_RULE = "must be epoch seconds, or a time with its offset such as 2026-03-0
 _PARTS_OF_A_SECOND = ((10**3, "milliseconds"), (10**6, "microseconds"), (10**9, "nanoseconds"))
 
 
+#: As the live page shows it, `1 Mar 2026, 13:00:00 GMT+1`, with spaces that do not break a line.
+_SHOWN_TIME = re.compile(
+    r"(\d{1,2} [A-Z][a-z]{2})[a-z]?( \d{4}, \d\d:\d\d:\d\d) (?:UTC|GMT)(?:([+-])(\d{1,2})(?::(\d\d))?)?",
+    re.ASCII,
+)
+
+
 def is_number(text: str) -> bool:
     """Return True for a time that can only be epoch seconds."""
     return _EPOCH.fullmatch(text) is not None
 
 
 def epoch_seconds(text: str, now: float, ahead: float = DAY) -> float:
-    """Parse epoch seconds, or an ISO 8601 time with its offset. A number must be from 2000-01-01 to `ahead`
-    seconds after `now`. Raises ValueError with the rule."""
+    """Parse epoch seconds, an ISO 8601 time with its offset, or a time of the live page. A number must be
+    from 2000-01-01 to `ahead` seconds after `now`. Raises ValueError with the rule."""
     if is_number(text):
         at, latest = float(text), now + ahead
         if not _EARLIEST <= at <= latest:
@@ -152,12 +159,19 @@ def epoch_seconds(text: str, now: float, ahead: float = DAY) -> float:
             raise ValueError(f"{_TIME_RULE}; {text} is not {span}{_likely_meaning(text, at, latest)}")
         return at
     try:
-        parsed = datetime.fromisoformat(text)
+        shown = _SHOWN_TIME.fullmatch(text.replace("\xa0", " "))
+        parsed = datetime.fromisoformat(text) if shown is None else _from_page(*shown.groups())
         if parsed.tzinfo is None:
             raise ValueError("no offset")
         return parsed.timestamp()
     except (ValueError, OverflowError) as error:
         raise ValueError(_TIME_RULE) from error
+
+
+def _from_page(day: str, rest: str, sign: str | None, hours: str | None, minutes: str | None) -> datetime:
+    """Raises ValueError for a date that does not exist."""
+    offset = f"{sign or '+'}{int(hours or 0):02}{minutes or '00'}"
+    return datetime.strptime(f"{day}{rest} {offset}", "%d %b %Y, %H:%M:%S %z")
 
 
 def past_seconds(text: str, now: float) -> float:
@@ -177,6 +191,27 @@ def _likely_meaning(text: str, at: float, latest: float) -> str:
         return f": a date? Write {datetime.strptime(text, '%Y%m%d'):%Y-%m-%d}T00:00:00Z"
     except ValueError:
         return ""
+
+
+#: As people write it, `90s`, `1h30m`; as the live page shows it, `1 d 2 h`, `5 min 3 s`.
+_UNITS_OF_TIME = re.compile(
+    r"(?:(?P<d>\d{1,9}) ?d)?(?: ?(?P<h>\d{1,9}) ?h)?(?: ?(?P<m>\d{1,9}) ?m(?:in)?)?(?: ?(?P<s>\d{1,9}) ?s)?",
+    re.ASCII,
+)
+#: As tables show it, `1 day, 2:03:04`, and the alternative profile, `1d 02:03:04`.
+_CLOCK = re.compile(
+    r"(?:(?P<d>\d{1,9})(?:d| days?,) )?(?P<h>\d{1,2}):(?P<m>[0-5]\d):(?P<s>[0-5]\d)", re.ASCII
+)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
+
+
+def parse_duration(text: str) -> int:
+    """Seconds: `90s`, `30m`, `1h`, `2d`; and each form in which durations are shown. Raises ValueError with
+    the rule."""
+    match = _UNITS_OF_TIME.fullmatch(text) or _CLOCK.fullmatch(text)
+    if match is None or not text:
+        raise ValueError("must be a number with s, m, h or d, such as 1h")
+    return sum(_SECONDS[unit] * int(number) for unit, number in match.groupdict(default="0").items())
 
 
 def utc_text(at: float) -> str:

@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from gateway_api.base import errors, logs
 from gateway_api.base.logs import masked_text
-from gateway_api.web import responses
+from gateway_api.web import headers, responses
 from gateway_api.web.assets import disabled_page
 from gateway_api.web.request import current
 
@@ -44,7 +44,7 @@ def _moved(error: errors.Moved) -> Response:
 
 
 def _stale(error: errors.Stale) -> Response:
-    response = responses.error(412, str(error))
+    response = responses.error(412, headers.weak_tag_reason() or str(error))
     response.set_etag(error.etag)
     return response
 

@@ -40,6 +40,16 @@ def if_match() -> list[str] | None:
     return [tag.strip('"') for tag in re.findall(_TAG, text) if not tag.startswith("W/")]
 
 
+def weak_tag_reason() -> str | None:
+    """Why If-Match of the current request can match nothing: all its entity tags are weak. None otherwise."""
+    if if_match() != []:
+        return None
+    return (
+        "If-Match has a weak entity tag (W/), which never matches (RFC 9110 section 13.1.1); a proxy may "
+        "have made it weak, for example to compress the response. Send the tag without W/"
+    )
+
+
 def if_none_match(etag: str | None) -> bool:
     """Whether the client has the content with this entity tag (RFC 9110 section 13.1.2). A malformed header
     matches nothing: the whole response is right for every client."""

@@ -1006,7 +1006,11 @@ def test_a_change_with_a_stale_tag_is_412_and_not_done(staged: Api, step: str) -
 @each_change
 def test_a_weak_tag_never_matches(staged: Api, step: str) -> None:
     before = tag(staged)
-    refused(matching(staged, step, f"W/{before}"), 412)
+    answer = matching(staged, step, f"W/{before}")
+    refused(answer, 412)
+    assert "has a weak entity tag (W/), which never matches" in answer.json()["message"]
+    assert "a proxy may have made it weak" in answer.json()["message"]
+    assert answer.headers["ETag"] == before
     assert tag(staged) == before
 
 

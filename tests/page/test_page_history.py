@@ -1,11 +1,13 @@
 """What was, on the live page: the timeline of a subscriber, sessions of the past, and rates for a time."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from gateway_api.base.texts import epoch_seconds
 from tests.support.browser import Screen, screen
 from tests.support.histories import failed, remember_failures
 from tests.support.stack import Api, running_stack
@@ -64,6 +66,10 @@ def test_the_timeline_tells_why_a_session_ended_and_by_whom(shown: Screen) -> No
     end = shown.page.locator("#record-timeline .session-down")
     expect(end).to_contain_text("admin_disconnect, by admin")
     expect(end.locator("time")).to_contain_text("UTC")
+    entries = shown.api.get("/subscribers/14/timeline")["entries"]
+    at = next(entry["at"] for entry in entries if entry["event"] == "session.down")
+    # The API reads what the page shows.
+    assert epoch_seconds(end.locator("time").inner_text(), time.time()) == at
 
 
 def test_the_timeline_tells_why_a_subscriber_cannot_sign_on(shown: Screen, folder: Path) -> None:

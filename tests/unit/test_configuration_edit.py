@@ -200,6 +200,8 @@ def test_text_is_read_as_what_belongs_there() -> None:
         ("cgnat.vrf_table", "100", 100),
         ("cgnat.vrf_table", "4294967295", 4294967295),
         ("radius.authentication_port", "1", 1),
+        *[("demux.idle_timeout", text, 300) for text in ("300", "0:05:00", "5 min", "5m")],
+        ("api.token_lifetime", "1:00:00", 3600),
         ("bgp.as_number", "65000", 65000),
         ("qos.default_down", "50mbit", "50mbit"),
         ("qos.default_up", "1.5 Gbps", "1.5 Gbps"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.cli.ctl.texts import duration, line, moment, parse_duration, plain, rate, shown, size, speed
+from gateway_api.cli.ctl.texts import duration, line, moment, plain, rate, shown, size, speed
 from gateway_api.wire.configuration import ROOT, Seconds, walk
 
 
@@ -53,17 +53,6 @@ def test_a_letter_of_any_language_stays() -> None:
 
 def test_what_is_no_time_or_rate_is_shown_as_it_is() -> None:
     assert (moment(None), moment("soon"), rate(None)) == ("-", "soon", "-")
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1h", 3600), ("2d", 172800)])
-def test_a_duration_is_a_number_with_a_unit(text: str, seconds: int) -> None:
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "h", "90", "1.5h", "-1h", "1w", "1 h", "1h30m", "\u0661h"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="must be a number with s, m, h or d"):
-        parse_duration(text)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from gateway_api.cli.ctl.texts import plain
 from gateway_api.client.gateway import Record
 from gateway_api.wire.core.sessions import SessionSummary, SessionTypeFilter
 
-#: The types of sessions, as the API takes them.
-TYPES = click.Choice([each.value for each in SessionTypeFilter])
+#: The types of sessions, as the API takes them; in any case, as tables show PPPoE.
+TYPES = click.Choice([each.value for each in SessionTypeFilter], case_sensitive=False)
 
 
 def session_path(id: object) -> str:

@@ -1,7 +1,6 @@
 """Values as texts for people, and the fields of records: the label of each, and how its value shows."""
 
 import json
-import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
@@ -16,7 +15,6 @@ NOTHING = "-"
 NEEDS_UNIT = "must have a unit, such as 250mbit"
 
 _SIZES = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def line(value: object) -> str:
@@ -96,14 +94,6 @@ def sessions(count: int) -> str:
 def duration(seconds: Any) -> str:
     """`1 day, 2:03:04`."""
     return str(timedelta(seconds=seconds)) if isinstance(seconds, int) else plain(seconds)
-
-
-def parse_duration(text: str) -> int:
-    """Seconds: `90s`, `30m`, `1h`, `2d`. Raises ValueError with the rule."""
-    match = re.fullmatch("([0-9]{1,9})([smhd])", text, re.ASCII)
-    if match is None:
-        raise ValueError("must be a number with s, m, h or d, such as 1h")
-    return int(match[1]) * _SECONDS[match[2]]
 
 
 class ShownField(NamedTuple):

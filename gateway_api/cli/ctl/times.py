@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from gateway_api.base.texts import DAY, epoch_seconds, is_number
+from gateway_api.base.texts import DAY, epoch_seconds, is_number, local_text, parse_duration
 from gateway_api.cli.ctl.command import label
 from gateway_api.cli.ctl.terminal import complain
-from gateway_api.cli.ctl.texts import parse_duration
 from gateway_api.wire.core.sessions import LONGEST_EXPIRY
 
 #: For the help of what takes a time.
@@ -39,25 +38,21 @@ def parse_moment(text: str, now: float, zone: tzinfo | None = None, *, ahead: bo
     if text == "now":
         return GivenTime(now)
     try:
-        seconds = parse_duration(text.removesuffix(" ago"))
-        return GivenTime(now + seconds if ahead and not text.endswith(" ago") else now - seconds)
-    except ValueError:
-        pass
-    try:
         return GivenTime(_epoch_seconds(text, now, ahead=ahead))
     except ValueError:
         # A number has no other form, and its error says what it may be.
         if is_number(text):
             raise
     match = _TEXT.fullmatch(text)
-    if match is None or not text:
-        raise ValueError(_RULE)
     try:
-        return GivenTime(
-            _local(match, datetime.fromtimestamp(now, zone).date(), now, zone, ahead), is_local=True
-        )
+        # Before durations: 02:13:05 is a time of day.
+        if match is not None and text:
+            today = datetime.fromtimestamp(now, zone).date()
+            return GivenTime(_local(match, today, now, zone, ahead), is_local=True)
+        seconds = parse_duration(text.removesuffix(" ago"))
     except (ValueError, OverflowError) as error:
         raise ValueError(_RULE) from error
+    return GivenTime(now + seconds if ahead and not text.endswith(" ago") else now - seconds)
 
 
 def _epoch_seconds(text: str, now: float, *, ahead: bool) -> float:
@@ -98,8 +93,7 @@ class TimeType(click.ParamType[str]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if found.is_local and param is not None and not (ctx and ctx.resilient_parsing):
-            taken = datetime.fromtimestamp(found.at).astimezone()
-            complain([f"{label(param)} is {taken:%Y-%m-%d %H:%M:%S %z (%Z)}"])
+            complain([f"{label(param)} is {local_text(found.at)}"])
         try:
             # What the API takes stays as it is, with its fractions of a second.
             _epoch_seconds(value, now, ahead=self._ahead)

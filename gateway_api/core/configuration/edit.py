@@ -16,7 +16,7 @@ import msgspec
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, decode_json, shown
 from gateway_api.base.logs import MASK
-from gateway_api.base.texts import Path, Segment, parse_path, path_text
+from gateway_api.base.texts import Path, Segment, parse_duration, parse_path, path_text
 from gateway_api.core.configuration.documents import item_name, unmasked
 from gateway_api.core.configuration.rules import broken_strict_rules, is_removable, meant_as_nothing
 from gateway_api.wire.configuration import (
@@ -26,6 +26,7 @@ from gateway_api.wire.configuration import (
     Leaf,
     Many,
     Object,
+    Seconds,
     Whole,
     field_at,
     masked,
@@ -262,6 +263,9 @@ def _read(field: Field, text: str) -> Any:
         return None
     if isinstance(kind, Flag):
         return _FLAGS.get(text.lower(), text)
+    if isinstance(kind, Seconds):
+        with suppress(ValueError):
+            return parse_duration(text)
     if isinstance(kind, Whole):
         digits = text.removeprefix("-")
         return int(text) if digits.isascii() and digits.isdigit() and len(text) <= _LONGEST_INTEGER else text

@@ -3,7 +3,8 @@
 const grouped = new Intl.NumberFormat('en');
 const TIME = {hour: '2-digit', minute: '2-digit', second: '2-digit', timeZoneName: 'short'};
 const clock = new Intl.DateTimeFormat('en-GB', TIME);
-const day = new Intl.DateTimeFormat('en-GB', {...TIME, day: 'numeric', month: 'short', year: 'numeric'});
+// With the offset of its zone: the API and gatewayctl read it, where a name such as CET has several meanings.
+const day = new Intl.DateTimeFormat('en-GB', {...TIME, day: 'numeric', month: 'short', year: 'numeric', timeZoneName: 'shortOffset'});
 const short = new Intl.DateTimeFormat('en-GB', {day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit', timeZoneName: 'short'});
 const STEPS = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']];
 
@@ -50,11 +51,11 @@ export function duration(seconds) {
 /** Seconds of a request, in milliseconds. */
 export const scaledTime = seconds => `${count(Math.round(1000 * seconds))}\u00a0ms`;
 
-/** For epoch seconds. Times have the zone of the browser, and name it. */
+/** For epoch seconds. Times have the zone of the browser, and name it or its offset. */
 export const timeOfDay = since => clock.format(since * 1000);
 export const dayAndTime = since => short.format(since * 1000);
 /** A line may break only between the day and the time. */
-export const moment = since => day.format(since * 1000).replaceAll(' ', '\u00a0').replace(',\u00a0', ', ');
+export const moment = since => day.format(since * 1000).replace(/GMT$/, 'UTC').replaceAll(' ', '\u00a0').replace(',\u00a0', ', ');
 
 /** ISO 8601 in UTC, for the time that a field of a form has in the zone of the browser; and the other way round. */
 export const isoTime = local => new Date(local).toISOString();

@@ -124,9 +124,15 @@ def mac() -> ParsedField:
     )
 
 
-def session_type(description: str) -> TextField:
-    rule = validate.OneOf(tuple(SessionTypeFilter), error="must be pppoe or dhcp")
-    return TextField(validate=rule, metadata=says(description, "pppoe"))
+def session_type(description: str) -> ParsedField:
+    """A type of sessions in any case: tables show `PPPoE`."""
+
+    def parse(text: str) -> str:
+        if text.casefold() not in tuple(SessionTypeFilter):
+            raise ValueError("must be pppoe or dhcp")
+        return text.casefold()
+
+    return ParsedField(parse, metadata=says(description, "pppoe", enum=list(SessionTypeFilter)))
 
 
 def _search(description: str) -> TextField:
