@@ -226,6 +226,14 @@ class _State(Collector):
             for kind, number in counted.items():
                 family.add_metric([kind], number)
             yield family
+        skipped = CounterMetricFamily(
+            "gateway_core_skipped_entries",
+            "Entries that the core could not read, and skipped",
+            labels=["source", "kind"],
+        )
+        for each in counts.skipped_entries:
+            skipped.add_metric([each.source, each.kind], each.entries)
+        yield skipped
         if (delays := counts.limit_delays) is not None:
             buckets = [(str(each.seconds), each.sessions) for each in delays.counts]
             yield HistogramMetricFamily(

@@ -20,6 +20,7 @@ from tests.support.faulty_core import (
     PROGRAM,
     REFUSALS,
     REPAIRS,
+    SKIPPED,
     SOURCES,
     STALE,
     faulty_gateway,
@@ -112,6 +113,12 @@ def test_metrics_count_the_packets_of_subscribers_that_were_dropped(faulty: Api)
         for each in DROPS
     ]
     assert tuple(counted) == DROPS
+
+
+def test_metrics_count_the_entries_that_the_core_could_not_read(faulty: Api) -> None:
+    found = samples(faulty)
+    name = "gateway_core_skipped_entries_total"
+    assert [found[f'{name}{{kind="{each.kind}",source="{each.source}"}}'] for each in SKIPPED] == [3, 0]
 
 
 def test_metrics_have_a_histogram_of_the_times_without_a_limit(faulty: Api) -> None:

@@ -5,6 +5,9 @@ with a tag on `access0`. Each asks for a lease until it has one; then it is mute
 2131, 826, 792). To each line on stdin, the process prints a line: the addresses by VLAN, and how many
 messages of DHCP the clients have sent.
 
+`python -m tests.support.dhcp_clients one DEVICE HTYPE HARDWARE` is one client with this hardware, in
+hexadecimal, of any length (RFC 2131 section 2): it prints the address of its lease, and ends.
+
 `python -m tests.support.dhcp_clients ping SECONDS` pings the addresses on stdin, in JSON, and prints those
 that answer.
 """
@@ -78,13 +81,8 @@ class _Clients:
             self._addresses[vlan] = message[16:20]
 
     def _ask(self, vlan: int, kind: int, more: bytes = b"") -> None:
-        # With the flag for replies by broadcast.
-        message = struct.pack("!BBBBIHH16x", 1, 1, 6, 0, vlan, 0, 0x8000) + _mac(vlan)
-        message = message.ljust(236, b"\0") + _COOKIE + bytes((53, 1, kind)) + more + b"\xff"
-        udp = struct.pack("!HHHH", 68, 67, 8 + len(message), 0) + message
-        header = _header(socket.IPPROTO_UDP, len(udp), bytes(4), b"\xff" * 4)
         self._sent += 1
-        self._send(vlan, _IPV4, header + udp, _BROADCAST)
+        self._send(vlan, _IPV4, _packet(kind, vlan, 1, _mac(vlan), more), _BROADCAST)
 
     def _send(self, vlan: int, ethertype: int, payload: bytes, to: bytes) -> None:
         start, rest = to + _mac(vlan), struct.pack("!H", ethertype) + payload
@@ -94,6 +92,36 @@ class _Clients:
             # The gateway may be down.
             with suppress(OSError):
                 self._socket.sendto(start + struct.pack("!HH", _VLAN, vlan) + rest, ("access0", 0))
+
+
+def _packet(kind: int, transaction: int, hardware_type: int, hardware: bytes, more: bytes = b"") -> bytes:
+    # With the flag for replies by broadcast.
+    start = struct.pack("!BBBBIHH16x", 1, hardware_type, len(hardware), 0, transaction, 0, 0x8000)
+    message = (start + hardware).ljust(236, b"\0") + _COOKIE + bytes((53, 1, kind)) + more + b"\xff"
+    udp = struct.pack("!HHHH", 68, 67, 8 + len(message), 0) + message
+    return _header(socket.IPPROTO_UDP, len(udp), bytes(4), b"\xff" * 4) + udp
+
+
+def _lease(device: str, hardware_type: int, hardware: bytes) -> str:
+    """The address of a lease, which is asked for until there is one."""
+    transaction = int.from_bytes(hardware[-4:])
+    asked = _packet(1, transaction, hardware_type, hardware)
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_IPV4)) as client:
+        client.bind((device, _IPV4))
+        while True:
+            client.sendto(asked, (device, _IPV4, 0, 0, _BROADCAST))
+            deadline = time.monotonic() + _AGAIN
+            while (rest := deadline - time.monotonic()) > 0 and select.select([client], [], [], rest)[0]:
+                message = client.recv(2048)[28:]
+                if message[:1] != b"\2" or message[4:8] != transaction.to_bytes(4):
+                    continue
+                options = _options(message[240:])
+                if options.get(53) == bytes([_ACK]):
+                    return socket.inet_ntoa(message[16:20])
+                if options.get(53) == bytes([_OFFER]):
+                    more = bytes((50, 4)) + message[16:20] + bytes((54, 4)) + options[54]
+                    request = _packet(3, transaction, hardware_type, hardware, more)
+                    client.sendto(request, (device, _IPV4, 0, 0, _BROADCAST))
 
 
 def _mac(vlan: int) -> bytes:
@@ -144,6 +172,8 @@ def _answers(addresses: list[str], seconds: float) -> list[str]:
 def _main() -> None:
     if sys.argv[1] == "ping":
         print(json.dumps(_answers(json.load(sys.stdin), float(sys.argv[2]))))
+    elif sys.argv[1] == "one":
+        print(_lease(sys.argv[2], int(sys.argv[3]), bytes.fromhex(sys.argv[4])))
     else:
         _Clients(int(sys.argv[1]), int(sys.argv[2])).run()
 

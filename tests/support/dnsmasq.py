@@ -6,6 +6,7 @@ The VLANs are veth pairs with the names of VLANs: dnsmasq sees no difference, an
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
@@ -25,7 +26,7 @@ from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.documents import put, valid_document
 from tests.support.namespaces import inside, ip, neighbour, network_namespace
-from tests.support.stack import wait_for
+from tests.support.stack import PATIENCE, wait_for
 
 LEASE_SCRIPT = Path(__file__).parents[2] / "packaging/dhcp-lease"
 GATEWAY = IPv4Address("100.64.9.1")
@@ -163,6 +164,13 @@ class Server:
         subscriber = self.start_client(tag, *options)
         wait_for("a lease", subscriber.has_lease)
         return subscriber
+
+    def sign_on_with(self, tag: int, hardware: str, hardware_type: int = 1) -> str:
+        """The address of a client with hardware of any length, in hexadecimal, which vanishes then."""
+        module = ("-m", "tests.support.dhcp_clients", "one", f"access{tag}")
+        command = inside(self.far_end, sys.executable, *module, str(hardware_type), hardware)
+        ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+        return ended.stdout.strip()
 
     def start_client(self, tag: int, *options: str) -> Subscriber:
         script = self._folder / "udhcpc"

@@ -27,6 +27,7 @@ from gateway_api.wire.core.health import (
     FaultKind,
     LimitDelays,
     PacketDrops,
+    SkippedEntries,
     TriggerRefusal,
 )
 from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionState
@@ -46,6 +47,7 @@ FAULTS = (
 )
 REPAIRS = {kind: number for number, kind in enumerate(FaultKind)}
 REFUSALS = Counter({reason: 100 + number for number, reason in enumerate(TriggerRefusal)})
+SKIPPED = (SkippedEntries("dnsmasq", "lease", 3), SkippedEntries("kernel", "link", 0))
 DROPS = (PacketDrops("trunk0", 7, 9), PacketDrops("ppp", 8, 10))
 DELAYS = LimitDelays((DelayCount(0.5, 297), DelayCount(1.0, 298)), 300, 12.5)
 SOURCES = ("accel-ppp", "dnsmasq")
@@ -111,6 +113,9 @@ class FaultyGateway(LabGateway):
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
         return DROPS
+
+    def skipped_entries(self) -> tuple[SkippedEntries, ...]:
+        return SKIPPED
 
     def limit_delays(self) -> LimitDelays:
         return DELAYS

@@ -11,7 +11,9 @@ from gateway_api.core.gateways.linux.sessions.session import LinuxSession, Sessi
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.source import (
+    NONE_BEFORE,
     UNKNOWN,
+    Source,
     SourceEnd,
     SourceRefused,
     SourceSession,
@@ -57,6 +59,8 @@ class ListedSource:
     def __init__(self, name: str = "accel-ppp") -> None:
         self.name = name
         self.listed: dict[str, SourceSession] = {}
+        #: The sessions that it had listed before, by the last poll.
+        self.former: Mapping[str, SourceSession] = {}
         self.fails = False
         self.twice = False
         self.reasons: dict[str, str] = {}
@@ -81,8 +85,9 @@ class ListedSource:
         del self.listed[key]
         self.reasons[key] = reason
 
-    def sessions(self) -> Sequence[SourceSession]:
+    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
         self.polls += 1
+        self.former = dict(former)
         self.at_poll()
         if self.fails:
             raise SourceUnavailable(f"cannot reach {self.name}")
@@ -157,8 +162,8 @@ def poll(tracker: Tracker) -> None:
 class Lives:
     """A tracker that is killed and started again on one folder. `events` has those of all its journals."""
 
-    def __init__(self, folder: Path, *sources: ListedSource) -> None:
-        self.sources = sources or (ListedSource(),)
+    def __init__(self, folder: Path, *sources: Source) -> None:
+        self.sources: tuple[Source, ...] = sources or (ListedSource(),)
         self.clock = StillClock()
         self.surroundings = Surroundings()
         self.folder = folder

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuard
+from gateway_api.core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuard, bindings
 from gateway_api.core.gateways.linux.dataplane.nftables import Nft, RulesetEvents
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.gateways.linux.sources.source import SourceSession
@@ -21,6 +21,7 @@ from tests.support.dnsmasq import Server, route, running_dnsmasq, the_session
 from tests.support.documents import valid_document
 from tests.support.namespaces import can, network_namespace
 from tests.support.nftables import elements, kept, nft, repaired_within_5_s
+from tests.support.sources import Lives
 from tests.support.stack import PATIENCE, wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -71,8 +72,7 @@ def guard(source: Dnsmasq) -> DhcpGuard:
     return guard
 
 
-def binding(session: SourceSession) -> tuple[str, str]:
-    assert session.mac_address
+def binding(session: SourceSession) -> tuple[str, str | None]:
     return session.access_interface, session.mac_address
 
 
@@ -163,6 +163,25 @@ def test_a_vlan_gets_as_many_leases_as_the_configuration_allows(
     guard.configure(replace(DEMUX, max_leases_per_vlan=2))
     guard.sync()
     wait_for("the lease", other.has_lease)
+
+
+def test_leases_of_strange_hardware_count_for_the_limit_of_their_vlan(
+    server: Server, source: Dnsmasq, tmp_path: Path
+) -> None:
+    lives = Lives(tmp_path / "core", source)
+    demux = replace(DEMUX, max_leases_per_vlan=2)
+    guard = DhcpGuard(
+        demux, lambda: bindings(lives.tracker.sessions.all(), source.name), SteppedClock(), time.time
+    )
+    # Eight octets, of which the first six are the same.
+    addresses = {server.sign_on_with(302, f"0200000000990{number:03x}") for number in range(2)}
+    wait_for("two sessions", lambda: {each.ip_address for each in source.sessions()} == addresses)
+    lives.poll()
+    guard.sync()
+    third = server.start_client(302)
+    wait_for("several requests", lambda: refused(guard, TriggerRefusal.LEASES_FULL, 3))
+    assert not third.has_lease()
+    server.sign_on(301)
 
 
 def test_a_flood_of_mac_addresses_leaves_another_vlan_its_leases(

@@ -106,6 +106,22 @@ def test_a_renewal_writes_a_damaged_record_anew(
     assert (script.record().hardware, script.record().interface) == (MAC, "trunk0.302")
 
 
+@pytest.mark.parametrize("place", [1, 4], ids=["start", "expiry"])
+def test_a_damaged_record_does_not_end_the_script_of_another_lease(
+    script: Script, later: str, tmp_path: Path, place: int
+) -> None:
+    add(script, later)
+    damaged = tmp_path / "records/100.64.9.33"
+    words = (tmp_path / "records" / ADDRESS).read_text().split()
+    words[place] = "?"
+    damaged.write_text(" ".join(words) + "\n")
+    # Those that ended long ago are looked for.
+    (tmp_path / "records/.pruned").unlink()
+    os.utime(damaged, (0, 0))
+    add(script, later, "02:00:00:00:00:08")
+    assert not damaged.exists()
+
+
 def test_another_client_with_the_address_makes_a_new_key(script: Script, later: str) -> None:
     record = add(script, later)
     script.run(

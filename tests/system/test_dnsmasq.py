@@ -18,10 +18,11 @@ from gateway_api.core.gateways.linux.daemons.dnsmasq import LEASE_TIME
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
 from gateway_api.core.records.clock import Clock
-from gateway_api.wire.core.sessions import SessionType
+from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
 from tests.support.clocks import StillClock
 from tests.support.dnsmasq import GATEWAY, Server, provide, route, running_dnsmasq, the_session
 from tests.support.namespaces import inside, ip, neighbour, network_of
+from tests.support.sources import Lives
 from tests.support.stack import wait_for
 
 ETHERTYPE_IPV4 = 0x0800
@@ -183,6 +184,68 @@ def test_a_lease_of_dhcpv6_belongs_to_the_session_with_its_mac_address_and_vlan(
     record = f"4b727e627f7afb2a 1795341085 {MAC} trunk0.302 4000000000 live\n"
     (server.state / "records/2001:db8:5::1bb").write_text(record)
     assert source.sessions() == [replace(session, ipv6_address="2001:db8:5::1bb")]
+
+
+#: Clients choose the type and the length of their hardware (RFC 2131 section 2, htype and hlen).
+STRANGE = [(1, "0200000000990a0b"), (1, "02" * 16), (1, "02030405"), (6, "020000000099"), (32, "02" * 16)]
+
+
+@pytest.mark.parametrize(("hardware_type", "hardware"), STRANGE)
+def test_a_client_with_strange_hardware_takes_the_service_from_nobody(
+    server: Server, tmp_path: Path, hardware_type: int, hardware: str
+) -> None:
+    lives = Lives(tmp_path / "core", server.source())
+    server.sign_on(302)
+    the_session(server.source())
+    lives.poll()
+    (home,) = lives.tracker.sessions.all()
+    address = server.sign_on_with(301, hardware, hardware_type)
+    strange = wait_for("its session", lambda: polled(lives).get(address))
+    assert (strange.mac_address, strange.access_interface) == (None, "trunk0.301")
+    # A new home, before and after a restart of the core.
+    for tag in (303, 304):
+        server.add_vlan(tag, f"02:00:00:00:03:{tag - 300:02x}")
+        server.sign_on(tag)
+        wait_for("its session", lambda tag=tag: f"trunk0.{tag}" in interfaces(lives))
+        lives.kill()
+        lives.sources = (server.source(),)
+        lives.start()
+        lives.poll()
+        assert polled(lives)[home.summary.ip_address].id == home.id
+        assert lives.tracker.unavailable_sources == []
+    assert interfaces(lives) == {"trunk0.301", "trunk0.302", "trunk0.303", "trunk0.304"}
+    assert [each.event for each in lives.events] == ["session.up"] * 4
+
+
+def polled(lives: Lives) -> dict[str | None, SessionSummary]:
+    """The sessions after a poll, by their address."""
+    lives.poll()
+    assert {each.summary.state for each in lives.tracker.sessions.all()} <= {SessionState.ACTIVE}
+    return {each.summary.ip_address: each.summary for each in lives.tracker.sessions.all()}
+
+
+def interfaces(lives: Lives) -> set[str]:
+    return {each.access_interface for each in polled(lives).values()}
+
+
+def test_a_client_with_strange_hardware_is_disconnected(server: Server) -> None:
+    server.sign_on_with(302, "0200000000990a0b")
+    source = server.source()
+    source.terminate(the_session(source))
+    wait_for("the end", lambda: source.sessions() == [])
+
+
+def test_a_line_that_cannot_be_read_takes_the_service_from_nobody(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    line = server.lease_file.read_bytes()
+    # Of the session itself, the address can still be read.
+    damaged = line.replace(MAC.encode(), b"?")
+    assert damaged != line
+    server.lease_file.write_bytes(b"\xff\xfe 1 2\n" + damaged)
+    assert source.sessions() == [session]
+    assert server.source().sessions() == [session]
 
 
 def test_a_renewal_keeps_the_session(server: Server) -> None:

@@ -192,13 +192,13 @@ def test_an_event_of_another_kind_changes_nothing() -> None:
 def test_lists_that_changes_interrupt_each_time_are_united(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = iter([([b"a", b"b"], True), ([b"b", b"c"], True), ([b"c"], True), ([b"a"], True)])
     monkeypatch.setattr(exchange, "_dump", lambda *_: next(replies))
-    assert exchange.dump("read", 0, b"", bytes) == [b"a", b"b", b"c"]
+    assert exchange.dump("read", rt.RTM_GETLINK, b"", bytes) == [b"a", b"b", b"c"]
 
 
 def test_an_interrupted_list_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = iter([([b"a", b"b"], True), ([b"b", b"c"], False)])
     monkeypatch.setattr(exchange, "_dump", lambda *_: next(replies))
-    assert exchange.dump("read", 0, b"", bytes) == [b"b", b"c"]
+    assert exchange.dump("read", rt.RTM_GETLINK, b"", bytes) == [b"b", b"c"]
 
 
 def test_an_error_of_the_kernel_has_its_number() -> None:

@@ -407,7 +407,7 @@ def test_a_record_of_another_version_is_forgotten(
     lives.restart()
     lives.poll()
     assert [session.id for session in lives.tracker.sessions.all()] == [2]
-    assert "cannot read the record of session 1" in caplog.text
+    assert "cannot read 1 of the sessions on disk: the record of session 1: " in caplog.text
 
 
 class Killed(BaseException):

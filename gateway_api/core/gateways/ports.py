@@ -21,6 +21,7 @@ from gateway_api.wire.core.health import (
     FaultKind,
     LimitDelays,
     PacketDrops,
+    SkippedEntries,
     TriggerRefusal,
 )
 from gateway_api.wire.core.impact import Impact
@@ -92,6 +93,9 @@ class Gateway(Protocol):
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
         """The packets of subscribers that were dropped, by trunk, as they were last counted."""
+
+    def skipped_entries(self) -> tuple[SkippedEntries, ...]:
+        """The entries that could not be read since the start of the core, by what they are."""
 
     def routes(self) -> Rows:
         """Route: those of the network, then those of the sessions."""

@@ -134,6 +134,7 @@ class CoreService:
             demux_refusals=_refusal_counts(refusals),
             packet_drops=self._gateway.packet_drops(),
             limit_delays=self._gateway.limit_delays(),
+            skipped_entries=self._gateway.skipped_entries(),
         )  # fmt: skip
 
     def get_sessions_version(self, _: Method[Any]) -> SessionsVersionReply:

@@ -117,6 +117,15 @@ class PacketDrops(Record, frozen=True):
     ]
 
 
+class SkippedEntries(Record, frozen=True):
+    """The entries of one kind that the core could not read, and skipped: lines of a file, rows of a table,
+    messages of the kernel."""
+
+    source: Annotated[str, about("Where they come from.", "dnsmasq")]
+    kind: Annotated[str, about("What they are.", "lease")]
+    entries: Annotated[int, count("Entries since the core daemon started. One that stays counts once.", 1)]
+
+
 class DependencyState(Enumeration):
     """The health of a dependency, the best first."""
 

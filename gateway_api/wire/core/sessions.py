@@ -19,7 +19,14 @@ from gateway_api.wire.contract import (
     count,
     record_of,
 )
-from gateway_api.wire.core.health import Fault, LimitDelays, PacketDrops, RefusalCount, RepairCount
+from gateway_api.wire.core.health import (
+    Fault,
+    LimitDelays,
+    PacketDrops,
+    RefusalCount,
+    RepairCount,
+    SkippedEntries,
+)
 
 _RATE = Meta(ge=1, le=MAX_BPS)
 
@@ -207,8 +214,8 @@ class SessionStatistics(Record, frozen=True):
 
 
 class Statistics(SessionStatistics, frozen=True):
-    """The counts of sessions, all of one moment, those of faults, repairs, refusals of the demux and dropped
-    packets, and the sources that do not reply."""
+    """The counts of sessions, all of one moment, those of faults, repairs, refusals of the demux, dropped
+    packets and skipped entries, and the sources that do not reply."""
 
     unavailable_sources: UnavailableSources
     faults: Annotated[int, count("Faults of the data plane that are present.", 0)]
@@ -221,11 +228,15 @@ class Statistics(SessionStatistics, frozen=True):
     limit_delays: Annotated[
         LimitDelays | None, about("How long new sessions had no limit; null in a lab.")
     ] = None
+    skipped_entries: Annotated[
+        tuple[SkippedEntries, ...],
+        about("One for each kind of entries that the core reads; none in a lab."),
+    ] = ()
 
 
 class GetStatistics(Method[Statistics], frozen=True):
-    """The counts of sessions, all of one moment, those of faults, repairs, refusals of the demux and dropped
-    packets, and the sources that do not reply."""
+    """The counts of sessions, all of one moment, those of faults, repairs, refusals of the demux, dropped
+    packets and skipped entries, and the sources that do not reply."""
 
     at_once = True
 

@@ -26,6 +26,7 @@ from gateway_api.wire.core.health import (
     DependencyState,
     FaultKind,
     PacketDrops,
+    SkippedEntries,
     TriggerRefusal,
 )
 from gateway_api.wire.core.impact import Impact
@@ -176,6 +177,9 @@ class LabGateway:
             return self._world.vlans.refusals.copy()
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
+        return ()
+
+    def skipped_entries(self) -> tuple[SkippedEntries, ...]:
         return ()
 
     def interfaces(self) -> Rows:

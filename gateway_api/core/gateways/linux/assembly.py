@@ -11,7 +11,7 @@ from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
-from gateway_api.core.gateways.linux.dataplane.dhcp_guard import Binding, DhcpGuard
+from gateway_api.core.gateways.linux.dataplane.dhcp_guard import DhcpGuard, bindings
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
@@ -89,7 +89,10 @@ class LinuxMachine:
         reconciler = Reconciler(plane, desired, clock)
         is_guarded = any(isinstance(each, Dnsmasq) for each in sources.values())
         guard = DhcpGuard(
-            configuration.demux, partial(_bindings, tracker) if is_guarded else None, clock.steady, clock.wall
+            configuration.demux,
+            (lambda: bindings(tracker.sessions.all(), DhcpServer.name)) if is_guarded else None,
+            clock.steady,
+            clock.wall,
         )
 
         def changed(*ids: int) -> None:
@@ -142,15 +145,6 @@ def occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy
     incomplete = tracker.incomplete_sources
     unknown = {type for type, source in sources.items() if source in incomplete}
     return Occupancy(tracker.occupied(), unknown)
-
-
-def _bindings(tracker: Tracker) -> list[Binding]:
-    """The access interfaces and MAC addresses of the sessions of dnsmasq."""
-    return [
-        (session.access_interface, session.summary.mac_address)
-        for session in tracker.sessions.all()
-        if session.key.source == DhcpServer.name and session.summary.mac_address is not None
-    ]
 
 
 def _leased(sources: Iterable[Source]) -> list[str]:

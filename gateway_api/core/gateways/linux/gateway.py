@@ -26,6 +26,7 @@ from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.entries import skipped_entries
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
 from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
@@ -49,7 +50,14 @@ from gateway_api.core.records.paging import Rows
 from gateway_api.core.sessions.session import Counters
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.configuration import Cgnat, Configuration
-from gateway_api.wire.core.health import Dependency, FaultKind, LimitDelays, PacketDrops, TriggerRefusal
+from gateway_api.wire.core.health import (
+    Dependency,
+    FaultKind,
+    LimitDelays,
+    PacketDrops,
+    SkippedEntries,
+    TriggerRefusal,
+)
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail, SessionType
 
@@ -251,6 +259,9 @@ class LinuxGateway:
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
         return self._parts.firewall.drops()
+
+    def skipped_entries(self) -> tuple[SkippedEntries, ...]:
+        return skipped_entries()
 
     def routes(self) -> Rows:
         cgnat = self._configuration.cgnat

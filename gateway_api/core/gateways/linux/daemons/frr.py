@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, IPv6Network
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
@@ -49,6 +50,7 @@ from gateway_api.core.gateways.linux.daemons.frr_text import (
     shown,
     without_secrets,
 )
+from gateway_api.core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_api.core.gateways.linux.program import (
     CommitLimits,
     EndedProgram,
@@ -99,12 +101,23 @@ _BFD = re.compile(r"^ neighbor \S+ bfd$", re.MULTILINE)
 _BFD_REMEDY = "set bfdd=yes in /etc/frr/daemons, and restart FRR"
 _BGPD = re.compile(r"^\s*bgpd=[\"']?(\w*)", re.MULTILINE)
 
+_FAMILIES = EntryReader(
+    "frr", "family", "the address families in FRR's BGP summary", "its neighbours count as not established"
+)
+_NEIGHBOURS = EntryReader(
+    "frr", "neighbor", "the neighbours in FRR's BGP summary", "such a one counts as not established"
+)
+
 _log = logging.getLogger(__name__)
 
 
 class RoutingUnavailable(StepFailed):
     """FRR, or the daemon of it that was asked, does not run or gave no usable reply. The reason is FRR's own
     line if there is one; it has no secret."""
+
+
+class RoutingUnreadable(RoutingUnavailable):
+    """A reply of FRR has none of the things that it tells of."""
 
 
 class RoutingAbsent(RoutingUnavailable):
@@ -450,8 +463,9 @@ class Frr:
         self._seconds = seconds
 
     def bgp_summary(self) -> dict[str, Any]:
-        """The JSON object of `show bgp summary json`, which is empty if FRR has no BGP. Raises
-        RoutingUnavailable, also if bgpd does not run."""
+        """The JSON object of `show bgp summary json`, which is empty if FRR has no BGP. Address families and
+        neighbours that cannot be read are left out. Raises RoutingUnavailable, also if bgpd does not run, and
+        RoutingUnreadable if nothing is left."""
         # Only to bgpd: another daemon that hangs must not block it.
         command = [*vtysh(self._folders), "-d", _DAEMON, "-c", _COMMAND]
         try:
@@ -464,10 +478,32 @@ class Frr:
             raise RoutingUnavailable(_SUMMARY, f"{_DAEMON}: {reason}")
         try:
             # A neighbour chooses its host name, and FRR prints its bytes as they came.
-            return msgspec.json.decode(ended.output.decode(errors="replace"), type=dict[str, Any])
+            printed = msgspec.json.decode(ended.output.decode(errors="replace"), type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError) as error:
             reason = f"its reply is not as expected: {printable(str(error))}"
             raise RoutingUnavailable(_SUMMARY, reason) from error
+        families = dict(_FAMILIES.read(printed.items(), _family, name=itemgetter(0)))
+        if printed and not families:
+            raise RoutingUnreadable(_SUMMARY, "its reply has no address family that can be read")
+        return families
+
+
+def _family(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
+    """An address family of a summary. Raises UnreadableEntry."""
+    name, about = item
+    if not isinstance(about, dict) or not isinstance(about.get("peers", {}), dict):
+        raise UnreadableEntry("an address family is no object with neighbours")
+    if "peers" not in about:
+        return item
+    peers = dict(_NEIGHBOURS.read(about["peers"].items(), _neighbour, name=itemgetter(0), place=name))
+    return name, {**about, "peers": peers}
+
+
+def _neighbour(item: tuple[str, Any]) -> tuple[str, Any]:
+    """A neighbour of a summary. Raises UnreadableEntry."""
+    if not isinstance(item[1], dict) or not isinstance(item[1].get("state", ""), str):
+        raise UnreadableEntry("a neighbour is no object with a state")
+    return item
 
 
 def foreign_lines(folders: FrrFolders, former: str) -> tuple[str, ...]:

@@ -20,12 +20,13 @@ from typing import Any, NoReturn
 from gateway_api.core.gateways.linux.dataplane.nftables import Nft
 from gateway_api.core.gateways.linux.dataplane.own_table import OwnTable
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_api.core.sessions.session import Session
 from gateway_api.wire.configuration import Demux
 from gateway_api.wire.core.health import TriggerRefusal
 
 TABLE = "inet gateway_dhcp"
-#: An access interface, and the MAC address of a session on it in colon notation.
-Binding = tuple[str, str]
+#: The access interface of a session, and its MAC address in colon notation; None for other hardware.
+Binding = tuple[str, str | None]
 #: The name of a set, and the parts of one element of it: names of interfaces, and numbers in hexadecimal.
 Element = tuple[str, ...]
 
@@ -52,6 +53,15 @@ _NOTES = {
     TriggerRefusal.LEASES_RATE_LIMITED: "a VLAN sends too many DHCP requests of new MAC addresses",
 }
 _log = logging.getLogger(__name__)
+
+
+def bindings(sessions: Iterable[Session], source: str) -> list[Binding]:
+    """The bindings of the sessions of a source: one for each."""
+    return [
+        (session.access_interface, session.summary.mac_address)
+        for session in sessions
+        if session.summary.source == source
+    ]
 
 
 def _table(most: int) -> str:
@@ -175,7 +185,12 @@ class DhcpGuard(OwnTable):
     def _wanted(self) -> set[Element]:
         found: set[Element] = set()
         numbers: Counter[str] = Counter()
-        for interface, mac in set(self._bindings() if self._bindings is not None else ()):
+        bindings = list(self._bindings() if self._bindings is not None else ())
+        # Their leases count for the limit of the VLAN too.
+        numbers.update(interface for interface, mac in bindings if mac is None)
+        for interface, mac in set(bindings):
+            if mac is None:
+                continue
             address = hex(int(mac.replace(":", ""), 16))
             found.add(("homes", interface, address))
             numbers[interface] += 1
@@ -221,11 +236,16 @@ def _command(verb: str, element: Element) -> str:
 def _elements(objects: Iterable[Mapping[str, Any]]) -> set[Element]:
     """The elements of sessions in a listing of the table."""
     return {
-        (each["set"]["name"], *map(_part, held.get("concat", [held]) if isinstance(held, dict) else [held]))
+        (each["set"]["name"], *map(_part, _held_parts(held)))
         for each in objects
         if "set" in each and each["set"]["name"] in _ELEMENTS
         for held in each["set"].get("elem", ())
     }
+
+
+def _held_parts(held: object) -> Sequence[object]:
+    parts = held.get("concat") if isinstance(held, dict) else None
+    return parts if isinstance(parts, list) else [held]
 
 
 def _part(value: object) -> str:

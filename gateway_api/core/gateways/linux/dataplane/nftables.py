@@ -1,7 +1,6 @@
 """The program nft(8) of nftables 1.0.6 to 1.1, and the kernel's events about its rules."""
 
 import errno
-import json
 import logging
 import os
 import select
@@ -11,6 +10,9 @@ import time
 from collections.abc import Iterator
 from typing import Any, Self
 
+import msgspec
+
+from gateway_api.core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
 
@@ -23,7 +25,39 @@ _DATAGRAM = 1 << 16
 _NO_CHANGE = frozenset(10 << 8 | type for type in (12, 14, 15))
 _HEADER = struct.Struct("=IH10x")
 
+#: The type of an object of a table that cannot be read.
+UNREADABLE = "unreadable"
+#: The fields that the gateway reads.
+_FIELDS: dict[str, dict[str, type]] = {
+    "counter": {"name": str, "packets": int},
+    "set": {"name": str},
+    "rule": {"expr": list},
+}
+_OBJECTS = EntryReader(
+    "nftables",
+    "object",
+    "the objects in a table of the gateway",
+    "the table counts as changed, unless it was so when the core loaded it",
+)
+
 _log = logging.getLogger(__name__)
+
+
+class _Listing(msgspec.Struct):
+    nftables: list[Any]
+
+
+def _object(found: Any) -> dict[str, Any]:
+    """Raises UnreadableEntry."""
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        raise UnreadableEntry("an object of nft has no type")
+    for type, fields in found.items():
+        for name, wanted in _FIELDS.get(type, {}).items():
+            if not isinstance(fields.get(name), wanted):
+                raise UnreadableEntry(f"a {type} of nft has no {name}")
+        if not isinstance(fields.get("elem", []), list):
+            raise UnreadableEntry("the elements of a set of nft are no list")
+    return found
 
 
 class Nft:
@@ -40,7 +74,7 @@ class Nft:
 
     def table(self, name: str, *options: str) -> list[dict[str, Any]] | None:
         """The objects of a table, as libnftables-json(5) has them; with the option `-t`, without the elements
-        of its sets. None if there is no such table."""
+        of its sets. One that cannot be read has the type UNREADABLE. None if there is no such table."""
         step = f"list the table {name}"
         try:
             output = self._run(step, "-j", *options, f"list table {name}")
@@ -49,10 +83,11 @@ class Nft:
                 return None
             raise
         try:
-            objects: list[dict[str, Any]] = json.loads(output)["nftables"]
-        except (ValueError, KeyError, TypeError) as error:
+            objects = msgspec.json.decode(output, type=_Listing).nftables
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise KernelError(step, "nft printed no JSON") from error
-        return objects
+        # It differs from any rule of the gateway: the table is not as it was loaded.
+        return _OBJECTS.read(objects, _object, instead=lambda _: {UNREADABLE: {}}, name=repr, place=step)
 
     def _run(self, step: str, *arguments: str) -> bytes:
         try:

@@ -8,10 +8,12 @@ what thousands of sessions need must be there within seconds.
 import errno
 import os
 import socket
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence, Set
 from typing import Any, NamedTuple, TypeVar
 
+from gateway_api.core.gateways.linux.entries import EntryReader
 from gateway_api.core.gateways.linux.kernel import messages as nl
+from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError, NoDevice
 
 T = TypeVar("T")
@@ -29,6 +31,23 @@ _BUFFER = 1 << 18
 _CHANGE = 0
 
 
+def _reader(kind: str, entries: str) -> EntryReader:
+    return EntryReader("kernel", kind, f"the {entries} of the kernel", "such a one counts as absent")
+
+
+#: By the type of the question.
+_READERS = {
+    rt.RTM_GETLINK: _reader("link", "links"),
+    rt.RTM_GETSTATS: _reader("counters", "counters of links"),
+    rt.RTM_GETADDR: _reader("address", "addresses"),
+    rt.RTM_GETROUTE: _reader("route", "routes"),
+    rt.RTM_GETRULE: _reader("rule", "policy rules"),
+    rt.RTM_GETQDISC: _reader("qdisc", "qdiscs"),
+    rt.RTM_GETTFILTER: _reader("filter", "filters"),
+    rt.RTM_GETNEIGHTBL: _reader("neighbour_table", "neighbour tables"),
+}
+
+
 def _itself(entry: Any) -> Any:
     return entry
 
@@ -36,16 +55,18 @@ def _itself(entry: Any) -> Any:
 def dump(
     step: str, type: int, body: bytes, parse: Callable[[bytes], T], key: Callable[[T], Hashable] = _itself
 ) -> list[T]:
-    """All entries that the kernel has. When changes interrupt each attempt, the entries of all attempts: one
-    that went may be there, and one that stays is missing only if each attempt has missed it."""
+    """All entries that the kernel has, and that can be read. When changes interrupt each attempt, the entries
+    of all attempts: one that went may be there, and one that stays is missing only if each attempt has missed
+    it."""
     found: dict[Hashable, T] = {}
     for _ in range(_ATTEMPTS):
         bodies, interrupted = _dump(step, type, body)
+        entries = _READERS[type].read(bodies, parse, place=(step, body))
+        if bodies and not entries:
+            raise KernelError(step, "no reply of the kernel is in its format")
         if not interrupted:
-            return [parse(each) for each in bodies]
-        for each in bodies:
-            parsed = parse(each)
-            found[key(parsed)] = parsed
+            return entries
+        found.update((key(entry), entry) for entry in entries)
     return list(found.values())
 
 
@@ -56,10 +77,19 @@ class Reply(NamedTuple):
     body: bytes
 
 
-def ask(step: str, type: int, flags: int, bodies: Sequence[bytes]) -> list[Reply]:
-    """The replies to questions about one thing each. Raises KernelError when the socket fails."""
+def ask(
+    step: str, type: int, flags: int, bodies: Sequence[bytes], parse: Callable[[bytes], T], absent: Set[int]
+) -> list[T | None]:
+    """The things that questions are about. None for each that the kernel refuses with a number of `absent`,
+    does not tell, or that cannot be read. Raises KernelError for any other refusal."""
     questions = [nl.request(type, flags | nl.ACK, nl.QUESTION, body) for body in bodies]
-    return _in_parts(step, questions, _QUESTIONS_AT_ONCE)
+    found: list[T | None] = []
+    for body, reply in zip(bodies, _in_parts(step, questions, _QUESTIONS_AT_ONCE), strict=True):
+        if reply.code and reply.code not in absent:
+            raise refusal(step, reply.code)
+        entries = [reply.body] if reply.body else []
+        found.append(next(iter(_READERS[type].read(entries, parse, place=(step, body))), None))
+    return found
 
 
 def make(step: str, changes: Sequence[KernelChange]) -> list[int]:

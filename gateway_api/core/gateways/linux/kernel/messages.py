@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.gateways.linux.entries import UnreadableEntry
 
 ERROR, DONE = 2, 3
 REQUEST, ACK, ECHO = 0x01, 0x04, 0x08
@@ -53,7 +54,7 @@ class NoDevice(KernelError):
     """The device does not exist, or no longer."""
 
 
-class MalformedMessage(KernelError):
+class MalformedMessage(KernelError, UnreadableEntry):
     """A message that the kernel doesn't send."""
 
     def __init__(self, rule: str) -> None:

@@ -5,12 +5,12 @@ Any thread may read. The namespace is that of the calling thread.
 
 import errno
 import socket
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
-from gateway_api.core.gateways.linux.kernel.exchange import ask, dump, refusal
+from gateway_api.core.gateways.linux.kernel.exchange import ask, dump
 from gateway_api.core.gateways.linux.kernel.fib import FibEntry, RouteEntry, Rule, fib_entry, route, rule
 from gateway_api.core.gateways.linux.kernel.links import (
     Address,
@@ -56,11 +56,11 @@ class KernelReader:
         return found
 
     def links_named(self, names: Sequence[str]) -> list[Link | None]:
-        """The links of names, None for each that is unknown."""
+        """The links of names, None for each that is unknown, or cannot be read."""
         bodies = [_ANY_LINK + nl.text_attribute(rt.IFLA_IFNAME, name) for name in names]
         # A name that no link can have is one that no link has.
         unknown = {errno.ENODEV, errno.ERANGE, errno.EINVAL}
-        return _each("find a link", rt.RTM_GETLINK, 0, bodies, link, unknown)
+        return ask("find a link", rt.RTM_GETLINK, 0, bodies, link, unknown)
 
     def statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
         """The index and the counters of all links, by name. The dump of statistics takes a tenth of the time
@@ -128,7 +128,7 @@ class KernelReader:
         the device, and for the kernel's invisible default."""
         bodies = [rt.TCMSG.pack(0, ifindex, 0, parent, 0) for ifindex, parent in places]
         # Without an echo, the kernel sends the reply to listeners for events alone.
-        return _each("read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, qdisc, {errno.ENOENT, errno.ENODEV})
+        return ask("read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, qdisc, {errno.ENOENT, errno.ENODEV})
 
     def ingress_filters(self, ifindex: int) -> list[PacketFilter]:
         """The filters of a device's ingress qdisc; none without the qdisc."""
@@ -140,18 +140,6 @@ class KernelReader:
                 return []
             raise
         return [each for each in found if each is not None]
-
-
-def _each(
-    step: str, type: int, flags: int, bodies: Sequence[bytes], parse: Callable[[bytes], T], absent: Set[int]
-) -> list[T | None]:
-    """The things that questions are about, None for each refused with a number of `absent`, or not told."""
-    found: list[T | None] = []
-    for reply in ask(step, type, flags, bodies):
-        if reply.code and reply.code not in absent:
-            raise refusal(step, reply.code)
-        found.append(parse(reply.body) if reply.body else None)
-    return found
 
 
 def _routes(step: str, body: bytes, parse: Callable[[bytes], T]) -> list[T]:

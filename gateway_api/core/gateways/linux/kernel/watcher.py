@@ -11,6 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import Self
 
+from gateway_api.core.gateways.linux.entries import EntryReader
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
 from gateway_api.core.gateways.linux.kernel.exchange import DATAGRAM
@@ -60,6 +61,10 @@ _EVENT_BUFFER = 1 << 22
 #: Datagrams in one trigger, so that a flood of events doesn't hold it back.
 _AT_ONCE = 1000
 _FORCE_BUFFER = 33
+
+_DATAGRAMS = EntryReader(
+    "kernel", "event", "the events of the kernel", "the core reads all that the kernel has again"
+)
 
 
 class Watcher:
@@ -145,7 +150,12 @@ class Watcher:
 
 def events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
     """The parts that the events of a datagram are about, and the indexes of the devices whose qdiscs or
-    filters changed."""
+    filters changed. If one of the events cannot be read, everything may have changed."""
+    (found,) = _DATAGRAMS.read([data], _events, instead=lambda _: (EVERYTHING, set()))
+    return found
+
+
+def _events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
     changed, shaped = _NOTHING, set()
     for type, _, sequence, body in nl.messages(data):
         if sequence != nl.QUESTION:

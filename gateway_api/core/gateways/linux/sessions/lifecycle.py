@@ -25,14 +25,23 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from operator import itemgetter
 from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from gateway_api.base.errors import StepFailed
+from gateway_api.core.gateways.linux.entries import UnreadableEntry
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession, SessionRecord, SessionTerms
-from gateway_api.core.gateways.linux.sessions.session_store import GIVE_IDS, STORE, SessionKey, SessionStore
+from gateway_api.core.gateways.linux.sessions.session_store import (
+    GIVE_IDS,
+    STORE,
+    STORED_SESSIONS,
+    SessionKey,
+    SessionStore,
+    StoredSession,
+)
 from gateway_api.core.gateways.linux.sources.source import NAS_REBOOT, SourceEnd, SourceSession, SourceTraffic
 from gateway_api.core.records.clock import Clock, Expiry
 from gateway_api.core.sessions.journal import Journal
@@ -266,21 +275,27 @@ class Lifecycle:
             _log.info("the core can %s again", step)
 
     def _restore(self) -> None:
-        for key, row in self._store.known().items():
-            try:
-                record = _record.decode(row.record)
-            except msgspec.DecodeError as error:
-                # Of another version, which a downgrade left.
-                _log.error("cannot read the record of session %d, which is forgotten: %s", row.id, error)
-                self._unclaimed.add(key)
-                continue
+        known = self._store.known()
+        restored = STORED_SESSIONS.read(known.items(), self._restored, name=itemgetter(0), place="records")
+        for session in restored:
+            self.sessions.add(session)
+            self._ids[session.key] = session.id
+            if not known[session.key].announced:
+                self._unannounced.add(session.key)
+        self._unclaimed |= known.keys() - self._ids.keys()
+
+    def _restored(self, item: tuple[SessionKey, StoredSession]) -> LinuxSession:
+        """A session of an earlier life, stale. Raises UnreadableEntry."""
+        key, row = item
+        try:
+            record = _record.decode(row.record)
             if record.boot_id is None:
                 record = replace(record, boot_id=self._clock.boot_id)
                 self._records[key] = msgspec.json.encode(record)
-            self.sessions.add(self._session(row.id, key, record, SessionState.STALE))
-            self._ids[key] = row.id
-            if not row.announced:
-                self._unannounced.add(key)
+            return self._session(row.id, key, record, SessionState.STALE)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            # Of another version, which a downgrade left; or the disk has damaged it.
+            raise UnreadableEntry(f"the record of session {row.id}: {error}") from error
 
     def _end_former(self) -> None:
         this = self._clock.boot_id

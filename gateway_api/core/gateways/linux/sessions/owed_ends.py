@@ -19,6 +19,7 @@ from gateway_api.base.errors import Invalid
 from gateway_api.core.configuration.rules import load_section
 from gateway_api.core.configuration.store import Unreadable, disk_step, read_json
 from gateway_api.core.configuration.unconfirmed import as_confirmed, former_range, until_confirmed
+from gateway_api.core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_api.core.gateways.linux.sessions.commit_ends import ended_by_commit
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession
 from gateway_api.wire.configuration import Configuration, Section
@@ -27,6 +28,13 @@ from gateway_api.wire.contract import Record
 _FILE = "owed-ends.json"
 #: Those that `ended_by_commit` reads.
 _SECTIONS = ("interfaces", "radius", "cgnat", "demux", "subscribers")
+
+_OWED = EntryReader(
+    "core",
+    "owed_end",
+    f"the commits in {_FILE}",
+    "the sessions that a former commit was to end go on",
+)
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +88,11 @@ class OwedEnds:
         if not self._path.exists():
             return []
         try:
-            return [_restored(each, running) for each in read_json(self._path, list[_Kept])]
-        except (Unreadable, Invalid, ValueError) as error:
-            # Of another version, which a downgrade left.
+            kept = read_json(self._path, list[Any])
+        except Unreadable as error:
             _log.error("the sessions that a former commit was to end go on: %s", error)
             return []
+        return _OWED.read(kept, lambda each: _restored(each, running), name=repr, place=self._path)
 
 
 def _kept(commit: CommitEnds) -> _Kept:
@@ -92,11 +100,16 @@ def _kept(commit: CommitEnds) -> _Kept:
     return _Kept(commit.ids, _sections(as_confirmed(commit.former)), None if held is None else str(held))
 
 
-def _restored(kept: _Kept, running: Configuration) -> CommitEnds:
-    """Raises Invalid and ValueError."""
-    former = replace(running, **_loaded(kept.former))
-    if kept.former_range is not None:
-        former = until_confirmed(former, IPv4Network(kept.former_range))
+def _restored(each: Any, running: Configuration) -> CommitEnds:
+    """The ends of a commit, as the file has them. Raises UnreadableEntry."""
+    try:
+        kept = msgspec.convert(each, _Kept)
+        former = replace(running, **_loaded(kept.former))
+        if kept.former_range is not None:
+            former = until_confirmed(former, IPv4Network(kept.former_range))
+    except (Invalid, ValueError) as error:
+        # Of another version, which a downgrade left.
+        raise UnreadableEntry(f"one of another version: {error}") from error
     return CommitEnds(kept.ids, former)
 
 

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway_api.base import durable
 from gateway_api.base.databases import Database
 from gateway_api.core.configuration.store import disk_step
+from gateway_api.core.gateways.linux.entries import EntryReader, UnreadableEntry
 
 #: The ids that damage costs, at most. Readers of JSON know integers below 2**53, so there is room for nine
 #: thousand million times.
@@ -31,6 +32,11 @@ _PATIENCE = 1.0
 
 #: Steps that fail with the disk.
 GIVE_IDS, STORE = "give ids to sessions", "store sessions"
+
+#: For the records too, which belong to the owner.
+STORED_SESSIONS = EntryReader(
+    "core", "session", "the sessions on disk", "such a session starts anew, with another id"
+)
 
 _DATABASE = "sessions.sqlite"
 _BOUND_NAME = "session-ids-below-"
@@ -145,10 +151,7 @@ class SessionStore:
             connection.execute("BEGIN IMMEDIATE")
             self._begin(connection)
         rows = connection.execute("SELECT id, source, name, record, announced FROM session ORDER BY id")
-        self._rows = {
-            SessionKey(source, _text(name)): StoredSession(id, record, bool(announced))
-            for id, source, name, record, announced in rows
-        }
+        self._rows = dict(STORED_SESSIONS.read(rows, _stored, place=self._folder))
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         bound = max(self._bounds(), default=0)
@@ -186,5 +189,14 @@ def _row(item: tuple[SessionKey, StoredSession]) -> tuple[int, str, bytes, bytes
     return row.id, source, name.encode(errors="surrogatepass"), row.record, row.announced
 
 
-def _text(name: bytes) -> str:
-    return name.decode(errors="surrogatepass")
+def _stored(row: tuple[Any, ...]) -> tuple[SessionKey, StoredSession]:
+    """A session with its key, of a row. Raises UnreadableEntry."""
+    # SQLite stores a value of any type in any column.
+    id, source, name, record, announced = row
+    if not (isinstance(source, str) and isinstance(name, bytes) and isinstance(record, bytes)):
+        raise UnreadableEntry(f"the row of session {id} has values of other types")
+    try:
+        text = name.decode(errors="surrogatepass")
+    except UnicodeDecodeError as error:
+        raise UnreadableEntry(f"the row of session {id} has no readable key") from error
+    return SessionKey(source, text), StoredSession(id, record, bool(announced))

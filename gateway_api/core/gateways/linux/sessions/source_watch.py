@@ -92,7 +92,7 @@ class SourceWatch:
 
     def _poll(self) -> None:
         try:
-            listed = self.source.sessions()
+            listed = self.source.sessions(self._listed)
             found = {session.key: session for session in listed}
             if len(found) != len(listed):
                 raise SourceUnavailable("it lists two sessions with one key")

@@ -10,10 +10,11 @@ import struct
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from ipaddress import IPv6Network
+from operator import itemgetter
 
-from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.texts import MAX_BPS
-from gateway_api.core.gateways.linux.sources.source import SourceSession
+from gateway_api.core.gateways.linux.entries import EntryReader, UnreadableEntry
+from gateway_api.core.gateways.linux.sources.source import NONE_BEFORE, SourceSession
 from gateway_api.wire.core.sessions import SessionType
 
 #: Of `show sessions`: all that a SourceSession is made of. The module `shaper` brings RATE.
@@ -46,9 +47,16 @@ _ADDRESSES = 1 << 16
 _DELEGATED, _SHORTEST_DELEGATED = (IPv6Network("2000::/3"), IPv6Network("fc00::/7")), 16
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
+_SESSIONS = EntryReader(
+    "accel-ppp",
+    "session",
+    "the rows in the table of accel-ppp",
+    "such a session is as it was, or not listed yet",
+)
 
-class UnreadableReply(GatewayApiError):
-    """A reply that is cut, or not in the format of accel-ppp."""
+
+class UnreadableReply(UnreadableEntry):
+    """A reply that is cut, or not in the format of accel-ppp; or an entry of one."""
 
 
 class UnknownColumn(UnreadableReply):
@@ -104,17 +112,33 @@ def _rows(names: list[str], widths: list[int], cells: str, block: bytes) -> Iter
     )
 
 
-def table_sessions(reply: bytes, now: int) -> list[SourceSession]:
-    """The sessions that are up, of a table with COLUMNS, at the epoch second `now`. Raises
-    UnreadableReply."""
-    found = []
-    for cells in rows_of(reply):
-        if not cells.keys() >= _REQUIRED:
-            raise UnreadableReply("a table without the columns that were asked for")
+def table_sessions(
+    reply: bytes, now: int, former: Mapping[str, SourceSession] = NONE_BEFORE
+) -> list[SourceSession]:
+    """The sessions that are up, of a table with COLUMNS, at the epoch second `now`. One of which the `sid`
+    alone can be read is as it was in `former`. Raises UnreadableReply."""
+    found: dict[str, SourceSession] = {}
+
+    def session(cells: Mapping[str, bytes]) -> SourceSession | None:
         texts = {name: _text(cell) for name, cell in cells.items()}
-        if texts["state"] == _UP and texts["type"] in _TYPES:
-            found.append(_session(texts, now))
-    return found
+        if texts["state"] != _UP or texts["type"] not in _TYPES:
+            return None
+        if texts["sid"] in found:
+            raise UnreadableReply("two sessions with one id")
+        found[texts["sid"]] = session = _session(texts, now)
+        return session
+
+    def former_session(cells: Mapping[str, bytes]) -> SourceSession | None:
+        key = _text(cells["sid"])
+        return None if key in found else former.get(key)
+
+    rows = list(rows_of(reply))
+    if any(not cells.keys() >= _REQUIRED for cells in rows[:1]):
+        raise UnreadableReply("a table without the columns that were asked for")
+    read = _SESSIONS.read(rows, session, instead=former_session, name=itemgetter("sid"))
+    if rows and not read:
+        raise UnreadableReply("a table without a row that can be read")
+    return [session for session in read if session is not None]
 
 
 def _session(texts: Mapping[str, str], now: int) -> SourceSession:

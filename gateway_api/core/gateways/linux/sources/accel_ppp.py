@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_api.core.gateways.linux.kernel.links import is_device
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine
 from gateway_api.core.gateways.linux.sources.accel_formats import (
@@ -25,6 +26,7 @@ from gateway_api.core.gateways.linux.sources.accel_formats import (
 )
 from gateway_api.core.gateways.linux.sources.source import (
     ADMIN_DISCONNECT,
+    NONE_BEFORE,
     START_JITTER,
     UNKNOWN,
     Source,
@@ -46,6 +48,13 @@ _SHOW_WITHOUT_RATES = f"show sessions {','.join(name for name in COLUMNS if name
 _GATHER = 1.0
 
 _OPTION = "interface="
+
+_SERVED = EntryReader(
+    "core",
+    "ipoe_interface",
+    "the lines in the file of accel-ppp's DHCP interfaces",
+    "such an interface is served again at its next first frame",
+)
 
 #: First frames of PPPoE a second on an access interface that accel-ppp replies to, and one of each client.
 PADI_LIMIT = 10
@@ -137,11 +146,11 @@ class AccelPpp(Source):
     def close(self) -> None:
         self._ipoe.close()
 
-    def sessions(self) -> Sequence[SourceSession]:
+    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
         """All of one moment."""
         with self._sweep:
             try:
-                found = self._from_table()
+                found = self._from_table(former)
             except UnreadableReply as error:
                 raise SourceUnavailable(f"cannot read the sessions of accel-ppp: {error}") from error
             self._known = self._settled(found)
@@ -180,13 +189,14 @@ class AccelPpp(Source):
         or with its interface. Nothing tells the traffic."""
         return {key: SourceEnd(ADMIN_DISCONNECT if key in self._terminations else UNKNOWN) for key in keys}
 
-    def _from_table(self) -> list[SourceSession]:
+    def _from_table(self, former: Mapping[str, SourceSession]) -> list[SourceSession]:
         try:
-            return table_sessions(self._command_line.run(_SHOW), int(self._clock.wall()))
+            return table_sessions(self._command_line.run(_SHOW), int(self._clock.wall()), former)
         except UnknownColumn as error:
             if error.name != RATE:
                 raise
-            return table_sessions(self._command_line.run(_SHOW_WITHOUT_RATES), int(self._clock.wall()))
+            reply = self._command_line.run(_SHOW_WITHOUT_RATES)
+            return table_sessions(reply, int(self._clock.wall()), former)
 
     def _settled(self, found: list[SourceSession]) -> dict[str, SourceSession]:
         """By key. What did not change stays the same object, and a start stays the same second."""
@@ -199,8 +209,6 @@ class AccelPpp(Source):
                 if session == before:
                     session = before
             settled[session.key] = session
-        if len(settled) != len(found):
-            raise UnreadableReply("two sessions with one id")
         return settled
 
     def _reload(self) -> None:
@@ -222,10 +230,18 @@ def _check(interface: str) -> None:
 
 def _served_in(file: Path) -> set[str]:
     try:
-        lines = file.read_text().splitlines()
+        # A line with other bytes has no name of an interface.
+        lines = file.read_bytes().decode("ascii", "replace").splitlines()
     except FileNotFoundError:
         return set()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise SourceRefused(f"cannot read {file}: {error}") from error
-    names = {line.removeprefix(_OPTION) for line in lines if line.startswith(_OPTION)}
-    return {name for name in names if is_interface(name)}
+    return set(_SERVED.read(lines, _served))
+
+
+def _served(line: str) -> str:
+    """The name in a line of the file. Raises UnreadableEntry."""
+    name = line.removeprefix(_OPTION)
+    if name == line or not is_interface(name):
+        raise UnreadableEntry("a line does not name an interface")
+    return name

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from gateway_api.base.texts import utc_text
+from gateway_api.core.gateways.linux.entries import EntryReader
 from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
 from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
 from gateway_api.wire.core.health import DependencyState
@@ -15,6 +17,13 @@ _SECTION = re.compile(r"(\w[\w -]*)(?:\([^)]*\))?:\s*")
 _LINE = re.compile(r"  ([^:]+): (.*)")
 _UPTIME = re.compile(r"uptime: (\d+)\.(\d+):(\d+):(\d+)\s")
 _NO_UPTIME = "the reply to `show stat` does not start with the uptime"
+_NO_NUMBERS = "a section of RADIUS in `show stat` has no numbers"
+_SERVERS = EntryReader(
+    "accel-ppp",
+    "radius_server",
+    "the RADIUS servers in `show stat` of accel-ppp",
+    "the health of RADIUS is that of the others",
+)
 _KINDS = ("auth", "acct", "interim")
 _LOST = "lost(total/5m/1m)"
 #: Seconds over which accel-ppp counts `lost_lately`.
@@ -101,7 +110,11 @@ def radius_servers(reply: bytes) -> list[RadiusServer]:
     text = reply.decode("ascii", "replace")
     if not text.startswith("uptime:"):
         raise UnreadableReply(_NO_UPTIME)
-    return [_server(values) for values in _sections(text)]
+    sections = list(enumerate(_sections(text)))
+    servers = _SERVERS.read(sections, lambda section: _server(section[1]), name=itemgetter(0))
+    if sections and not servers:
+        raise UnreadableReply(_NO_NUMBERS)
+    return servers
 
 
 def _sections(text: str) -> Iterator[dict[str, str]]:
@@ -128,4 +141,4 @@ def _server(values: dict[str, str]) -> RadiusServer:
             waiting=int(values.get("request count", "0")),
         )
     except ValueError as error:
-        raise UnreadableReply("a section of RADIUS in `show stat` has no numbers") from error
+        raise UnreadableReply(_NO_NUMBERS) from error

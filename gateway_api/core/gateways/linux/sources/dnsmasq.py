@@ -6,16 +6,18 @@ session then, with another key. A lease of DHCPv6 gives its address to the sessi
 and VLAN; alone it is no session. dnsmasq delegates no prefixes.
 """
 
-import logging
 import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from operator import itemgetter
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from gateway_api.core.gateways.linux.entries import EntryReader
 from gateway_api.core.gateways.linux.kernel.links import is_device
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
 from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
@@ -29,6 +31,7 @@ from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
 )
 from gateway_api.core.gateways.linux.sources.source import (
     ADMIN_DISCONNECT,
+    NONE_BEFORE,
     UNKNOWN,
     PrefixOf,
     Source,
@@ -49,7 +52,13 @@ _ATTEMPTS = 40
 _RELEASE_SECONDS = 5.0
 _MOST_OUTPUT = 1 << 12
 
-_log = logging.getLogger(__name__)
+_RECORDS = EntryReader(
+    "dnsmasq",
+    "record",
+    "the records of leases",
+    # A power cut may have left it so. The script writes it anew.
+    "such a lease is no session until it is renewed",
+)
 
 
 class Dnsmasq(Source):
@@ -82,8 +91,8 @@ class Dnsmasq(Source):
         self._expired: set[str] = set()
         self._terminations = Terminations(clock)
 
-    def sessions(self) -> Sequence[SourceSession]:
-        """A lease is listed when the script has told its VLAN."""
+    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+        """A lease is listed when the script has told its VLAN. Without a readable record, it has no key."""
         with self._sweep:
             records, live = self._live()
             now = self._clock.wall()
@@ -124,10 +133,12 @@ class Dnsmasq(Source):
         with self._sweep:
             _, live = self._live()
         for lease, record in live:
-            if record.key != session.key or record.interface is None or lease.hardware is None:
+            if record.key != session.key or record.interface is None or record.hardware is None:
+                continue
+            if lease.is_v6:
                 continue
             with self._terminations.requesting(session.key):
-                _release(record.interface, lease.address, lease.hardware, lease.client_id)
+                _release(record.interface, lease.address, record.hardware, lease.client_id)
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """dnsmasq serves each interface that its options name, from the moment that it has the
@@ -218,6 +229,10 @@ class Dnsmasq(Source):
             raise SourceUnavailable("dnsmasq is not running")
 
 
+#: The version of a file, and the record in it, or the reason why it cannot be read.
+_Kept: TypeAlias = tuple[tuple[int, int], LeaseRecord | str]
+
+
 class Records:
     """The records in a folder. One that did not change is not read again. One of a former boot has the key
     and the start of its session in this one."""
@@ -225,9 +240,8 @@ class Records:
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
         self._clock = clock
-        #: With the inode and the time of the last change: the script replaces whole files. None for a damaged
-        #: one.
-        self._known: dict[str, tuple[tuple[int, int], LeaseRecord | None]] = {}
+        #: With the inode and the time of the last change: the script replaces whole files.
+        self._known: dict[str, _Kept] = {}
 
     def read(self) -> dict[str, LeaseRecord]:
         """By address. Raises SourceUnavailable."""
@@ -244,9 +258,9 @@ class Records:
         except OSError as error:
             raise SourceUnavailable(f"cannot read the records in {self._folder}: {error}") from error
         self._known = found
-        return {address: record for address, (_, record) in found.items() if record is not None}
+        return dict(_RECORDS.read(found.items(), _readable, name=itemgetter(0)))
 
-    def _record(self, entry: "os.DirEntry[str]") -> tuple[tuple[int, int], LeaseRecord | None] | None:
+    def _record(self, entry: "os.DirEntry[str]") -> _Kept | None:
         """None if the script has removed it meanwhile."""
         try:
             status = entry.stat()
@@ -258,9 +272,7 @@ class Records:
         except FileNotFoundError:
             return None
         except UnreadableLease as error:
-            # A power cut may have left it so. The script writes it anew at the next renewal.
-            _log.warning("a lease is no session until it is renewed: cannot read %s: %s", entry.path, error)
-            return version, None
+            return version, str(error)
 
     def _in_this_boot(self, record: LeaseRecord) -> LeaseRecord:
         if record.boot_id in (None, self._clock.boot_id):
@@ -268,6 +280,14 @@ class Records:
         # The same after a restart of the core.
         key = blake2b(f"{record.key} {self._clock.boot_id}".encode(), digest_size=8).hexdigest()
         return replace(record, key=key, started_at=max(record.started_at, int(self._clock.booted())))
+
+
+def _readable(kept: tuple[str, _Kept]) -> tuple[str, LeaseRecord]:
+    """An address with its record. Raises UnreadableLease."""
+    address, (_, record) = kept
+    if isinstance(record, str):
+        raise UnreadableLease(f"that of {address}: {record}")
+    return address, record
 
 
 def _is_of(record: LeaseRecord, lease: Lease) -> bool:
@@ -285,15 +305,13 @@ def _missing(records: dict[str, LeaseRecord], leases: dict[str, Lease]) -> set[s
 
 
 def _sessions(live: list[tuple[Lease, LeaseRecord]]) -> dict[str, SourceSession]:
-    ipv6 = {
-        (record.hardware, record.interface): lease.address for lease, record in live if lease.hardware is None
-    }
+    ipv6 = {(record.hardware, record.interface): lease.address for lease, record in live if lease.is_v6}
     return {
         record.key: SourceSession(
             key=record.key,
             type=SessionType.DHCP,
-            username=lease.hardware,
-            mac_address=mac_address(lease.hardware),
+            username=record.hardware,
+            mac_address=mac_address(record.hardware),
             access_interface=record.interface,
             interface=record.interface,
             ip_address=lease.address,
@@ -302,7 +320,7 @@ def _sessions(live: list[tuple[Lease, LeaseRecord]]) -> dict[str, SourceSession]
             started_at=record.started_at,
         )
         for lease, record in live
-        if lease.hardware is not None and record.interface is not None
+        if not lease.is_v6 and record.hardware is not None and record.interface is not None
     }
 
 

@@ -3,16 +3,18 @@ and for each lease a record with what that file lacks."""
 
 import re
 from ipaddress import IPv4Address, IPv6Address
+from operator import itemgetter
 
 import msgspec
 
-from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.gateways.linux.entries import EntryReader, UnreadableEntry
 
 #: Names that are one plain word for every tool, and no option.
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 _NUMBER = re.compile(r"[0-9]{1,10}")
-#: dnsmasq puts the type of hardware (RFC 2131 section 2, htype) before all but Ethernet's.
-_HARDWARE = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}|[0-9a-f]{2}-(?:[0-9a-f]{2}(?::[0-9a-f]{2}){0,15})?")
+#: dnsmasq puts the type of hardware (RFC 2131 section 2, htype) before all but Ethernet's, and before an
+#: empty address. A client chooses the length, up to 16 octets, for Ethernet too.
+_HARDWARE = re.compile(r"[0-9a-f]{2}-|(?:[0-9a-f]{2}-)?[0-9a-f]{2}(?::[0-9a-f]{2}){0,15}")
 _ETHERNET = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
 _OCTETS = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){0,254}")
 #: The identity of an IA; `T` for temporary addresses.
@@ -21,8 +23,15 @@ _KEY = re.compile(r"[0-9a-f]{16}")
 _BOOT_ID = re.compile(r"[0-9a-z]{1,64}")
 _NONE = "*"
 
+_LEASES = EntryReader(
+    "dnsmasq",
+    "lease",
+    "the lines in the lease file of dnsmasq",
+    "a session goes on if its address can be read, and all others do",
+)
 
-class UnreadableLease(GatewayApiError):
+
+class UnreadableLease(UnreadableEntry):
     """Not in the format, or not whole. The text has no part of what was read."""
 
 
@@ -30,12 +39,17 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     """An address that dnsmasq gave away."""
 
     address: str
-    #: Epoch seconds. 0 for never.
+    #: Epoch seconds. 0 for never, and where it cannot be read.
     expires: int
-    #: As dnsmasq writes it. None for DHCPv6.
+    #: As dnsmasq writes it. None for DHCPv6, and where it cannot be read.
     hardware: str | None
-    #: Octets in hexadecimal, with colons: the client identifier, or the DUID.
+    #: Octets in hexadecimal, with colons: the client identifier, or the DUID. None without one, and where it
+    #: cannot be read.
     client_id: str | None
+
+    @property
+    def is_v6(self) -> bool:
+        return ":" in self.address
 
     def is_over(self, now: float) -> bool:
         # Not within the second: dnsmasq may still renew it then.
@@ -69,29 +83,37 @@ def is_interface(text: str) -> bool:
 
 
 def mac_address(hardware: str | None) -> str | None:
-    """None if the hardware is not Ethernet."""
+    """None if the hardware is not Ethernet with six octets."""
     return hardware if hardware is not None and _ETHERNET.fullmatch(hardware) else None
 
 
 def leases_of(data: bytes) -> dict[str, Lease]:
-    """The content of a lease file, by address. Raises UnreadableLease.
+    """The content of a lease file, by address. Raises UnreadableLease if it is not whole.
 
-    Lines of five words: expiry, MAC address, address, host name, client identifier. After the line `duid`:
-    expiry, IAID, address, host name, DUID. `*` stands for nothing.
+    Lines of five words: expiry, MAC address, address, host name, client identifier. For DHCPv6: expiry, IAID,
+    address, host name, DUID. `*` stands for nothing. A line `duid` has the DUID of dnsmasq itself.
+
+    A line of which nothing but the address can be read is a lease too: the record of the script has the rest.
     """
     if data and not data.endswith(b"\n"):
         raise UnreadableLease("the lease file is not whole")
     found: dict[str, Lease] = {}
-    is_v6 = False
-    for number, line in enumerate(data.split(b"\n")[:-1], 1):
-        words = line.split(b" ")
-        if words[0] == b"duid" and len(words) == 2 and not is_v6:
-            is_v6 = True
-            continue
-        lease = _lease(words, is_v6)
-        if lease is None or lease.address in found:
-            raise UnreadableLease(f"line {number} of the lease file is not a lease")
-        found[lease.address] = lease
+
+    def keep(line: tuple[int, bytes]) -> None:
+        number, text = line
+        words = text.split(b" ")
+        if words[0] == b"duid" and len(words) == 2:
+            return
+        address = _address(words)
+        if address is None or address in found:
+            raise UnreadableLease(f"line {number} is not a lease")
+        lease = _lease(address, words)
+        found[address] = lease or Lease(address, 0, None, None)
+        if lease is None:
+            raise UnreadableLease(f"of line {number}, only the address is in the format")
+
+    # The lines before it may change their number.
+    _LEASES.read(enumerate(data.split(b"\n")[:-1], 1), keep, name=itemgetter(1))
     return found
 
 
@@ -131,25 +153,30 @@ def address_of(text: str, *, is_v6: bool) -> str | None:
         return None
 
 
-def _lease(words: list[bytes], is_v6: bool) -> Lease | None:
+def _address(words: list[bytes]) -> str | None:
+    """The address of a line, in its canonical form."""
+    text = words[2].decode("ascii", "replace") if len(words) > 2 else ""
+    # A zone is of a link.
+    return None if "%" in text else address_of(text, is_v6=":" in text)
+
+
+def _lease(address: str, words: list[bytes]) -> Lease | None:
     if len(words) != 5:
         return None
     try:
         # Not the host name: the subscriber chose it.
-        expires, identity, address, client_id = (words[place].decode("ascii") for place in (0, 1, 2, 4))
+        expires, identity, client_id = (words[place].decode("ascii") for place in (0, 1, 4))
     except UnicodeDecodeError:
         return None
-    canonical = address_of(address, is_v6=is_v6)
+    is_v6 = ":" in address
     if (
-        canonical is None
-        or "%" in canonical
-        or not _NUMBER.fullmatch(expires)
+        not _NUMBER.fullmatch(expires)
         or not (_IAID if is_v6 else _HARDWARE).fullmatch(identity)
         or not (client_id == _NONE or _OCTETS.fullmatch(client_id))
     ):
         return None
     return Lease(
-        address=canonical,
+        address=address,
         expires=int(expires),
         hardware=None if is_v6 else identity,
         client_id=None if client_id == _NONE else client_id,

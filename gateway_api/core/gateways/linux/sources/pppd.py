@@ -10,6 +10,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 import msgspec
 
+from gateway_api.core.gateways.linux.entries import UnreadableEntry
 from gateway_api.core.gateways.linux.sources.source import SourceTraffic
 
 #: The cause of an end by SIGTERM: ours, a service that stops, or a PADT of the subscriber. pppoe-server sends
@@ -41,7 +42,7 @@ _RADIUS_SILENT = re.compile(r"rc_send_server: no reply from RADIUS server .*")
 _NO_RESPONSE = "LCP: timeout sending Config-Requests"
 
 
-class UnreadableRecord(ValueError):
+class UnreadableRecord(UnreadableEntry):
     """The text names the format, and has nothing that a subscriber sent."""
 
 

@@ -6,12 +6,14 @@ fill the disk. systemd's journal has limits.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from gateway_api.core.gateways.linux.entries import EntryReader
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
 from gateway_api.core.gateways.linux.sources.pppd import (
     UnreadableRecord,
@@ -36,6 +38,14 @@ _MOST_WAITING = 1000
 _log = logging.getLogger(__name__)
 
 
+_LINES_OF_PPPD = EntryReader(
+    "pppoe-server",
+    "log_line",
+    "the lines of pppd in the journal",
+    "a failed sign-on or the reason of an end may be missing",
+)
+
+
 class LoggedLine(NamedTuple):
     """`at` is epoch seconds. `command` is the command line of the process, with spaces between arguments."""
 
@@ -43,6 +53,13 @@ class LoggedLine(NamedTuple):
     pid: int
     command: str
     text: str
+
+
+class _Found(NamedTuple):
+    """A line, and its place in the journal."""
+
+    line: LoggedLine
+    cursor: str
 
 
 _Text: TypeAlias = str | list[int] | None
@@ -75,18 +92,21 @@ class SystemdJournal:
         The journal knows the sender of a line from the kernel. Raises SourceUnavailable."""
         if not since:
             return {}
-        found = self._entries(since)
+        found = self._lines_of(since)
         if len(found) < _LINES * len(since) or len(since) == 1:
             return _by_process(found, since)
         # One that fills the log must not take the place of the others.
         alone = [{pid: at} for pid, at in since.items()]
-        return _by_process([entry for one in alone for entry in self._entries(one)], since)
+        return _by_process([line for one in alone for line in self._lines_of(one)], since)
 
-    def _entries(self, since: Mapping[int, float]) -> list[_JournalEntry]:
+    def _lines_of(self, since: Mapping[int, float]) -> list[LoggedLine]:
         most = _LINES * len(since)
         wanted = [f"--lines={most}", "--output-fields=MESSAGE,_PID"]
         wanted += [f"--since=@{int(min(since.values())) - _APART}", *(f"_PID={pid}" for pid in since)]
-        return _entries(self._journalctl, wanted, self._seconds, most * _MOST)
+        return [
+            found.line
+            for found in _read_journal(self._journalctl, wanted, self._seconds, most * _MOST, since)
+        ]
 
 
 class JournalTail:
@@ -102,25 +122,22 @@ class JournalTail:
     def read(self) -> list[LoggedLine]:
         """The lines after those of the last reading. After a flood, the newest. Raises SourceUnavailable."""
         wanted = [self._from, f"--lines={_FLOOD}", "--output-fields=MESSAGE,_PID,_CMDLINE"]
-        found = _entries(self._journalctl, wanted, self._seconds, _FLOOD * _MOST)
-        try:
-            lines = [
-                LoggedLine(int(entry.at) / 1e6, int(entry.pid), _text(entry.command), _text(entry.message))
-                for entry in found
-            ]
-        except ValueError as error:
-            raise SourceUnavailable(f"cannot read what journalctl wrote: {error}") from error
+        found = _read_journal(self._journalctl, wanted, self._seconds, _FLOOD * _MOST)
         if len(found) == _FLOOD:
             _log.warning("pppd logs faster than the core reads: some failed sign-ons may be missing")
         if found:
             self._from = f"--after-cursor={found[-1].cursor}"
-        return lines
+        return [each.line for each in found]
 
 
-def _entries(
-    journalctl: Sequence[str], wanted: Sequence[str], seconds: float, most: int
-) -> list[_JournalEntry]:
-    """The entries of pppd, oldest first. Raises SourceUnavailable."""
+def _read_journal(
+    journalctl: Sequence[str],
+    wanted: Sequence[str],
+    seconds: float,
+    most: int,
+    processes: Container[int] | None = None,
+) -> list[_Found]:
+    """The lines of pppd, oldest first: of all processes, or of some. Raises SourceUnavailable."""
     command = [*journalctl, "--quiet", "--no-pager", "--output=json", "SYSLOG_IDENTIFIER=pppd", *wanted]
     try:
         ended = run(command, seconds=seconds, most=most)
@@ -128,21 +145,31 @@ def _entries(
         raise SourceUnavailable(f"cannot read the journal: {error}") from error
     if ended.status:
         raise SourceUnavailable(f"cannot read the journal: journalctl ended with status {ended.status}")
+    lines = ended.output.splitlines()
+    found = _LINES_OF_PPPD.read(lines, partial(_parsed, processes))
+    if lines and not found:
+        raise SourceUnavailable("cannot read what journalctl wrote: no line is in its format")
+    return found
+
+
+def _parsed(processes: Container[int] | None, line: bytes) -> _Found:
+    """A line of journalctl's JSON. Raises UnreadableRecord."""
     try:
-        return _DECODER.decode_lines(ended.output)
-    except msgspec.DecodeError as error:
-        raise SourceUnavailable(f"cannot read what journalctl wrote: {error}") from error
+        entry = _DECODER.decode(line)
+        at, pid = int(entry.at) / 1e6, int(entry.pid)
+        found = _Found(LoggedLine(at, pid, _text(entry.command), _text(entry.message)), entry.cursor)
+    except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise UnreadableRecord("a line of journalctl is not in its format") from error
+    if processes is not None and pid not in processes:
+        raise UnreadableRecord("a line of journalctl is of another process")
+    return found
 
 
-def _by_process(entries: Iterable[_JournalEntry], since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
+def _by_process(found: Iterable[LoggedLine], since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
     lines: dict[int, list[str]] = {pid: [] for pid in since}
-    try:
-        for entry in entries:
-            pid = int(entry.pid)
-            if int(entry.at) / 1e6 >= int(since[pid]) - _APART:
-                lines[pid].append(_text(entry.message))
-    except (ValueError, KeyError) as error:
-        raise SourceUnavailable(f"cannot read what journalctl wrote: {error}") from error
+    for line in found:
+        if line.at >= int(since[line.pid]) - _APART:
+            lines[line.pid].append(line.text)
     return lines
 
 

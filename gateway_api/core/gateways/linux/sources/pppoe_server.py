@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from gateway_api.core.gateways.linux.entries import EntryReader
 from gateway_api.core.gateways.linux.sources.pppd import (
     SIGNALLED,
     PppdRecord,
@@ -29,6 +30,7 @@ from gateway_api.core.gateways.linux.sources.pppd import (
 from gateway_api.core.gateways.linux.sources.pppd_log import SystemdJournal
 from gateway_api.core.gateways.linux.sources.source import (
     ADMIN_DISCONNECT,
+    NONE_BEFORE,
     UNKNOWN,
     PrefixOf,
     Source,
@@ -57,6 +59,13 @@ _LOG_PAUSE = 10.0
 _LATE, _CATCH_UP = 3, 0.5
 #: Ticks a second of the start times in /proc.
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+_RECORDS = EntryReader(
+    "pppoe-server",
+    "record",
+    "the records of pppd, and of its processes",
+    "such a session is as it was, or not listed yet",
+)
 
 _log = logging.getLogger(__name__)
 
@@ -110,17 +119,21 @@ class PppoeServer(Source):
         #: Steady seconds.
         self._log_from = 0.0
 
-    def sessions(self) -> Sequence[SourceSession]:
+    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
         """A session is up from its first address to the loss of its last."""
         with self._sweep:
             try:
                 # With `hidepid`, all processes would seem to have ended.
                 if self._start(1) is None:
                     raise SourceUnavailable(f"{self._proc} does not show the processes of others")
-                found = {process: self._session(process) for process in self._recorded()}
+                found = _RECORDS.read(
+                    self._recorded(),
+                    lambda process: (process, self._session(process)),
+                    instead=lambda process: (process, former.get(self._key(process))),
+                )
             except (OSError, UnreadableRecord) as error:
                 raise SourceUnavailable(f"cannot read the sessions of pppd: {error}") from error
-            self._known = {process: session for process, session in found.items() if session is not None}
+            self._known = {process: session for process, session in found if session is not None}
             self._in_user_mode &= self._known.keys()
             self._concern = _slowness(len(self._in_user_mode), len(self._known))
             return list(self._known.values())

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv6Network
+from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -116,6 +117,10 @@ class SourceFailure(msgspec.Struct, frozen=True):
     access_interface: str
 
 
+#: No sessions were listed before.
+NONE_BEFORE: Mapping[str, SourceSession] = MappingProxyType({})
+
+
 class Source(Protocol):
     """Any thread may call any method. Every call ends by a deadline of the source. Raises SourceUnavailable;
     `terminate`, `serve` and `release` raise SourceRefused too."""
@@ -123,9 +128,10 @@ class Source(Protocol):
     #: Unique in the gateway: `accel-ppp`.
     name: str
 
-    def sessions(self) -> Sequence[SourceSession]:
+    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
         """All sessions that are up, in any order: neither those that start nor those that end. A session that
-        did not change is the same object as in the call before."""
+        did not change is the same object as in the call before. `former` has sessions as they were listed
+        last, by key: one of which the key alone can be read now is listed as it was."""
 
     def terminate(self, session: SourceSession) -> None:
         """Requests the end of a session, and does not wait for it. It is no error if there is no such session

@@ -1,0 +1,453 @@
+"""Each parser with one bad entry among good ones: the others are read, the bad one is logged and counted."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
+from gateway_api.core.gateways.linux.dataplane.nftables import UNREADABLE, Nft
+from gateway_api.core.gateways.linux.entries import EntryReader, UnreadableEntry, skipped_entries
+from gateway_api.core.gateways.linux.kernel import exchange, links, qdiscs
+from gateway_api.core.gateways.linux.kernel import messages as nl
+from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
+from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed, events
+from gateway_api.core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
+from gateway_api.core.gateways.linux.sources.accel_formats import COLUMNS, UnreadableReply, table_sessions
+from gateway_api.core.gateways.linux.sources.accel_ppp import IpoeInterfaces
+from gateway_api.core.gateways.linux.sources.accel_statistics import radius_servers
+from gateway_api.core.gateways.linux.sources.dnsmasq import Records
+from gateway_api.core.gateways.linux.sources.dnsmasq_leases import leases_of
+from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, SystemdJournal
+from tests.support.accel import Peer, table
+from tests.support.clocks import StillClock
+from tests.support.documents import valid_document
+from tests.support.sources import ListedSource, Lives, listed
+from tests.unit.test_dnsmasq import CAPTURED, RECORD
+from tests.unit.test_linux_dependencies import CAPTURE
+from tests.unit.test_netlink_messages import MULTIPATH, PEER, PPP, REDIRECT, TBF, VIA_IPV6, VLAN
+from tests.unit.test_pppoe_server import DOWN, UP, Machine
+
+CUT = b"\0"
+CONFIGURATION = RunningConfiguration.of(valid_document()).sections
+
+
+@dataclass(frozen=True)
+class Case:
+    """A parser. `read` reads the good entries, with or without a bad one, in a folder of its own."""
+
+    source: str
+    kind: str
+    read: Callable[[Path, bool], object]
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.kind} {self.read.__name__}"
+
+
+def printing(folder: Path, name: str, output: str) -> str:
+    """A program that prints a text and ends."""
+    program, file = folder / name, folder / f"{name}.out"
+    file.write_text(output)
+    program.write_text(f"#!/bin/sh\nexec cat {file}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def leases(folder: Path, bad: bool) -> object:
+    line = b"1795305076 52:61:db:13:7f:09 100.64.9.999 * *\n" if bad else b""
+    return leases_of(line + CAPTURED)
+
+
+def lease_records(folder: Path, bad: bool) -> object:
+    (folder / "100.64.9.32").write_bytes(RECORD)
+    (folder / "100.64.9.33").write_bytes(bytes(40))
+    if not bad:
+        (folder / "100.64.9.33").unlink()
+    return Records(folder, StillClock()).read()
+
+
+def pppd_records(folder: Path, bad: bool) -> object:
+    machine = Machine(folder)
+    for pid in (139, 140):
+        machine.runs(pid, 1335)
+        machine.recorded(f"{pid}-1335.ip", UP)
+    if bad:
+        (machine.records / "140-1335.ip").write_bytes(b"EVENT=ip-up\0")
+    else:
+        machine.recorded("140-1335.ip", DOWN)
+    return machine.source().sessions()
+
+
+def pppd_commands(folder: Path, bad: bool) -> object:
+    machine = Machine(folder)
+    for pid in (139, 140):
+        machine.runs(pid, 1335)
+        machine.recorded(f"{pid}-1335.ip", UP)
+    if bad:
+        (machine.proc / "140/cmdline").write_bytes(b"pppd\0/dev/ttyS0\0")
+    else:
+        machine.ends(140)
+    return machine.source().sessions()
+
+
+def _journal(bad: bool) -> str:
+    entries = [
+        {"_PID": pid, "__REALTIME_TIMESTAMP": "1700000000000000", "MESSAGE": "Exit.", "__CURSOR": pid}
+        for pid in ("7", "8")
+    ]
+    lines = [json.dumps(entry) for entry in entries]
+    return "\n".join([lines[0], *(['{"_PID": "seven"'] if bad else []), lines[1], ""])
+
+
+def log_of_ends(folder: Path, bad: bool) -> object:
+    journal = SystemdJournal([printing(folder, "journalctl", _journal(bad))])
+    return journal.lines({7: 1_699_999_999.0, 8: 1_699_999_999.0})
+
+
+def log_of_sign_ons(folder: Path, bad: bool) -> object:
+    return JournalTail(0, [printing(folder, "journalctl", _journal(bad))]).read()
+
+
+def accel_sessions(folder: Path, bad: bool) -> object:
+    peers = [Peer(f"{number:016x}", ip=f"100.64.0.{number}") for number in range(3)]
+    if bad:
+        peers.insert(1, Peer(f"{9:016x}", ip="100.64.0.999"))
+    return table_sessions(table(list(COLUMNS), [peer.row(COLUMNS, 4) for peer in peers]), 1_700_000_000)
+
+
+def accel_ids(folder: Path, bad: bool) -> object:
+    peers = [Peer(f"{number:016x}") for number in range(3)]
+    if bad:
+        peers.append(peers[1])
+    return table_sessions(table(list(COLUMNS), [peer.row(COLUMNS, 4) for peer in peers]), 1_700_000_000)
+
+
+def accel_servers(folder: Path, bad: bool) -> object:
+    other = CAPTURE[CAPTURE.index(b"radius") :].replace(b"sent: 3", b"sent: many")
+    return radius_servers(CAPTURE + (other if bad else b""))
+
+
+def ipoe_interfaces(folder: Path, bad: bool) -> object:
+    file = folder / "interfaces"
+    file.write_bytes(b"interface=lo\n" + (b"interface=\xff\n" if bad else b""))
+    IpoeInterfaces(file, lambda: None).close()
+    return file.read_bytes()
+
+
+def frr_neighbours(folder: Path, bad: bool) -> object:
+    return _summary(folder, {"peers": {"10.0.0.1": {"state": "Idle"}, **({"10.0.0.2": 7} if bad else {})}})
+
+
+def frr_families(folder: Path, bad: bool) -> object:
+    return _summary(folder, {"peers": {"10.0.0.1": {}}}, {"ipv6Unicast": {"peers": [1]}} if bad else {})
+
+
+def _summary(folder: Path, family: dict[str, Any], others: dict[str, Any] | None = None) -> object:
+    printing(folder, "vtysh", json.dumps({"ipv4Unicast": family, **(others or {})}))
+    return Frr(FrrFolders(folder, folder, folder, folder), 10).bgp_summary()
+
+
+def _dumped(read: Callable[[], object], *bodies: bytes) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "_dump", lambda *_: (list(bodies), False))
+        return read()
+
+
+def kernel_links(folder: Path, bad: bool) -> object:
+    return _dumped(KernelReader().links, VLAN, *([CUT] if bad else []), PPP)
+
+
+def kernel_link_entries(folder: Path, bad: bool) -> object:
+    return _dumped(KernelReader().link_entries, VLAN, *([CUT] if bad else []), PPP)
+
+
+def kernel_vlan(folder: Path, bad: bool) -> object:
+    # A tag that the gateway does not know.
+    strange = VLAN.replace(bytes.fromhex("88a8"), bytes.fromhex("9100"))
+    return _dumped(KernelReader().links, *([strange] if bad else []), VLAN, PPP)
+
+
+def kernel_addresses(folder: Path, bad: bool) -> object:
+    return _dumped(KernelReader().addresses, PEER, *([CUT] if bad else []))
+
+
+def kernel_routes(folder: Path, bad: bool) -> object:
+    return _dumped(lambda: KernelReader().routes([254]), MULTIPATH, *([CUT] if bad else []), VIA_IPV6)
+
+
+def kernel_fib_entries(folder: Path, bad: bool) -> object:
+    return _dumped(lambda: KernelReader().fib_entries(2, 140), MULTIPATH, *([CUT] if bad else []), VIA_IPV6)
+
+
+def kernel_rules(folder: Path, bad: bool) -> object:
+    return _dumped(KernelReader().rules, VIA_IPV6, *([CUT] if bad else []))
+
+
+def kernel_qdiscs(folder: Path, bad: bool) -> object:
+    return _dumped(KernelReader().qdisc_entries, TBF, *([CUT] if bad else []))
+
+
+def kernel_filters(folder: Path, bad: bool) -> object:
+    return _dumped(lambda: KernelReader().ingress_filters(10), REDIRECT, *([CUT] if bad else []))
+
+
+def kernel_thresholds(folder: Path, bad: bool) -> object:
+    body = bytes(4) + b"".join(nl.u32_attribute(number, number) for number in range(2, 5))
+    damaged = body[:-1]
+    return _dumped(lambda: links.thresholds(2), *([damaged] if bad else []), body)
+
+
+def kernel_counters(folder: Path, bad: bool) -> object:
+    body = rt.IF_STATS_MSG.pack(0, 0, 1, 0) + nl.attribute(rt.IFLA_STATS_LINK_64, bytes(64))
+    return _dumped(KernelReader().statistics, *([body[:-9]] if bad else []), body)
+
+
+def kernel_questions(folder: Path, bad: bool) -> object:
+    replies = [exchange.Reply(0, TBF), exchange.Reply(0, CUT if bad else b""), exchange.Reply(0, TBF)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "_in_parts", lambda *_: replies)
+        return KernelReader().qdiscs([(1, 0), (2, 0), (3, 0)])
+
+
+def kernel_events(folder: Path, bad: bool) -> object:
+    body = rt.TCMSG.pack(0, 7, 0, 0, 0)
+    good = nl.request(rt.RTM_NEWQDISC, 0, 0, body)
+    return events(good + nl.request(rt.RTM_NEWQDISC, 0, 0, CUT)) if bad else (EVERYTHING, set())
+
+
+def nft_objects(folder: Path, bad: bool) -> object:
+    objects: list[Any] = [{"metainfo": {}}, {"counter": {"name": "elsewhere", "packets": 7}}]
+    strange = {"counter": {"name": "flood", "packets": "many"}}
+    program = printing(folder, "nft", json.dumps({"nftables": [*objects, *([strange] if bad else [])]}))
+    found = Nft(program).table("inet gateway_dhcp")
+    assert found is not None
+    return [each for each in found if UNREADABLE not in each]
+
+
+def stored_records(folder: Path, bad: bool) -> object:
+    return _restarted(folder, "UPDATE session SET record = x'7b' WHERE name = x'62'" if bad else None)
+
+
+def stored_addresses(folder: Path, bad: bool) -> object:
+    replaced = "replace(CAST(record AS TEXT), '100.64.0.11', '100.64.0.999')"
+    change = f"UPDATE session SET record = CAST({replaced} AS BLOB) WHERE name = x'62'"
+    return _restarted(folder, change if bad else None)
+
+
+def stored_keys(folder: Path, bad: bool) -> object:
+    return _restarted(folder, "UPDATE session SET name = 'b' WHERE name = x'62'" if bad else None)
+
+
+def _restarted(folder: Path, change: str | None) -> object:
+    lives = Lives(folder)
+    (source,) = lives.sources
+    assert isinstance(source, ListedSource)
+    source.up(listed("a"))
+    if change is not None:
+        source.up(listed("b", ip_address="100.64.0.11"))
+    lives.poll()
+    lives.kill()
+    if change is not None:
+        with closing(sqlite3.connect(folder / "sessions.sqlite")) as database, database:
+            assert database.execute(change).rowcount == 1
+    lives.start()
+    return [session.summary.username for session in lives.tracker.sessions.all()]
+
+
+def owed_ends(folder: Path, bad: bool) -> object:
+    owed = OwedEnds(folder, CONFIGURATION)
+    owed.keep([CommitEnds((1, 2), CONFIGURATION)])
+    file = folder / "owed-ends.json"
+    (kept,) = msgspec.json.decode(file.read_bytes())
+    file.write_bytes(msgspec.json.encode([*([{"ids": "all"}] if bad else []), kept]))
+    return OwedEnds(folder, CONFIGURATION).commits
+
+
+CASES = [
+    Case("dnsmasq", "lease", leases),
+    Case("dnsmasq", "record", lease_records),
+    Case("pppoe-server", "record", pppd_records),
+    Case("pppoe-server", "record", pppd_commands),
+    Case("pppoe-server", "log_line", log_of_ends),
+    Case("pppoe-server", "log_line", log_of_sign_ons),
+    Case("accel-ppp", "session", accel_sessions),
+    Case("accel-ppp", "session", accel_ids),
+    Case("accel-ppp", "radius_server", accel_servers),
+    Case("core", "ipoe_interface", ipoe_interfaces),
+    Case("frr", "neighbor", frr_neighbours),
+    Case("frr", "family", frr_families),
+    Case("kernel", "link", kernel_links),
+    Case("kernel", "link", kernel_link_entries),
+    Case("kernel", "link", kernel_vlan),
+    Case("kernel", "address", kernel_addresses),
+    Case("kernel", "route", kernel_routes),
+    Case("kernel", "route", kernel_fib_entries),
+    Case("kernel", "rule", kernel_rules),
+    Case("kernel", "qdisc", kernel_qdiscs),
+    Case("kernel", "qdisc", kernel_questions),
+    Case("kernel", "filter", kernel_filters),
+    Case("kernel", "neighbour_table", kernel_thresholds),
+    Case("kernel", "counters", kernel_counters),
+    Case("kernel", "event", kernel_events),
+    Case("nftables", "object", nft_objects),
+    Case("core", "session", stored_records),
+    Case("core", "session", stored_addresses),
+    Case("core", "session", stored_keys),
+    Case("core", "owed_end", owed_ends),
+]
+
+
+def skipped(source: str, kind: str) -> int:
+    return {(each.source, each.kind): each.entries for each in skipped_entries()}[source, kind]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_bad_entry_hides_no_other_and_is_logged_and_counted(
+    case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    good.mkdir()
+    bad.mkdir()
+    expected = case.read(good, False)
+    assert not caplog.records
+    before = skipped(case.source, case.kind)
+    assert case.read(bad, True) == expected
+    assert skipped(case.source, case.kind) > before
+    # One for each reading: the kernel tells of each family of addresses by itself.
+    (line,) = set(caplog.messages)
+    assert line.startswith("cannot read 1 of ")
+
+
+# The reader itself
+
+READER = EntryReader("test", "number", "the numbers of a test", "such a number is none")
+
+
+def number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UnreadableEntry("it is no number") from error
+
+
+def test_an_entry_that_stays_is_logged_and_counted_once_and_again_after_it_was_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = skipped("test", "number")
+    for entries in (["1", "x"], ["x", "2"], ["1"], ["x"]):
+        READER.read(entries, number, place="stays")
+    line = "cannot read 1 of the numbers of a test: it is no number; such a number is none"
+    assert caplog.messages == [line, line]
+    assert skipped("test", "number") == before + 2
+
+
+def test_another_bad_entry_counts_and_is_not_logged_again(caplog: pytest.LogCaptureFixture) -> None:
+    before = skipped("test", "number")
+    for entries in (["x"], ["x", "y"]):
+        READER.read(entries, number, place="another")
+    assert len(caplog.messages) == 1
+    assert skipped("test", "number") == before + 2
+
+
+def test_a_clean_reading_of_another_place_is_no_end_of_a_bad_entry(caplog: pytest.LogCaptureFixture) -> None:
+    for place, entries in (("one", ["x"]), ("other", ["1"]), ("one", ["x"])):
+        READER.read(entries, number, place=place)
+    assert len(caplog.messages) == 1
+
+
+def test_a_value_may_stand_for_a_bad_entry() -> None:
+    assert READER.read(["1", "x", "y"], number, instead={"x": 7}.get, place="instead") == [1, 7]
+
+
+# Without a good entry, the format is another one
+
+
+def test_a_table_of_accel_ppp_without_a_row_that_can_be_read_ends_no_session() -> None:
+    with pytest.raises(UnreadableReply):
+        table_sessions(accel_row(Peer("?" * 16)), 1_700_000_000)
+
+
+def test_a_reply_of_the_kernel_without_a_link_that_can_be_read_is_an_error() -> None:
+    with pytest.raises(KernelError, match="cannot read the links: no reply of the kernel is in its format"):
+        _dumped(KernelReader().links, CUT, CUT)
+
+
+# What a bad entry means for its own session
+
+
+def test_a_lease_whose_address_alone_can_be_read_is_one_with_the_hardware_of_its_record() -> None:
+    for line in (
+        b"1795305076 ?? 100.64.9.32 * *\n",
+        b"soon 52:61:db:13:7f:03 100.64.9.32 * *\n",
+        b"1795305076 52:61:db:13:7f:03 100.64.9.32 * --help\n",
+        b"1795305076 52:61:db:13:7f:03 100.64.9.32\n",
+    ):
+        lease = leases_of(line)["100.64.9.32"]
+        assert (lease.expires, lease.hardware, lease.client_id) == (0, None, None)
+
+
+def test_a_row_of_accel_ppp_of_which_the_id_alone_can_be_read_is_the_former_session() -> None:
+    before = accel_row(Peer("1" * 16))
+    (session,) = table_sessions(before, 1_700_000_000)
+    damaged = accel_row(Peer("1" * 16, ip="100.64.0.999"))
+    assert table_sessions(damaged, 1_700_000_005, {session.key: session}) == [session]
+    assert table_sessions(accel_row(), 1_700_000_005, {session.key: session}) == []
+
+
+def accel_row(*peers: Peer) -> bytes:
+    return table(list(COLUMNS), [peer.row(COLUMNS, 4) for peer in peers])
+
+
+@pytest.mark.parametrize("damaged", ["record", "command"])
+def test_a_pppd_that_cannot_be_read_is_the_former_session_until_it_ends(tmp_path: Path, damaged: str) -> None:
+    machine = Machine(tmp_path)
+    machine.runs(139, 1335)
+    machine.recorded("139-1335.ip", UP)
+    (session,) = machine.source().sessions()
+    if damaged == "record":
+        (machine.records / "139-1335.ip").write_bytes(b"EVENT=ip-up\0")
+    else:
+        (machine.proc / "139/cmdline").write_bytes(b"pppd\0/dev/ttyS0\0")
+    source = machine.source()
+    assert source.sessions({session.key: session}) == [session]
+    machine.ends(139)
+    assert source.sessions({session.key: session}) == []
+
+
+def test_a_source_gets_the_sessions_that_it_listed_last_also_those_of_an_earlier_life(tmp_path: Path) -> None:
+    lives = Lives(tmp_path)
+    (source,) = lives.sources
+    assert isinstance(source, ListedSource)
+    source.up(listed("a"))
+    lives.poll()
+    assert not source.former
+    lives.poll()
+    assert source.former == source.listed
+    lives.restart()
+    lives.poll()
+    assert source.former == source.listed
+
+
+def test_a_qdisc_that_cannot_be_read_is_none_at_its_place(tmp_path: Path) -> None:
+    assert kernel_questions(tmp_path, bad=True) == [qdiscs.qdisc(TBF), None, qdiscs.qdisc(TBF)]
+
+
+@pytest.mark.parametrize("cut", [1, 17])
+def test_after_an_event_that_cannot_be_read_everything_is_read_again(cut: int) -> None:
+    event = nl.request(rt.RTM_NEWQDISC, 0, 0, rt.TCMSG.pack(0, 7, 0, 0, 0))
+    assert events(event) == ({Changed.QDISCS}, {7})
+    assert events(event + event[:cut]) == (EVERYTHING, set())
+
+
+def test_a_table_with_an_object_that_cannot_be_read_is_not_the_one_without(tmp_path: Path) -> None:
+    program = printing(tmp_path, "nft", json.dumps({"nftables": [{"rule": {}}]}))
+    assert Nft(program).table("inet gateway") == [{UNREADABLE: {}}]
