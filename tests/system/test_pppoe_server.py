@@ -386,7 +386,8 @@ def test_a_tail_of_a_journal_that_fails_is_unavailable(tmp_path: Path, script: s
 # The server
 
 
-#: The program of an access interface with its settings, and a pppd that tells its arguments and does no more.
+#: The program of an access interface with its settings, a pppd that tells its arguments and does no more, and
+#: programs that note each run. A second is a short one.
 _SERVER = """
 set -e
 mount --make-rprivate /
@@ -398,8 +399,11 @@ mkdir -p /var/lib/gateway-core/pppoe
 echo 100.64.0.1 100.64.0.16 secrets bng1 > /var/lib/gateway-core/pppoe/trunk0.300
 cp "$2" /etc/ppp/pppd
 mkdir /run/bin
-printf '#!/bin/sh\necho "$@" >> /run/arguments\nsleep infinity\nexit\n' > /run/bin/pppd
-chmod +x /run/bin/pppd
+sleep=$(command -v sleep)
+printf '#!/bin/sh\necho "$@" >> /run/arguments\n%s infinity\nexit\n' "$sleep" > /run/bin/pppd
+printf '#!/bin/sh\necho >> /run/ip-runs\nexec %s "$@"\n' "$(command -v ip)" > /run/bin/ip
+printf '#!/bin/sh\necho >> /run/sleep-runs\nexec %s 0.1\n' "$sleep" > /run/bin/sleep
+chmod +x /run/bin/*
 export RUNTIME_DIRECTORY=/run PATH="/run/bin:$PATH"
 echo
 exec "$1" trunk0.300
@@ -434,9 +438,30 @@ class Discovery:
     def reload(self) -> None:
         pool = self._files / "trunk0.300.pool"
         before = pool.stat().st_mtime_ns
-        os.kill(self._server, signal.SIGHUP)
+        self.signal_reload()
         wait_for("a new pppoe-server", lambda: pool.stat().st_mtime_ns != before)
         self.await_server()
+
+    def give(self, first: str) -> None:
+        """Has the server give away these addresses, such as `100.64.0.16/32`, from its next reload on."""
+        settings = self._files.parent / "var/lib/gateway-core/pppoe/trunk0.300"
+        settings.write_text(f"100.64.0.1 {first} secrets bng1\n")
+
+    def signal_reload(self) -> None:
+        """Has the server reload. It may have no address then."""
+        os.kill(self._server, signal.SIGHUP)
+
+    def runs(self, program: str) -> int:
+        """How often a program ran."""
+        notes = self._files / f"{program}-runs"
+        return notes.stat().st_size if notes.exists() else 0
+
+    def end_sessions(self) -> None:
+        """Ends each pppd whose pppoe-server was replaced: it belongs to the first process then."""
+        children = Path(f"/proc/{self._server}/task/{self._server}/children").read_text().split()
+        for pid in map(int, children):
+            if b"100.64.0.1:" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
 
     def addresses(self) -> list[str]:
         """Those that pppd got for subscribers."""
@@ -523,3 +548,24 @@ def test_a_reload_gives_no_address_away_that_a_sign_on_has(discovery: Discovery)
     wait_for("another pppd", lambda: len(discovery.addresses()) == 2)
     first, second = discovery.addresses()
     assert first != second
+
+
+@with_server
+def test_a_server_without_a_free_address_runs_ip_once_and_goes_on_when_a_session_has_ended(
+    discovery: Discovery,
+) -> None:
+    discovery.give("100.64.0.16/32")
+    discovery.reload()
+    discovery.sign_on(bytes.fromhex("02000000000a"))
+    wait_for("pppd", discovery.addresses)
+    before = discovery.runs("ip")
+    discovery.signal_reload()
+    wait_for("the reload", lambda: discovery.runs("ip") > before)
+    waiting = discovery.runs("sleep")
+    wait_for("some seconds", lambda: discovery.runs("sleep") >= waiting + 20)
+    assert discovery.runs("ip") == before + 1
+    discovery.end_sessions()
+    discovery.await_server()
+    discovery.sign_on(bytes.fromhex("02000000000b"))
+    wait_for("another pppd", lambda: len(discovery.addresses()) == 2)
+    assert set(discovery.addresses()) == {"100.64.0.16"}
