@@ -160,6 +160,64 @@ def test_a_hook_of_an_unknown_process_records_nothing(
     assert hooks.names() == set()
 
 
+#: A sign-on as pppoe-server begins it, with the folder of the records on a file system of its own. The first
+#: argument is the program of packaging/pppoe, the second the folder, the third has a `pppd` and the hook, the
+#: fourth what happens before.
+_SIGN_ON = """
+set -e
+mount --make-rprivate /
+mount -t tmpfs -o size=64k none "$2"
+export RUNTIME_DIRECTORY="$2" PATH="$3:$PATH"
+eval "$4"
+exec "$1" pty "/usr/sbin/pppoe -n -I trunk0.100 -e 1:02:00:00:00:00:0a -S ''" 100.64.0.1:100.64.0.16 nodetach
+"""
+_FILL = 'dd if=/dev/zero of="$RUNTIME_DIRECTORY/filler" 2> /dev/null || true'
+#: It signs on when /run has become full.
+_PPPD = f"""#!/bin/sh
+for argument; do
+    case $argument in GATEWAY_ROOM=*) export "$argument" ;; esac
+done
+{_FILL}
+export GATEWAY_SESSIONS=$RUNTIME_DIRECTORY PPPD_PID=$$ IFNAME=ppp0 PEERNAME=alice IPREMOTE=100.64.0.16
+"$(dirname "$0")/ip-up.d/gateway-pppoe"
+echo
+sleep infinity
+exit
+"""
+
+
+@pytest.fixture
+def sign_on(hooks: Hooks) -> list[str]:
+    """The arguments of unshare(1) but for the last one of _SIGN_ON."""
+    (hooks.folder / "pppd").write_text(_PPPD)
+    (hooks.folder / "pppd").chmod(0o755)
+    program = HOOK.with_name("pppd")
+    return ["--mount", "sh", "-c", _SIGN_ON, "sh", str(program), str(hooks.records), str(hooks.folder)]
+
+
+as_root = pytest.mark.skipif(not can("true"), reason="needs to be root, for a file system of its own")
+
+
+@as_root
+def test_a_session_that_comes_up_on_a_full_run_is_seen(hooks: Hooks, sign_on: list[str]) -> None:
+    with unshared(*sign_on, ":") as pid:
+        records = Path(f"/proc/{pid}/root{hooks.records}")
+        (session,) = ours(Clock(boot_id()), records).sessions()
+        assert (session.username, session.ip_address) == ("alice", "100.64.0.16")
+        # The core is in the group.
+        (record,) = records.glob(f"{pid}-*.ip")
+        assert record.stat().st_mode & 0o777 == 0o640
+
+
+@as_root
+def test_on_a_full_run_no_session_begins_and_the_log_says_so(sign_on: list[str]) -> None:
+    begun = subprocess.run(
+        ["unshare", *sign_on, _FILL], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (begun.returncode, begun.stdout) == (1, "")
+    assert "no PPPoE session for 100.64.0.16: no room for its records in " in begun.stderr
+
+
 def test_a_hook_of_another_pppd_does_nothing(hooks: Hooks) -> None:
     hooks.run("ip-up", GATEWAY_SESSIONS="")
     assert hooks.names() == set()
