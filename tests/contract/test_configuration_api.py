@@ -416,7 +416,7 @@ def test_null_in_letters_is_no_password(stack: Api) -> None:
         assert answer.json()["message"].endswith(": delete removes it")
     document = candidate(stack)
     document["bgp"]["neighbors"][0]["password"] = "null"
-    assert refused(post(stack, "candidate", document), 400) == ["bgp.neighbors.0.password"]
+    assert refused(post(stack, "candidate", document), 400) == [path]
     assert tag(stack) == before
     assert done(stage(stack, path, None)) is None
 
@@ -611,6 +611,12 @@ def test_a_commit_of_what_does_not_hold_names_every_place_and_keeps_the_candidat
     assert candidate(stack)["demux"]["trunks"] == ["trunk7"]
 
 
+def test_a_refused_commit_names_an_item_by_its_key(stack: Api) -> None:
+    local = [{"username": name, "password": "pw", "ip_address": "100.64.0.9"} for name in ("2", "7")]
+    done(stage(stack, "subscribers.local", local))
+    assert refused(post(stack, "commit"), 400) == ['subscribers.local."7".ip_address']
+
+
 @pytest.mark.parametrize(
     ("path", "value", "broken"),
     [
@@ -770,7 +776,7 @@ def test_a_mask_without_a_secret_in_the_candidate_is_refused_by_its_place(stack:
     document["api"]["users"][1]["username"] = "somebody"
     document["system"]["hostname"] = MASK
     named = refused(post(stack, "candidate", document), 400)
-    assert sorted(named) == ["api.users.1.password_hash", "system.hostname"]
+    assert sorted(named) == ["api.users.somebody.password_hash", "system.hostname"]
     assert tag(stack) == before
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import Invalid, Stale, StepFailed
+from gateway_api.base.errors import Invalid, Problem, Stale, StepFailed
 from gateway_api.base.logs import MASK
-from gateway_api.core.configuration.documents import unmasked
+from gateway_api.core.configuration.documents import InvalidDocument, unmasked
 from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.wire.configuration import masked
@@ -53,6 +53,29 @@ def refused(document: Any, running: dict[str, Any]) -> list[str]:
         "must be a value: the mask hides nothing that runs here"
     }
     return [problem.path for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("subscribers.local.1.password", "subscribers.local.tom.password"),
+        ("api.users.0", "api.users.admin"),
+        ("interfaces.trunks.1", "interfaces.trunks.1"),
+        ("bgp.neighbors.0.remote_as", 'bgp.neighbors."10.255.0.2".remote_as'),
+        ("bgp.neighbors.7.remote_as", "bgp.neighbors.7.remote_as"),
+        ("demux.vlan_profiles.1.type", "demux.vlan_profiles.1.type"),
+        ("demux.vlan_profiles.0.type", "demux.vlan_profiles.0.type"),
+        ("system.a b", "system.a b"),
+        ("", ""),
+    ],
+)
+def test_an_error_names_an_item_by_its_key_if_no_other_item_has_it(
+    document: dict[str, Any], path: str, shown: str
+) -> None:
+    one, other = document["demux"]["vlan_profiles"]
+    one["name"], other["name"] = "two words", "two words"
+    error = InvalidDocument(document, [Problem(path, "invalid", "must be another")])
+    assert error.problems_by_key == (Problem(shown, "invalid", "must be another"),)
 
 
 # Masks

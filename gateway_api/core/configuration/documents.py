@@ -10,7 +10,7 @@ A difference has one line a value, by path, secrets masked:
 The items of keyed lists are compared by their keys. Where their order changed, it has lines of its own.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +19,30 @@ import msgspec
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.fields import MOST_PROBLEMS
 from gateway_api.base.logs import MASK, is_secret
-from gateway_api.base.texts import Path, Segment, path_text
-from gateway_api.wire.configuration import ROOT, UNKNOWN, Field, field_at
+from gateway_api.base.texts import Path, Segment, parse_path, path_text
+from gateway_api.wire.configuration import ROOT, UNKNOWN, Field, Leaf, field_at
 
 _NOTHING = object()
 
 #: JSON by path, and keys by the path of their list.
 _Values = dict[Path, str]
 _Orders = dict[Path, list[str]]
+
+
+class InvalidDocument(Invalid):
+    """A whole document is not valid. The paths of the problems have the indexes of items."""
+
+    def __init__(self, document: dict[str, Any], problems: Sequence[Problem]) -> None:
+        super().__init__(*problems)
+        self._document = document
+
+    @property
+    def problems_by_key(self) -> tuple[Problem, ...]:
+        """The problems with the keys of items in their paths, in place of indexes."""
+        return tuple(
+            Problem(_keyed_path(self._document, problem.path), problem.code, problem.message)
+            for problem in self.problems
+        )
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,35 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
             old[path], new[path] = _json(was), _json(now)
     paths = sorted((path for path in {**old, **new} if old.get(path) != new.get(path)), key=path_text)
     return [Change(path, old.get(path), new.get(path)) for path in paths]
+
+
+def _keyed_path(document: Any, text: str) -> str:
+    """A path into a document with the keys of items in place of indexes. An item whose key is not valid, or
+    that of another item, keeps its index; so does a text that is no path."""
+    try:
+        path = parse_path(text)
+    except ValueError:
+        return text
+    field, value, made = ROOT, document, list[Segment]()
+    for segment in path:
+        items = value if isinstance(value, list) else []
+        names = [item_name(item, field.key) for item in items]
+        value = value.get(segment.text) if isinstance(value, dict) else None
+        if segment.index is not None and segment.index < len(items):
+            value, name = items[segment.index], names[segment.index]
+            if name is not None and names.count(name) == 1 and _is_valid_key(field, name):
+                segment = Segment(name)
+        made.append(segment)
+        field = field.below(segment.text)
+    return path_text(made)
+
+
+def _is_valid_key(field: Field, name: str) -> bool:
+    kind = field.item.below(field.key or "").kind
+    try:
+        return isinstance(kind, Leaf) and kind.load(name) is not None
+    except ValueError:
+        return False
 
 
 def diff_text(found: list[Change]) -> str:
@@ -135,7 +180,8 @@ def unmasked(
     made: dict[str, Any] = _unmasked(document, known, ROOT, "", missing)
     if missing:
         rule = f"must be a value: the mask hides nothing {where}"
-        raise Invalid(*(Problem(path, "invalid", rule) for path in missing[:MOST_PROBLEMS]))
+        problems = [Problem(path, "invalid", rule) for path in missing[:MOST_PROBLEMS]]
+        raise InvalidDocument(document, problems)
     return made
 
 

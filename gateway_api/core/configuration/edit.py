@@ -17,7 +17,7 @@ from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, decode_json, shown
 from gateway_api.base.logs import MASK
 from gateway_api.base.texts import Path, Segment, parse_duration, parse_path, path_text
-from gateway_api.core.configuration.documents import item_name, unmasked
+from gateway_api.core.configuration.documents import InvalidDocument, item_name, unmasked
 from gateway_api.core.configuration.rules import broken_strict_rules, is_removable, meant_as_nothing
 from gateway_api.wire.configuration import (
     ROOT,
@@ -88,7 +88,7 @@ def replaced(document: dict[str, Any], candidate: dict[str, Any]) -> dict[str, A
     Raises Invalid."""
     made = unmasked(document, candidate, "in the candidate")
     if problems := tuple(islice(_problems(ROOT, made, "", candidate), MOST_PROBLEMS)):
-        raise Invalid(*problems)
+        raise InvalidDocument(made, problems)
     return made
 
 

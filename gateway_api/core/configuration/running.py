@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import MOST_PROBLEMS
 from gateway_api.base.vlan_names import short_name
-from gateway_api.core.configuration.documents import Change, changes, diff_text
+from gateway_api.core.configuration.documents import Change, InvalidDocument, changes, diff_text
 from gateway_api.core.configuration.rules import NAME_OF_AN_INTERFACE, broken_strict_rules, load
 from gateway_api.core.configuration.store import Commit, State, read_json
 from gateway_api.core.records.changes import Caller, Note
@@ -56,7 +56,7 @@ class RunningConfiguration:
         found = _violations(document, sections)
         problems += [problem for violation, problem in found.items() if violation not in known]
         if problems or sections is None:
-            raise Invalid(*problems[:MOST_PROBLEMS])
+            raise InvalidDocument(document, problems[:MOST_PROBLEMS])
         refuse_too_large(document)
         return cls(document, sections)
 

@@ -12,6 +12,7 @@ import msgspec
 from gateway_api.base.errors import Invalid, NotFound, Problem, Stale, StepFailed
 from gateway_api.base.fields import is_line
 from gateway_api.base.texts import path_text
+from gateway_api.core.configuration.documents import InvalidDocument
 from gateway_api.core.configuration.edit import OperationRefused
 from gateway_api.core.configuration.running import Snapshot
 from gateway_api.core.configuration.store import Unreadable
@@ -152,7 +153,8 @@ class ConfigurationService:
                 raise CORE.error(wire.EditRefusedError(error.number, problems)) from error
             raise CORE.error(wire.PathNotFoundError(error.number, path_text(error.reason.path))) from error
         except Invalid as error:
-            raise CORE.error(wire.ConfigurationInvalidError(_problems(error.problems))) from error
+            found = error.problems_by_key if isinstance(error, InvalidDocument) else error.problems
+            raise CORE.error(wire.ConfigurationInvalidError(_problems(found))) from error
         except NotFound as error:
             raise CORE.error(wire.RevisionNotFoundError(revision or 0)) from error
         except Stale as error:
