@@ -168,7 +168,7 @@ def test_a_stored_configuration_without_the_right_shape_does_not_load(
 
 
 def test_a_core_starts_on_what_an_older_version_stored(tmp_path: Path, document: Document) -> None:
-    stored = older(older(document), "radius.secret")
+    stored = older(older(older(document), "radius.secret"), "qos.default_down")
     with upgraded(tmp_path / "configuration", document, stored) as workspace:
         stage(workspace, "bng2")
     (tmp_path / "factory.json").write_text(json.dumps(document))
