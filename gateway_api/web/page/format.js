@@ -55,7 +55,7 @@ export const scaledTime = seconds => `${count(Math.round(1000 * seconds))}\u00a0
 export const timeOfDay = since => clock.format(since * 1000);
 export const dayAndTime = since => short.format(since * 1000);
 /** A line may break only between the day and the time. */
-export const moment = since => day.format(since * 1000).replace(/GMT$/, 'UTC').replaceAll(' ', '\u00a0').replace(',\u00a0', ', ');
+export const moment = since => day.format(since * 1000).replace(/GMT(?:\+0)?$/, 'UTC').replaceAll(' ', '\u00a0').replace(',\u00a0', ', ');
 
 /** ISO 8601 in UTC, for the time that a field of a form has in the zone of the browser; and the other way round. */
 export const isoTime = local => new Date(local).toISOString();
