@@ -7,6 +7,7 @@ its own connections.
 
 import logging
 import os
+import socket
 import sys
 from contextlib import closing
 from ipaddress import ip_address
@@ -31,6 +32,10 @@ _listening: str | None = None
 
 class Off(GatewayApiError):
     """The running configuration disables the profile. The text says how to enable it."""
+
+
+class BadAddress(Off):
+    """The profile cannot listen at the address of the running configuration."""
 
 
 def common(profile: Profile) -> dict[str, Any]:
@@ -63,7 +68,7 @@ def forget_configuration(server: Any) -> None:
 
 
 def address(settings: Settings) -> str:
-    """Address and port as gunicorn takes them, from the running configuration. Raises Off and
+    """Address and port as gunicorn takes them, from the running configuration. Raises Off, BadAddress and
     CoreUnavailable."""
     with closing(Client(settings.core_socket)) as client:
         running = Daemon(client).settings()
@@ -74,7 +79,7 @@ def address(settings: Settings) -> str:
     except ValueError as error:
         raise CoreUnavailable(f"the core's api.listen_address is no address: {error}") from error
     if not (listen.is_loopback or settings.beyond_loopback):
-        raise Off(
+        raise BadAddress(
             f"api.listen_address {listen} is not a loopback address, and plain HTTP would show the token to"
             " everybody on the way; GATEWAY_API_TOKEN_BEYOND_LOOPBACK=yes allows it nevertheless"
         )
@@ -82,13 +87,29 @@ def address(settings: Settings) -> str:
 
 
 def address_or_last(settings: Settings) -> str:
-    """`address`, or the last one if the core is unavailable at a reload. Raises Off, and CoreUnavailable at a
-    start."""
+    """`address`, or the last one if that cannot be used, or the core is unavailable, at a reload. Raises Off;
+    at a start also BadAddress and CoreUnavailable."""
     global _listening
     try:
-        _listening = address(settings)
-    except CoreUnavailable as error:
+        found = address(settings)
+        # At a start, gunicorn tries several times.
+        if _listening not in (None, found):
+            _require_free(found)
+        _listening = found
+    except (BadAddress, CoreUnavailable) as error:
         if _listening is None:
             raise
-        _log.warning("still listening at %s: %s", _listening, error)
+        _log.error("still listening at %s: %s", _listening, error)
     return _listening
+
+
+def _require_free(place: str) -> None:
+    """Raises BadAddress: gunicorn would close its sockets first, and end when it cannot bind others."""
+    host, _, port = place.rpartition(":")
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), int(port)))
+        except OSError as error:
+            raise BadAddress(f"cannot listen at {place}: {error.strerror}; a restart may help") from error

@@ -851,6 +851,38 @@ def test_the_candidate_is_edited_in_an_editor(clean: Shell) -> None:
     assert '+ qos.default_up = "9mbit"' in terminal.shown
 
 
+@pytest.mark.parametrize(
+    ("typed", "reason"),
+    [("s/20mbit/fast/", "qos.default_up"), ("s/20mbit.*/20mbit/", "the configuration is not JSON")],
+)
+def test_what_was_typed_in_the_editor_is_kept_if_it_is_refused(
+    clean: Shell, tmp_path: Path, typed: str, reason: str
+) -> None:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    clean.environment |= {"EDITOR": f"sed -i {typed}", "TMPDIR": str(folder)}
+    terminal = clean.at_terminal("config", "edit")
+    assert terminal.end() != 0
+    (kept,) = folder.iterdir()
+    shown = " ".join(terminal.shown.split())
+    assert f"your text is in {kept}: " in shown
+    assert reason in shown
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert ("fast" if "fast" in typed else '"20mbit') in kept.read_text()
+
+
+@pytest.mark.parametrize("levels", [500, 100_000])
+@pytest.mark.parametrize("words", [("restore", "--yes"), ("config", "edit", "--file")])
+def test_json_of_many_levels_is_refused_in_a_sentence(
+    clean: Shell, words: tuple[str, ...], levels: int
+) -> None:
+    file = clean.write("deep.json", '{"a":' * levels + "1" + "}" * levels)
+    ended = clean.run(*words, file)
+    assert ended.status == USAGE
+    assert ended.err.startswith("gatewayctl: ")
+    assert "Traceback" not in ended.err
+
+
 def test_a_revision_is_shown_and_compared(clean: Shell) -> None:
     set_value(clean.api, "qos.default_up", "11mbit")
     commit(clean.api)

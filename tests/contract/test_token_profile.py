@@ -760,6 +760,28 @@ def test_a_reload_without_a_core_to_ask_goes_on_where_it_listens(lone: Profile) 
     wait_for("an answer", lambda: lone.send("GET", "/system/status").status_code == 500)
 
 
+def test_a_reload_at_an_address_that_is_not_allowed_goes_on_where_it_listens(tmp_path: Path) -> None:
+    with running_profile(tmp_path) as (profile, _):
+        profile.commit(Edit("set", "api.listen_address", "192.0.2.1"))
+        reload(profile)
+        wait_for("the reload", lambda: "192.0.2.1 is not a loopback address" in profile.log.read_text())
+        assert answers(profile)
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("192.0.2.1", "Cannot assign requested address"), ("0.0.0.0", "Address already in use")],
+)
+def test_a_reload_at_an_address_that_cannot_be_bound_goes_on_where_it_listens(
+    tmp_path: Path, address: str, reason: str
+) -> None:
+    with running_profile(tmp_path, GATEWAY_API_TOKEN_BEYOND_LOOPBACK="yes") as (profile, _):
+        profile.commit(Edit("set", "api.listen_address", address))
+        reload(profile)
+        wait_for("the reload", lambda: f"{reason}; a restart may help" in profile.log.read_text())
+        assert answers(profile)
+
+
 def test_the_unit_is_started_again_but_for_what_only_an_operator_changes() -> None:
     unit = service("gateway-api-token.service")
     assert unit["RestartPreventExitStatus"] == str(STATUS_OF_OFF)

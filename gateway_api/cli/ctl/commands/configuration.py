@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Any
 
 import click
@@ -35,6 +36,9 @@ from gateway_api.cli.ctl.times import DurationType
 from gateway_api.client.gateway import Record, RemoteGateway
 from gateway_api.wire.core.configuration import LONGEST_COMMENT
 
+#: More levels of JSON than any configuration has.
+_LEVELS = 32
+_TOO_DEEP = "it is nested too deeply"
 #: The running configuration, where a revision is meant.
 _RUNNING = "0"
 _ARCHIVE = (
@@ -177,10 +181,17 @@ def edit(gateway: RemoteGateway, file: Any) -> Report:
     """
     candidate = RemoteCandidate(gateway)
     present = candidate.read("/candidate")
-    text = file.read() if file is not None else _edited(json.dumps(present, indent=2, ensure_ascii=False))
+    if file is not None:
+        candidate.replace(_parsed(file.read()))
+        return _compared(candidate.read("/compare"))
+    text = _edited(json.dumps(present, indent=2, ensure_ascii=False))
     if text is None:
         return Report("nothing was changed", {"changes": 0})
-    candidate.replace(_parsed(text))
+    try:
+        candidate.replace(_parsed(text))
+    except BaseException:
+        _keep(text)
+        raise
     return _compared(candidate.read("/compare"))
 
 
@@ -190,10 +201,41 @@ def _edited(text: str) -> str | None:
     return click.edit(text, extension=".json")
 
 
+def _keep(text: str) -> None:
+    """Store what somebody has typed in the editor, and say where."""
+    try:
+        descriptor, path = mkstemp(prefix="gatewayctl-", suffix=".json")
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+    except OSError as error:
+        complain([f"cannot keep your text: {error}"])
+    else:
+        complain([f"your text is in {path}: correct it, then `gatewayctl config edit --file {path}`"])
+
+
+def _decoded(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ValueError, also for one that no function here could walk through."""
+    try:
+        document = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(_TOO_DEEP) from error
+    level = [document]
+    for _ in range(_LEVELS):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    if level:
+        raise ValueError(_TOO_DEEP)
+    return document
+
+
 def _parsed(text: str | bytes) -> Record:
     """Raises ClientError."""
     try:
-        document = json.loads(text)
+        document = _decoded(text)
     except ValueError as error:
         raise CommandFailure(ExitStatus.USAGE, f"the configuration is not JSON: {error}") from error
     if not isinstance(document, dict):
@@ -450,7 +492,7 @@ def _require_known(given: Mapping[str, str], document: Record) -> None:
 def _json_in(file: str) -> Any:
     """The value in a file of JSON, None for other text. Raises ClientError if it cannot be read."""
     try:
-        return json.loads(sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes())
+        return _decoded(sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes())
     except OSError as error:
         raise CommandFailure(
             ExitStatus.USAGE, f"cannot read {file}: {os.strerror(error.errno or 0)}"
