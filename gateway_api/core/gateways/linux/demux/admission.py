@@ -106,7 +106,7 @@ class TurnQueue:
 @dataclass(frozen=True, slots=True)
 class Occupancy:
     """The access interfaces with sessions, and the session types that may have more: those whose source does
-    not reply."""
+    not reply, or has a session that the disk has no room for."""
 
     interfaces: Container[str]
     unknown: Container[SessionType] = ()

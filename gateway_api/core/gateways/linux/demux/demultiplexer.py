@@ -60,8 +60,8 @@ class Demultiplexer:
     """Makes and removes VLANs, as the configuration allows.
 
     `occupancy` returns the devices with sessions: a VLAN whose source does not reply is not removed. `clock`
-    gives steady seconds, `leased` are the names of the devices whose subscribers
-    have a lease at the start. Any thread may call any method.
+    gives steady seconds, `leased` are the names of the devices whose subscribers have a lease at the start.
+    Any thread may call any method.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class Demultiplexer:
             self._serve_kind(kind, vlans)
 
     def _tell(self) -> None:
-        """Tells the sources of some VLANs that they have not taken. After a failure, the sweep goes on."""
+        """Tells each source of some VLANs that it has not taken. After a failure, the next sweep goes on."""
         for kind in sorted(self._to_tell):
             with self._work:
                 vlans = deque(self._admission.unserved(kind, _AT_ONCE))
