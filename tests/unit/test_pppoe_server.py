@@ -492,6 +492,10 @@ def test_a_session_without_authentication_has_no_user_name() -> None:
     assert record_of(encoded({**UP, "PEERNAME": ""})).username == ""
 
 
+def test_the_rest_of_the_room_that_was_kept_for_a_record_is_no_part_of_it() -> None:
+    assert record_of(encoded(UP).ljust(4096, b"\0")) == record_of(encoded(UP))
+
+
 @pytest.mark.parametrize(
     "data",
     [
