@@ -849,6 +849,12 @@ def test_a_bare_number_that_is_a_key_is_refused_beyond_the_end_of_the_list_too(
     assert found.message.startswith('is an index, and another item has it as its key, api.users."120": write')
 
 
+def test_a_bare_number_that_is_a_text_of_the_list_is_refused(document: dict[str, Any]) -> None:
+    document["interfaces"]["trunks"] = ["eth0", "eth1", "1"]
+    found = problem(document, delete("interfaces.trunks.1"))
+    assert 'interfaces.trunks."1"; at the index is interfaces.trunks.eth1' in found.message
+
+
 def test_each_change_has_its_path_with_the_keys_of_items(document: dict[str, Any]) -> None:
     operations = (
         set_to("bgp.neighbors.1.remote_as", 64999),

@@ -220,12 +220,12 @@ def _unknown(path: Path) -> Invalid:
 
 def _place(holder: list[Any], field: Field, path: Path, depth: int) -> int | None:
     """The place of the item that an index, a key or, in a list of texts, the text itself names. Raises
-    Invalid for an index that is also the key of an item."""
+    Invalid for an index that is also the key of an item, or a text of the list."""
     segment, key = path[depth], field.key
     texts = [item if key is None else item.get(key) for item in holder]
     if segment.index is None:
         return texts.index(segment.text) if segment.text in texts else None
-    if key is not None and segment.text in texts:
+    if segment.text in texts:
         raise Invalid(Problem(path_text(path), "invalid", _two_meanings(texts, path[: depth + 1])))
     return segment.index if segment.index < len(holder) else None
 
