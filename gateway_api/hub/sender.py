@@ -25,6 +25,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError
 
 from gateway_api.base.receivers import Address, Denied, check, literal
 from gateway_api.hub.message import WebhookMessage, headers
+from gateway_api.hub.tls import HubTlsContext
 
 _log = logging.getLogger(__name__)
 
@@ -301,7 +302,8 @@ class _Adapter(HTTPAdapter):
         super().__init__(pool_connections=1, pool_maxsize=1)
 
     def init_poolmanager(self, *arguments: object, **more: object) -> None:
-        super().init_poolmanager(*arguments, **more)  # type: ignore[arg-type]
+        # For https alone; urllib3 would make one for each connection.
+        super().init_poolmanager(*arguments, ssl_context=HubTlsContext.new(), **more)  # type: ignore[arg-type]
         connect = self._connect
 
         def opened(connection: HTTPConnection) -> socket.socket:

@@ -2,7 +2,8 @@
 
 A fork copies one thread and all descriptors. So everything that the threads need is imported before the first
 fork: a worker could inherit half a module. And each worker gives up the sockets that it inherited: otherwise
-a receiver would not see the end of a connection.
+a receiver would not see the end of a connection. `tls.py` keeps workers from inheriting locks of OpenSSL. The
+lock of the C library's resolver is left, as no worker resolves a name.
 """
 
 import encodings.idna  # noqa: F401 - otherwise imported when the first name is resolved
@@ -67,8 +68,7 @@ def _configure(
 ) -> None:
     """Follows the denied networks and the declared webhooks of the running configuration. Sets the event
     after the first reply or error."""
-    # Their deliveries begin at once. A worker that is forked while a thread resolves a name, or makes a TLS
-    # context, inherits a lock that nobody releases.
+    # Their deliveries begin at once, and a fork would wait for what they do by TLS.
     while not forked():
         time.sleep(_FORKS)
 
