@@ -100,7 +100,9 @@ def test_a_session_is_watched_again_after_a_core_that_hangs(gateway: Gateway, op
 
 
 def test_a_session_that_does_not_exist_cannot_be_watched(operator: Shell) -> None:
-    assert operator.run("subscribers", "watch", "999999999") == (FAILED, "", "gatewayctl: No such session\n")
+    ended = operator.run("subscribers", "watch", "999999999")
+    said = "no session of 999999999; gatewayctl subscribers find searches for parts"
+    assert ended == (FAILED, "", f"gatewayctl: {said}\n")
 
 
 def test_the_traffic_of_all_trunks_over_time_is_listed(operator: Shell) -> None:
