@@ -16,7 +16,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from urllib3.util.ssl_ import create_urllib3_context
+
 T = TypeVar("T")
+
+_RULES = ("minimum_version", "options", "verify_flags", "hostname_checks_common_name", "post_handshake_auth")
 
 _openssl = threading.RLock()
 os.register_at_fork(
@@ -63,16 +67,17 @@ class HubTlsSocket(ssl.SSLSocket):
 
 
 class HubTlsContext(ssl.SSLContext):
-    """Makes connections to receivers. `new` makes one."""
+    """Makes connections to receivers. `new` makes such a context."""
 
     sslsocket_class = HubTlsSocket
 
     @classmethod
     def new(cls) -> "HubTlsContext":
+        """A context with the rules of urllib3, which does not make one of another class."""
         with _openssl:
-            made = cls(ssl.PROTOCOL_TLS_CLIENT)
-        # As that of urllib3: RFC 9525 section 6.3.
-        made.hostname_checks_common_name = False
+            made, rules = cls(ssl.PROTOCOL_TLS_CLIENT), create_urllib3_context()
+        for name in _RULES:
+            setattr(made, name, getattr(rules, name))
         return made
 
     def load_verify_locations(self, *arguments: Any, **more: Any) -> None:
