@@ -93,8 +93,8 @@ def _id(text: str) -> int | None:
 
 
 def _mac_part(text: str) -> str | None:
-    """The part of a MAC address, with colons or bare digits; None for a text that can be none. The text is in
-    lower case."""
+    """Return the part of a MAC address, with colons or bare digits; None for a text that cannot be one. The
+    text is in lower case."""
     if _BARE.fullmatch(text):
         return text
     if not (_GROUPS.fullmatch(text) or _BYTES.fullmatch(text)) or len(text) < _LEAST_DIGITS:
@@ -108,8 +108,8 @@ def _mac_part(text: str) -> str | None:
 
 
 def _ipv4_range(text: str) -> tuple[int, int] | None:
-    """The network of an IPv4 address, of a prefix, or of the first parts of an address, such as `100.64.3`.
-    A number alone is none: thousands of addresses begin with 100."""
+    """Return the network of an IPv4 address, of a prefix, or of the first parts of an address, such as
+    `100.64.3`. A number alone is none: thousands of addresses begin with 100."""
     octets = text.rstrip(".").split(".")
     if "." in text and "/" not in text and len(octets) < _OCTETS:
         text = f"{'.'.join(octets)}{'.0' * (_OCTETS - len(octets))}/{8 * len(octets)}"
@@ -121,8 +121,8 @@ def _ipv4_range(text: str) -> tuple[int, int] | None:
 
 
 def _ipv6_network(text: str) -> int | None:
-    """The network of an IPv6 address, of a prefix, or of the first groups of one, such as `2001:db8:0:6`.
-    None for any other text."""
+    """Return the network of an IPv6 address, of a prefix, or of the first groups of one, such as
+    `2001:db8:0:6`; None for any other text."""
     if ":" not in text:
         return None
     groups = text.rstrip(":").split(":")

@@ -48,7 +48,8 @@ def network_text(key: bytes) -> str:
 
 
 def around(network: int) -> Iterator[bytes]:
-    """The keys of an IPv6 network, which is as `ipv6.network` makes it, and of those that contain it."""
+    """Return the keys of an IPv6 network and of those that contain it. The network is as `ipv6.network` makes
+    it."""
     length = network.bit_length() - 1
     first = (network ^ 1 << length) << _BITS - length
     return (_key(first, shorter) for shorter in range(length + 1))
@@ -60,8 +61,8 @@ def _key(number: int, length: int) -> bytes:
 
 
 def inside(network: int) -> Iterator[tuple[bytes, bytes]]:
-    """The first and the last key, by each length, of the IPv6 networks in a network, which is as
-    `ipv6.network` makes it. The network itself is none of them."""
+    """Return the first and the last key, for each length of prefix, of the smaller networks in an IPv6
+    network. The network is as `ipv6.network` makes it."""
     length = network.bit_length() - 1
     first = (network ^ 1 << length) << _BITS - length
     last = first | (1 << _BITS - length) - 1
@@ -72,24 +73,24 @@ def inside(network: int) -> Iterator[tuple[bytes, bytes]]:
 Condition = tuple[str, Sequence[Any]]
 
 
-def any_of(conditions: Iterable[Condition]) -> Condition:
-    """One condition of several; none of them is never true."""
+def join_any(conditions: Iterable[Condition]) -> Condition:
+    """Return the condition that one of several holds. Without any, it never holds."""
     held = list(conditions)
     text = " OR ".join(condition for condition, _ in held) or "FALSE"
     return f"({text})", [value for _, values in held for value in values]
 
 
-def having_name(connection: sqlite3.Connection, part: str, columns: Sequence[str]) -> Iterator[Condition]:
-    """The condition that one of the columns, which have numbers of names, has a name with this part; none if
-    there is no such name. The part is case-folded."""
+def match_names(connection: sqlite3.Connection, part: str, columns: Sequence[str]) -> Iterator[Condition]:
+    """Yield conditions, of which one holds if a column has a name with this part. The columns have numbers of
+    names. None if there is no such name. The part is case-folded."""
     pattern = "%" + re.sub("([%_|])", r"|\1", part) + "%"
     # LIKE folds the case of ASCII. A name with other characters has its folded text beside it.
     return _among(connection, "coalesce(folded, text) LIKE ? ESCAPE '|'", [pattern], columns)
 
 
-def having_mac(connection: sqlite3.Connection, part: str, column: str) -> Iterator[Condition]:
-    """The condition that a column, which has numbers of MAC addresses, has one with this part, which is as
-    `SearchText` has it; none if there is no such address."""
+def match_macs(connection: sqlite3.Connection, part: str, column: str) -> Iterator[Condition]:
+    """Yield the condition that a column, which has numbers of MAC addresses, has one with this part. None if
+    there is no such address. The part is as `SearchText` has it."""
     digits = of_mac(part)
     if digits == part:
         patterns = [f"*{digits}*"]

@@ -455,22 +455,22 @@ def _conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[
     if not wanted.names_a_subscriber:
         require(f"NOT {WRONG_START}")
     if wanted.search is not None:
-        condition, given = keys.any_of(_meanings(connection, parse_search(wanted.search)))
+        condition, given = keys.join_any(_make_conditions(connection, parse_search(wanted.search)))
         require(condition, *given)
     return conditions, values
 
 
-def _meanings(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[keys.Condition]:
-    """A condition for each thing that a text of a search may mean."""
+def _make_conditions(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[keys.Condition]:
+    """Yield a condition for each meaning of the text of a search."""
     # A number with few digits is a part of a name here: the history has no other search for it.
     name = wanted.name or wanted.short_name
     if name is not None:
         columns = ("username",) if wanted.key is None else ("username", "interface", "access")
-        yield from keys.having_name(connection, name, [f"session.{column}" for column in columns])
+        yield from keys.match_names(connection, name, [f"session.{column}" for column in columns])
     if wanted.id is not None:
         yield "session.id = ?", [wanted.id]
     if wanted.mac is not None:
-        yield from keys.having_mac(connection, wanted.mac, "session.mac")
+        yield from keys.match_macs(connection, wanted.mac, "session.mac")
     if wanted.ipv4 is not None:
         yield "ip BETWEEN ? AND ?", wanted.ipv4
     if wanted.ipv6 is not None:

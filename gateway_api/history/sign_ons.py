@@ -222,19 +222,20 @@ def _conditions(connection: sqlite3.Connection, wanted: WantedFailures) -> tuple
     conditions = [condition for condition, value in required if value is not None]
     values = [value for _, value in required if value is not None]
     if wanted.search is not None:
-        condition, given = keys.any_of(_meanings(connection, parse_search(wanted.search)))
+        condition, given = keys.join_any(_make_conditions(connection, parse_search(wanted.search)))
         return [*conditions, condition], [*values, *given]
     return conditions, values
 
 
-def _meanings(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[keys.Condition]:
-    """As for the sessions of the history. A failed sign-on has no id and no address."""
+def _make_conditions(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[keys.Condition]:
+    """Yield a condition for each meaning of the text of a search. A failed sign-on has neither an id nor an
+    IP address."""
     name = wanted.name or wanted.short_name
     if name is not None:
         columns = ["failed.username"] if wanted.key is None else ["failed.username", "failed.access"]
-        yield from keys.having_name(connection, name, columns)
+        yield from keys.match_names(connection, name, columns)
     if wanted.mac is not None:
-        yield from keys.having_mac(connection, wanted.mac, "failed.mac")
+        yield from keys.match_macs(connection, wanted.mac, "failed.mac")
 
 
 def _record(row: Sequence[Any]) -> FailedSignOns:

@@ -40,7 +40,8 @@ class _Each(NamedTuple):
         return [part in text for text in self.texts] if part in self.all else []
 
     def named(self, name: str) -> list[bool]:
-        """Whether the text of each session is this name, with or without a realm; empty if none is."""
+        """Return True for each session whose text is this name, with or without a realm; an empty list if
+        there is none."""
         with_realm = f"{name}@"
         if not any(f"{_BETWEEN}{name}{after}" in self.all for after in (_BETWEEN, "@")):
             return []
@@ -60,7 +61,7 @@ class _Addresses(NamedTuple):
         return cls(each, sorted(each))
 
     def inside(self, first: int, last: int) -> list[bool]:
-        """Whether the address of each session is in this range; empty if none is."""
+        """Return True for each session whose address is in this range; an empty list if there is none."""
         if bisect_left(self.ascending, first) == bisect_right(self.ascending, last):
             return []
         return [first <= number <= last for number in self.each]
@@ -84,11 +85,11 @@ class Search(Generic[S]):
 
     def found(self, sessions: SortedSnapshot[S], wanted: SearchText) -> list[S]:
         """The sessions that a text means, in the order of the snapshot, but for those by id and IPv6."""
-        meanings = list(_meanings(wanted))
+        choosers = list(_make_choosers(wanted))
         return [
             session
             for chunk, texts in self._texts.of(sessions)
-            for session in compress(chunk, _any_of(meanings, texts))
+            for session in compress(chunk, _any_of(choosers, texts))
         ]
 
 
@@ -96,14 +97,14 @@ class Search(Generic[S]):
 _Chosen = Callable[[_Texts], list[bool]]
 
 
-def _any_of(meanings: Iterable[_Chosen], texts: _Texts) -> list[bool]:
+def _any_of(choosers: Iterable[_Chosen], texts: _Texts) -> list[bool]:
     found: list[bool] = []
-    for chosen in meanings:
+    for chosen in choosers:
         found = _either(found, chosen(texts))
     return found
 
 
-def _meanings(wanted: SearchText) -> Iterator[_Chosen]:
+def _make_choosers(wanted: SearchText) -> Iterator[_Chosen]:
     if (name := wanted.name) is not None:
         yield lambda texts: texts.usernames.having(name)
     if (number := wanted.short_name) is not None:

@@ -85,12 +85,12 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
     if not found:
         raise CommandFailure(ExitStatus.REFUSED, f"no session matches {text!r}", *_past(gateway, text))
     if is_id(text) and not any(each["username"] == text for each in found):
-        complain(_namesake(gateway, text))
+        complain(_describe_namesake(gateway, text))
     return ResultList(found, FOUND)
 
 
-def _namesake(gateway: RemoteGateway, text: str) -> list[str]:
-    """A line about the recent subscriber whose username is a number that has found other sessions."""
+def _describe_namesake(gateway: RemoteGateway, text: str) -> list[str]:
+    """Return a line about the recent subscriber whose username is a number that found other sessions."""
     try:
         record = find_recent_user(gateway, text)
     except ClientError as failure:
