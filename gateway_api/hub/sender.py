@@ -22,6 +22,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.util import create_urllib3_context
 
 from gateway_api.base.receivers import Address, Denied, check, literal
 from gateway_api.hub.message import WebhookMessage, headers
@@ -303,7 +304,8 @@ class _Adapter(HTTPAdapter):
 
     def init_poolmanager(self, *arguments: object, **more: object) -> None:
         # For https alone; urllib3 would make one for each connection.
-        super().init_poolmanager(*arguments, ssl_context=HubTlsContext.new(), **more)  # type: ignore[arg-type]
+        context = HubTlsContext.new(create_urllib3_context)
+        super().init_poolmanager(*arguments, ssl_context=context, **more)  # type: ignore[arg-type]
         connect = self._connect
 
         def opened(connection: HTTPConnection) -> socket.socket:

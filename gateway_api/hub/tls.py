@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from urllib3.util.ssl_ import create_urllib3_context
-
 T = TypeVar("T")
 
 _RULES = ("minimum_version", "options", "verify_flags", "hostname_checks_common_name", "post_handshake_auth")
@@ -72,12 +70,12 @@ class HubTlsContext(ssl.SSLContext):
     sslsocket_class = HubTlsSocket
 
     @classmethod
-    def new(cls) -> "HubTlsContext":
-        """A context with the rules of urllib3, which does not make one of another class."""
+    def new(cls, make_another: Callable[[], ssl.SSLContext]) -> "HubTlsContext":
+        """A context with the rules of one of another class."""
         with _openssl:
-            made, rules = cls(ssl.PROTOCOL_TLS_CLIENT), create_urllib3_context()
+            made, other = cls(ssl.PROTOCOL_TLS_CLIENT), make_another()
         for name in _RULES:
-            setattr(made, name, getattr(rules, name))
+            setattr(made, name, getattr(other, name))
         return made
 
     def load_verify_locations(self, *arguments: Any, **more: Any) -> None:

@@ -27,7 +27,7 @@ def test_a_fork_waits_until_a_thread_has_read_its_certificates(tmp_path: Path) -
     order = []
 
     def load() -> None:
-        HubTlsContext.new().load_verify_locations(str(pipe))
+        HubTlsContext.new(ssl.create_default_context).load_verify_locations(str(pipe))
 
     def fork() -> None:
         assert fork_and_use_tls() == 0
