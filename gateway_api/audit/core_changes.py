@@ -1,4 +1,5 @@
-"""Records changes at the core by other clients than the API.
+"""Records changes at the core by other clients than the API, and the outcome of the API's own changes whose
+replies were lost.
 
 The core keeps these changes while the API is down. A commit of the audit log has records and the place of the
 last one in the core's log. So each change is recorded once, whichever worker tries.
@@ -10,14 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateway_api.audit.log import AuditLog
-from gateway_api.audit.record import AuditEntry, gap, masked, of_session
-from gateway_api.audit.trail import LogPlace
+from gateway_api.audit.record import AuditEntry, Result, gap, masked, of_session
+from gateway_api.audit.trail import LogPlace, OpenCall
+from gateway_api.base.errors import CoreLacksMethod
 from gateway_api.base.logs import LOG
 from gateway_api.base.retry import for_ever
 from gateway_api.core_client.commands import Daemon
-from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges
+from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges, ResolveCalls
 from gateway_api.wire.varlink.client import Client
 
+#: Calls of which the core tells the outcome in one reply.
+_AT_ONCE = 100
+_LOST = "The core's reply was lost"
+#: With what the names of actions begin that change sessions.
+_OF_SESSIONS = ("subscribers.", "jobs.")
 #: The role of a client of the core's socket, and of the core.
 ROLE = "system"
 
@@ -42,10 +49,36 @@ def record_new(daemon: Daemon, log: AuditLog) -> bool:
     return sequence < reply.newest
 
 
+def resolve_calls(daemon: Daemon, log: AuditLog) -> None:
+    """Asks the core for the outcome of changes whose replies were lost, and completes their records. Raises
+    CoreUnavailable and AuditUnavailable; the next call tries again."""
+    calls = log.open_calls(_AT_ONCE)
+    if not calls:
+        return
+    try:
+        reply = daemon.reply(ResolveCalls(tuple(call.id for call in calls)))
+    except CoreLacksMethod:
+        return
+    outcomes: dict[OpenCall, tuple[Result, str]] = {}
+    for call in calls:
+        if call.id in reply.done:
+            outcomes[call] = "done", f"{_LOST}: the change was made"
+        elif call.id in reply.failed:
+            outcomes[call] = "failed", f"{_LOST}: the change was not made"
+        elif call.id in reply.unknown and call.action.startswith(_OF_SESSIONS):
+            # A core that was killed may have changed sessions, and had no time to note it.
+            outcomes[call] = "unanswered", f"{_LOST}: the core has no note of the change"
+        elif call.id in reply.unknown:
+            outcomes[call] = "failed", f"{_LOST}: the change was not made"
+    if outcomes:
+        log.close_calls(outcomes)
+
+
 def _record_forever(daemon: Daemon, log: AuditLog) -> None:
     def record() -> Iterator[None]:
         while record_new(daemon, log):
             yield
+        resolve_calls(daemon, log)
         yield
 
     what = "record changes at the core"

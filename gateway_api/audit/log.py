@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from heapq import merge
 from itertools import repeat
@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway_api.audit.record import AuditEntry, Counted, Filter, gap
-from gateway_api.audit.trail import LogPlace, Trail
+from gateway_api.audit.record import AuditEntry, Counted, Filter, Result, gap
+from gateway_api.audit.trail import LogPlace, OpenCall, Trail
 from gateway_api.base import durable
 from gateway_api.base.errors import AuditUnavailable, ListTooLarge
 from gateway_api.base.logs import LOG
@@ -202,6 +202,14 @@ class AuditLog:
         another process has recorded them. Raises AuditUnavailable."""
         texts = [record.text() for record in records]
         self._on_thread("write", self._trails[0].append_changes, texts, before, after)
+
+    def open_calls(self, most: int) -> list[OpenCall]:
+        """Changes whose outcome the core has to tell, at most so many. Raises AuditUnavailable."""
+        return self._on_thread("read", self._trails[0].open_calls, most)
+
+    def close_calls(self, outcomes: Mapping[OpenCall, tuple[Result, str]]) -> None:
+        """Gives the records of these changes a result and a message. Raises AuditUnavailable."""
+        self._on_thread("write", self._trails[0].close_calls, outcomes)
 
     def _on_thread(self, verb: str, function: Callable[..., T], *arguments: Any) -> T:
         try:

@@ -46,7 +46,14 @@ class AuditEntry(msgspec.Struct, frozen=True):
     ]
     path: Annotated[str, about("Path as it was sent, empty without a request.", "/api/v1/subscribers/7/rate")]
     status: Annotated[int | None, about("HTTP status, null when it broke off, or without a request.", 200)]
-    result: Annotated[Result, about("Result: `unanswered` if the request broke off.", "done", type="string")]
+    result: Annotated[
+        Result,
+        about(
+            "Result: `unanswered` if the request broke off, or the core's reply was lost.",
+            "done",
+            type="string",
+        ),
+    ]
     message: Annotated[
         str | None,
         about(
@@ -74,6 +81,10 @@ class AuditEntry(msgspec.Struct, frozen=True):
     ] = 1
     last_at: Annotated[
         float | None, about("Time of the last of them, Unix epoch seconds; null for one request.", None)
+    ] = None
+    call_id: Annotated[
+        str | None,
+        about("Id of the call of the core whose outcome the API still asks for; null for any other.", None),
     ] = None
 
     def text(self) -> str:

@@ -7,7 +7,7 @@ one that only counts requests is there soon after, as it must not cost a sync.
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from math import inf
 from pathlib import Path
@@ -62,6 +62,15 @@ SELECT number, record FROM counted JOIN record USING (number) WHERE minute = ? A
 """
 _FORGET_OTHER_MINUTES = "DELETE FROM counted WHERE minute NOT BETWEEN ? AND ?"
 _SELECT = "SELECT number, at, record FROM record WHERE {} ORDER BY number DESC"
+#: Few records are unanswered, and they have an index.
+_OPEN_CALLS = """
+SELECT number, json_extract(record, '$.call_id') AS call, action FROM record
+WHERE result = 'unanswered' AND call IS NOT NULL ORDER BY number DESC LIMIT ?
+"""
+_CLOSE_CALL = """
+UPDATE record SET record = json_set(record, '$.result', ?, '$.message', ?, '$.call_id', null)
+WHERE number = ? AND json_extract(record, '$.call_id') = ?
+"""
 #: The index of times limits the numbers. It cannot order them: the clock may have been set back.
 _IN_TIME = """
 number BETWEEN (SELECT min(number) FROM record WHERE at >= ? AND at < ?)
@@ -86,6 +95,14 @@ class LogPlace(msgspec.Struct, frozen=True):
 
     log: str
     sequence: int
+
+
+class OpenCall(NamedTuple):
+    """A record of a change whose outcome the core has to tell: its number, and the id of the call."""
+
+    number: int
+    id: str
+    action: str
 
 
 class Row(NamedTuple):
@@ -143,6 +160,21 @@ class Trail:
             if _place(connection) == before:
                 self._insert(connection, records)
                 connection.execute(f"INSERT OR REPLACE {_PLACE}", msgspec.structs.asdict(after))
+
+        self._write(change)
+
+    def open_calls(self, most: int) -> list[OpenCall]:
+        """The newest ones."""
+        with self._opened_to_read() as connection:
+            rows = connection.execute(_OPEN_CALLS, (most,)).fetchall() if connection else []
+        return [OpenCall(*row) for row in rows]
+
+    def close_calls(self, outcomes: Mapping[OpenCall, tuple[str, str]]) -> None:
+        """Gives the records a result and a message, unless another process has done so."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            for call, (result, message) in outcomes.items():
+                connection.execute(_CLOSE_CALL, (result, message, call.number, call.id))
 
         self._write(change)
 

@@ -51,6 +51,10 @@ class CoreUnavailable(GatewayApiError):
     """The core daemon cannot be reached, or failed. The text is for the log, never for a client."""
 
 
+class CoreUnanswered(CoreUnavailable):
+    """The reply to a change was lost, after the core daemon got the call or may have got it."""
+
+
 class CoreBusy(CoreUnavailable):
     """The core daemon did not reply in time to a call for a list, but to other calls."""
 

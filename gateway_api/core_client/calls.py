@@ -13,6 +13,7 @@ from gateway_api.base.errors import (
     CoreAbsent,
     CoreBusy,
     CoreLacksMethod,
+    CoreUnanswered,
     CoreUnavailable,
     GatewayApiError,
     Invalid,
@@ -36,7 +37,7 @@ from gateway_api.wire.core.impact import CommitDropsSessionsError
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.jobs import MOST_RUNNING
 from gateway_api.wire.core.sessions import LONGEST_EXPIRY
-from gateway_api.wire.varlink.client import Busy, Client, NoSocket, TooLarge, Unreachable
+from gateway_api.wire.varlink.client import Busy, Client, NoSocket, NotSent, TooLarge, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply, Reply
 
 #: Fields of a reply, each still JSON bytes.
@@ -79,11 +80,11 @@ class Listed:
 
 
 class By(NamedTuple):
-    """Who makes calls: a user, and the id of the user's request. The core reports changes without an id as
-    those of another process."""
+    """Who makes calls: a user, and what makes an id for each call that changes something. The core reports
+    changes without an id as those of another process."""
 
     author: str | None = None
-    request_id: str | None = None
+    new_id: Callable[[], str] | None = None
 
 
 _NOBODY = By()
@@ -107,9 +108,9 @@ class Calls(ContractClient):
         self._by = by
         self._along = along
 
-    def by(self, author: str | None, request_id: str | None = None) -> Self:
+    def by(self, author: str | None, new_id: Callable[[], str] | None = None) -> Self:
         """For the calls of one request, as `By`."""
-        return type(self)(self._client, By(author, request_id))
+        return type(self)(self._client, By(author, new_id))
 
     def taking(self, call: Method[R], then: Callable[[R], object]) -> Self:
         """The next call takes this one with it, in one exchange; both are reads. `then` gets the reply to
@@ -119,9 +120,11 @@ class Calls(ContractClient):
     def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
         """The whole reply, unparsed."""
         if isinstance(call, Command):
-            by, fields = self._by._asdict().items(), call.__struct_fields__
+            if self._by.new_id is not None and not getattr(call, "dry_run", False):
+                call = msgspec.structs.replace(call, request_id=self._by.new_id())
             # Not every command has an author.
-            call = msgspec.structs.replace(call, **{name: who for name, who in by if who and name in fields})
+            if self._by.author and "author" in call.__struct_fields__:
+                call = msgspec.structs.replace(call, author=self._by.author)
         return super().raw(call, timeout=timeout)
 
     def translated(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:
@@ -134,6 +137,10 @@ class Calls(ContractClient):
                 return CoreAbsent(str(error))
             case Busy() if isinstance(call, PagedMethod | sessions.GetSessionsVersion):
                 return CoreBusy(str(error))
+            case NotSent():
+                return super().translated(error, call)
+            case _ if isinstance(call, Command) and call.request_id is not None:
+                return CoreUnanswered(str(error))
             case _:
                 return super().translated(error, call)
 

@@ -53,7 +53,7 @@ def _is_change(request: ApiRequest) -> bool:
 def _record(request: ApiRequest, status: int | None, message: str | None) -> None:
     request.is_recorded = True
     role = request.environ.get(http.ROLE)
-    result = result_of(status)
+    result = "unanswered" if request.is_unanswered else result_of(status)
     noted = masked({"before": request.before, "after": request.after})
     record = AuditEntry(
         at=round(time.time(), 3),
@@ -69,6 +69,7 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
         result=result,
         message=None if message is None else message + of_session(**noted),
         body=_body(request, refused=result != "done"),
+        call_id=request.call_id if result == "unanswered" else None,
         **noted,
     )
     try:

@@ -71,6 +71,11 @@ def _failure(
     return respond
 
 
+def _unanswered(error: errors.CoreUnanswered) -> Response:
+    current().is_unanswered = True
+    return _failure(lambda _: "Core daemon unreachable")(error)
+
+
 _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.Invalid: _invalid,
     errors.NotAuthenticated: _challenge("Could not validate credentials"),
@@ -90,6 +95,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.StillConnected: _failure(str),
     errors.CoreAbsent: _failure(lambda _: "Core daemon unreachable", hint=errors.CoreAbsent.HINT),
     errors.CoreBusy: _busy,
+    errors.CoreUnanswered: _unanswered,
     errors.CoreLacksMethod: _with_text(501),
     errors.CoreUnavailable: _failure(lambda _: "Core daemon unreachable"),
     errors.HubUnavailable: _failure(lambda _: "Webhook service unreachable"),

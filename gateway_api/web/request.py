@@ -34,6 +34,10 @@ class ApiRequest(flask.Request):
     after: Any = None
     #: Whether the username in the body is a user's, once that is known.
     names_user: bool | None = None
+    #: The id of its last call of the core that changes something.
+    call_id: str | None = None
+    #: Whether the reply to that call was lost.
+    is_unanswered = False
     #: Whether it is in the audit log.
     is_recorded = False
     #: Changes its response, whichever that will be.
@@ -49,6 +53,11 @@ class ApiRequest(flask.Request):
         """The client's id if it is safe, else a new one."""
         given = self.environ.get("HTTP_X_REQUEST_ID", "")
         return given if _SAFE_ID.fullmatch(given) else secrets.token_hex(16)
+
+    def new_call_id(self) -> str:
+        """Makes an id for the next call of the core. Clients may repeat that of a request."""
+        self.call_id = secrets.token_hex(16)
+        return self.call_id
 
     @property
     def user(self) -> str | None:

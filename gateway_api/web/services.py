@@ -105,7 +105,7 @@ def services() -> UserProfileParts:
 def daemon() -> Daemon:
     """The core, for calls by the user of this request."""
     request = current()
-    return parts().daemon.by(request.user, request.id)
+    return parts().daemon.by(request.user, request.new_call_id)
 
 
 def hub() -> Hub:

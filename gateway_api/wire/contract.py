@@ -114,7 +114,11 @@ class Command(Method[R], frozen=True, kw_only=True):
     """The parameters of a method that changes something. The API records its own calls itself."""
 
     request_id: Annotated[
-        str | None, about("Id of the API's request; without one ListChanges reports the change.", "req-42")
+        str | None,
+        about(
+            "Id that the API has given to this call alone; without one ListChanges reports the change.",
+            "8d1f0c7be45a4c3d9a6e21b0f3c58e77",
+        ),
     ] = None
 
 

@@ -139,6 +139,7 @@ def test_a_change_says_who_did_what_from_where_and_what_came_of_it(gateway: Gate
         "after": {"rate_down_bps": 50_000_000, "rate_up_bps": 10_000_000},
         "count": 1,
         "last_at": None,
+        "call_id": None,
     }
 
 

@@ -5,10 +5,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -29,7 +30,8 @@ from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import Gateway, children, kept_in
 from tests.support.documents import SECRET_HASH
 from tests.support.pools import Here
-from tests.support.stack import call_core, running_api, running_core, running_stack, wait_for
+from tests.support.relay import Relay, relayed
+from tests.support.stack import Api, call_core, running_api, running_core, running_stack, wait_for
 
 RATES = {"rate_down_bps": 5_000_000, "rate_up_bps": 1_000_000}
 TEXTS = {"rate_down": "50 mbit", "rate_up": "10 mbit"}
@@ -277,6 +279,111 @@ def test_workers_that_are_forked_while_records_are_written_can_write_theirs(gate
     wait_for("all records", lambda: counted(gateway) >= number + 50, 30)
     assert counted(gateway) == number + 50
     assert len(gateway.records_of(gateway.ask("PUT", "/subscribers/12/rate", json=TEXTS))) == 1
+
+
+# A change of the API whose reply is lost
+
+
+@pytest.fixture
+def relay(apart: Apart) -> Iterator[Relay]:
+    with relayed(apart.folder / "relay", apart.socket) as made:
+        yield made
+
+
+@contextmanager
+def api_behind(relay: Relay, apart: Apart, gateway: Gateway) -> Iterator[Api]:
+    with running_api(apart.folder / "relay", apart.state, workers=1) as url:
+        made = Api({**gateway.api.environment, "GATEWAY_URL": url, "ADMIN_PASSWORD": "secret"})
+        made.token("admin")
+        staged = made.send("POST", "/system/config/set", "admin", json=STAGED)
+        assert staged.status_code == 200
+        yield made
+
+
+STAGED = {"path": "system.hostname", "value": "after"}
+#: A client may send the same id with each request.
+SAME = {"X-Request-ID": "the-same"}
+
+
+def commits(apart: Apart) -> list[dict[str, Any]]:
+    """The records of commits as they are in the audit log, the oldest first."""
+    records = map(json.loads, kept_in(apart.state / "alone" / "audit" / "known.sqlite"))
+    return [record for record in records if record["action"] == "configuration.commit"]
+
+
+def lose_commit(api: Api, apart: Apart) -> None:
+    """Sends a commit whose reply the relay loses."""
+    lost = api.send("POST", "/system/config/commit", "admin", headers=SAME)
+    assert lost.status_code == 500
+    assert [record["result"] for record in commits(apart)] == ["unanswered"]
+
+
+def hostname(apart: Apart) -> str:
+    return str(call_core(apart.socket, "GetConfiguration")["configuration"]["system"]["hostname"])
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_the_record_of_a_commit_says_what_a_killed_core_says_when_it_is_back(
+    apart: Apart, relay: Relay, gateway: Gateway, is_made: bool
+) -> None:
+    with ExitStack() as first:
+        process = first.enter_context(apart.core())
+
+        def kill(core: socket.socket, call: bytes) -> None:
+            if is_made:
+                core.sendall(call)
+                # The reply.
+                core.recv(1 << 20)
+            os.kill(process, signal.SIGKILL)
+
+        with api_behind(relay, apart, gateway) as api:
+            relay.lose_reply("CommitCandidate", kill)
+            lose_commit(api, apart)
+            first.close()
+            with apart.core():
+                assert (hostname(apart) == "after") is is_made
+                expected = "done" if is_made else "failed"
+                wait_for("the outcome", lambda: [each["result"] for each in commits(apart)] == [expected])
+                (record,) = api.get("/audit", "admin", params={"action": "configuration.commit"})["records"]
+                assert (record["result"], record["status"]) == (expected, 500)
+                assert record["message"] == (
+                    f"The core's reply was lost: the change was {'' if is_made else 'not '}made"
+                )
+                # A later commit with the same X-Request-ID has a record of its own.
+                again = api.send("POST", "/system/config/commit", "admin", headers=SAME)
+                assert again.status_code == 200
+                assert [each["result"] for each in commits(apart)] == [expected, "done"]
+
+
+def test_the_record_of_a_commit_at_a_stopped_core_says_what_became_of_it(
+    apart: Apart, relay: Relay, gateway: Gateway
+) -> None:
+    with apart.core() as process, api_behind(relay, apart, gateway) as api:
+
+        def stop(core: socket.socket, call: bytes) -> None:
+            os.kill(process, signal.SIGSTOP)
+            core.sendall(call)
+
+        relay.lose_reply("CommitCandidate", stop)
+        lose_commit(api, apart)
+        os.kill(process, signal.SIGCONT)
+        wait_for("the outcome", lambda: commits(apart)[0]["call_id"] is None)
+        # It reads the commit and the question about it in any order.
+        assert commits(apart)[0]["result"] == ("done" if hostname(apart) == "after" else "failed")
+
+
+def test_the_record_of_a_change_of_a_session_says_what_the_core_says(
+    apart: Apart, relay: Relay, gateway: Gateway
+) -> None:
+    with apart.core(), api_behind(relay, apart, gateway) as api:
+        relay.lose_reply("DisconnectSession", lambda core, call: (core.sendall(call), core.recv(1 << 20)))
+        assert api.send("DELETE", "/subscribers/7", "admin").status_code == 500
+
+        def results() -> list[str]:
+            found = api.get("/audit", "admin", params={"action": "subscribers.disconnect"})
+            return [record["result"] for record in found["records"]]
+
+        wait_for("the outcome", lambda: results() == ["done"])
 
 
 # The follower alone

@@ -541,6 +541,22 @@ def _kill_changes(bench: Bench, change: Change, plain: Plain, points: list[Point
                 assert _number(_observed(core).kept.running.document) == 901
 
 
+def test_a_core_killed_at_any_call_of_a_commit_of_the_api_knows_whether_it_was_made(bench: Bench) -> None:
+    call = "8d1f0c7be45a4c3d9a6e21b0f3c58e77"
+    change = Change("commit-of-the-api", _stage(1), "CommitCandidate", {**_COMMIT, "request_id": call})
+    plain = _plain(bench, change)
+    outcomes = Counter[str]()
+    for point in plain.points:
+        with _at(f"SIGKILL at {point}"), bench.copy_of(plain.home) as home:
+            _killed(bench, change, home, point)
+            with bench.core(home) as core:
+                told = core.call("ResolveCalls", request_ids=[call])
+                expected = "done" if _observed(core) == plain.after else "unknown"
+                assert told == {"done": [], "failed": [], "unknown": [], expected: [call]}
+                outcomes[expected] += 1
+    assert min(outcomes["done"], outcomes["unknown"]) > 0
+
+
 def _killed(bench: Bench, change: Change, home: Path, point: Point) -> bool:
     """Whether a change was answered, of a core that was killed at that point."""
     answered = False

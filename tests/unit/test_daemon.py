@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -571,12 +572,19 @@ def test_a_session_that_ended_is_told_by_what_a_record_keeps_of_it(core: Core, d
     assert ended == {name: SESSION[name] for name in (*kept, "rate_down_bps", "rate_up_bps", "started_at")}
 
 
-def test_a_command_of_a_request_tells_the_core_its_user_and_its_id(core: Core, daemon: Daemon) -> None:
+def test_a_command_of_a_request_tells_the_core_its_user_and_an_id_of_its_own(
+    core: Core, daemon: Daemon
+) -> None:
     core.answer = {"session": SESSION}
-    daemon.by("alice", "req-42").disconnect_session(7)
+    by_alice = daemon.by("alice", map(str, count(1)).__next__)
+    for _ in range(2):
+        by_alice.disconnect_session(7)
     daemon.disconnect_session(7)
-    by_alice = {"id": 7, "author": "alice", "request_id": "req-42"}
-    assert core.asked == [("DisconnectSession", by_alice), ("DisconnectSession", {"id": 7})]
+    assert core.asked == [
+        ("DisconnectSession", {"id": 7, "author": "alice", "request_id": "1"}),
+        ("DisconnectSession", {"id": 7, "author": "alice", "request_id": "2"}),
+        ("DisconnectSession", {"id": 7}),
+    ]
 
 
 def test_a_rate_goes_to_the_core_in_bits_a_second(core: Core, daemon: Daemon) -> None:

@@ -29,6 +29,7 @@ from gateway_api.core.records.clock import Clock
 from gateway_api.core.records.clock import boot_id as boot_id_of_machine
 from gateway_api.core.service.core import IDENTITY, CoreService
 from gateway_api.core.service.jobs import Jobs, JobService, JobStore
+from gateway_api.core.service.outcomes import Outcomes
 from gateway_api.core.service.traffic import TrafficService
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.configuration import Configuration
@@ -129,7 +130,8 @@ def serve(
         service = CoreService(gateway, journal, workspace, changes, clock)
         jobs = Jobs(JobStore(configuration / "jobs"), clock)
         of_jobs = JobService(gateway, journal, service.rates, jobs, changes, clock)
-        interface = service.interface(of_jobs, TrafficService(gateway, clock))
+        outcomes = Outcomes(changes)
+        interface = outcomes.of(service.interface(of_jobs, TrafficService(gateway, clock), outcomes))
         server = Server(socket, Dispatcher(IDENTITY, [interface]))
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)

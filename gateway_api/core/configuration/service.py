@@ -169,7 +169,7 @@ class ConfigurationService:
 
 
 def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
-    """The request of a call. A call of the API has no caller to note: the API records the change itself."""
+    """The request of a call."""
     fields = msgspec.structs.asdict(call)
     author, comment, action = fields.get("author", ""), fields.get("comment"), fields.get("action")
     for name, text in (("author", author), ("comment", comment or "")):
@@ -177,8 +177,7 @@ def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
             raise invalid_parameter(name)
     if action is not None and not _ACTION.fullmatch(action):
         raise invalid_parameter("action")
-    noted = fields.get("request_id") is None
-    caller = Caller(action or f"configuration.{verb}", peer) if noted else None
+    caller = Caller(action or f"configuration.{verb}", peer, fields.get("request_id"))
     return ChangeRequest(author, comment, fields.get("if_match"), caller, fields.get("max_sessions_dropped"))
 
 

@@ -464,7 +464,7 @@ class Workspace:
         self._publish(Snapshot(state, self.snapshot.running, self.snapshot.commits), step, caller)
 
     def _publish(self, new: Snapshot, step: str, caller: Caller | None, impact: Impact = _NO_IMPACT) -> None:
-        note = None if caller is None else note_of(caller, self._clock.wall(), self.snapshot, new, impact)
+        note = self._note_of(caller, new, impact) if caller else None
         if note is not None:
             # With the change, in one rename: after a crash, both are on disk or neither.
             new.state = replace(new.state, change=note)
@@ -472,6 +472,12 @@ class Workspace:
         self.snapshot = new
         if note is not None:
             self._tell(note)
+
+    def _note_of(self, caller: Caller, new: Snapshot, impact: Impact) -> Note | None:
+        if caller.call is not None:
+            # The API knows the rest.
+            return Note.of(caller, self._clock.wall())
+        return note_of(caller, self._clock.wall(), self.snapshot, new, impact)
 
     def _reply(
         self, number: int, before: wire.ConfigurationDifference, impact: Impact = _NO_IMPACT

@@ -322,6 +322,28 @@ class ListChanges(Method[ChangesReply], frozen=True):
     after_sequence: Annotated[Annotated[int, Meta(ge=0)] | None, about("Changes after this one.", 57)] = None
 
 
+RequestIds = Annotated[
+    tuple[str, ...], about("request_id of the calls.", ("8d1f0c7be45a4c3d9a6e21b0f3c58e77",))
+]
+
+
+class ResolveCallsReply(Record, frozen=True):
+    """What became of calls. Those in none of the lists still run."""
+
+    done: Annotated[RequestIds, about("Calls that changed something, or had nothing to change.")]
+    failed: Annotated[RequestIds, about("Calls that got an error.")]
+    unknown: Annotated[RequestIds, about("Other calls.")]
+
+
+class ResolveCalls(Method[ResolveCallsReply], frozen=True):
+    """What became of calls whose replies the caller has lost. A call that the core does not know has changed
+    no configuration, and will not change anything: the core refuses it if it comes later. If the core was
+    restarted meanwhile, such a call may have changed sessions. Done calls are on disk, the last 4096 of
+    them."""
+
+    request_ids: Annotated[RequestIds, Meta(max_length=100)] = ()
+
+
 # The archive
 
 

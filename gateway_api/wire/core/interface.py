@@ -65,8 +65,9 @@ CORE = Contract(
     are Unix epoch seconds, addresses are text. In a record, a field marked ? is null and never left out;
     parameters and next_cursor may be either.
 
-    With each change the API passes the id of its own request as request_id, and records the change itself.
-    ListChanges tells of the changes that come without one.
+    With each change the API passes an id of the call as request_id, and records the change itself.
+    ListChanges tells of the changes that come without one. When a reply was lost, ResolveCalls tells what
+    became of the call.
 
     Lists come whole unless a page is asked for. A page holds at most limit records, tells how many there are
     in all, and gives a cursor for the next one, or null at the end. A whole list comes in several replies to

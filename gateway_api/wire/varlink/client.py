@@ -54,7 +54,11 @@ class Busy(Unreachable):
     """No reply in time, but the peer has replied to other calls of this client since the call began."""
 
 
-class NoSocket(Unreachable):
+class NotSent(Unreachable):
+    """The peer has not got the call."""
+
+
+class NoSocket(NotSent):
     """There is no socket at the path."""
 
 
@@ -123,10 +127,14 @@ class Client:
             if at_once and self._shared is not None:
                 return self._shared.replies(Read(messages, deadline))
             return self._on_own_connection(messages, deadline, more)
+        except ConnectionRefusedError as error:
+            raise NotSent(f"cannot call {names} at {self._path}: {error}") from error
         except FileNotFoundError as error:
             raise NoSocket(f"cannot call {names} at {self._path}: {error}") from error
         except (TimeoutError, BlockingIOError) as error:
             raise self._late(began, f"cannot call {names} at {self._path}: {error}") from error
+        except NotSent as error:
+            raise NotSent(f"cannot call {names} at {self._path}: {error}") from error
         except (OSError, GatewayApiError) as error:
             raise Unreachable(f"cannot call {names} at {self._path}: {error}") from error
 
@@ -187,7 +195,7 @@ class Client:
             except _NotSent as error:
                 connection.close()
                 if pooled is None:
-                    raise Unreachable("hung up before the call was sent") from error
+                    raise NotSent("hung up before the call was sent") from error
                 # A restart of the peer ends all pooled connections: the loop ends at a fresh one.
                 continue
             except BaseException:

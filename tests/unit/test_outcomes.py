@@ -1,0 +1,108 @@
+"""What the core tells a caller that has lost the reply to a change."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway_api.core.records.changes import HELD, ChangeLog
+from gateway_api.core.service.outcomes import Outcomes
+from gateway_api.wire.contract import Nothing
+from gateway_api.wire.core.configuration import ConfirmCommit, GetCandidate, ResolveCalls
+from gateway_api.wire.varlink.dispatcher import Handler, ServedInterface
+from gateway_api.wire.varlink.protocol import ErrorReply
+
+LISTS = ("done", "failed", "unknown")
+
+
+@pytest.fixture
+def changes(tmp_path: Path) -> ChangeLog:
+    return ChangeLog(tmp_path / "changes", "log")
+
+
+@pytest.fixture
+def outcomes(changes: ChangeLog) -> Outcomes:
+    return Outcomes(changes)
+
+
+def change(outcomes: Outcomes, id: str | None, make: Callable[[], object] = int) -> Any:
+    """Calls a method that changes something by `make`."""
+
+    def confirm(_: ConfirmCommit) -> Nothing:
+        make()
+        return Nothing()
+
+    handler = Handler(ConfirmCommit, confirm)
+    served = outcomes.of(ServedInterface("a.b", {"ConfirmCommit": handler}, str))
+    return served.methods["ConfirmCommit"].handler(ConfirmCommit(request_id=id))
+
+
+def told(outcomes: Outcomes, *ids: str) -> dict[str, str]:
+    """The outcome of each call, unless it runs."""
+    reply = msgspec.to_builtins(outcomes.resolve_calls(ResolveCalls(ids)))
+    return {id: name for name in LISTS for id in reply[name]}
+
+
+def fails() -> None:
+    raise ErrorReply.of("a.b.Failed")
+
+
+def test_a_call_is_done_or_has_failed(outcomes: Outcomes) -> None:
+    change(outcomes, "1f")
+    with pytest.raises(ErrorReply):
+        change(outcomes, "2f", fails)
+    assert told(outcomes, "1f", "2f") == {"1f": "done", "2f": "failed"}
+
+
+def test_a_call_that_runs_has_no_outcome_yet(outcomes: Outcomes) -> None:
+    runs, goes_on = threading.Event(), threading.Event()
+
+    def make() -> None:
+        runs.set()
+        goes_on.wait(60)
+
+    thread = threading.Thread(target=change, args=(outcomes, "1f", make))
+    thread.start()
+    assert runs.wait(60)
+    assert told(outcomes, "1f") == {}
+    goes_on.set()
+    thread.join(60)
+    assert told(outcomes, "1f") == {"1f": "done"}
+
+
+def test_a_call_that_comes_after_it_was_told_to_be_unknown_is_refused(outcomes: Outcomes) -> None:
+    assert told(outcomes, "1f") == {"1f": "unknown"}
+    made: list[str] = []
+    with pytest.raises(ErrorReply, match="StepFailed"):
+        change(outcomes, "1f", lambda: made.append("1f"))
+    assert (made, told(outcomes, "1f")) == ([], {"1f": "unknown"})
+
+
+def test_a_done_call_is_known_after_a_restart(tmp_path: Path, outcomes: Outcomes) -> None:
+    change(outcomes, "1f")
+    with pytest.raises(ErrorReply):
+        change(outcomes, "2f", fails)
+    again = Outcomes(ChangeLog(tmp_path / "changes", "log"))
+    assert told(again, "1f", "2f") == {"1f": "done", "2f": "unknown"}
+
+
+def test_the_newest_calls_are_kept_on_disk(tmp_path: Path, changes: ChangeLog) -> None:
+    changes.add_calls(*map(str, range(HELD)))
+    changes.add_calls("last")
+    again = ChangeLog(tmp_path / "changes", "log")
+    assert again.calls_among(["0", "1", "last"]) == {"1", "last"}
+
+
+def test_a_call_without_an_id_is_not_kept(outcomes: Outcomes, tmp_path: Path) -> None:
+    change(outcomes, None)
+    assert not (tmp_path / "changes").exists()
+
+
+def test_a_method_that_reads_is_served_as_it_is(outcomes: Outcomes) -> None:
+    handler = Handler(GetCandidate, int)
+    assert (
+        outcomes.of(ServedInterface("a.b", {"GetCandidate": handler}, str)).methods["GetCandidate"] is handler
+    )
