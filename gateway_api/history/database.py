@@ -4,7 +4,9 @@ failed one after another.
 One process at a time writes each table, any number read.
 """
 
+import signal
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -72,6 +74,7 @@ CREATE TABLE IF NOT EXISTS rate_change (
     author TEXT,
     PRIMARY KEY (session, at, sequence)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS rate_change_at ON rate_change (at);
 CREATE TABLE IF NOT EXISTS place (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     boot_id TEXT NOT NULL,
@@ -147,6 +150,13 @@ _MODE = 0o640
 WHAT = "history"
 #: Bytes.
 _ROOM = 16 << 20
+#: Bytes of SQLite's log at which it is emptied: enough for the smallest history.
+_LOG_BYTES = 3 << 20
+#: Attempts to empty it, and the milliseconds that each waits for readers: together, twice the deadline of a
+#: search. An attempt that has failed at its begin does not succeed later, but the next one does (measured
+#: with SQLite 3.40). Seconds until the next attempt where another writer copies the log, for which SQLite has
+#: no wait; and until more attempts, where a backup reads for longer.
+_ATTEMPTS, _READERS, _COPIED, _NEXT_ATTEMPTS = 10, 1000, 0.25, 30.0
 #: Seconds that a commit waits for a reader that copies the log, and a reader for a commit.
 WRITER_WAITS, _READER_WAITS = 30.0, 1.0
 
@@ -221,6 +231,9 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection = self.open(path)
+        self._log = path.with_name(f"{path.name}-wal")
+        #: Bytes of the log at which it is emptied, and when that may be tried, monotonic seconds.
+        self._log_bytes, self._may_empty = _LOG_BYTES, 0.0
 
     def close(self) -> None:
         self._connection.close()
@@ -246,6 +259,24 @@ class Writer:
                 self._connection.execute("ROLLBACK")
             raise
         self._connection.execute("COMMIT")
+
+    def _bound_log(self) -> None:
+        """Empties a log that is too long. SQLite does so by itself only in a moment without any reader of the
+        log, which may never come. This waits for the readers of now, and new ones don't read the log."""
+        if self._log.stat().st_size <= self._log_bytes or time.monotonic() < self._may_empty:
+            return
+        self._connection.execute(f"PRAGMA busy_timeout = {_READERS}")
+        is_empty = any(self._empties_log() for _ in range(_ATTEMPTS))
+        self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * WRITER_WAITS)}")
+        if not is_empty:
+            self._may_empty = time.monotonic() + _NEXT_ATTEMPTS
+
+    def _empties_log(self) -> bool:
+        failed, pages, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if failed and pages < 0:
+            # `time.sleep` is gevent's in a worker, and this is a native thread.
+            signal.sigtimedwait((), _COPIED)
+        return not failed
 
     def _text(self, text: str) -> int:
         """The number of a name."""

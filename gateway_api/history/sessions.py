@@ -7,7 +7,6 @@ disk.
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
 
-import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,8 +68,16 @@ _UP = "SELECT number FROM session WHERE id = ? AND +ended IS NULL ORDER BY start
 _OLDEST = """
 DELETE FROM session WHERE number IN (
     SELECT number FROM session WHERE ended < ? ORDER BY ended LIMIT ?
-) RETURNING number, username, mac, interface, access
+) RETURNING ended, number, username, mac, interface, access
 """
+#: Changes of rates, of sessions that are up.
+_OLD_RATES = """
+DELETE FROM rate_change WHERE (session, at, sequence) IN (
+    SELECT session, at, sequence FROM rate_change WHERE at < ? ORDER BY at LIMIT ?
+)
+"""
+#: A session with its indexes takes as many bytes as so many changes of rates.
+_RATES_OF_A_SESSION = 4
 _UNUSED = """
 DELETE FROM text WHERE number = :text
     AND NOT EXISTS (SELECT 1 FROM session WHERE username = :text)
@@ -89,11 +96,6 @@ _TRAFFIC_SHARE, _SAMPLE_BYTES = 8, 32
 #: SQLite's log of writes gets three eighths, at most so many bytes. It is emptied at half of that: the rest
 #: is for what is written until then.
 _LOG_EIGHTHS, _LOG_BYTES = 3, 32 << 20
-#: Attempts to empty it, and the milliseconds that each waits for readers: together, twice the deadline of a
-#: search. An attempt that has failed at its begin does not succeed later, but the next one does (measured
-#: with SQLite 3.40). Seconds until the next attempt where another writer copies the log, for which SQLite has
-#: no wait; and until more attempts, where a backup reads for longer.
-_ATTEMPTS, _READERS, _COPIED, _NEXT_ATTEMPTS = 10, 1000, 0.25, 30.0
 #: Seconds by which a clock moves if it was set.
 _SET = 60
 _BACK = """
@@ -194,9 +196,6 @@ class HistoryStore(Writer):
         self._ahead: float | None = None
         #: Sessions whose end is not known, since the begin of a comparison.
         self._lost = 0
-        self._log = path.with_name(f"{path.name}-wal")
-        #: Bytes of the log at which it is emptied, and when that may be tried, monotonic seconds.
-        self._log_bytes, self._may_empty = _LOG_BYTES // 2, 0.0
 
     def place(self) -> FeedPlace | None:
         row = self._connection.execute("SELECT boot_id, sequence, at FROM place").fetchone()
@@ -235,6 +234,7 @@ class HistoryStore(Writer):
                 values = {"username": session.username, "source": session.source, "heard": heard}
                 self._connection.execute(_MOVE, values | {"id": id, "started": started})
                 self._start(session, started, now)
+        self._bound_log()
 
     def end_comparison(self, place: FeedPlace) -> int:
         """The sessions that are not up ended in the hole since the last place. Returns how many."""
@@ -245,8 +245,8 @@ class HistoryStore(Writer):
         return self._lost
 
     def trim(self, limits: HistoryLimits, now: int) -> bool:
-        """Removes some of the oldest ended sessions, failed sign-ons and samples of the traffic, where there
-        are too many or too old ones. True if there may be more of them."""
+        """Removes some of the oldest ended sessions, changes of rates, failed sign-ons and samples of the
+        traffic, where there are too many or too old ones. True if there may be more of them."""
         pages = pragma(self._connection, "page_count") - pragma(self._connection, "freelist_count")
         log = min((limits.mebibytes << 20) * _LOG_EIGHTHS // 8, _LOG_BYTES)
         self._log_bytes = log // 2
@@ -256,38 +256,26 @@ class HistoryStore(Writer):
         with self._transaction():
             before = now - limits.days * _DAY
             removed = self._connection.execute(_OLDEST, (_EVER if excess > 0 else before, at_once)).fetchall()
-            for number, *_ in removed:
+            for _, number, *_ in removed:
                 for table in ("network", "rate_change"):
                     self._connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
+            rates = 0
+            if excess > 0:
+                # Those of the same time. Without ended sessions, the oldest ones.
+                until = _EVER if len(removed) < at_once else max(ended for ended, *_ in removed)
+                at_most = at_once * _RATES_OF_A_SESSION
+                rates = self._connection.execute(_OLD_RATES, (until, at_most)).rowcount
             most = (limits.mebibytes << 20) // _FAILURES_SHARE // _FAILURE_BYTES
             failures = sign_ons.trim(self._connection, before, most)
             samples = (limits.mebibytes << 20) // _TRAFFIC_SHARE // _SAMPLE_BYTES
             has_more = traffic.trim(self._connection, before, samples)
-            for text in {text for _, *texts in removed for text in texts} | {*chain(*failures)}:
+            for text in {text for _, _, *texts in removed for text in texts} | {*chain(*failures)}:
                 self._connection.execute(_UNUSED, {"text": text})
             self._connection.execute(_FORGET_NUMBERS)
         # As a script: `execute` would free one page only.
         self._connection.executescript("PRAGMA incremental_vacuum")
         self._bound_log()
-        return bool(removed or failures or has_more)
-
-    def _bound_log(self) -> None:
-        """Empties a log that is too long. SQLite does so by itself only in a moment without any reader of the
-        log, which may never come. This waits for the readers of now, and new ones don't read the log."""
-        if self._log.stat().st_size <= self._log_bytes or time.monotonic() < self._may_empty:
-            return
-        self._connection.execute(f"PRAGMA busy_timeout = {_READERS}")
-        is_empty = any(self._empties_log() for _ in range(_ATTEMPTS))
-        self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * database.WRITER_WAITS)}")
-        if not is_empty:
-            self._may_empty = time.monotonic() + _NEXT_ATTEMPTS
-
-    def _empties_log(self) -> bool:
-        failed, pages, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if failed and pages < 0:
-            # `time.sleep` is gevent's in a worker, and this is a native thread.
-            signal.sigtimedwait((), _COPIED)
-        return not failed
+        return bool(removed or rates or failures or has_more)
 
     def _start(self, session: SessionEvent | SessionSummary, started: int, now: int | None = None) -> int:
         """The number of the session, which is new unless it is there."""

@@ -84,6 +84,7 @@ class SignOnStore(Writer):
             for failure in failures:
                 self._add(failure)
             self._connection.execute("INSERT OR REPLACE INTO sign_on_place VALUES (1, ?, ?)", place)
+        self._bound_log()
 
     def _add(self, failure: FailedSignOn) -> None:
         mac = failure.mac_address

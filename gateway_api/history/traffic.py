@@ -70,6 +70,7 @@ class TrafficStore(Writer):
         require_room(self._path)
         row = sample.at, sample.down_bps, sample.up_bps
         self._connection.execute("INSERT OR REPLACE INTO traffic VALUES (?, ?, ?)", row)
+        self._bound_log()
 
 
 def trim(connection: sqlite3.Connection, before: int, most: int) -> bool:

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
-from itertools import islice
+from contextlib import closing, contextmanager
+from itertools import count, islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +20,7 @@ from gateway_api.history.recorder import Recorder
 from gateway_api.history.sessions import FeedPlace, prepare
 from gateway_api.wire.core.configuration import HistoryLimits
 from gateway_api.wire.core.sessions import EventsReply
-from tests.support.histories import BOOT, History, down, history, listed, up
+from tests.support.histories import BOOT, History, down, failed, history, listed, rate, up
 from tests.support.pools import Here
 from tests.support.stack import wait_for
 
@@ -215,6 +215,67 @@ def test_the_limit_holds_with_the_log_of_the_database_beside_readers_without_a_p
     assert max(sizes) <= 16, sizes
     # The limit is used.
     assert max(sizes) >= 10, sizes
+
+
+@contextmanager
+def readers(path: Path) -> Iterator[None]:
+    """There is no moment without a reader: two of them read for half a second each time."""
+    ended = threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            with closing(open_to_read(path)) as connection:
+                connection.execute("BEGIN")
+                connection.execute("SELECT count(*) FROM session").fetchone()
+                ended.wait(0.5)
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        threading.Event().wait(0.25)
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def size(past: History) -> float:
+    """Of all files of the history, in MiB."""
+    return sum(path.stat().st_size for path in past.path.parent.iterdir()) / (1 << 20)
+
+
+def test_the_limit_holds_while_failed_sign_ons_come_one_after_another_beside_readers(past: History) -> None:
+    past.store.trim(HistoryLimits(90, 16), 0)
+    sizes = []
+    with readers(past.path):
+        # Those of six seconds, at 100 a second.
+        for number in range(600):
+            past.fail(failed(number, username=f"{number}"))
+            sizes.append(size(past))
+    assert max(sizes) <= 16
+
+
+def test_the_limit_holds_while_sessions_that_stay_up_change_their_rates(past: History) -> None:
+    limits, sequences = HistoryLimits(90, 16), count(1)
+    past.add(*(up(id, 0) for id in range(1, 101)))
+    sizes = []
+    # Half an hour at 100 changes a second. The limit is looked at each minute.
+    for at in range(0, 1800, 60):
+        past.add(
+            *(
+                rate(id, 0, at + each, 1, 1, author=f"{id:>100}", sequence=next(sequences))
+                for id in range(1, 101)
+                for each in range(60)
+            )
+        )
+        while past.store.trim(limits, at):
+            pass
+        sizes.append(size(past))
+    assert 10 <= max(sizes) <= 16
+    # All sessions are there, with the newest changes.
+    assert len(past.ids()) == 100
 
 
 #: Locks what a writer locks while it copies the log: byte 121 of the index (https://sqlite.org/walformat.html,
