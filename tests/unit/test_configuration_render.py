@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.unconfirmed import until_confirmed
 from tests.support.documents import SECRET_HASH, put
 from tests.support.rendered import (
     FURTHER_RADIUS,
@@ -17,6 +19,7 @@ from tests.support.rendered import (
     checked,
     profile,
     refusal,
+    render,
     rendered,
     valid_documents,
 )
@@ -418,6 +421,13 @@ def test_frr_announces_the_networks_of_subscribers(document: dict[str, Any]) -> 
     assert prefix_list(document, "gateway-announced-ipv6") == ["permit 2001:db8::/40", "deny any"]
     # The core has a route for the range.
     assert [line.split()[2] for line in found if " reject tag " in line] == networks[1:]
+
+
+def test_frr_announces_the_former_range_too_until_the_commit_is_confirmed(document: dict[str, Any]) -> None:
+    sections = RunningConfiguration.of(document).sections
+    text = render(until_confirmed(sections, IPv4Network("10.8.0.0/16")))["frr.conf"]
+    announced = [line.split()[1] for line in text.splitlines() if line.startswith("  network")]
+    assert announced == ["100.64.0.0/10", "10.8.0.0/16"]
 
 
 def test_frr_announces_the_routes_of_sessions_by_choice(document: dict[str, Any]) -> None:
