@@ -311,6 +311,16 @@ def test_the_unreachable_route_goes_with_the_steering(plane: DataPlane) -> None:
     assert unreachable(100) == []
 
 
+def test_a_handoff_interface_that_is_down_keeps_no_commit_from_its_pools_and_its_range(
+    plane: DataPlane,
+) -> None:
+    plane.configure(CGNAT)
+    ip("link set cgnat0 down")
+    plane.configure(replace(CGNAT, source_range=NARROW), [IPv4Network("203.0.113.0/24")])
+    assert [line.split()[1] for line in unreachable(254)] == ["100.64.0.0/29", "203.0.113.0/24"]
+    assert rules() == [(1500, TABLE, str(NARROW), None, 140)]
+
+
 def test_the_handoff_moves_to_another_gateway(plane: DataPlane) -> None:
     plane.configure(CGNAT)
     plane.configure(replace(CGNAT, handoff_gateway=IPv4Address("10.255.1.3")))

@@ -52,8 +52,7 @@ class DataPlane:
         """Has the pools and the steering of another configuration, with `pools` beside the source range: its
         routes and rule come first, then the former ones go. Raises the first refusal of the kernel, after all
         else was made: then the former ones stay, until a comparison finds what is missing, or another call. A
-        device that is missing is no refusal, nor is one of a session that is down: it may come, and a
-        comparison finds that too."""
+        device that is missing or down is no refusal: it may come, and a comparison finds that too."""
         with self._lock:
             self._revision += 1
             self.cgnat, self.pools = cgnat, tuple(pools)

@@ -241,9 +241,12 @@ class Steering:
         return Outcome(made, {**failed, **refused})
 
     def _handoff(self, cgnat: Cgnat) -> FibEntry:
-        """The route to the appliance. Raises NoDevice."""
-        index = self._reader.link(cgnat.handoff_interface).index
-        return FibEntry(cgnat.vrf_table, _ANY, 0, index, cgnat.handoff_gateway.packed, None)
+        """The route to the appliance. Raises NoDevice, also while the interface is down: the kernel takes no
+        route on it then, and says the same as for a wrong gateway."""
+        link = self._reader.link(cgnat.handoff_interface)
+        if not link.is_up:
+            raise NoDevice(f"{_STEER} {_TO_APPLIANCE}", f"{link.name} is down", errno.ENETDOWN)
+        return FibEntry(cgnat.vrf_table, _ANY, 0, link.index, cgnat.handoff_gateway.packed, None)
 
 
 def _made(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]]) -> Outcome:
