@@ -183,7 +183,9 @@ def test_sessions_of_other_types_are_left_out() -> None:
     ("rate", "expected"),
     [
         ("20000/5000", (20_000_000, 5_000_000)),
-        ("0/5000", (None, 5_000_000)),
+        # RADIUS has told a rate of 0: no limit, and not the default one.
+        ("0/5000", (0, 5_000_000)),
+        ("20000/0", (20_000_000, 0)),
         ("", (None, None)),
         ("fast", (None, None)),
         ("2147483647/1", (400_000_000_000, 1000)),

@@ -219,9 +219,10 @@ def _delegated(text: str) -> tuple[str, ...]:
 
 
 def _rates(text: str) -> tuple[int | None, int | None]:
-    """`20000/5000`: kbit/s down and up, 0 without a limit."""
+    """`20000/5000`: kbit/s down and up, 0 for no limit. accel-ppp shows nothing for a session that was told
+    no rate."""
     match = _RATES.fullmatch(text)
     if match is None:
         return None, None
-    down, up = (min(int(rate) * 1000, MAX_BPS) or None for rate in match.groups())
+    down, up = (min(int(rate) * 1000, MAX_BPS) for rate in match.groups())
     return down, up

@@ -73,7 +73,7 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: Epoch seconds. It stays the same while the session lasts, unless the wall clock is set; after a restart
     #: of the core, it is the same within START_JITTER.
     started_at: int
-    #: Bits per second. None where the source was not told a rate, as by RADIUS.
+    #: Bits per second, 0 for no limit. None where the source was not told a rate, as by RADIUS.
     rate_down: int | None = None
     rate_up: int | None = None
 
