@@ -202,7 +202,7 @@ class Trail:
         if not (self._path.exists() if self._size else os.access(self._path, os.R_OK)):
             yield None
             return
-        with closing(_open_to_read(self._path)) as connection:
+        with closing(databases.connect_to_read(self._path, _PATIENCE, _PATIENCE_ALONE)) as connection:
             # A disk may have been full when the database was made.
             is_made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'place'").fetchone()
             yield connection if is_made else None
@@ -304,30 +304,3 @@ def _query(wanted: Filter, below: int) -> tuple[str, list[Any]]:
         conditions.append(_IN_TIME)
         values += 3 * [wanted.since or 0, inf if wanted.until is None else wanted.until]
     return _SELECT.format(" AND ".join(conditions)), values
-
-
-def _open_to_read(path: Path) -> sqlite3.Connection:
-    connection = databases.connect_by("mode=ro", path, _PATIENCE)
-    try:
-        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-    except sqlite3.OperationalError:
-        connection.close()
-        # No process has it open, and SQLite cannot make the files that processes share: the folder belongs to
-        # another user, or the disk is full.
-        if path.with_name(f"{path.name}-wal").exists():
-            return _open_alone(path)
-        return databases.connect_by("mode=ro&immutable=1", path, _PATIENCE)
-    return connection
-
-
-def _open_alone(path: Path) -> sqlite3.Connection:
-    """After a power cut, for a write-ahead log without its index: SQLite makes the index in memory for the
-    only connection, and needs no space (https://sqlite.org/wal.html#noshm)."""
-    connection = databases.connect_by("mode=rw", path, _PATIENCE_ALONE)
-    try:
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
-        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    return connection

@@ -80,6 +80,35 @@ def connect_by(query: str, path: Path, timeout: float) -> sqlite3.Connection:
     return sqlite3.connect(address, uri=True, timeout=timeout, isolation_level=None)
 
 
+def connect_to_read(path: Path, timeout: float, timeout_alone: float) -> sqlite3.Connection:
+    """Opens an existing database for readers, also where the disk is full or the folder belongs to another
+    user. `timeout_alone` is the wait for other processes where the connection must be the only one. Raises
+    sqlite3.Error."""
+    connection = connect_by("mode=ro", path, timeout)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        # No process has it open, and SQLite cannot make the files that processes share.
+        if path.with_name(f"{path.name}-wal").exists():
+            return _connect_alone(path, timeout_alone)
+        return connect_by("mode=ro&immutable=1", path, timeout)
+    return connection
+
+
+def _connect_alone(path: Path, timeout: float) -> sqlite3.Connection:
+    """After a power cut, for a write-ahead log without its index: SQLite makes the index in memory for the
+    only connection, and needs no space (https://sqlite.org/wal.html#noshm)."""
+    connection = connect_by("mode=rw", path, timeout)
+    try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def pragma(connection: sqlite3.Connection, name: str) -> int:
     (value,) = connection.execute(f"PRAGMA {name}").fetchone()
     return int(value)

@@ -210,6 +210,20 @@ def test_a_job_that_the_disk_refuses_does_not_start(world: World) -> None:
     assert world.ended(world.run(act)).done == 250
 
 
+def test_a_start_on_a_full_disk_has_the_jobs_of_before_and_interrupts_those_that_ran(world: World) -> None:
+    ended = world.ended(world.run(lambda ids: JobOutcome(done=len(ids))))
+    act = Held()
+    running = world.run(act)
+    with no_file_longer_than(0):
+        world.start_again()
+        assert [(job.id, job.state) for job in world.jobs.all()] == [
+            (running.id, JobState.INTERRUPTED),
+            (ended.id, JobState.DONE),
+        ]
+    act.released.set()
+    assert world.ended(world.run(lambda ids: JobOutcome(done=len(ids)))).id == running.id + 1
+
+
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"no database" * 1000)])
 def test_a_list_of_jobs_that_is_harmed_while_it_is_in_use_keeps_its_jobs(
     world: World, harm: Callable[[Path], object]

@@ -10,13 +10,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from gateway_api.base.databases import Database
+from gateway_api.base.databases import Database, connect_to_read
 from gateway_api.base.errors import StepFailed, StillConnected
 from gateway_api.core.configuration.store import disk_step
 from gateway_api.core.gateways.ports import Gateway
@@ -58,6 +59,7 @@ HELD = 100
 _SCHEMA = "CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL)"
 _ADD = "INSERT INTO job (job) VALUES (?)"
 _PUT = "UPDATE job SET job = ? WHERE id = ?"
+_SELECT = "SELECT id, job FROM job ORDER BY id"
 _FORGET = """
 DELETE FROM job WHERE json_extract(job, '$.state') <> 'running'
 AND id NOT IN (SELECT id FROM job ORDER BY id DESC LIMIT ?) RETURNING id
@@ -74,15 +76,22 @@ class JobStore:
     Raises StepFailed."""
 
     def __init__(self, folder: Path, held: int = HELD) -> None:
-        self._database = Database(folder / "jobs.sqlite", "list of jobs", self._prepare, _PATIENCE)
+        self._path = folder / "jobs.sqlite"
+        self._database = Database(self._path, "list of jobs", self._prepare, _PATIENCE)
         self._held = held
         #: As on disk, by id.
         self._rows: dict[int, str] = {}
 
     def restored(self) -> list[Job]:
-        """All jobs, by id. Those that ran are interrupted now, for good."""
-        with disk_step(_STEP):
-            self._database.open()
+        """All jobs, by id. Those that ran are interrupted now, for good. A full disk is read; the next use
+        writes it."""
+        try:
+            with disk_step(_STEP):
+                self._database.open()
+        except StepFailed as error:
+            _log.error("%s", error.sentence)
+            with disk_step("read jobs"), closing(self._opened_to_read()) as connection:
+                self._rows = dict(connection.execute(_SELECT))
         jobs = [replace(job, id=id) for id, text in self._rows.items() if (job := _job(id, text)) is not None]
         return [self._interrupted(job) if job.state is JobState.RUNNING else job for job in jobs]
 
@@ -110,6 +119,9 @@ class JobStore:
             self._rows.pop(id, None)
         return [id for (id,) in rows]
 
+    def _opened_to_read(self) -> sqlite3.Connection:
+        return connect_to_read(self._path, _PATIENCE, _PATIENCE)
+
     def _prepare(self, connection: sqlite3.Connection) -> None:
         # No sync for each step of a job. What it has written outlasts the end of the core at any moment.
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
@@ -119,11 +131,15 @@ class JobStore:
             connection.execute("BEGIN IMMEDIATE")
             # Ids go on after the highest one.
             connection.executemany("INSERT OR IGNORE INTO job VALUES (?, ?)", self._rows.items())
-        self._rows = dict(connection.execute("SELECT id, job FROM job ORDER BY id"))
+        self._rows = dict(connection.execute(_SELECT))
 
     def _interrupted(self, job: Job) -> Job:
         interrupted = replace(job, state=JobState.INTERRUPTED)
-        self.put(interrupted)
+        try:
+            self.put(interrupted)
+        except StepFailed as error:
+            # The next start tries again.
+            _log.error("%s", error.sentence)
         return interrupted
 
 
