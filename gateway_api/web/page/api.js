@@ -5,6 +5,8 @@ import {withQuery} from './format.js';
 
 export const ROOT = '/api/v1';
 const TIMEOUT = 15_000;
+/** Milliseconds for a commit and its confirmation: the API gives the core 30 s. */
+export const COMMIT_TIMEOUT = 40_000;
 export const POLL = {'X-Poll': '1'};
 // Without it the API does not accept the browser's token: see page_token.py.
 const FROM_PAGE = {'X-Gateway-Page': '1'};

@@ -1,6 +1,6 @@
 // The candidate: edit, compare, commit, discard.
 
-import {POLL, Refused} from './api.js';
+import {COMMIT_TIMEOUT, POLL, Refused} from './api.js';
 import {Archive} from './archive.js';
 import {ask, attempt, confirm} from './dialogs.js';
 import {byId, element, show, write} from './elements.js';
@@ -14,8 +14,6 @@ import {button, difference, panel, viewSection} from './section.js';
 import {toast} from './toasts.js';
 
 const SECONDS = 10;
-// The API gives the core 30 s for a commit.
-const TIMEOUT = 40_000;
 
 export class Configuration {
   #etag = null;
@@ -100,7 +98,7 @@ export class Configuration {
 
   /** For the moment at which the dialog opens: the API refuses the request if the candidate has changed since. */
   get #asSeen() {
-    return {headers: {'If-Match': this.#etag}, timeout: TIMEOUT};
+    return {headers: {'If-Match': this.#etag}, timeout: COMMIT_TIMEOUT};
   }
 
   #askCommit() {

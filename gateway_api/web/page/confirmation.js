@@ -1,5 +1,6 @@
 // An unconfirmed commit: its deadline, and the button that confirms it.
 
+import {COMMIT_TIMEOUT} from './api.js';
 import {attempt} from './dialogs.js';
 import {byId, element, write} from './elements.js';
 import {duration} from './format.js';
@@ -13,7 +14,7 @@ export class Confirmation {
   constructor(api, tell) {
     this.#api = api;
     const confirm = () => attempt(this.place, byId('waiting-problem'), async () => {
-      await api.post('/system/config/confirm');
+      await api.post('/system/config/confirm', undefined, {timeout: COMMIT_TIMEOUT});
       this.await(null);
       tell('The commit is confirmed.');
     });
