@@ -62,13 +62,17 @@ def test_homes_have_connection_all_the_time_until_the_former_range_returns_and_a
         assert (impact["sessions_dropped"], impact["sessions_held"]) == (HOMES, HOMES)
 
 
-def test_a_reboot_before_the_return_takes_no_home_its_connection(site: Site) -> None:
+def test_a_core_that_restarts_before_the_return_takes_no_home_its_connection(site: Site) -> None:
     with site.booted("b007000000000001") as core:
         addresses = online(site)
+        sessions = core.sessions()
         commit_wrong_range(core, confirm_seconds=3600)
-    with site.booted("b007000000000002") as core:
-        wait_for("connection of all", lambda: site.reached(addresses) == addresses)
+        core.kill()
+        core.start()
+        wait_for("the source", lambda: set(core.states().values()) == {"active"})
+        assert site.reached(addresses) == addresses
         assert source_range(core) == WRONG
+        assert core.sessions().keys() == sessions.keys()
         assert core.call("ListCgnatSessions")["total"] == HOMES
 
 
