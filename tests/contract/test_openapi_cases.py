@@ -62,7 +62,7 @@ _UNSTATED = re.compile(
     r"must be what the last page gave as next_cursor|is required with a cursor"
     r"|is required without rate_up|must not be given with expires_in"
     # Which paths there are, and what fits there, the core knows.
-    r"|is not a known path"
+    r"|is not a known path(; a key with dots .*)?|must not be the text .*: delete removes it"
     # So it does of a whole candidate.
     r"|is not a known field(; known fields: .*)?|must be a value: the mask hides nothing in the candidate"
     # How much a number and a unit are together.
