@@ -27,7 +27,11 @@ def ended(api: Api) -> Iterator[dict[str, Any]]:
     id = next(session["id"] for session in newest if session["ipv6_address"] and session["ip_address"])
     detail = api.get(f"/subscribers/{id}")
     assert api.send("DELETE", f"/subscribers/{id}").ok
-    wait_for("the end of a session in the history", lambda: past(api, detail)["ended_at"])
+    name = detail["username"]
+    wait_for(
+        "the end of a session in the history",
+        lambda: any(each["ended_at"] for each in history(api, username=name, limit=1)),
+    )
     yield detail
 
 
