@@ -70,7 +70,7 @@ DELETE FROM session WHERE number IN (
     SELECT number FROM session WHERE ended < ? ORDER BY ended LIMIT ?
 ) RETURNING ended, number, username, mac, interface, access
 """
-#: Changes of rates, of sessions that are up.
+#: The oldest changes of rates, also those of sessions that are up.
 _OLD_RATES = """
 DELETE FROM rate_change WHERE (session, at, sequence) IN (
     SELECT session, at, sequence FROM rate_change WHERE at < ? ORDER BY at LIMIT ?
@@ -261,7 +261,7 @@ class HistoryStore(Writer):
                     self._connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
             rates = 0
             if excess > 0:
-                # Those of the same time. Without ended sessions, the oldest ones.
+                # Those of the time of the removed sessions. Without such sessions, the oldest ones.
                 until = _EVER if len(removed) < at_once else max(ended for ended, *_ in removed)
                 at_most = at_once * _RATES_OF_A_SESSION
                 rates = self._connection.execute(_OLD_RATES, (until, at_most)).rowcount
