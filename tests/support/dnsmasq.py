@@ -57,10 +57,14 @@ class Subscriber:
         """Those that it was told last."""
         return self._happened.read_text().rpartition("\n")[0].rpartition("\n")[2].split()[1:]
 
+    def ask_for_renewal(self) -> None:
+        """By a request to the server alone."""
+        self._process.send_signal(signal.SIGUSR1)
+
     def renew(self, outcome: str = "renew") -> None:
         """Returns when the lease was renewed, or with `bound` when the client got another one instead."""
         before = self._times(outcome)
-        self._process.send_signal(signal.SIGUSR1)
+        self.ask_for_renewal()
         wait_for("a renewal", lambda: self._times(outcome) > before)
 
     def release(self) -> None:

@@ -421,7 +421,7 @@ def test_a_removed_trunk_is_checked_until_its_devices_are_gone(network: Network,
     assert network.world.received() == {}
     ip_batch(["link del trunk1.7"])
     firewall.check()
-    assert "trunk1" not in nft(f"list chain {TABLE} forward")
+    assert "trunk1" not in nft(f"list chain {TABLE} strangers")
 
 
 def test_a_trunk_that_was_removed_before_a_restart_is_checked_too(
@@ -437,7 +437,7 @@ def test_a_trunk_that_was_removed_before_a_restart_is_checked_too(
     assert network.world.received() == {}
     ip_batch(["link del trunk1.7"])
     restarted.check()
-    assert "trunk1" not in nft(f"list chain {TABLE} forward")
+    assert "trunk1" not in nft(f"list chain {TABLE} strangers")
 
 
 def blocked(firewall: Firewall) -> dict[str, int]:
@@ -517,15 +517,29 @@ def icmp(source: str, destination: str, type: int) -> bytes:
             {1, 2, 3, 4, 128, 129, 130, 131, 132, 133, 135, 136, 143},
             {134, 137, 139, 200},
         ),
-        # Of a device that has no address yet.
-        ("::", "fe80::1", {133, 135, 143}, {134, 137}),
     ],
-    ids=["ICMP", "ICMPv6", "without address"],
+    ids=["ICMP", "ICMPv6"],
 )
 def test_the_gateway_takes_errors_ping_and_discovery_of_icmp(
     network: Network, firewall: Firewall, source: str, destination: str, reach: set[int], others: set[int]
 ) -> None:
     network.sign_on()
+    assert taken_by_the_gateway(network, source, destination, reach, others) == reach
+    assert blocked(firewall) == {"trunk0": len(others)}
+
+
+def test_the_gateway_takes_discovery_of_a_device_that_has_no_address_yet(
+    network: Network, firewall: Firewall
+) -> None:
+    reach, others = {131, 133, 135, 143}, {128, 134, 137}
+    assert taken_by_the_gateway(network, "::", "fe80::1", reach, others) == reach
+    assert spoofed(firewall) == {"trunk0": len(others)}
+
+
+def taken_by_the_gateway(
+    network: Network, source: str, destination: str, reach: set[int], others: set[int]
+) -> set[int]:
+    """Of these types of messages, of which the first are expected."""
     is_new = ":" in source
     family, protocol = (
         (socket.AF_INET6, socket.IPPROTO_ICMPV6) if is_new else (socket.AF_INET, socket.IPPROTO_ICMP)
@@ -545,8 +559,7 @@ def test_the_gateway_takes_errors_ping_and_discovery_of_icmp(
             return found >= reach
 
         wait_for("the messages", come)
-    assert found == reach
-    assert blocked(firewall) == {"trunk0": len(others)}
+    return found
 
 
 def test_subscribers_reach_a_dns_server_over_tcp(network: Network, firewall: Firewall) -> None:
@@ -604,13 +617,99 @@ def test_a_dhcp_client_gets_a_lease_and_renews_it(tmp_path: Path) -> None:
         assert firewall.fault_register.faults() == []
 
 
-@pytest.mark.parametrize("address", ["100.64.0.1", "fe80::1"])
-def test_a_dhcp_request_reaches_its_server(network: Network, firewall: Firewall, address: str) -> None:
-    is_new = ":" in address
-    server, (source, port) = network.itself(547 if is_new else 67), ("fe80::2", 546) if is_new else (OWN, 68)
-    # Without a session, as when it renews a lease after a reboot.
-    network.first.send(source, address, 5, 547 if is_new else 67, port)
-    server.receives({source: 5})
+def test_a_lease_that_the_gateway_does_not_know_is_a_session_once_it_is_renewed(
+    tmp_path: Path,
+) -> None:
+    with running_dnsmasq(tmp_path) as server:
+        firewall = Firewall(time.time)
+        firewall.configure(RunningConfiguration.of(server.document).sections)
+        server.add_vlan(100, "02:00:00:00:00:01")
+        client = server.sign_on(100)
+        address = the_session(server.source()).ip_address
+        server.kill()
+        server.lease_file.unlink()
+        server.start()
+        client.ask_for_renewal()
+        assert the_session(server.source()).ip_address == address
+        assert spoofed(firewall) == {}
+
+
+def dhcp_request(
+    source: str, destination: str, client: str = "0.0.0.0", relay: str = "0.0.0.0", hardware: bytes = b"\1\6"
+) -> bytes:
+    """A packet with a DHCPREQUEST. `hardware` is its htype and hlen."""
+    body = b"\1" + hardware + bytes(9) + ip_address(client).packed + bytes(8) + ip_address(relay).packed
+    body = (body + b"\2\0\0\0\0\1").ljust(236, b"\0") + b"\x63\x82\x53\x63\x35\1\3\xff"
+    return udp(source, destination, body, 67, 68)
+
+
+def broadcast(host: Host, packet: bytes) -> None:
+    with network_of(host.pid), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as line:
+        line.sendto(with_checksum(packet), ("far0", 0x0800, 0, 0, b"\xff" * 6))
+
+
+_BROADCAST, _NO_ADDRESS = "255.255.255.255", "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "client"),
+    [
+        (_NO_ADDRESS, _BROADCAST, _NO_ADDRESS),
+        (OWN, "100.64.0.1", OWN),
+        (OWN, _BROADCAST, OWN),
+        (_NO_ADDRESS, _BROADCAST, OWN),
+    ],
+    ids=["INIT-REBOOT", "RENEWING", "REBINDING", "REBINDING without source"],
+)
+@pytest.mark.parametrize("has_session", [True, False], ids=["session", "none"])
+def test_a_dhcp_request_reaches_its_server(
+    network: Network, firewall: Firewall, source: str, destination: str, client: str, has_session: bool
+) -> None:
+    network.plane.configure(CGNAT)
+    if has_session:
+        network.sign_on()
+    server = network.itself(67)
+    broadcast(network.first, dhcp_request(source, destination, client))
+    # The server sees the address to which it replies as that of the sender.
+    server.receives({client if client != _NO_ADDRESS else source: 1})
+    assert spoofed(firewall) == blocked(firewall) == {}
+
+
+@pytest.mark.parametrize("client", ["100.64.0.10", "8.8.8.8", "100.64.0.1", "10.255.0.1"])
+@pytest.mark.parametrize("source", [OWN, _NO_ADDRESS])
+def test_a_dhcp_request_with_the_address_of_another_is_dropped(
+    network: Network, firewall: Firewall, source: str, client: str
+) -> None:
+    network.plane.configure(CGNAT)
+    network.sign_on()
+    server = network.itself(67)
+    broadcast(network.first, dhcp_request(source, _BROADCAST, client))
+    broadcast(network.first, dhcp_request(OWN, _BROADCAST, OWN))
+    server.receives({OWN: 1})
+    assert spoofed(firewall) == {"trunk0": 1}
+
+
+@pytest.mark.parametrize(
+    ("hardware", "relay"),
+    [(b"\1\x08", _NO_ADDRESS), (b"\6\6", _NO_ADDRESS), (b"\1\0", _NO_ADDRESS), (b"\1\6", OWN)],
+    ids=["hlen 8", "htype 6", "hlen 0", "giaddr"],
+)
+@pytest.mark.parametrize(("source", "client"), [(_NO_ADDRESS, _NO_ADDRESS), (OWN, OWN)])
+def test_a_dhcp_request_of_no_ethernet_device_or_of_a_relay_is_blocked(
+    network: Network, firewall: Firewall, source: str, client: str, hardware: bytes, relay: str
+) -> None:
+    network.sign_on()
+    server = network.itself(67)
+    broadcast(network.first, dhcp_request(source, _BROADCAST, client, relay, hardware))
+    broadcast(network.first, dhcp_request(OWN, _BROADCAST, OWN))
+    server.receives({OWN: 1})
+    assert blocked(firewall) == {"trunk0": 1}
+
+
+def test_a_dhcpv6_request_reaches_its_server(network: Network, firewall: Firewall) -> None:
+    server = network.itself(547)
+    network.first.send("fe80::2", "fe80::1", 5, 547, 546)
+    server.receives({"fe80::2": 5})
 
 
 # What a subscriber is for others.
@@ -729,10 +828,10 @@ def running(firewall: Firewall) -> Iterator[Firewall]:
     [
         "flush ruleset",
         f"delete table {TABLE}",
-        f"flush chain {TABLE} forward",
-        f"insert rule {TABLE} forward accept",
+        f"flush chain {TABLE} prerouting",
+        f"insert rule {TABLE} prerouting accept",
         f"add table {TABLE} {{ flags dormant; }}",
-        f"add chain {TABLE} forward {{ policy drop; }}",
+        f"add chain {TABLE} prerouting {{ policy drop; }}",
     ],
 )
 def test_what_others_change_is_repaired_within_5_s(network: Network, running: Firewall, damage: str) -> None:

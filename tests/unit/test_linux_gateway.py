@@ -402,7 +402,7 @@ def test_a_commit_replaces_the_rules(machine: Machine) -> None:
     trunks = ("trunk0", "trunk7")
     demux = replace(CONFIGURATION.demux, trunks=trunks)
     machine.gateway.configure(replace(CONFIGURATION, demux=demux))
-    assert 'iifname "trunk7.*" fib saddr . iif oif missing' in machine.rules.commands
+    assert 'strangers iifname "trunk7.*" counter name spoofed-trunk7 drop' in machine.rules.commands
 
 
 def test_a_kernel_that_keeps_its_limit_of_neighbours_is_told_in_the_log(

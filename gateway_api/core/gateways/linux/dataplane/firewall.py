@@ -1,13 +1,15 @@
 """The core's own table of nftables, `inet gateway`: the packets of subscribers that the kernel drops.
 
-A packet from a subscriber's device is forwarded only if the kernel would send the replies to its source over
-that same device: by the route of a session. The rule needs no state of sessions, and works while the core
-does not. It is the strict check of the source address of RFC 3704 section 2.2, for both families and with
-steering too, which `rp_filter` of the kernel is not.
+A packet from a subscriber's device goes on only if the kernel would send the replies to its source over that
+same device: by the route of a session. The rule needs no state of sessions, and works while the core does
+not. It is the strict check of the source address of RFC 3704 section 2.2, for both families and with steering
+too, which `rp_filter` of the kernel is not. The rule comes before the kernel routes the packet, reads its
+options or reassembles it: any of these may send an ICMP error, with the packet in it, to the source.
 
 Subscribers reach DHCP, ping, neighbour discovery, and DNS at `subscribers.dns_servers` of the gateway itself,
-and nothing else. None is a DHCP server or a router for others. The MSS of TCP over PPPoE is that of the path.
-Of the users of the machine, only root and that of the core reach the command line of a source.
+and nothing else. A reply to DHCP goes to an address in the request, so that address is checked as a source.
+None is a DHCP server or a router for others. The MSS of TCP over PPPoE is that of the path. Of the users of
+the machine, only root and that of the core reach the command line of a source.
 
 The table stays when the core ends. A change of the configuration replaces its rules in one transaction: the
 kernel compares each packet with all of the former rules, or with all of the new ones.
@@ -19,7 +21,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Any
 
 from gateway_api.base.vlan_names import LONGEST_INTERFACE_NAME, short_name
@@ -34,6 +36,14 @@ TABLE = "inet gateway"
 PPP = "ppp"
 
 _SPOOFED, _BLOCKED = "spoofed", "blocked"
+#: Before the fragments of a packet are put together (-400): to report a missing one is an ICMP error, too.
+_FIRST = "raw - 150"
+#: In a DHCP request (RFC 2131 section 2), after 8 bytes of UDP: `htype` and `hlen`, `ciaddr`, `giaddr`.
+_HARDWARE, _CLIENT, _RELAY = "@th,72,16", "@th,160,32", "@th,256,32"
+#: Of Ethernet, and with a MAC address.
+_ETHERNET = "0x0106"
+#: In an ICMPv6 error: the next header of the packet that it is about.
+_NEXT_HEADER = "@th,112,8"
 #: To the gateway itself: replies, errors, and what finds it. No redirect, and no advertisement of a router.
 _ICMP = ("echo-reply", "destination-unreachable", "echo-request", "time-exceeded", "parameter-problem")
 _ICMPV6 = (
@@ -41,6 +51,8 @@ _ICMPV6 = (
     *("echo-request", "echo-reply", "mld-listener-query", "mld-listener-report", "mld-listener-done"),
     *("mld2-listener-report", "nd-router-solicit", "nd-neighbor-solicit", "nd-neighbor-advert"),
 )
+#: Of a device that has no address yet (RFC 4861 section 4, RFC 3590).
+_OF_NO_ADDRESS = ("nd-router-solicit", "nd-neighbor-solicit", "mld-listener-report", "mld2-listener-report")
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,8 @@ class Policy:
     trunks: frozenset[str]
     others: frozenset[str]
     dns_servers: tuple[IPv4Address | IPv6Address, ...]
+    #: Where DHCP subscribers have their addresses. The main table has a route to it that is unreachable.
+    source_range: IPv4Network
     #: Address and TCP port of the command line of a source.
     command_line: tuple[IPv4Address, int] | None = None
 
@@ -63,6 +77,7 @@ class Policy:
             frozenset({*interfaces.trunks, *configuration.demux.trunks}),
             frozenset({*interfaces.uplinks, configuration.cgnat.handoff_interface}),
             (*configuration.subscribers.dns_servers, *configuration.subscribers.ipv6_dns_servers),
+            configuration.cgnat.source_range,
             command_line,
         )
 
@@ -74,26 +89,52 @@ class Policy:
         for trunk in self._owners():
             yield f"add counter {TABLE} {_counter(_SPOOFED, trunk)}"
             yield f"add counter {TABLE} {_counter(_BLOCKED, trunk)}"
+        yield from self._of_sources()
         yield from self._of_what_is_forwarded()
         yield from self._of_the_gateway()
-        if self.command_line is not None:
-            address, port = self.command_line
-            users = ", ".join(map(str, sorted({0, os.getuid()})))
-            yield f"add chain {TABLE} output {{ type filter hook output priority filter; policy accept; }}"
-            yield (
-                f"add rule {TABLE} output ip daddr {address} tcp dport {port} "
-                f"meta skuid != {{ {users} }} reject with tcp reset"
-            )
+        yield from self._of_what_the_gateway_sends()
+
+    def _of_sources(self) -> Iterator[str]:
+        hook = f"type filter hook prerouting priority {_FIRST}"
+        yield f"add chain {TABLE} prerouting {{ {hook}; policy accept; }}"
+        yield from self._without_others("prerouting")
+        yield from self._of_dhcp()
+        # Replies to these stay on the link.
+        yield f"add rule {TABLE} prerouting ip6 saddr fe80::/10 accept"
+        yield f"add rule {TABLE} prerouting ip6 saddr :: icmpv6 type {{ {', '.join(_OF_NO_ADDRESS)} }} accept"
+        yield f"add chain {TABLE} strangers"
+        # `fib` skips ICMPv6 of it. The reply to a ping would leave by the default route.
+        yield f"add rule {TABLE} prerouting ip6 saddr :: jump strangers"
+        yield f"add rule {TABLE} prerouting fib saddr . iif oif missing jump strangers"
+        # Without a tag, a packet to the gateway itself may come from the operator.
+        for trunk in sorted(self.trunks):
+            yield f'add rule {TABLE} strangers iifname "{trunk}" fib daddr type != unicast return'
+        # A client renews a lease that the core does not know yet, such as after a reboot. Without a route to
+        # its address, no reply leaves by another device.
+        renewal = f"ip saddr {self.source_range} udp dport 67"
+        yield f"add rule {TABLE} strangers {renewal} fib saddr type != local fib saddr oif missing return"
+        yield from self._dropped("strangers", _SPOOFED, with_trunks=True)
+
+    def _of_dhcp(self) -> Iterator[str]:
+        """The requests to the gateway. A server sends its reply to `giaddr`, else to `ciaddr`, whatever the
+        source is. A subscriber is no relay, has a MAC address, and sends no request in fragments."""
+        yield f"add chain {TABLE} dhcp"
+        request = "meta nfproto ipv4 udp dport 67 fib daddr type != unicast"
+        yield f"add rule {TABLE} prerouting {request} jump dhcp"
+        yield f"add chain {TABLE} dhcp-refused"
+        for refused in ("ip frag-off & 0x3fff != 0", f"{_HARDWARE} != {_ETHERNET}", f"{_RELAY} != 0"):
+            yield f"add rule {TABLE} dhcp {refused} jump dhcp-refused"
+        yield from self._dropped("dhcp-refused", _BLOCKED)
+        # The check takes the source of a packet, so `ciaddr` becomes it. For an honest client both are equal.
+        for trunk in self._owners():
+            for device in _devices(trunk):
+                if device != trunk:
+                    renewal = f'iifname "{device}" {_CLIENT} != 0'
+                    yield f"add rule {TABLE} dhcp {renewal} ip saddr set {_CLIENT}"
 
     def _of_what_is_forwarded(self) -> Iterator[str]:
         yield f"add chain {TABLE} forward {{ type filter hook forward priority filter; policy accept; }}"
         yield from self._without_others("forward")
-        for trunk in self._owners():
-            for device in _devices(trunk):
-                yield (
-                    f'add rule {TABLE} forward iifname "{device}" fib saddr . iif oif missing '
-                    f"counter name {_counter(_SPOOFED, trunk)} drop"
-                )
         # Each upstream packet is compared with them once, whatever the number of trunks.
         yield f"add chain {TABLE} dhcp-servers"
         yield f"add rule {TABLE} forward udp sport {{ 67, 547 }} udp dport {{ 68, 546 }} jump dhcp-servers"
@@ -111,11 +152,6 @@ class Policy:
         yield f"add chain {TABLE} input {{ type filter hook input priority filter; policy accept; }}"
         yield from self._without_others("input")
         yield f"add rule {TABLE} input udp dport {{ 67, 547 }} accept"
-        # The reply to another's address would go to that one. Neighbour discovery has these sources.
-        yield f"add chain {TABLE} strangers"
-        for with_source in ("meta nfproto ipv4", "ip6 saddr != { ::, fe80::/10 }"):
-            yield f"add rule {TABLE} input {with_source} fib saddr . iif oif missing jump strangers"
-        yield from self._dropped("strangers", _SPOOFED)
         yield f"add rule {TABLE} input icmp type {{ {', '.join(_ICMP)} }} accept"
         yield f"add rule {TABLE} input icmpv6 type {{ {', '.join(_ICMPV6)} }} accept"
         for address in self.dns_servers:
@@ -124,16 +160,30 @@ class Policy:
             yield f"add rule {TABLE} input {to_it} accept"
         yield from self._dropped("input", _BLOCKED)
 
+    def _of_what_the_gateway_sends(self) -> Iterator[str]:
+        yield f"add chain {TABLE} output {{ type filter hook output priority filter; policy accept; }}"
+        # The kernel reads hop-by-hop options (next header 0) before any rule, and reports an unknown one to
+        # the source, false or not.
+        yield f"add rule {TABLE} output icmpv6 type parameter-problem {_NEXT_HEADER} 0 drop"
+        if self.command_line is not None:
+            address, port = self.command_line
+            users = ", ".join(map(str, sorted({0, os.getuid()})))
+            yield (
+                f"add rule {TABLE} output ip daddr {address} tcp dport {port} "
+                f"meta skuid != {{ {users} }} reject with tcp reset"
+            )
+
     def _without_others(self, chain: str) -> Iterator[str]:
         if self.others:
             names = ", ".join(f'"{name}"' for name in sorted(self.others))
             yield f"add rule {TABLE} {chain} iifname {{ {names} }} accept"
 
-    def _dropped(self, chain: str, kind: str) -> Iterator[str]:
-        """Not from the trunk itself: without a tag, it may be the operator's own way in."""
+    def _dropped(self, chain: str, kind: str, *, with_trunks: bool = False) -> Iterator[str]:
+        """Not from the trunk itself, unless `with_trunks`: without a tag, it may be the operator's own way
+        in."""
         for trunk in self._owners():
             for device in _devices(trunk):
-                if device != trunk:
+                if device != trunk or with_trunks:
                     counter = _counter(kind, trunk)
                     yield f'add rule {TABLE} {chain} iifname "{device}" counter name {counter} drop'
 

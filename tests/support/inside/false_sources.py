@@ -1,0 +1,455 @@
+"""What a line with false sources makes the gateway send to others: `python -m
+tests.support.inside.false_sources`, as root, prints it in JSON.
+
+The line sends packets of each kind, with each address that is not its own as the source, or as the address in
+a DHCP message to which the reply goes. The gateway has its packet filter, its routes and dnsmasq. Another
+subscriber and a host upstream count the packets that reach them. The VLANs are veth pairs with the names of
+VLANs.
+"""
+
+import itertools
+import json
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from pathlib import Path
+
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
+from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.wire.core.network import OVERHEAD_PROFILES
+from tests.support.dnsmasq import GATEWAY, running_dnsmasq
+from tests.support.namespaces import inside, ip_batch, neighbour, network_of
+from tests.support.stack import PATIENCE, wait_for
+
+LINE, OTHER = 301, 302
+_MACS = {LINE: "02:00:00:00:03:01", OTHER: "02:00:00:00:03:02"}
+_OWN_MAC = bytes.fromhex(_MACS[LINE].replace(":", ""))
+WORLD, WORLD6 = "203.0.113.1", "2001:db8:ff::1"
+#: In the networks of subscribers: of nobody, and of each line.
+_OFFLINE, _OFFLINE6 = "100.64.9.77", "2001:db8:c077::1"
+_RANGE6 = IPv6Network("2001:db8:c000::/36")
+_PREFIXES = {LINE: IPv6Network("2001:db8:c301::/64"), OTHER: IPv6Network("2001:db8:c302::/64")}
+_OWN6, _OTHER6 = "2001:db8:c301::6", "2001:db8:c302::6"
+_FAR, _FAR_MAC, _MTU = "10.255.0.2", "02:00:00:00:00:fe", "1280"
+_BROADCAST, _GROUP, _GROUP6 = "255.255.255.255", "224.0.0.1", "ff02::1"
+_LINK6 = "fe80::1"
+_IPV4, _IPV6, _ARP = 0x0800, 0x86DD, 0x0806
+_UDP = struct.pack("!HHHH", 4000, 9, 16, 0) + b"falsely "
+#: Of each kind, with each address.
+_TIMES = 3
+#: Seconds in which the kernel waits for the fragments of a packet.
+_FRAGMENTS = 1
+
+#: An ethertype, a destination, and a packet.
+Sent = tuple[int, str, bytes]
+Kind = Callable[[str], Iterator[Sent]]
+
+
+def _sum(data: bytes) -> bytes:
+    """The checksum of RFC 1071."""
+    total = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + bytes(len(data) % 2)))
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return struct.pack("!H", ~total & 0xFFFF)
+
+
+def _v4(
+    source: str,
+    to: str,
+    body: bytes,
+    protocol: int = 17,
+    *,
+    ttl: int = 64,
+    options: bytes = b"",
+    part: int = 0,
+) -> Sent:
+    """RFC 791. `part` has the flags and the offset of a fragment."""
+    length, words = 20 + len(options) + len(body), 0x45 + len(options) // 4
+    head = struct.pack("!BBHHHBBH", words, 0, length, 7, part, ttl, protocol, 0)
+    head += IPv4Address(source).packed + IPv4Address(to).packed + options
+    return _IPV4, to, head[:10] + _sum(head) + head[12:] + body
+
+
+def _v6(source: str, to: str, body: bytes, next_header: int = 17, *, ttl: int = 64) -> Sent:
+    """RFC 8200."""
+    addresses = IPv6Address(source).packed + IPv6Address(to).packed
+    return _IPV6, to, struct.pack("!IHBB", 6 << 28, len(body), next_header, ttl) + addresses + body
+
+
+def _upper(source: str, to: str, protocol: int, body: bytes, place: int) -> bytes:
+    """A message with its checksum, which is at a place."""
+    addresses = ip_address(source).packed + ip_address(to).packed
+    pseudo = addresses + struct.pack("!II", len(body), protocol)
+    return body[:place] + _sum(pseudo + body) + body[place + 2 :]
+
+
+def icmp(source: str, to: str, type: int, more: bytes = b"\0\7\0\1falsely ") -> Sent:
+    """A message of ICMP or ICMPv6."""
+    body = bytes((type, 0, 0, 0)) + more
+    if ":" in source:
+        return _v6(source, to, _upper(source, to, 58, body, 2), 58, ttl=255)
+    return _v4(source, to, body[:2] + _sum(body) + body[4:], 1)
+
+
+def _tcp(source: str, to: str) -> bytes:
+    return _upper(source, to, 6, struct.pack("!HHIIBBHHH", 4000, 9, 7, 0, 0x50, 2, 8192, 0, 0), 16)
+
+
+def _udp(source: str, to: str, ports: tuple[int, int], body: bytes) -> bytes:
+    return _upper(source, to, 17, struct.pack("!HHHH", *ports, 8 + len(body), 0) + body, 6)
+
+
+def _dhcp(
+    type: int, source: str, to: str, *, client: str = "0.0.0.0", relay: str = "0.0.0.0", options: bytes = b""
+) -> Sent:
+    """RFC 2131, of the line's device."""
+    addresses = IPv4Address(client).packed + bytes(8) + IPv4Address(relay).packed
+    message = struct.pack("!BBBBIHH", 1, 1, 6, 0, 0x0FA15E00 + type, 0, 0) + addresses
+    message = (message + _OWN_MAC).ljust(236, b"\0") + b"\x63\x82\x53\x63"
+    message += bytes((53, 1, type)) + options + b"\xff"
+    return _v4(source, to, _udp(source, to, (68, 67), message.ljust(300, b"\0")))
+
+
+def _in_fragments(sent: Sent) -> Iterator[Sent]:
+    """The first has no more than the header of UDP."""
+    _, to, packet = sent
+    source = str(IPv4Address(packet[12:16]))
+    yield _v4(source, to, packet[20:28], part=0x2000)
+    yield _v4(source, to, packet[28:], part=1)
+
+
+def _both(make: Callable[[str, str], Sent], *to: str) -> Kind:
+    return lambda source: (make(source, each) for each in to)
+
+
+_GATEWAYS, _GATEWAYS6 = (str(GATEWAY), "10.255.0.1"), (_LINK6, "2001:db8:ff00::1")
+_DESTINATION_OPTION, _HOP_OPTION, _ROUTING = 60, 0, 43
+#: An option that a host must report unless it knows it, and padding (RFC 8200 section 4.2).
+_UNKNOWN_OPTION = b"\x11\0\x80\4\0\0\0\0" + _UDP
+#: A jumbogram (RFC 2675) with a payload of 7 bytes.
+_JUMBO = b"\x11\0\xc2\4\0\0\0\7" + _UDP
+KINDS4: Mapping[str, Kind] = {
+    "to a host upstream": _both(lambda source, to: _v4(source, to, _UDP), WORLD),
+    "to another subscriber": lambda source: iter([_v4(source, _other_address(), _UDP)]),
+    "TTL of 1": _both(lambda source, to: _v4(source, to, _UDP, ttl=1), WORLD),
+    "to an address of nobody": _both(lambda source, to: _v4(source, to, _UDP), "100.64.9.99"),
+    "to the line itself": lambda source: iter([_v4(source, _own_address(), _UDP)]),
+    "a malformed option": _both(
+        lambda source, to: _v4(source, to, _UDP, options=b"\7\3\1\0"), WORLD, *_GATEWAYS, _BROADCAST
+    ),
+    "too large, do not fragment": _both(lambda source, to: _v4(source, to, _UDP * 85, part=0x4000), WORLD),
+    "ping": _both(lambda source, to: icmp(source, to, 8), *_GATEWAYS, _BROADCAST, _GROUP),
+    "ICMP errors": _both(
+        lambda source, to: icmp(source, to, 3, bytes(4) + _v4(WORLD, source, _UDP)[2]), WORLD, *_GATEWAYS
+    ),
+    "TCP, a closed port": _both(lambda source, to: _v4(source, to, _tcp(source, to), 6), *_GATEWAYS),
+    "UDP, a closed port": _both(lambda source, to: _v4(source, to, _UDP), *_GATEWAYS),
+    "an unknown protocol": _both(lambda source, to: _v4(source, to, _UDP, 200), *_GATEWAYS),
+    "IGMP query": _both(
+        lambda source, to: _v4(source, to, b"\x11\1" + _sum(b"\x11\1") + bytes(4), 2), _GROUP
+    ),
+    "DHCPINFORM": _both(lambda source, to: _dhcp(8, source, to, client=source), *_GATEWAYS, _BROADCAST),
+    "DHCPINFORM, false ciaddr alone": lambda address: iter(
+        [_dhcp(8, source, _BROADCAST, client=address) for source in ("0.0.0.0", _own_address())]
+    ),
+    "DHCPINFORM, in fragments": lambda address: _in_fragments(
+        _dhcp(8, "0.0.0.0", _BROADCAST, client=address)
+    ),
+    "DHCPREQUEST, renewing": _both(
+        lambda source, to: _dhcp(3, source, to, client=source), *_GATEWAYS, _BROADCAST
+    ),
+    "DHCPREQUEST, false ciaddr alone": lambda address: iter(
+        [_dhcp(3, source, _BROADCAST, client=address) for source in ("0.0.0.0", _own_address())]
+    ),
+    "DHCPREQUEST, INIT-REBOOT": _both(
+        lambda source, to: _dhcp(3, source, to, options=bytes((50, 4)) + IPv4Address(source).packed),
+        _BROADCAST,
+    ),
+    "DHCPDISCOVER, false giaddr": lambda address: iter(
+        [_dhcp(1, source, _BROADCAST, relay=address) for source in ("0.0.0.0", _own_address())]
+    ),
+    "ARP request": lambda source: iter(
+        [
+            (
+                _ARP,
+                _BROADCAST,
+                struct.pack("!HHBBH", 1, _IPV4, 6, 4, 1)
+                + _OWN_MAC
+                + IPv4Address(source).packed
+                + bytes(6)
+                + IPv4Address(target).packed,
+            )
+            for target in (str(GATEWAY), _other_address())
+        ]
+    ),
+    "a fragment without the others": _both(
+        lambda source, to: _v4(source, to, _UDP, part=0x2000), WORLD, *_GATEWAYS
+    ),
+}
+KINDS6: Mapping[str, Kind] = {
+    "to a host upstream": _both(lambda source, to: _v6(source, to, _UDP), WORLD6),
+    "to another subscriber": _both(lambda source, to: _v6(source, to, _UDP), _OTHER6),
+    "hop limit of 1": _both(lambda source, to: _v6(source, to, _UDP, ttl=1), WORLD6),
+    "to an address of nobody": _both(lambda source, to: _v6(source, to, _UDP), _OFFLINE6),
+    "to the line itself": _both(lambda source, to: _v6(source, to, _UDP), _OWN6),
+    "too large": _both(lambda source, to: _v6(source, to, _UDP * 85), WORLD6),
+    "ping": _both(lambda source, to: icmp(source, to, 128), *_GATEWAYS6, _GROUP6),
+    "ICMPv6 errors": _both(
+        lambda source, to: icmp(source, to, 1, bytes(4) + _v6(WORLD6, source, _UDP)[2]), WORLD6, *_GATEWAYS6
+    ),
+    "TCP, a closed port": _both(lambda source, to: _v6(source, to, _tcp(source, to), 6), *_GATEWAYS6),
+    "UDP, a closed port": _both(
+        lambda source, to: _v6(source, to, _udp(source, to, (4000, 9), b"falsely ")), *_GATEWAYS6
+    ),
+    "an unknown next header": _both(lambda source, to: _v6(source, to, _UDP, 200), *_GATEWAYS6, _GROUP6),
+    "an unknown destination option": _both(
+        lambda source, to: _v6(source, to, _UNKNOWN_OPTION, _DESTINATION_OPTION), *_GATEWAYS6, _GROUP6
+    ),
+    "an unknown hop-by-hop option": _both(
+        lambda source, to: _v6(source, to, _UNKNOWN_OPTION, _HOP_OPTION), WORLD6, *_GATEWAYS6, _GROUP6
+    ),
+    "a malformed jumbogram": _both(
+        lambda source, to: _v6(source, to, _JUMBO, _HOP_OPTION), WORLD6, *_GATEWAYS6
+    ),
+    "an unknown routing header": _both(
+        lambda source, to: _v6(source, to, b"\x11\0\xc8\1" + bytes(4) + _UDP, _ROUTING), *_GATEWAYS6
+    ),
+    "MLD query": _both(lambda source, to: icmp(source, to, 130, bytes(20)), _GROUP6),
+    "neighbour solicitation": _both(
+        lambda source, to: icmp(source, to, 135, bytes(4) + IPv6Address(_LINK6).packed + b"\1\1" + _OWN_MAC),
+        _LINK6,
+        "ff02::1:ff00:1",
+    ),
+    "router solicitation": _both(lambda source, to: icmp(source, to, 133, bytes(4)), "ff02::2"),
+    "DHCPv6 information request": _both(
+        lambda source, to: _v6(source, to, _udp(source, to, (546, 547), b"\x0b\0\0\7")),
+        "ff02::1:2",
+        *_GATEWAYS6,
+    ),
+    "a fragment without the others": _both(
+        lambda source, to: _v6(source, to, b"\x11\0\0\1\0\0\0\7" + _UDP, 44), WORLD6, *_GATEWAYS6
+    ),
+}
+_addresses: dict[int, str] = {}
+
+
+def _own_address() -> str:
+    """With a session, that of the line."""
+    return _addresses.get(LINE, "100.64.9.201")
+
+
+def _other_address() -> str:
+    return _addresses[OTHER]
+
+
+def _false() -> list[str]:
+    """Of another subscriber, of hosts upstream, of nobody, of the gateway; and of no host."""
+    more = [str(GATEWAY), "10.255.0.1", "0.0.0.0", "169.254.1.1", "224.0.0.5", "127.0.0.1", _BROADCAST]
+    return [_other_address(), "8.8.8.8", WORLD, _OFFLINE, *more]
+
+
+#: The same.
+_FALSE6 = (
+    *(_OTHER6, WORLD6, "2001:db8:ffff::6", _OFFLINE6, "2001:db8:ff00::1"),
+    *("::", "fe80::66", "ff02::5", "::1"),
+)
+
+
+class _Trial:
+    """The gateway in the network of the calling thread."""
+
+    def __init__(self, stack: ExitStack, folder: Path) -> None:
+        self._server = stack.enter_context(running_dnsmasq(folder))
+        self._plane = DataPlane(KernelReader())
+        self._marks = itertools.count(1)
+        world = stack.enter_context(neighbour())
+        _switch()
+        for tag, mac in _MACS.items():
+            self._server.add_vlan(tag, mac)
+        ip_batch(
+            [
+                *(f"address add {_LINK6}/64 dev trunk0.{tag} nodad" for tag in _MACS),
+                f"link add uplink0 type veth peer name far0 address {_FAR_MAC} netns {world}",
+                f"link set uplink0 mtu {_MTU} up",
+                "address add 10.255.0.1/24 dev uplink0",
+                "address add 2001:db8:ff00::1/64 dev uplink0 nodad",
+                # No packet waits for the resolution of an address.
+                f"neighbour add {_FAR} lladdr {_FAR_MAC} dev uplink0",
+                f"neighbour add 2001:db8:ff00::2 lladdr {_FAR_MAC} dev uplink0",
+                f"neighbour add {_OWN6} lladdr {_MACS[LINE]} dev trunk0.{LINE}",
+                f"neighbour add {_OTHER6} lladdr {_MACS[OTHER]} dev trunk0.{OTHER}",
+                f"route add default via {_FAR}",
+                "route add default via 2001:db8:ff00::2",
+            ]
+        )
+        subprocess.run(inside(world, "ip", "link", "set", "far0", "mtu", _MTU, "up"), check=True)
+        configuration = RunningConfiguration.of({**self._server.document, "bgp": None}).sections
+        self._plane.configure(replace(configuration.cgnat, enabled=False), [_RANGE6])
+        firewall = Firewall(time.time)
+        firewall.configure(configuration)
+        if faults := firewall.fault_register.faults():
+            raise RuntimeError(faults[0].reason)
+        self._line = _heard(stack, self._server.far_end, f"access{LINE}")
+        self._peers = {
+            OTHER: _heard(stack, self._server.far_end, f"access{OTHER}"),
+            0: _heard(stack, world, "far0"),
+        }
+        own = Path(f"/sys/class/net/trunk0.{LINE}/address")
+        link = subprocess.run(["ip", "-j", "link", "show", own.parent.name], check=True, capture_output=True)
+        self._gateway = bytes.fromhex(json.loads(link.stdout)[0]["address"].replace(":", ""))
+        self.sign_on(OTHER)
+
+    def sign_on(self, tag: int) -> None:
+        device = f"trunk0.{tag}"
+        self._server.sign_on(tag).vanish()
+        source = self._server.source()
+
+        def address_of_the_session() -> str | None:
+            found = (each.ip_address for each in source.sessions() if each.access_interface == device)
+            return next(found, None)
+
+        wait_for("the session", address_of_the_session)
+        address = address_of_the_session()
+        assert address is not None
+        _addresses[tag] = address
+        self._plane.apply(
+            WantedSession(
+                tag, device, f"ifb-{tag}", device, 0, 0, OVERHEAD_PROFILES["none"], IPv4Address(address),
+                sets_host_route=True, gateway=GATEWAY, delegated=(_PREFIXES[tag],),
+            )
+        )  # fmt: skip
+        ip_batch([f"neighbour replace {address} lladdr {_MACS[tag]} dev {device}"])
+
+    def packets(self, kind: Kind, sources: Sequence[str], rest: float) -> dict[str, int]:
+        """How many packets of a kind were sent, and what reached others, within a rest in seconds."""
+        self._drain()
+        frames = [self._frame(each) for source in sources for each in kind(source)] * _TIMES
+        for frame in frames:
+            self._line.send(frame)
+        time.sleep(rest)
+        self._await_dnsmasq()
+        found = self._received()
+        return {"sent": len(frames), "received": len(found), "bytes": sum(map(len, found))}
+
+    def _frame(self, sent: Sent) -> bytes:
+        ethertype, to, payload = sent
+        address = ip_address(to)
+        if to == _BROADCAST:
+            mac = b"\xff" * 6
+        elif not address.is_multicast:
+            mac = self._gateway
+        else:
+            mac = (
+                b"\x33\x33" + address.packed[-4:]
+                if address.version == 6
+                else b"\1\0\x5e" + address.packed[1:]
+            )
+        return mac + _OWN_MAC + struct.pack("!H", ethertype) + payload
+
+    def _await_dnsmasq(self) -> None:
+        """Its offer to the line comes after its replies to all before."""
+        frame = self._frame(_dhcp(1, "0.0.0.0", _BROADCAST))
+        asked = (0x11110000 + next(self._marks)).to_bytes(4, "big")
+        # Another transaction, without a checksum of UDP.
+        self._line.send(frame[:40] + b"\0\0" + frame[42:46] + asked + frame[50:])
+        self._await(self._line, lambda frame: frame[12:14] == b"\x08\0" and frame[46:50] == asked)
+
+    def _received(self) -> list[bytes]:
+        """At others, up to a packet of the gateway itself."""
+        mark = b"mark %d" % next(self._marks)
+        found: list[bytes] = []
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as marks:
+            for tag, peer in self._peers.items():
+                marks.sendto(mark, (_addresses[tag] if tag else _FAR, 9))
+                found += self._await(peer, lambda frame: frame.endswith(mark))
+        return [frame for frame in found if _is_of_the_line(frame)]
+
+    def _await(self, line: socket.socket, is_last: Callable[[bytes], bool]) -> list[bytes]:
+        """The frames before the last one."""
+        found: list[bytes] = []
+        line.settimeout(PATIENCE)
+        while True:
+            frame, (_, _, type, *_) = line.recvfrom(4096)
+            if type != socket.PACKET_OUTGOING:
+                if is_last(frame):
+                    return found
+                found.append(frame)
+
+    def _drain(self) -> None:
+        for line in (self._line, *self._peers.values()):
+            line.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    line.recv(4096)
+
+
+def _switch() -> None:
+    """Has the kernel report each error, and soon, as far as it can."""
+    for setting, value in (
+        ("ipv4/icmp_ratelimit", 0),
+        ("ipv6/icmp/ratelimit", 0),
+        # Not in each kernel, nor in each network.
+        ("ipv4/icmp_msgs_per_sec", 100_000),
+        ("ipv4/icmp_msgs_burst", 100_000),
+        ("ipv4/ipfrag_time", _FRAGMENTS),
+        ("ipv6/ip6frag_time", _FRAGMENTS),
+        ("ipv6/conf/all/forwarding", 1),
+    ):
+        with suppress(FileNotFoundError, PermissionError):
+            Path("/proc/sys/net", setting).write_text(f"{value}\n")
+
+
+def _heard(stack: ExitStack, pid: int, device: str) -> socket.socket:
+    """All frames of a device in the network of a process."""
+    with network_of(pid):
+        line = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)))
+        line.bind((device, 0))
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    return line
+
+
+def _is_of_the_line(frame: bytes) -> bool:
+    """False for what the gateway sends of itself: ARP, neighbour discovery, and to groups of IPv6."""
+    (ethertype,) = struct.unpack_from("!H", frame, 12)
+    if ethertype == _IPV4:
+        return True
+    is_discovery = frame[20] == 58 and frame[54] in (135, 136)
+    return ethertype == _IPV6 and not IPv6Address(frame[38:54]).is_multicast and not is_discovery
+
+
+def run(folder: Path) -> dict[str, dict[str, dict[str, int]]]:
+    """What was sent, and what reached others, by the state of the line and the kind of packet."""
+    seen: dict[str, dict[str, dict[str, int]]] = {}
+    with ExitStack() as stack:
+        trial = _Trial(stack, folder)
+        seen["without a session"] = _of_all_kinds(trial, [_own_address()], [_OWN6])
+        trial.sign_on(LINE)
+        seen["with a session"] = _of_all_kinds(trial, [], [])
+    return seen
+
+
+def _of_all_kinds(trial: _Trial, own: Sequence[str], own6: Sequence[str]) -> dict[str, dict[str, int]]:
+    """`own` and `own6` are false, too."""
+    return {
+        f"{family}: {name}": trial.packets(kind, sources, _FRAGMENTS + 1 if "fragment " in name else 0)
+        for family, kinds, sources in (
+            ("IPv4", KINDS4, [*_false(), *own]),
+            ("IPv6", KINDS6, [*_FALSE6, *own6]),
+        )
+        for name, kind in kinds.items()
+    }
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        json.dump(run(Path(folder)), sys.stdout, indent=1)
