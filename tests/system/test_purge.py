@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.dataplane import dhcp_guard, firewall
+from gateway_api.core.gateways.linux.dataplane import arp_limit, dhcp_guard, firewall
 from gateway_api.core.gateways.linux.kernel.links import SUBSCRIBERS
 from tests.support.clocks import SteppedClock
 from tests.support.documents import valid_document
@@ -42,7 +42,8 @@ def test_a_purge_removes_the_tables_of_the_gateway_and_no_other(action: str, sta
         firewall.Firewall(time.time).configure(configuration)
         bindings = [("trunk0.301", "02:00:00:00:00:07")]
         dhcp_guard.DhcpGuard(configuration.demux, lambda: bindings, SteppedClock(), time.time).sync()
-        ours = [f"table {firewall.TABLE}", f"table {dhcp_guard.TABLE}"]
+        arp_limit.ArpLimit(time.time).check()
+        ours = [f"table {each.TABLE}" for each in (firewall, dhcp_guard, arp_limit)]
         assert nft("list tables").splitlines() == [*others, *ours]
         subprocess.run(["unshare", "--mount", "sh", "-c", _EMPTY, "sh", str(_SCRIPT), action], check=True)
         assert nft("list tables").splitlines() == [*others, *(ours if stay else ())]

@@ -11,6 +11,7 @@ from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
+from gateway_api.core.gateways.linux.dataplane.arp_limit import ArpLimit
 from gateway_api.core.gateways.linux.dataplane.dhcp_guard import DhcpGuard, bindings
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
@@ -112,6 +113,7 @@ class LinuxMachine:
             provision=provision,
             plane=plane,
             firewall=firewall,
+            arp_limit=ArpLimit(clock.wall),
             reconciler=reconciler,
             demux=demux,
             devices=devices,

@@ -17,6 +17,7 @@ from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.unconfirmed import as_confirmed, former_range, until_confirmed
 from gateway_api.core.gateways.linux.daemons.frr import Frr
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.dataplane.arp_limit import ArpLimit
 from gateway_api.core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
 from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
@@ -61,8 +62,8 @@ from gateway_api.wire.core.health import (
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail, SessionType
 
-#: Neighbours that the kernel keeps for the largest pools. It reaches four times as many, in some 100 MB: more
-#: would let a scan take more.
+#: Neighbours that the kernel keeps. It reaches four times as many, in some 100 MB: with fewer, a flood of one
+#: line would fill the tables, and with more, a scan would take more memory.
 _NEIGHBOURS = 65_536
 #: Seconds for which links that come and go are gathered. Each trunk reads all links then: of 10,000 sessions,
 #: half a second.
@@ -84,6 +85,7 @@ class GatewayParts:
     provision: Provision
     plane: DataPlane
     firewall: Firewall
+    arp_limit: ArpLimit
     reconciler: Reconciler
     demux: Demultiplexer
     devices: VlanDevices
@@ -295,7 +297,7 @@ class LinuxGateway:
         return [self._parts.reconciler.fault_register, *tables]
 
     def _tables(self) -> list[OwnTable]:
-        return [self._parts.firewall, self._parts.guard]
+        return [self._parts.firewall, self._parts.arp_limit, self._parts.guard]
 
     def _ends(self, configuration: Configuration) -> CommitEnds:
         ids = ended_by_commit(self.sessions.all(), self._configuration, configuration)
@@ -356,12 +358,10 @@ class LinuxGateway:
             _log.error("the reconciler tries again: %s", error)
 
     def _keep_neighbours(self) -> None:
-        """Each DHCP session is a neighbour, and the kernel reaches 1,024 by itself. The pool limits how many
-        sessions there are; the VLANs do not, for several may share one."""
-        number = min(self._configuration.cgnat.source_range.num_addresses, _NEIGHBOURS)
+        """Each DHCP session is a neighbour, and the kernel reaches 1,024 by itself."""
         try:
-            if self._parts.raise_thresholds(number):
-                _log.info("the kernel keeps %d neighbours of each family", number)
+            if self._parts.raise_thresholds(_NEIGHBOURS):
+                _log.info("the kernel keeps %d neighbours of each family", _NEIGHBOURS)
         except KernelError as error:
             _log.warning("subscribers beyond the limit of neighbours are not reached: %s", error)
 

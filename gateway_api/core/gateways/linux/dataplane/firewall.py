@@ -25,6 +25,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Any
 
 from gateway_api.base.vlan_names import LONGEST_INTERFACE_NAME, short_name
+from gateway_api.core.gateways.linux.dataplane.arp_limit import IS_FLOOD, LINES, LINES_SET
 from gateway_api.core.gateways.linux.dataplane.nftables import Nft
 from gateway_api.core.gateways.linux.dataplane.own_table import OwnTable
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
@@ -51,6 +52,7 @@ _ICMPV6 = (
     *("echo-request", "echo-reply", "mld-listener-query", "mld-listener-report", "mld-listener-done"),
     *("mld2-listener-report", "nd-router-solicit", "nd-neighbor-solicit", "nd-neighbor-advert"),
 )
+_OF_NEIGHBOURS = ("nd-router-solicit", "nd-neighbor-solicit", "echo-request")
 #: Of a device that has no address yet (RFC 4861 section 4, RFC 3590).
 _OF_NO_ADDRESS = ("nd-router-solicit", "nd-neighbor-solicit", "mld-listener-report", "mld2-listener-report")
 
@@ -63,8 +65,8 @@ class Policy:
     trunks: frozenset[str]
     others: frozenset[str]
     dns_servers: tuple[IPv4Address | IPv6Address, ...]
-    #: Where DHCP subscribers have their addresses. The main table has a route to it that is unreachable.
-    source_range: IPv4Network
+    #: Where DHCP subscribers have their addresses. The main table has a route to each that is unreachable.
+    source_ranges: tuple[IPv4Network, ...]
     #: Address and TCP port of the command line of a source.
     command_line: tuple[IPv4Address, int] | None = None
 
@@ -77,7 +79,7 @@ class Policy:
             frozenset({*interfaces.trunks, *configuration.demux.trunks}),
             frozenset({*interfaces.uplinks, configuration.cgnat.handoff_interface}),
             (*configuration.subscribers.dns_servers, *configuration.subscribers.ipv6_dns_servers),
-            configuration.cgnat.source_range,
+            configuration.cgnat.source_ranges,
             command_line,
         )
 
@@ -111,7 +113,7 @@ class Policy:
             yield f'add rule {TABLE} strangers iifname "{trunk}" fib daddr type != unicast return'
         # A client renews a lease that the core does not know yet, such as after a reboot. Without a route to
         # its address, no reply leaves by another device.
-        renewal = f"ip saddr {self.source_range} udp dport 67"
+        renewal = f"ip saddr {{ {', '.join(map(str, self.source_ranges))} }} udp dport 67"
         yield f"add rule {TABLE} strangers {renewal} fib saddr type != local fib saddr oif missing return"
         yield from self._dropped("strangers", _SPOOFED, with_trunks=True)
 
@@ -152,6 +154,9 @@ class Policy:
         yield f"add chain {TABLE} input {{ type filter hook input priority filter; policy accept; }}"
         yield from self._without_others("input")
         yield f"add rule {TABLE} input udp dport {{ 67, 547 }} accept"
+        # The kernel keeps a neighbour for the source of each: see `arp_limit`.
+        yield f"add set {TABLE} {LINES} {LINES_SET}"
+        yield f"add rule {TABLE} input icmpv6 type {{ {', '.join(_OF_NEIGHBOURS)} }} {IS_FLOOD} drop"
         yield f"add rule {TABLE} input icmp type {{ {', '.join(_ICMP)} }} accept"
         yield f"add rule {TABLE} input icmpv6 type {{ {', '.join(_ICMPV6)} }} accept"
         for address in self.dns_servers:
