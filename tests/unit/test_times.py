@@ -201,6 +201,14 @@ def test_a_duration_may_be_seconds_alone_where_no_unit_is_needed() -> None:
         DurationType(needs_unit=True).convert("120", None, None)
 
 
+def test_a_time_in_the_zone_of_the_machine_may_be_far_ahead_as_one_with_its_offset() -> None:
+    # The API takes no number for a time after tomorrow.
+    sent = TimeType().convert("9000-01-01", None, None)
+    assert epoch_seconds(sent, NOW) == datetime(9000, 1, 1).timestamp()
+    with pytest.raises(click.BadParameter, match="must be a time, such as 2h"):
+        TimeType().convert("9999999d", None, None)
+
+
 def test_a_time_in_the_zone_of_the_machine_is_shown_with_its_offset(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from gateway_api.base.texts import DAY, epoch_seconds, is_number, local_text, parse_duration
+from gateway_api.base.texts import DAY, epoch_seconds, is_number, local_text, parse_duration, utc_text
 from gateway_api.cli.ctl.command import label
 from gateway_api.cli.ctl.terminal import complain
 from gateway_api.wire.core.sessions import LONGEST_EXPIRY
@@ -76,6 +76,15 @@ def _local(match: re.Match[str], today: date, now: float, zone: tzinfo | None, a
     return on(day) if on(day) <= now else on(day - timedelta(1))
 
 
+def _format_time(at: float) -> str:
+    """Return the text of a time for the API. The API takes no number of seconds after tomorrow. Raises
+    ValueError with the rule."""
+    try:
+        return utc_text(at)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(_RULE) from error
+
+
 class TimeType(click.ParamType[str]):
     """A time for the API, as ISO 8601 or epoch seconds. `ahead` is for one that must be in the future."""
 
@@ -90,6 +99,7 @@ class TimeType(click.ParamType[str]):
             found = parse_moment(value, now, ahead=self._ahead)
             if self._ahead and found.at <= now:
                 raise ValueError("must be in the future")
+            formatted = _format_time(found.at)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if found.is_local and param is not None and not (ctx and ctx.resilient_parsing):
@@ -98,7 +108,7 @@ class TimeType(click.ParamType[str]):
             # What the API takes stays as it is, with its fractions of a second.
             _epoch_seconds(value, now, ahead=self._ahead)
         except ValueError:
-            return str(int(found.at))
+            return formatted
         return str(value)
 
 
