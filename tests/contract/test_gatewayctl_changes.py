@@ -795,7 +795,7 @@ def test_a_key_whose_quotes_the_shell_has_removed_changes_nobody(clean: Shell) -
         ended = clean.run("config", *command)
         assert (ended.status, ended.out) == (FAILED, "")
         assert ended.err.startswith(
-            f"gatewayctl: {command[1]}: is an index, and another item has it as its key"
+            f"gatewayctl: {command[1]}: 1 is an index here, and also the key of an item"
         )
         assert 'subscribers.local."1"; at the index is subscribers.local."7": write the key' in ended.err
     assert staged(clean.api) == before

@@ -836,7 +836,7 @@ def test_a_bare_number_that_is_a_key_is_refused_and_both_items_are_named(
         found = problem(document, operation)
         assert (found.path, found.code) == (path, "invalid")
         assert found.message == (
-            f'is an index, and another item has it as its key, {above}."1"; at the index is {above}."7": '
+            f'1 is an index here, and also the key of an item, {above}."1"; at the index is {above}."7": '
             "write the key, in quotes; in a shell, put single quotes around the path"
         )
 
@@ -846,7 +846,9 @@ def test_a_bare_number_that_is_a_key_is_refused_beyond_the_end_of_the_list_too(
 ) -> None:
     numbered["api"]["users"][0]["username"] = "120"
     found = problem(numbered, delete("api.users.120.role"))
-    assert found.message.startswith('is an index, and another item has it as its key, api.users."120": write')
+    assert found.message.startswith(
+        '120 is an index here, and also the key of an item, api.users."120": write'
+    )
 
 
 def test_a_bare_number_that_is_a_text_of_the_list_is_refused(document: dict[str, Any]) -> None:

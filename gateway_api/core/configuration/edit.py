@@ -234,7 +234,7 @@ def _two_meanings(keys: Sequence[str], path: Path) -> str:
     """The rule for a path whose last segment is an index, and a key in the same list."""
     *above, segment = path
     by_key = path_text((*above, Segment(segment.text)))
-    found = f"is an index, and another item has it as its key, {by_key}"
+    found = f"{segment.text} is an index here, and also the key of an item, {by_key}"
     if segment.index is not None and segment.index < len(keys):
         found += f"; at the index is {path_text((*above, Segment(keys[segment.index])))}"
     return f"{found}: write the key, in quotes; in a shell, put single quotes around the path"
