@@ -274,6 +274,16 @@ def test_a_removed_database_is_made_again_with_what_the_core_knows(
     assert len(caplog.records) == 1
 
 
+def test_a_session_whose_row_cannot_be_read_starts_anew_and_keeps_no_other(tmp_path: Path) -> None:
+    with closing(SessionStore(tmp_path)) as store:
+        ids(store, "a", "b")
+    with closing(sqlite3.connect(tmp_path / "sessions.sqlite")) as database, database:
+        database.execute("UPDATE session SET record = CAST(record AS TEXT) WHERE id = 2")
+    with closing(SessionStore(tmp_path)) as store:
+        assert known(store) == {"a": 1}
+        assert ids(store, "a", "b", "c") == [1, 3, 4]
+
+
 def test_a_name_that_is_lost_is_made_again(tmp_path: Path) -> None:
     with closing(SessionStore(tmp_path)) as store:
         ids(store, "a")

@@ -52,6 +52,7 @@ COMMIT;
 """
 _INSERT = "INSERT OR {} INTO session VALUES (?, ?, ?, ?, ?)"
 _UPDATE = "UPDATE session SET record = ?, announced = ? WHERE id = ?"
+_DELETE = "DELETE FROM session WHERE id = ?"
 
 
 class SessionKey(NamedTuple):
@@ -150,8 +151,13 @@ class SessionStore:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
             self._begin(connection)
-        rows = connection.execute("SELECT id, source, name, record, announced FROM session ORDER BY id")
-        self._rows = dict(STORED_SESSIONS.read(rows, _stored, place=self._folder))
+            query = "SELECT id, source, name, record, announced FROM session ORDER BY id"
+            rows = connection.execute(query).fetchall()
+            found = dict(STORED_SESSIONS.read(rows, _stored, place=self._folder))
+            # A row that stayed would refuse its key when the session starts anew.
+            lost = {id for id, *_ in rows} - {row.id for row in found.values()}
+            connection.executemany(_DELETE, ((id,) for id in lost))
+        self._rows = found
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         bound = max(self._bounds(), default=0)
@@ -180,7 +186,7 @@ class SessionStore:
 
 def _settle(connection: sqlite3.Connection, changed: Iterable[StoredSession], gone: Iterable[int]) -> None:
     connection.executemany(_UPDATE, ((row.record, row.announced, row.id) for row in changed))
-    connection.executemany("DELETE FROM session WHERE id = ?", ((id,) for id in gone))
+    connection.executemany(_DELETE, ((id,) for id in gone))
 
 
 def _row(item: tuple[SessionKey, StoredSession]) -> tuple[int, str, bytes, bytes, bool]:
