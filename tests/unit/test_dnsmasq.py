@@ -71,6 +71,17 @@ def test_until_the_confirmation_clients_with_a_lease_keep_it_and_new_ones_get_a_
     assert held_lines(tmp_path, document, b"") == expected
 
 
+def test_a_client_does_not_keep_an_address_that_the_new_range_shares_out(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    # The former range is the half of PPPoE now.
+    document["cgnat"]["source_range"] = "100.64.8.0/22"
+    in_pppoe_half = CAPTURED.replace(b"100.64.9.32", b"100.64.9.200")
+    assert not [
+        line for line in held_lines(tmp_path, document, in_pppoe_half) if line.startswith("dhcp-host=")
+    ]
+
+
 def test_a_lease_file_that_is_not_read_refuses_the_commit(tmp_path: Path, document: dict[str, Any]) -> None:
     document["cgnat"]["source_range"] = "100.65.0.0/16"
     with pytest.raises(StepFailed, match="cannot read the leases of dnsmasq"):

@@ -124,7 +124,7 @@ class DhcpServer(SourceDaemon):
         shared = SharedRange.of(configuration)
         first, last = shared.dhcp
         held = former_range(configuration)
-        held_leases = [] if held is None else self._held_leases(held, before)
+        held_leases = [] if held is None else self._held_leases(held, shared.network, before)
         text = filled(
             _TEMPLATE,
             configuration,
@@ -150,18 +150,23 @@ class DhcpServer(SourceDaemon):
         )
         return {_FILE: text}
 
-    def _held_leases(self, held: IPv4Network, before: str) -> list[tuple[str, str]]:
+    def _held_leases(self, held: IPv4Network, network: IPv4Network, before: str) -> list[tuple[str, str]]:
         """Return MAC address and IPv4 address of each client with a lease of the range `held`: those of the
-        commit that first held the range, whose sessions it has announced."""
-        found = [(mac, address) for mac, address in _HELD.findall(before) if IPv4Address(address) in held]
-        if found:
+        commit that first held the range, whose sessions it has announced. An address that is in `network`
+        too is not held: the new range shares it out, perhaps to PPPoE."""
+
+        def is_held(address: str) -> bool:
+            parsed = IPv4Address(address)
+            return parsed in held and parsed not in network
+
+        if found := [(mac, address) for mac, address in _HELD.findall(before) if is_held(address)]:
             return found
         return sorted(
             (lease.hardware, lease.address)
             for lease in self._read_leases().values()
             if lease.hardware is not None
             and mac_address(lease.hardware) is not None
-            and IPv4Address(lease.address) in held
+            and is_held(lease.address)
         )
 
     def _read_leases(self) -> dict[str, Lease]:
