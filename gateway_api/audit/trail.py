@@ -164,13 +164,13 @@ class Trail:
         self._write(change)
 
     def open_calls(self, most: int) -> list[OpenCall]:
-        """The newest ones."""
+        """Return the newest `most` records whose outcome the core has to tell."""
         with self._opened_to_read() as connection:
             rows = connection.execute(_OPEN_CALLS, (most,)).fetchall() if connection else []
         return [OpenCall(*row) for row in rows]
 
     def close_calls(self, outcomes: Mapping[OpenCall, tuple[str, str]]) -> None:
-        """Gives the records a result and a message, unless another process has done so."""
+        """Give the records a result and a message, unless another process has done so."""
 
         def change(connection: sqlite3.Connection) -> None:
             for call, (result, message) in outcomes.items():

@@ -249,11 +249,11 @@ class Ledger:
         return os.access(self._path, os.W_OK)
 
     def check(self) -> None:
-        """Opens the ledger where that is due, and reads from it."""
+        """Open the ledger where that is due, and read from it."""
         self.execute("SELECT name FROM ledger")
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """The rows of a statement. What it writes is on disk some time later."""
+        """Return the rows of a statement. What the statement writes is on disk some time later."""
         ledger = self._current()
         try:
             return ledger.execute(statement, values).fetchall()
@@ -263,7 +263,7 @@ class Ledger:
         return self._replace(ledger).execute(statement, values).fetchall()
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of `work`. What it writes is on disk when this returns."""
+        """Return the result of `work`. What `work` writes is on disk when this returns."""
         with self._writing:
             try:
                 return on_thread(self._pool, work, self._current_synced())
@@ -274,7 +274,7 @@ class Ledger:
             return on_thread(self._pool, work, synced)
 
     def close(self) -> None:
-        """The next use opens the ledger again."""
+        """Close the connections. The next use opens the ledger again."""
         for ledger in (self._reader, self._synced):
             if ledger is not None:
                 ledger.close()
@@ -333,8 +333,8 @@ class Revocations:
             raise LedgerUnavailable("Cannot store the logout: the token is still valid", error) from error
 
     def is_revoked(self, jti: str, ledger: str) -> bool:
-        """True also for a token of another ledger than the one in use, whose name is `ledger`. Raises
-        LedgerUnavailable."""
+        """Return True for a token that was revoked, and for one whose `ledger` is not the name of the ledger
+        in use. Raises LedgerUnavailable."""
         # Before the look-up, which may miss a revocation of the moment after it.
         stamp = self._ledger.shared.stamp
         if stamp != self._valid_at or len(self._valid) >= _KNOWN:
@@ -348,8 +348,8 @@ class Revocations:
         return False
 
     def among(self, tokens: Mapping[str, str]) -> set[str]:
-        """The tokens that are revoked, or of another ledger than the one in use: `tokens` has the names of
-        their ledgers. Raises LedgerUnavailable."""
+        """Return the tokens that are revoked, or of another ledger than the one in use. `tokens` has the
+        names of their ledgers. Raises LedgerUnavailable."""
         wanted = msgspec.json.encode(list(tokens)).decode()
         try:
             rows = self._ledger.execute(

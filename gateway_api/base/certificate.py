@@ -110,7 +110,8 @@ def log_expiry(
 
 
 def _copy(path: Path) -> BinaryIO:
-    """A copy of a file that only this process and its children see (memfd_create(2)). Raises OSError."""
+    """Return a copy of a file that only this process and its children see (memfd_create(2)). Raises
+    OSError."""
     content = path.read_bytes()
     copy = os.fdopen(os.memfd_create("tls"), "wb")
     copy.write(content)

@@ -109,7 +109,7 @@ def parse_rate(text: str, least: int = MIN_BPS) -> int:
 
 
 def too_slow(bps: int, least: int = MIN_BPS) -> str:
-    """The rule that a rate below `least` breaks."""
+    """Return the rule that a rate below `least` breaks."""
     return f"must be at least {rate_text(least)}, not {rate_text(bps)}: is the unit missing?"
 
 
@@ -183,7 +183,8 @@ def past_seconds(text: str, now: float) -> float:
 
 
 def _likely_meaning(text: str, at: float, latest: float) -> str:
-    """The end of a sentence that says what a number is if it is not epoch seconds; empty if unknown."""
+    """Return the end of a sentence that says what a number is if it is not epoch seconds; empty if
+    unknown."""
     for parts, name in _PARTS_OF_A_SECOND:
         if _EARLIEST <= at / parts <= latest:
             return f": {name}?"

@@ -303,7 +303,7 @@ def translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
 
 
 def _shown_path(path: str) -> str:
-    """A path that does not exist, with a hint if it may have lost its quotes."""
+    """Return a path that does not exist, with a hint if the path may have lost its quotes."""
     hint = ""
     with suppress(ValueError):
         hint = quotes_hint(parse_path(path))

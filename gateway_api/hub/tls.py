@@ -71,7 +71,7 @@ class HubTlsContext(ssl.SSLContext):
 
     @classmethod
     def new(cls, make_another: Callable[[], ssl.SSLContext]) -> "HubTlsContext":
-        """A context with the rules of one of another class."""
+        """Return a context with the rules of the context that `make_another` makes."""
         with _openssl:
             made, other = cls(ssl.PROTOCOL_TLS_CLIENT), make_another()
         for name in _RULES:

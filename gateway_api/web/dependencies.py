@@ -115,7 +115,7 @@ def _counters() -> Dependency:
 
 
 def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Dependency:
-    """The health of the login ledger. Opens it if it was damaged, removed or replaced."""
+    """Return the health of the login ledger. Opens a ledger that was damaged, removed or replaced."""
     try:
         ledger.check()
     except (OSError, sqlite3.Error) as error:

@@ -171,7 +171,7 @@ class ApiOperation:
 
     @property
     def ignores_query(self) -> bool:
-        """Whether any query is as good as none: monitors add one to open paths, so that no cache replies."""
+        """True if any query is ignored: monitors add a query to open paths, so that no cache replies."""
         return self.method == "GET" and self.query is None and self.access in (ALWAYS, STATIC, OPEN)
 
     @property

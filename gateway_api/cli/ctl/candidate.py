@@ -51,7 +51,7 @@ class RemoteCandidate:
         self._is_staged = False
 
     def edit(self, operation: Record) -> str:
-        """Stages an operation. Returns its path, with the keys of items in place of indexes. Raises
+        """Stage an operation. Return its path, with the keys of items in place of indexes. Raises
         ClientError."""
         try:
             done = self._change("POST", "/edit", {"operations": [operation]})

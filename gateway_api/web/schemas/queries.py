@@ -102,7 +102,7 @@ _STREAM_EVENTS = {event.stream_name: event for event in EVENTS.values()}
 
 
 def _last_event_id(text: str) -> EventId | None:
-    """An empty id is none: clients send it before their first event."""
+    """Parse an event id. An empty text is none: clients send that before their first event."""
     return parse_id(text) if text else None
 
 

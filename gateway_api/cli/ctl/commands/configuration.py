@@ -214,7 +214,8 @@ def _keep(text: str) -> None:
 
 
 def _decoded(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises ValueError, also for one that no function here could walk through."""
+    """Return the value of a JSON text. Raises ValueError, also for a value of too many levels to walk
+    through."""
     try:
         document = json.loads(text)
     except RecursionError as error:
