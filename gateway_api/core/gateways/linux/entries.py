@@ -79,7 +79,7 @@ class EntryReader:
         return found
 
     def count(self) -> SkippedEntries:
-        """The entries that were skipped since the start."""
+        """Return how many entries were skipped since the start."""
         with self._lock:
             return SkippedEntries(self._source, self._kind, self._skipped)
 
@@ -99,5 +99,5 @@ _readers: list[EntryReader] = []
 
 
 def skipped_entries() -> tuple[SkippedEntries, ...]:
-    """One record for each reader."""
+    """Return one record for each reader."""
     return tuple(reader.count() for reader in _readers)

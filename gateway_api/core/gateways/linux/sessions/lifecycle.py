@@ -276,7 +276,9 @@ class Lifecycle:
 
     def _restore(self) -> None:
         known = self._store.known()
-        restored = STORED_SESSIONS.read(known.items(), self._restored, name=itemgetter(0), place="records")
+        restored = STORED_SESSIONS.read(
+            known.items(), self._restore_session, name=itemgetter(0), place="records"
+        )
         for session in restored:
             self.sessions.add(session)
             self._ids[session.key] = session.id
@@ -284,8 +286,8 @@ class Lifecycle:
                 self._unannounced.add(session.key)
         self._unclaimed |= known.keys() - self._ids.keys()
 
-    def _restored(self, item: tuple[SessionKey, StoredSession]) -> LinuxSession:
-        """A session of an earlier life, stale. Raises UnreadableEntry."""
+    def _restore_session(self, item: tuple[SessionKey, StoredSession]) -> LinuxSession:
+        """Return a session of an earlier life, stale. Raises UnreadableEntry."""
         key, row = item
         try:
             record = _record.decode(row.record)

@@ -76,7 +76,7 @@ class OwedEnds:
             return
         with disk_step("store the ends of a commit"):
             if wanted:
-                kept = [_kept(each) for each in wanted]
+                kept = [_make_kept(each) for each in wanted]
                 durable.make_folder(self._path.parent)
                 durable.replace(self._path, msgspec.json.encode(kept))
             else:
@@ -92,16 +92,16 @@ class OwedEnds:
         except Unreadable as error:
             _log.error("the sessions that a former commit was to end go on: %s", error)
             return []
-        return _OWED.read(kept, lambda each: _restored(each, running), name=repr, place=self._path)
+        return _OWED.read(kept, lambda each: _parse_ends(each, running), name=repr, place=self._path)
 
 
-def _kept(commit: CommitEnds) -> _Kept:
+def _make_kept(commit: CommitEnds) -> _Kept:
     held = former_range(commit.former)
     return _Kept(commit.ids, _sections(as_confirmed(commit.former)), None if held is None else str(held))
 
 
-def _restored(each: Any, running: Configuration) -> CommitEnds:
-    """The ends of a commit, as the file has them. Raises UnreadableEntry."""
+def _parse_ends(each: Any, running: Configuration) -> CommitEnds:
+    """Return the ends of a commit, as the file has them. Raises UnreadableEntry."""
     try:
         kept = msgspec.convert(each, _Kept)
         former = replace(running, **_loaded(kept.former))

@@ -153,7 +153,7 @@ class SessionStore:
             self._begin(connection)
             query = "SELECT id, source, name, record, announced FROM session ORDER BY id"
             rows = connection.execute(query).fetchall()
-            found = dict(STORED_SESSIONS.read(rows, _stored, place=self._folder))
+            found = dict(STORED_SESSIONS.read(rows, _parse_row, place=self._folder))
             # A row that stayed would refuse its key when the session starts anew.
             lost = {id for id, *_ in rows} - {row.id for row in found.values()}
             connection.executemany(_DELETE, ((id,) for id in lost))
@@ -195,8 +195,8 @@ def _row(item: tuple[SessionKey, StoredSession]) -> tuple[int, str, bytes, bytes
     return row.id, source, name.encode(errors="surrogatepass"), row.record, row.announced
 
 
-def _stored(row: tuple[Any, ...]) -> tuple[SessionKey, StoredSession]:
-    """A session with its key, of a row. Raises UnreadableEntry."""
+def _parse_row(row: tuple[Any, ...]) -> tuple[SessionKey, StoredSession]:
+    """Return a session with its key, of a row. Raises UnreadableEntry."""
     # SQLite stores a value of any type in any column.
     id, source, name, record, announced = row
     if not (isinstance(source, str) and isinstance(name, bytes) and isinstance(record, bytes)):

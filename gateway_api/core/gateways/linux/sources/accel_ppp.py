@@ -236,11 +236,11 @@ def _served_in(file: Path) -> set[str]:
         return set()
     except OSError as error:
         raise SourceRefused(f"cannot read {file}: {error}") from error
-    return set(_SERVED.read(lines, _served))
+    return set(_SERVED.read(lines, _parse_line))
 
 
-def _served(line: str) -> str:
-    """The name in a line of the file. Raises UnreadableEntry."""
+def _parse_line(line: str) -> str:
+    """Return the name in a line of the file. Raises UnreadableEntry."""
     name = line.removeprefix(_OPTION)
     if name == line or not is_interface(name):
         raise UnreadableEntry("a line does not name an interface")

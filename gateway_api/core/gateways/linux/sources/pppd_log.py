@@ -146,14 +146,14 @@ def _read_journal(
     if ended.status:
         raise SourceUnavailable(f"cannot read the journal: journalctl ended with status {ended.status}")
     lines = ended.output.splitlines()
-    found = _LINES_OF_PPPD.read(lines, partial(_parsed, processes))
+    found = _LINES_OF_PPPD.read(lines, partial(_parse_line, processes))
     if lines and not found:
         raise SourceUnavailable("cannot read what journalctl wrote: no line is in its format")
     return found
 
 
-def _parsed(processes: Container[int] | None, line: bytes) -> _Found:
-    """A line of journalctl's JSON. Raises UnreadableRecord."""
+def _parse_line(processes: Container[int] | None, line: bytes) -> _Found:
+    """Return a line of journalctl's JSON. Raises UnreadableRecord."""
     try:
         entry = _DECODER.decode(line)
         at, pid = int(entry.at) / 1e6, int(entry.pid)
