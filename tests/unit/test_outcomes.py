@@ -1,19 +1,25 @@
 """What the core tells a caller that has lost the reply to a change."""
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from gateway_api.audit.core_changes import resolve_calls
+from gateway_api.audit.log import AuditLog
+from gateway_api.audit.record import Filter, gap
 from gateway_api.core.records.changes import HELD, ChangeLog
 from gateway_api.core.service.outcomes import Outcomes
 from gateway_api.wire.contract import Nothing
 from gateway_api.wire.core.configuration import ConfirmCommit, GetCandidate, ResolveCalls
 from gateway_api.wire.varlink.dispatcher import Handler, ServedInterface
 from gateway_api.wire.varlink.protocol import ErrorReply
+from tests.support.pools import Here
 
 LISTS = ("done", "failed", "unknown")
 
@@ -106,3 +112,25 @@ def test_a_method_that_reads_is_served_as_it_is(outcomes: Outcomes) -> None:
     assert (
         outcomes.of(ServedInterface("a.b", {"GetCandidate": handler}, str)).methods["GetCandidate"] is handler
     )
+
+
+@pytest.mark.parametrize(
+    ("action", "result"),
+    [
+        ("configuration.commit", "failed"),
+        ("subscribers.disconnect", "unanswered"),
+        ("jobs.change_rates", "unanswered"),
+    ],
+)
+def test_the_record_of_a_call_that_a_new_core_does_not_know_has_failed_unless_it_changes_sessions(
+    tmp_path: Path, outcomes: Outcomes, action: str, result: str
+) -> None:
+    log = AuditLog(tmp_path, 1 << 20, Here())
+    lost = gap(1.0, "", user="admin", role="admin")
+    log.add(msgspec.structs.replace(lost, action=action, result="unanswered", call_id="1f"))
+    core: Any = SimpleNamespace(reply=outcomes.resolve_calls)
+    resolve_calls(core, log)
+    (text,) = log.read(Filter(), None).records
+    resolved = json.loads(bytes(text))
+    assert (resolved["result"], resolved["call_id"]) == (result, None)
+    log.close()
