@@ -675,6 +675,25 @@ def test_a_dhcp_request_reaches_its_server(
     assert spoofed(firewall) == blocked(firewall) == {}
 
 
+def test_a_dhcp_request_of_a_former_range_reaches_its_server_and_no_reply_leaves(network: Network) -> None:
+    """dnsmasq refuses it by a broadcast, and the client asks for another address at once."""
+    firewall = Firewall(time.time)
+    for source_range in (POOL, IPv4Network("100.70.0.0/16")):
+        firewall.apply(replace(CONFIGURATION, cgnat=replace(CGNAT, source_range=source_range)))
+    server = network.itself(67)
+    broadcast(network.first, dhcp_request(OWN, _BROADCAST, OWN))
+    server.receives({OWN: 1})
+    with pytest.raises(PermissionError):
+        server.send("10.255.0.1", OWN, 1, 68, 67)
+    # The rule does not concern other hosts.
+    server.send("10.255.0.1", WORLD, 1, 68, 67)
+    assert spoofed(firewall) == {}
+    broadcast(network.first, dhcp_request("100.71.0.9", _BROADCAST, "100.71.0.9"))
+    broadcast(network.first, dhcp_request(OWN, WORLD, OWN))
+    wait_for("the drops", lambda: spoofed(firewall) == {"trunk0": 2})
+    assert server.received() == Counter()
+
+
 @pytest.mark.parametrize("client", ["100.64.0.10", "8.8.8.8", "100.64.0.1", "10.255.0.1"])
 @pytest.mark.parametrize("source", [OWN, _NO_ADDRESS])
 def test_a_dhcp_request_with_the_address_of_another_is_dropped(

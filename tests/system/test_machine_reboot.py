@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.dhcp_site import document
 from tests.support.inside.installed import script_under_systemd
 from tests.support.kernel import run_in_machine, seen_by
-from tests.system.test_reboot import document, places
+from tests.system.test_reboot import places
 
 # A virtual machine that is emulated takes minutes to boot.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
@@ -39,7 +40,7 @@ def boot(folder: Path) -> dict[str, Any]:
 
 
 def document_of_the_machine() -> dict[str, Any]:
-    made = document()
+    made = document(1)
     made["cgnat"]["enabled"] = False
     (profile,) = made["demux"]["vlan_profiles"]
     made["demux"]["vlan_profiles"] = [

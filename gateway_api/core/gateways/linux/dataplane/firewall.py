@@ -41,6 +41,8 @@ _SPOOFED, _BLOCKED = "spoofed", "blocked"
 _FIRST = "raw - 150"
 #: In a DHCP request (RFC 2131 section 2), after 8 bytes of UDP: `htype` and `hlen`, `ciaddr`, `giaddr`.
 _HARDWARE, _CLIENT, _RELAY = "@th,72,16", "@th,160,32", "@th,256,32"
+#: To the gateway, whose addresses are local or those of a broadcast.
+_DHCP_REQUEST = "udp dport 67 fib daddr type != unicast"
 #: Of Ethernet, and with a MAC address.
 _ETHERNET = "0x0106"
 #: In an ICMPv6 error: the next header of the packet that it is about.
@@ -57,6 +59,10 @@ _OF_NEIGHBOURS = ("nd-router-solicit", "nd-neighbor-solicit", "echo-request")
 _OF_NO_ADDRESS = ("nd-router-solicit", "nd-neighbor-solicit", "mld-listener-report", "mld2-listener-report")
 
 
+#: Former ranges that the rules still know: as many as dnsmasq still refuses renewals of.
+_MOST_FORMER = 8
+
+
 @dataclass(frozen=True)
 class Policy:
     """Whose packets the table looks at. `others` are interfaces that are no subscriber's, whatever their
@@ -69,6 +75,8 @@ class Policy:
     source_ranges: tuple[IPv4Network, ...]
     #: Address and TCP port of the command line of a source.
     command_line: tuple[IPv4Address, int] | None = None
+    #: Source ranges of former configurations, the latest first. Clients may still have leases there.
+    former_ranges: tuple[IPv4Network, ...] = ()
 
     @classmethod
     def of(
@@ -82,6 +90,14 @@ class Policy:
             configuration.cgnat.source_ranges,
             command_line,
         )
+
+    def after(self, before: "Policy | None") -> "Policy":
+        """Return this policy with the ranges of the policy before it."""
+        if before is None:
+            return self
+        former = dict.fromkeys((*before.source_ranges, *before.former_ranges))
+        left = [network for network in former if network not in self.source_ranges]
+        return replace(self, former_ranges=tuple(left[:_MOST_FORMER]))
 
     def commands(self) -> Iterator[str]:
         """The commands of nft(8) that make the table, or change it to this. Counters keep their numbers."""
@@ -113,16 +129,20 @@ class Policy:
             yield f'add rule {TABLE} strangers iifname "{trunk}" fib daddr type != unicast return'
         # A client renews a lease that the core does not know yet, such as after a reboot. Without a route to
         # its address, no reply leaves by another device.
-        renewal = f"ip saddr {{ {', '.join(map(str, self.source_ranges))} }} udp dport 67"
-        yield f"add rule {TABLE} strangers {renewal} fib saddr type != local fib saddr oif missing return"
+        renewal = f"{_DHCP_REQUEST} fib saddr type != local"
+        ranges = ", ".join(map(str, self.source_ranges))
+        yield f"add rule {TABLE} strangers ip saddr {{ {ranges} }} {renewal} fib saddr oif missing return"
+        # The server refuses the renewal of a lease of a former range, and the client asks for another address
+        # at once. Otherwise the client would keep the lease until its end.
+        if self.former_ranges:
+            yield f"add rule {TABLE} strangers ip saddr {self._of_former_ranges('saddr')} {renewal} return"
         yield from self._dropped("strangers", _SPOOFED, with_trunks=True)
 
     def _of_dhcp(self) -> Iterator[str]:
         """The requests to the gateway. A server sends its reply to `giaddr`, else to `ciaddr`, whatever the
         source is. A subscriber is no relay, has a MAC address, and sends no request in fragments."""
         yield f"add chain {TABLE} dhcp"
-        request = "meta nfproto ipv4 udp dport 67 fib daddr type != unicast"
-        yield f"add rule {TABLE} prerouting {request} jump dhcp"
+        yield f"add rule {TABLE} prerouting meta nfproto ipv4 {_DHCP_REQUEST} jump dhcp"
         yield f"add chain {TABLE} dhcp-refused"
         for refused in ("ip frag-off & 0x3fff != 0", f"{_HARDWARE} != {_ETHERNET}", f"{_RELAY} != 0"):
             yield f"add rule {TABLE} dhcp {refused} jump dhcp-refused"
@@ -170,6 +190,9 @@ class Policy:
         # The kernel reads hop-by-hop options (next header 0) before any rule, and reports an unknown one to
         # the source, false or not.
         yield f"add rule {TABLE} output icmpv6 type parameter-problem {_NEXT_HEADER} 0 drop"
+        # A refusal is a broadcast. A reply to an address of a former range would leave for another network.
+        if self.former_ranges:
+            yield f"add rule {TABLE} output ip daddr {self._of_former_ranges('daddr')} udp sport 67 drop"
         if self.command_line is not None:
             address, port = self.command_line
             users = ", ".join(map(str, sorted({0, os.getuid()})))
@@ -177,6 +200,11 @@ class Policy:
                 f"add rule {TABLE} output ip daddr {address} tcp dport {port} "
                 f"meta skuid != {{ {users} }} reject with tcp reset"
             )
+
+    def _of_former_ranges(self, end: str) -> str:
+        """The addresses of the former ranges that are in no range of now. `end` is `saddr` or `daddr`."""
+        former, now = (", ".join(map(str, ranges)) for ranges in (self.former_ranges, self.source_ranges))
+        return f"{{ {former} }} ip {end} != {{ {now} }}"
 
     def _without_others(self, chain: str) -> Iterator[str]:
         if self.others:
@@ -241,8 +269,8 @@ class Firewall(OwnTable):
 
     def apply(self, configuration: Configuration) -> None:
         """Replaces the rules, if the configuration has others. Raises KernelError: then all is as before."""
-        policy = Policy.of(configuration, self._command_line)
         with self._lock:
+            policy = Policy.of(configuration, self._command_line).after(self._policy)
             before = self._policy, self._former
             if policy == self._policy:
                 return
@@ -255,7 +283,8 @@ class Firewall(OwnTable):
     def configure(self, configuration: Configuration) -> None:
         """Replaces the rules. What the kernel refuses is a fault, and the next look tries again."""
         with self._lock:
-            self._attempt(lambda: self._replace(Policy.of(configuration, self._command_line)))
+            policy = Policy.of(configuration, self._command_line).after(self._policy)
+            self._attempt(lambda: self._replace(policy))
 
     def drops(self) -> tuple[PacketDrops, ...]:
         """By the last look, for each trunk of the configuration and PPP. Never waits for one."""
