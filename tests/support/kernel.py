@@ -42,12 +42,17 @@ class MachineCrashed(Exception):
     """The emulator itself ended by a signal."""
 
 
-def run_in_machine(script: str, folder: Path, timeout: float = 600) -> str:
+def run_in_machine(
+    script: str, folder: Path, timeout: float = 600, *, needs_packet_filter: bool = False
+) -> str:
     """The output of a script of bash, which must succeed, as root of the machine. It finds the files of
     `folder`, which it may change, in /mnt/shared; and in PATIENCE the seconds that it may wait for
-    something. The timeout, in seconds, is for a fast machine. An emulator that crashes gets another try."""
+    something. The timeout, in seconds, is for a fast machine. An emulator that crashes gets another try.
+
+    With `needs_packet_filter` the machine is emulated: user-mode-linux lacks the tables `inet` of nftables."""
     (folder / "script").write_text(_MEASUREMENT + script)
-    if os.environ.get("EMULATOR") or "amx_tile" in Path("/proc/cpuinfo").read_text():
+    has_amx = "amx_tile" in Path("/proc/cpuinfo").read_text()
+    if needs_packet_filter or has_amx or os.environ.get("EMULATOR"):
         # Ten times slower, on any processor.
         command, slowness = qemu.machine(folder), _EMULATED
     else:

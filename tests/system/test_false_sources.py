@@ -39,10 +39,7 @@ def seen(
         cd {shlex.quote(str(_REPOSITORY))}
         {command} > /mnt/shared/false_sources.json 2> /mnt/shared/false_sources.errors || true
     """
-    with pytest.MonkeyPatch.context() as patch:
-        # The kernel of user-mode-linux has no tables of both families.
-        patch.setenv("EMULATOR", "1")
-        run_in_machine(script, folder)
+    run_in_machine(script, folder, needs_packet_filter=True)
     return seen_by(folder, "false_sources")
 
 

@@ -31,7 +31,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     command = f"{shlex.quote(sys.executable)} -m tests.support.inside.gateway {frr.root}"
     command += f" {_OUTSIDE / 'made'} {_OUTSIDE / 'gateway.journal'}"
     script = script_under_systemd(command, _OUTSIDE / "gateway.json", _OUTSIDE / "gateway.errors")
-    run_in_machine(script, shared, timeout=3600)
+    run_in_machine(script, shared, timeout=3600, needs_packet_filter=True)
     return seen_by(shared, "gateway")
 
 
