@@ -49,7 +49,7 @@ def run_in_machine(
     `folder`, which it may change, in /mnt/shared; and in PATIENCE the seconds that it may wait for
     something. The timeout, in seconds, is for a fast machine. An emulator that crashes gets another try.
 
-    With `needs_packet_filter` the machine is emulated: user-mode-linux lacks the tables `inet` of nftables."""
+    With `needs_packet_filter` the machine is emulated: user-mode-linux lacks nftables for both families."""
     (folder / "script").write_text(_MEASUREMENT + script)
     has_amx = "amx_tile" in Path("/proc/cpuinfo").read_text()
     if needs_packet_filter or has_amx or os.environ.get("EMULATOR"):
