@@ -134,7 +134,12 @@ class Workspace:
     def in_force(self) -> Configuration:
         """The configuration that the services and the gateway run by: until a commit is confirmed, the
         running one with the range of the one that may return."""
-        return self._in_force_by(self.snapshot.running, self.snapshot.state)
+        try:
+            return self._in_force_by(self.snapshot.running, self.snapshot.state)
+        except StepFailed as error:
+            # The gateway must start anyway.
+            _log.error("the range before an unconfirmed commit is not served: %s", error)
+            return self.snapshot.running.sections
 
     def follow(self, follower: Callable[[Configuration], None]) -> None:
         """Calls `follower` with each new running configuration, before the caller gets the reply. It must not
@@ -275,7 +280,7 @@ class Workspace:
                 raise CORE.error(wire.NothingToConfirmError())
             snapshot, step = self.snapshot, "store the confirmation"
             state, sections = replace(snapshot.state, deadline=None), snapshot.running.sections
-            if self.in_force == sections:
+            if self._in_force_by(snapshot.running, snapshot.state) == sections:
                 self._amend(state, step, request.caller)
                 return
             rendered = self._services.render(sections)
@@ -450,12 +455,16 @@ class Workspace:
         self._applied = True
 
     def _in_force_by(self, configuration: RunningConfiguration, state: State) -> Configuration:
+        """Raises StepFailed if the disk does not read the configuration that may return."""
         if state.deadline is None:
             return configuration.sections
         try:
             baseline = load(self._store.document(state.deadline.baseline))
         except (Unreadable, Invalid) as error:
-            # Nor can it return.
+            if isinstance(error.__cause__, OSError):
+                reason = error.__cause__.strerror or "an error without a name"
+                raise StepFailed("read the configuration that may return", reason) from error
+            # A damaged configuration cannot return either.
             _log.error("the range before an unconfirmed commit is not served: %s", error)
             return configuration.sections
         return until_confirmed(configuration.sections, baseline.cgnat.source_range)
