@@ -34,10 +34,16 @@ from msgspec import structs
 
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.sender import AttemptResult
-from gateway_api.wire.hub import Delivery, DeliveryResult
+from gateway_api.wire.hub import (
+    LOGGED,
+    LONGEST_PAUSE,
+    PAUSE_AFTER,
+    RETRIES,
+    SHORTEST_PAUSE,
+    Delivery,
+    DeliveryResult,
+)
 
-#: Seconds from the end of a failed attempt to the next.
-RETRIES = (5.0, 30.0, 300.0)
 #: Messages that wait, those for a retry included.
 MOST_WAITING = 10_000
 #: The same while the receiver responds quickly. After a restart of the gateway, sessions come up faster than
@@ -49,14 +55,8 @@ _QUICK = 0.25
 #: reason to drop a burst.
 _DOUBT = 15.0
 
-#: Entries of a delivery log.
-LOGGED = 100
 #: After so many messages, the backlog frees those that no queue needs.
 _TIDY = 1000
-#: Failures in a row that begin a pause.
-PAUSE_AFTER = 3
-#: Seconds of the first pause, and of the longest: within the longest, the hub finds a receiver that is back.
-SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 15.0
 
 
 class Backlog:

@@ -27,11 +27,10 @@ from urllib3.util import create_urllib3_context
 from gateway_api.base.receivers import Address, Denied, check, literal
 from gateway_api.hub.message import WebhookMessage, headers
 from gateway_api.hub.tls import HubTlsContext
+from gateway_api.wire.hub import TIMEOUT
 
 _log = logging.getLogger(__name__)
 
-#: Seconds for an attempt, from the connection to the status.
-TIMEOUT = 10.0
 #: The body of a response is read up to this many bytes and seconds, to keep the connection.
 _MAX_BODY, _BODY_TIMEOUT = 16 << 10, 1.0
 

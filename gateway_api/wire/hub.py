@@ -7,6 +7,19 @@ from gateway_api.wire.contract import Contract, Enumeration, Failure, Method, Re
 from gateway_api.wire.core.sessions import EventName
 from gateway_api.wire.events import DEFAULT_EVENTS
 
+# The schedule of deliveries
+
+#: Seconds for an attempt, from the connection to the status.
+TIMEOUT = 10.0
+#: Seconds from the end of a failed attempt to the next.
+RETRIES = (5.0, 30.0, 300.0)
+#: Failures in a row that begin a pause.
+PAUSE_AFTER = 3
+#: Seconds of the first pause, and of the longest: within the longest, the hub finds a receiver that is back.
+SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 15.0
+#: Entries of a delivery log.
+LOGGED = 100
+
 
 class DeliveryResult(Enumeration):
     """The result of an attempt."""

@@ -177,7 +177,7 @@ def test_the_stream_and_webhooks_name_the_events_of_both(path: str, method: str)
 
 
 def test_the_schedule_of_a_webhook_is_that_of_the_hub() -> None:
-    """The numbers stand in `hub/delivery_queue.py` and `hub/sender.py`."""
+    """The numbers stand in `wire/hub.py`."""
     (description,) = {path["post"]["description"] for path in DOCUMENT["webhooks"].values()}
     assert "Any 2xx within 10 s " in description
     assert " again 5 s, 30 s and 5 min after " in description

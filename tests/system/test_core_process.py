@@ -86,6 +86,7 @@ CALLS: dict[str, dict[str, Any]] = {
     },
     "RestoreRevision": {"revision": 1, "author": "root"},
     "ListChanges": {"after_sequence": 0},
+    "ResolveCalls": {"request_ids": ["8d1f0c7be45a4c3d9a6e21b0f3c58e77"]},
     "ListInterfaces": {},
     "ListVlans": {"page": {"limit": 5}},
     "ListQos": {},
@@ -310,9 +311,13 @@ def test_the_package_s_command_line_shows_an_error(shared: Path) -> None:
 def test_the_lists_that_are_checked_are_not_empty(shared: Path) -> None:
     with client(shared) as core:
         for method, parameters in CALLS.items():
-            for name, declared in MEMBERS[method].out_type.fields.items():
-                if spelled(declared).startswith("[]"):
-                    assert getattr(core, method)(**parameters)[name], method
+            declared = MEMBERS[method].out_type.fields
+            lists = [name for name, of in declared.items() if spelled(of).startswith("[]")]
+            if lists:
+                reply = getattr(core, method)(**parameters)
+                # The outcome of a call is in one list of three.
+                required = any if method == "ResolveCalls" else all
+                assert required(reply[name] for name in lists), method
 
 
 def test_a_whole_list_has_as_many_records_as_it_says(shared: Path) -> None:

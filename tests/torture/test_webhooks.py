@@ -23,7 +23,7 @@ import pytest
 import requests
 
 from gateway_api.hub.delivery_queue import MOST_WAITING
-from gateway_api.hub.sender import TIMEOUT
+from gateway_api.wire.hub import TIMEOUT
 from tests.contract.test_webhooks import (
     BOTH,
     DOWN,

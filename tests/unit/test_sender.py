@@ -15,7 +15,8 @@ import pytest
 from gateway_api.base.receivers import Address
 from gateway_api.hub import sender as senders
 from gateway_api.hub.message import WebhookMessage
-from gateway_api.hub.sender import TIMEOUT, AttemptResult, Sender
+from gateway_api.hub.sender import AttemptResult, Sender
+from gateway_api.wire.hub import TIMEOUT
 from tests.support.receivers import OK, Receiver, Rude, hang
 from tests.support.stack import wait_for
 

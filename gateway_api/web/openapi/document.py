@@ -8,12 +8,11 @@ import msgspec
 from apispec import APISpec
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 
-from gateway_api.hub.delivery_queue import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE
-from gateway_api.hub.sender import TIMEOUT
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web.openapi import components
 from gateway_api.web.operation import EVENT_STREAM, JSON, Access, ApiOperation, Routes, template, variables
 from gateway_api.wire.events import EVENTS, TestDelivery
+from gateway_api.wire.hub import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE, TIMEOUT
 
 _OPENAPI = "3.1.0"
 _SCHEME = "bearer"

@@ -7,7 +7,6 @@ from flask import Response, url_for
 
 from gateway_api.events.broadcast import Pace
 from gateway_api.events.streams import StreamFilter
-from gateway_api.hub.delivery_queue import LOGGED, PAUSE_AFTER
 from gateway_api.web import audit, headers, responses
 from gateway_api.web.lists import selected
 from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, EVENT_STREAM, GET, POST, Located, Routes
@@ -18,6 +17,7 @@ from gateway_api.web.schemas.requests import WebhookRegistration
 from gateway_api.web.services import hub, services
 from gateway_api.wire import hub as wire
 from gateway_api.wire.events import DEFAULT_STREAM_EVENTS, EVENTS, Gap
+from gateway_api.wire.hub import LOGGED, PAUSE_AFTER
 
 
 def _names(names: Iterable[str]) -> str:
