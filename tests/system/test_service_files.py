@@ -92,9 +92,10 @@ def run_by_frr(frr: Frr, text: str) -> Counter[str]:
     return +running
 
 
-#: All that a text may be made of, alone, first, last and in between; and what looks like something else.
+#: All that a text may be made of, alone, first, last and in between; and what looks like something else. A ~
+#: alone is refused: some take it for no value.
 NASTY = [
-    *(chr(code) for code in range(0x21, 0x7F)),
+    *(chr(code) for code in range(0x21, 0x7E)),
     *(f"{chr(code)} x" for code in range(0x21, 0x7F) if chr(code) != "|"),
     *(f"x {chr(code)}" for code in range(0x21, 0x7F)),
     *(f"x {chr(code)} x" for code in range(0x21, 0x7F) if chr(code) != "|"),
