@@ -405,8 +405,8 @@ def test_polls_that_go_well_are_not_logged_and_others_are(logged: Logged) -> Non
     ids = [secrets.token_hex(8) for _ in range(4)]
     for id, path, headers in zip(
         ids,
-        ("/health", "/interfaces?limit=1", "/health?x=1", "/interfaces?limit=1"),
-        ({}, {"X-Poll": "1"}, {}, {}),
+        ("/health", "/interfaces?limit=1", "/interfaces?x=1", "/interfaces?limit=1"),
+        ({}, {"X-Poll": "1"}, {"X-Poll": "1"}, {}),
         strict=True,
     ):
         logged.api.send("GET", path, headers={"X-Request-ID": id, **headers})
