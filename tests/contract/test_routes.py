@@ -413,7 +413,7 @@ def test_a_parameter_given_twice_is_400(api: Api, route: Route) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("type", "ppp"), ("type", "PPPoE"), ("type", ""), ("sort", "age"), ("sort", "--id")]
+    ("name", "value"), [("type", "ppp"), ("type", ""), ("sort", "age"), ("sort", "--id")]
 )
 def test_a_bad_filter_or_sort_is_400(api: Api, name: str, value: str) -> None:
     answer = api.send("GET", "/subscribers", params={name: value})
