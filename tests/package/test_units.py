@@ -261,10 +261,12 @@ def test_systemd_is_told_that_the_api_is_up_when_it_answers(tmp_path: Path, api:
 def test_systemd_is_not_told_that_an_api_is_up_whose_workers_fail(
     tmp_path: Path, api: Api, state: Path
 ) -> None:
-    (tmp_path / "other.pem").write_text("no key")
-    failing = started_api(tmp_path, state, free_port(), GATEWAY_API_KEY=str(tmp_path / "other.pem"))
+    # Python runs it at its start: each process that is forked ends.
+    program = "import os; os.register_at_fork(after_in_child=lambda: os._exit(1))"
+    (tmp_path / "sitecustomize.py").write_text(program)
+    failing = started_api(tmp_path, state, free_port(), PYTHONPATH=str(tmp_path))
     with listening_as_systemd(tmp_path) as systemd, failing as log:
-        wait_for("a worker to fail", lambda: "Exception in worker process" in log.read_text(), 30)
+        wait_for("a worker to fail", lambda: "exited with code 1" in log.read_text(), 30)
         assert "Listening at" in log.read_text()
         systemd.setblocking(False)
         with pytest.raises(BlockingIOError):
