@@ -73,7 +73,7 @@ export const title = name => name[0].toUpperCase() + words(name).slice(1);
 /** A text that can be the id of a session. */
 export const ID = /^[1-9][0-9]*$/;
 
-/** Who has a session, for an action on it: the username, the address and the MAC address. */
+/** Describe the subscriber of a session: username, address and MAC address. */
 export const subscriber = ({username, ip_address: address, ipv6_address: other, mac_address: mac}) =>
   [username, address ?? other, mac].filter(Boolean).join(', ');
 

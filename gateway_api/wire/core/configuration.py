@@ -328,7 +328,7 @@ RequestIds = Annotated[
 
 
 class ResolveCallsReply(Record, frozen=True):
-    """What became of calls. Those in none of the lists still run."""
+    """The outcome of calls. Calls in none of the lists still run."""
 
     done: Annotated[RequestIds, about("Calls that changed something, or had nothing to change.")]
     failed: Annotated[RequestIds, about("Calls that got an error.")]
@@ -336,7 +336,7 @@ class ResolveCallsReply(Record, frozen=True):
 
 
 class ResolveCalls(Method[ResolveCallsReply], frozen=True):
-    """What became of calls whose replies the caller has lost. A call that the core does not know has changed
+    """The outcome of calls whose replies the caller has lost. A call that the core does not know has changed
     no configuration, and will not change anything: the core refuses it if it comes later. If the core was
     restarted meanwhile, such a call may have changed sessions. Done calls are on disk, the last 4096 of
     them."""

@@ -121,7 +121,7 @@ def _rows(texts: Iterable[str]) -> Iterator[RateRow | BadRow]:
                 return
             continue
         try:
-            row = _row(number, head.named(text))
+            row = _row(number, head.read_row(text))
             _require_first(row, seen)
             yield row
         except ValueError as error:
@@ -134,7 +134,7 @@ class _Head(NamedTuple):
     columns: Sequence[str]
     separator: str
 
-    def named(self, text: str) -> _Cells:
+    def read_row(self, text: str) -> _Cells:
         """Return the cells of a line by the names of their columns here, with the units of rates. Raises
         ValueError with the rule."""
         cells = _cells(text, self.separator)
