@@ -93,6 +93,17 @@ class Clients:
         return addresses, sent
 
 
+def _kill_those_beside(holder: int) -> bool:
+    """Kill the processes that share the mounts of a process. False if there are none."""
+    mounts, found = Path(f"/proc/{holder}/ns/mnt").readlink(), False
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            if int(entry.name) != holder and (entry / "ns/mnt").readlink() == mounts:
+                os.kill(int(entry.name), signal.SIGKILL)
+                found = True
+    return found
+
+
 def _program(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "tests.support.dhcp_clients", *arguments]
 
@@ -133,9 +144,9 @@ class Site:
                 yield core
             finally:
                 core.kill()
-                pid = core.root / "run/gateway-dnsmasq/dnsmasq.pid"
-                with suppress(FileNotFoundError, ProcessLookupError):
-                    os.kill(int(pid.read_text()), signal.SIGKILL)
+                # A start that the core had ordered may still be under way.
+                while _kill_those_beside(holder):
+                    pass
                 # With the network alone, they would go some time later.
                 ip("link delete group 77")
 
