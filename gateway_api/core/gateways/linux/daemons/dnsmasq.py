@@ -50,7 +50,7 @@ SCRIPT = Path(sys.prefix, "dhcp-lease")
 #: less, and says nothing.
 LEASE_TIME = 600
 #: The same in the range of a commit that waits for its confirmation: the least that dnsmasq takes. Clients
-#: that heed T1 and T2 (RFC 2131 section 4.4.5) renew after seconds, and so leave the range after its return.
+#: that heed T2 (RFC 2131 section 4.4.5) ask by a broadcast after 8 s, and so leave the range after a return.
 _UNCONFIRMED_TIME, _UNCONFIRMED_RENEWAL, _UNCONFIRMED_REBINDING = 120, 5, 8
 #: The same for a prefix that is advertised: dnsmasq does so every ten minutes.
 _PREFIX_TIME = 3600
@@ -111,9 +111,9 @@ class DhcpServer(SourceDaemon):
         return Dnsmasq(self.name, LEASES, PID_FILE, RECORDS, clock, self._prefixes)
 
     def render(self, configuration: Configuration) -> Rendered:
-        """One range for all VLANs; until a commit is confirmed, clients with a lease of the former range can
-        renew it. It runs without a DHCP profile, too: a source that does
-        not reply is a fault. Leases of the networks and trunks that the file has now can still end."""
+        """Render one range for all VLANs; until a commit is confirmed, clients with a lease of the former
+        range can renew it. dnsmasq runs without a DHCP profile, too: a source that does not reply is a fault.
+        Leases of the networks and trunks that the file has now can still end."""
         demux = configuration.demux
         heads = [head for trunk in demux.trunks for head in demux.heads(trunk)]
         before = self._files.read(_FILE) or ""

@@ -212,8 +212,8 @@ class Policy:
             yield f"add rule {TABLE} {chain} iifname {{ {names} }} accept"
 
     def _dropped(self, chain: str, kind: str, *, with_trunks: bool = False) -> Iterator[str]:
-        """Not from the trunk itself, unless `with_trunks`: without a tag, it may be the operator's own way
-        in."""
+        """Drop and count what comes from subscribers' devices. Without `with_trunks`, packets from the trunk
+        itself pass: without a tag, the trunk may be the operator's own way in."""
         for trunk in self._owners():
             for device in _devices(trunk):
                 if device != trunk or with_trunks:
