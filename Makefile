@@ -68,17 +68,17 @@ $(NODE)/.installed: Makefile
 
 # Measures the figures of the documentation.
 figures: $(DEVELOPED)
-	$(VENV)/bin/python -m tests.tools.figures_of_slow_clients
-	$(VENV)/bin/python -m tests.tools.figures_of_webhooks
-	$(VENV)/bin/python -m tests.tools.figures_of_linux
-	$(VENV)/bin/python -m tests.tools.figures_of_history
-	$(VENV)/bin/python -m tests.tools.figures_of_search
+	$(VENV)/bin/python -m tools.figures_of_slow_clients
+	$(VENV)/bin/python -m tools.figures_of_webhooks
+	$(VENV)/bin/python -m tools.figures_of_linux
+	$(VENV)/bin/python -m tools.figures_of_history
+	$(VENV)/bin/python -m tools.figures_of_search
 
 # Measures the service beside its peers and writes docs/performance.md. PARTS names some of it. SHORT=1 takes minutes, installs
 # no peer and writes nothing.
 bench: $(DEVELOPED) $(if $(SHORT),tools,$(BENCH)/.installed)
 	@$(if $(SHORT),,packaging/bench-tools)
-	$(VENV)/bin/python -m tests.bench $(if $(SHORT),--short) $(PARTS)
+	$(VENV)/bin/python -m bench $(if $(SHORT),--short) $(PARTS)
 
 # A peer from PyPI, and what draws the chart: neither belongs to the service or its tests.
 $(BENCH)/.installed: requirements/bench.lock
@@ -92,7 +92,7 @@ docs: $(INSTALLED)
 
 # Takes the pictures of the documentation.
 screenshots: $(DEVELOPED) tools
-	$(VENV)/bin/python -m tests.tools.screenshots
+	$(VENV)/bin/python -m tools.screenshots
 
 # gunicorn's C parser has no binary package: without a compiler, gunicorn uses its own parser.
 $(INSTALLED): requirements/run.lock setup.cfg pyproject.toml

@@ -26,7 +26,7 @@ from tests.support.sources import CGNAT, Surroundings, poll
 from tests.system.test_data_plane import WANTED
 from tests.system.test_linux_core import pytestmark as needs_the_kernel
 from tests.system.test_shaping import HAS_FQ_CODEL
-from tests.tools.figures_of_linux import cpu_over, filled
+from tools.figures_of_linux import cpu_over, filled
 
 SESSIONS = 10_000
 #: With devices, which the kernel makes slowly.

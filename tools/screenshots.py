@@ -1,0 +1,91 @@
+"""`make screenshots`: the pictures of the documentation, of a gateway with 20,000 sessions."""
+
+import tempfile
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.support.browser import LAPTOP, PHONE, Screen, Watched, chromium, screen
+from tests.support.stack import Api, running_stack, wait_for
+
+FOLDER = Path(__file__).parents[1] / "etc" / "screenshots"
+SESSIONS, ARRIVALS = 20_000, 4
+
+_WITHOUT_TOKEN = """
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode())
+  texts.currentNode.data = texts.currentNode.data.replace(/eyJ[\\w.-]+/, '$TOKEN');
+"""
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as state,
+        running_stack(Path(state), sessions=SESSIONS, arrivals=ARRIVALS) as (api, _),
+        chromium() as browser,
+        ExitStack() as screens,
+    ):
+        for path, value in (("qos.default_down", "250mbit"), ("qos.default_up", "50mbit")):
+            api.send("POST", "/system/config/set", json={"path": path, "value": value})
+        light = screens.enter_context(screen(browser, api, viewport=LAPTOP, color_scheme="light"))
+        dark = screens.enter_context(screen(browser, api, viewport=LAPTOP, color_scheme="dark"))
+        phone = screens.enter_context(
+            screen(browser, api, viewport=PHONE, color_scheme="dark", device_scale_factor=2)
+        )
+        for shown in (light, dark, phone):
+            shown.open().sign_in()
+        for shown, name in ((light, "light"), (dark, "dark"), (phone, "phone")):
+            wait_for("two minutes of events", partial(has_bars, shown), 240)
+            take(shown, f"overview-{name}")
+        for shown, name in ((dark, "dark"), (phone, "phone")):
+            subscriber(shown)
+            take(shown, f"subscribers-{name}")
+        light.go("Configuration")
+        expect(light.page.locator("#diff ins").first).to_be_visible()
+        light.page.get_by_role("button", name="Commit…").click()
+        take(light, "configuration-light")
+        take_docs(api, Watched(browser))
+
+
+def has_bars(shown: Screen) -> bool:
+    path = shown.page.locator(".chart .up").first.get_attribute("d") or ""
+    return path.count("M") > 110
+
+
+def subscriber(shown: Screen) -> None:
+    # The list begins with the oldest sessions, which have much traffic.
+    shown.find("")
+    shown.page.get_by_role("cell", name="7", exact=True).locator("xpath=..").get_by_role("button").click()
+    expect(shown.page.locator("#record-fields")).to_contain_text("bit/s down, ")
+    expect(shown.page.locator("#record-fields")).not_to_contain_text("measuring")
+
+
+def take(shown: Screen, name: str) -> None:
+    shown.page.mouse.move(0, 0)
+    shown.page.screenshot(path=FOLDER / f"{name}.png", animations="disabled")
+
+
+def take_docs(api: Api, window: Watched) -> None:
+    """Logged in, with one operation tried."""
+    page = window.page
+    page.set_viewport_size({"width": 1280, "height": 1700})
+    page.goto(f"{api.url}/api/v1/docs#/subscribers/subscribers_show")
+    page.get_by_label("User").fill(api.environment["ADMIN_USER"])
+    page.get_by_label("Password").fill(api.environment["ADMIN_PASSWORD"])
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_text("Logged in as")).to_be_visible()
+    operation = page.locator("[id$='-subscribers_show']")
+    operation.locator("input").fill("7")
+    operation.get_by_role("button", name="Execute").click()
+    expect(operation.locator(".live-responses-table .response-col_status").last).to_have_text("200")
+    # The curl line has the token.
+    page.evaluate(_WITHOUT_TOKEN)
+    page.evaluate("scrollTo(0, 0)")
+    page.screenshot(path=FOLDER / "docs.png")
+
+
+if __name__ == "__main__":
+    main()
