@@ -19,28 +19,34 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test collect quick tools lint lint-code lint-page lock openapi screenshots figures bench clean install deb docs interface man
+.PHONY: run test test-all test-long tools lint lint-code lint-page lock openapi screenshots figures bench clean install deb docs interface man
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
 
-# Five at a time, because most tests wait. Tests of one module run together: they share its fixtures.
+# More at a time than there are processors, because most tests wait. Tests of one module run together: they share its fixtures.
 PARALLEL := --numprocesses 5 --dist loadfile --no-loadscope-reorder
+# A run of tests has a temporary folder of its own, which goes with the run. Its path is short, for the sockets in it.
+PYTEST = temporary=$$(mktemp -d /tmp/tests.XXXXXX) && trap 'rm -rf "$$temporary"' EXIT \
+	&& TMPDIR=$$temporary $(VENV)/bin/python -m pytest --basetemp $$temporary/t
 
-# What failed runs once more, by itself: then a pause of the machine is over, and a fault still there.
-test: $(DEVELOPED) tools docs
-	$(VENV)/bin/python -m pytest $(PARALLEL) $(TESTS) \
-		|| { [ $$? -eq 1 ] && $(VENV)/bin/python -m pytest --last-failed $(TESTS); }
+# Needs neither root nor a program besides Python and make.
+test: TESTS = tests/unit tests/contract
+test: $(DEVELOPED)
+	@$(PYTEST) $(PARALLEL) $(TESTS)
+	@echo "\`make test-all\`, as root on Debian, also tests processes, files, the Linux gateway, browsers, packages, crashes and floods."
 
-# Compiles the tests, which each process of pytest would do by itself.
-collect: $(DEVELOPED)
-	$(VENV)/bin/python -m pytest --collect-only -qq > /dev/null
+# All other tests, but for those of `make test-long`. The virtual machine takes longest, so it comes first. Tests that compare
+# times run at the end, one by one.
+test-all: TESTS = tests/system/test_virtual_machine.py tests/system tests/torture tests/package tests/page
+test-all: $(DEVELOPED) tools docs
+	@$(PYTEST) $(PARALLEL) -m "not alone" $(TESTS)
+	@$(PYTEST) -m alone $(TESTS)
 
-# The contract of the API, one file a part of it, without the tests that take long.
-CONTRACT := authentication routes http openapi lists subscribers jobs configuration_api events last_event_id webhooks metrics \
-	health_detail history traffic audit token_profile
-quick: $(DEVELOPED) tools
-	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not slow" $(CONTRACT:%=tests/contract/test_%.py)
+# Tests that take minutes each: by hand, before a release. docs/explanation/measurements.md has the date of the last run.
+test-long: TESTS = tests/long bench
+test-long: $(DEVELOPED) tools docs
+	@$(PYTEST) $(TESTS)
 
 tools:
 	@packaging/test-tools

@@ -1,6 +1,6 @@
 """What several test modules share."""
 
-import gc
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from playwright.sync_api import Browser
 
-from tests.support.browser import chromium
 from tests.support.documents import valid_document
-from tests.support.measuring import beside_others
 from tests.support.stack import Api, running_stack
 
 # How long an example takes, or its data, is the machine's. The examples are the same in each run: a new one
@@ -22,9 +19,8 @@ settings.register_profile(
 )
 settings.load_profile("any machine")
 
-#: The rooms whose modules take longest come first, or one of them would run on when all else is done; before
-#: them, modules with a timeout of their own, the virtual machines.
-_ROOMS = ("system", "package", "torture", "page", "contract", "unit")
+#: The reasons for which a test may be skipped in continuous integration, one a line.
+_EXPECTED_SKIPS = Path(__file__).parent / "expected_skips.txt"
 
 
 def pytest_configure() -> None:
@@ -34,33 +30,16 @@ def pytest_configure() -> None:
             signal.signal(number, lambda *_: None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def marked(*names: str) -> set[Path]:
-        return {item.path for item in items if any(item.get_closest_marker(name) for name in names)}
-
-    def order(item: pytest.Item) -> tuple[bool, bool, bool, int]:
-        room = item.path.parent.name
-        return (
-            item.path in last,
-            item.path not in slow,
-            item.path not in longest,
-            _ROOMS.index(room) if room in _ROOMS else len(_ROOMS),
-        )
-
-    last, slow, longest = marked("last"), marked("slow", "bare"), marked("timeout")
-    items.sort(key=order)
-
-
-def pytest_collection_finish() -> None:
-    # Thousands of tests stay: no collection of garbage need look at them again.
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    with beside_others():
-        return (yield)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """In continuous integration, fail a skipped test whose reason is not among the expected ones."""
+    report = yield
+    if report.skipped and os.environ.get("CI"):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason not in _EXPECTED_SKIPS.read_text().splitlines():
+            report.outcome = "failed"
+            report.longrepr = f"skipped: {reason}. {_EXPECTED_SKIPS.name} does not have this reason."
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -74,13 +53,6 @@ def api(state: Path) -> Iterator[Api]:
     """A running gateway with 500 sessions that stay, shared by the tests that leave most of them."""
     with running_stack(state, sessions=500) as (client, _):
         yield client
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, for a module's pages."""
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture
