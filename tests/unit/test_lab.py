@@ -1,272 +1,220 @@
-"""The lab gateway: its subscribers, VLANs and lists. `test_lab_model` has what is always true of them."""
+"""The lab gateway: its subscribers, their traffic, VLANs and lists. `test_lab_model` has their invariants."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Network
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
+from gateway_api.core.gateways.lab.traffic import MICROSECOND, Meter, People, SumMeter
 from gateway_api.core.gateways.lab.world import AddressPool, UnitPool
-from gateway_api.core.records.paging import Rows
 from gateway_api.core.service.core import LISTS
 from gateway_api.core.sessions.journal import Journal
-from gateway_api.core.sessions.session import Session
-from gateway_api.wire.configuration import Configuration
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.health import ListFaults
-from gateway_api.wire.core.network import Interface
-from gateway_api.wire.core.sessions import SessionDetail, SessionFilter
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import StillClock
 from tests.support.listings import list_of
 from tests.support.stack import PATIENCE
 
-START = float(NOW)
+#: A midnight in UTC.
+START = 1_700_006_400.0
+HOUR, DAY = 3600.0, 86_400.0
 
-Lab = Callable[..., tuple[LabGateway, StillClock]]
+PEOPLE = People(1, START)
 
 
-def parsed(document: dict[str, Any]) -> Configuration:
+class Lab(LabGateway):
+    """A lab whose clock stands until the test moves it."""
+
+    def __init__(self, document: dict[str, Any], population: Population) -> None:
+        self.clock, self.journal = StillClock(START), Journal("life")
+        super().__init__(sections(document), population, self.journal, self.clock)
+
+    def pass_time(self, seconds: float, step: float | None = None) -> None:
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now = min(end, self.clock.now + (step or seconds))
+            self.advance()
+
+    def details(self) -> list[Any]:
+        return [self.detail(session.id) for session in self.sessions.all()]
+
+    def vlan_names(self) -> set[str]:
+        return {vlan.name for _, vlan in self.vlans().beyond(None, None)}
+
+    def times(self) -> list[int]:
+        """All times that are shown."""
+        vlans = [*self.vlans().beyond(None, None), *self.demux_vlans().beyond(None, None)]
+        peers = self.bgp_summary()["ipv4Unicast"]["peers"].values()
+        return [
+            *(session.summary.started_at for session in self.sessions.all()),
+            *(session.started_at for session in self.details()),
+            *(vlan.created_at for _, vlan in vlans),
+            *(peer["peerUptimeEstablishedEpoch"] for peer in peers),
+        ]
+
+    def told(self, name: str) -> list[dict[str, Any]]:
+        """All records of the journal: `events` or `failures`."""
+        follow = self.journal.follow if name == "events" else self.journal.follow_failed_sign_ons
+        found: list[dict[str, Any]] = []
+        for reply in follow("life", 0):
+            found += msgspec.json.decode(msgspec.json.encode(reply))[name]
+            if len(found) == reply.newest:
+                break
+        return found
+
+
+def sections(document: dict[str, Any]) -> Any:
     return RunningConfiguration.of(document).sections
 
 
 @pytest.fixture
-def lab(document: dict[str, Any]) -> Lab:
-    """Makes a lab of the `document` as it is then, with the clock that it goes by."""
+def lab(document: dict[str, Any]) -> Callable[..., Lab]:
+    """Makes a lab of the `document` as it is then."""
 
-    def make(sessions: int = 0, arrivals: float = 0.0, seed: int = 1) -> tuple[LabGateway, StillClock]:
-        clock = StillClock(START)
-        return LabGateway(
-            parsed(document), Population(sessions, arrivals, seed), Journal("life"), clock
-        ), clock
+    def make(sessions: int = 0, arrivals: float = 0.0, seed: int = 1, full_rate: bool = True) -> Lab:
+        return Lab(document, Population(sessions, arrivals, seed, full_rate=full_rate))
 
     return make
 
 
-def pass_time(gateway: LabGateway, clock: StillClock, seconds: float, step: float = 1.0) -> None:
-    end = clock.now + seconds
-    while clock.now < end:
-        clock.now = min(end, clock.now + step)
-        gateway.advance()
+# Subscribers
 
 
-def pass_time_until(
-    gateway: LabGateway, clock: StillClock, ready: Callable[[], Any], step: float = 1.0
+def test_a_seed_gives_the_same_sessions_failures_and_traffic_however_often_the_lab_advances(
+    lab: Callable[..., Lab],
 ) -> None:
-    for _ in range(20_000):
-        if ready():
-            return
-        pass_time(gateway, clock, step, step)
-    raise AssertionError("it never happens")
+    one, same, other = (lab(200, 5.0, seed, full_rate=False) for seed in (7, 7, 8))
+    one.pass_time(120, step=0.5)
+    same.pass_time(120)
+    other.pass_time(120)
+    assert one.details() == same.details() != other.details()
+    assert one.told("failures") == same.told("failures") != other.told("failures")
 
 
-def made(rows: Rows) -> list[Any]:
-    return [record for _, record in rows.beyond(None, None)]
-
-
-def everyone(gateway: LabGateway) -> list[Session]:
-    return gateway.sessions.find(SessionFilter())
-
-
-def detail(gateway: LabGateway, id: int) -> SessionDetail:
-    found = gateway.detail(id)
-    assert found is not None
-    return found
-
-
-def details(gateway: LabGateway) -> list[SessionDetail]:
-    return [detail(gateway, session.id) for session in everyone(gateway)]
-
-
-def interfaces(gateway: LabGateway) -> dict[str, Interface]:
-    listed: list[Interface] = made(gateway.interfaces())
-    by_name = {interface.name: interface for interface in listed}
-    assert len(by_name) == len(listed)
-    return by_name
-
-
-def established_at(gateway: LabGateway) -> set[int]:
-    peers = gateway.bgp_summary()["ipv4Unicast"]["peers"]
-    return {peer["peerUptimeEstablishedEpoch"] for peer in peers.values()}
-
-
-def vlan_names(gateway: LabGateway) -> set[str]:
-    return {vlan.name for vlan in made(gateway.vlans())}
-
-
-def demux_states(gateway: LabGateway) -> dict[str, str]:
-    return {vlan.name: vlan.state for vlan in made(gateway.demux_vlans())}
-
-
-def refused(gateway: LabGateway) -> int:
-    return gateway.refusals().total()
-
-
-def limit_vlans(document: dict[str, Any], **limits: int) -> None:
-    document["demux"]["rate_limits"].update(limits)
-
-
-def one_vlan_only(document: dict[str, Any]) -> None:
-    """Leaves one VLAN on one trunk."""
-    demux = document["demux"]
-    demux["trunks"] = ["trunk0"]
-    demux["vlan_profiles"] = [{**demux["vlan_profiles"][0], "vlan_range": "1000"}]
-
-
-# Who is there
-
-
-def test_the_same_seed_brings_the_same_subscribers(lab: Lab) -> None:
-    (one, clock_of_one), (other, clock_of_other) = lab(200, 5.0, seed=7), lab(200, 5.0, seed=7)
-    pass_time(one, clock_of_one, 60, step=0.05)
-    pass_time(other, clock_of_other, 60, step=0.05)
-    assert everyone(one) == everyone(other)
-    assert details(one) == details(other)
-
-
-def test_how_often_the_lab_advances_does_not_change_who_comes(lab: Lab) -> None:
-    (one, clock_of_one), (other, clock_of_other) = lab(200, 5.0), lab(200, 5.0)
-    pass_time(one, clock_of_one, 60, step=0.05)
-    pass_time(other, clock_of_other, 60, step=60)
-    assert everyone(one) == everyone(other)
-
-
-def test_another_seed_brings_other_subscribers(lab: Lab) -> None:
-    one, other = lab(200, seed=1)[0], lab(200, seed=2)[0]
-    assert {s.acct_session_id for s in everyone(one)}.isdisjoint(s.acct_session_id for s in everyone(other))
-
-
-def test_without_arrivals_nobody_comes_or_goes(lab: Lab) -> None:
-    gateway, clock = lab(50)
-    before = everyone(gateway)
-    pass_time(gateway, clock, 7 * 86400, step=3600)
-    assert everyone(gateway) == before
-
-
-def test_sessions_at_the_start_are_older_than_the_lab(lab: Lab) -> None:
-    gateway, _ = lab(50)
-    assert all(session.summary.started_at < START for session in everyone(gateway))
-
-
-@pytest.mark.parametrize("ahead", [-86_400, -1, 1, 3_600, 86_400])
-def test_a_clock_that_is_set_moves_all_times_shown_and_nothing_else(lab: Lab, ahead: int) -> None:
-    gateway, clock = lab(50)
-    pass_time(gateway, clock, 100)
-    started = {session.id: session.summary.started_at for session in everyone(gateway)}
-    created = {vlan.name: vlan.created_at for vlan in made(gateway.vlans())}
-    established = established_at(gateway)
-    counted = {one.id: (one.bytes_in, one.bytes_out) for one in details(gateway)}
-    clock.ahead = ahead
-    gateway.advance()
-    assert {one.id: one.started_at - ahead for one in details(gateway)} == started
-    assert {session.id: session.summary.started_at - ahead for session in everyone(gateway)} == started
-    assert {vlan.name: vlan.created_at - ahead for vlan in made(gateway.vlans())} == created
-    assert {vlan.name: vlan.created_at - ahead for vlan in made(gateway.demux_vlans())} == created
-    assert {at - ahead for at in established_at(gateway)} == established
-    assert {one.id: (one.bytes_in, one.bytes_out) for one in details(gateway)} == counted
-
-
-def test_who_comes_after_a_clock_was_set_is_dated_by_it(document: dict[str, Any]) -> None:
-    clock, journal = StillClock(START), Journal("life")
-    gateway = LabGateway(parsed(document), Population(0, 1.0, 1), journal, clock)
-    clock.ahead = 86_400
-    pass_time_until(gateway, clock, lambda: everyone(gateway))
-    (session, *_) = everyone(gateway)
-    assert clock.wall() - 2 <= session.summary.started_at <= clock.wall()
-    gateway.disconnect(session.id)
-    reply = next(journal.follow("life", 0))
-    assert reply is not None
-    events = msgspec.json.decode(msgspec.json.encode(reply.events))
-    assert all(clock.wall() - 2 <= event["at"] <= clock.wall() for event in events)
-    assert {event["event"] for event in events} == {"session.up", "session.down"}
-
-
-def test_a_clock_that_is_slewed_moves_nothing_until_it_is_a_second_off(lab: Lab) -> None:
-    gateway, clock = lab(1)
-    was = everyone(gateway)
-    clock.ahead = 0.9
-    gateway.advance()
-    assert everyone(gateway) == was
-
-
-def test_arrivals_and_departures_come_at_about_their_rate(lab: Lab) -> None:
-    gateway, clock = lab(500, 5.0)
-    pass_time(gateway, clock, 1000)
-    arrived = max(session.id for session in everyone(gateway)) - 500
-    left = 500 + arrived - len(everyone(gateway))
-    # 5000 of each are expected; the deviation of a Poisson process is their root, 71.
-    assert 4700 < arrived < 5300
-    assert 4700 < left < 5300
-
-
-def test_the_number_of_sessions_stays_at_its_mean(lab: Lab) -> None:
-    gateway, clock = lab(500, 5.0)
-    counts = []
-    for _ in range(1000):
-        pass_time(gateway, clock, 1)
-        counts.append(gateway.sessions.statistics().active_sessions)
-    assert 460 < sum(counts) / len(counts) < 540
-    assert len(set(counts)) > 20
-
-
-def test_a_lab_that_lost_everybody_fills_up_to_its_mean_again(lab: Lab) -> None:
-    gateway, clock = lab(100, 5.0)
-    for session in everyone(gateway):
-        gateway.disconnect(session.id)
-    pass_time(gateway, clock, 300)
-    assert 50 < len(everyone(gateway)) < 150
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_a_lab_goes_on_when_its_last_session_is_disconnected(lab: Lab, seed: int) -> None:
-    gateway, clock = lab(1, 1.0, seed)
+def test_without_arrivals_no_session_starts_ends_or_fails(lab: Callable[..., Lab]) -> None:
+    gateway = lab(50)
+    _, *others = gateway.sessions.all()
     gateway.disconnect(1)
-    pass_time_until(gateway, clock, lambda: everyone(gateway))
-    assert everyone(gateway)[0].id > 1
+    gateway.pass_time(DAY)
+    assert [*gateway.sessions.all()] == others
+    assert gateway.told("failures") == []
 
 
-def test_a_lab_that_starts_empty_fills(lab: Lab) -> None:
-    gateway, clock = lab(0, 1.0)
-    pass_time(gateway, clock, 200)
-    assert 150 < len(everyone(gateway)) < 250
+def test_arrivals_and_ends_keep_their_rate_and_the_number_of_sessions(lab: Callable[..., Lab]) -> None:
+    gateway = lab(500, 5.0)
+    gateway.pass_time(1000)
+    arrived = max(session.id for session in gateway.sessions.all()) - 500
+    # 5000 are expected; the deviation of a Poisson process is their root, 71.
+    assert 4700 < arrived < 5300
+    assert 400 < len(gateway.sessions) < 600
 
 
-def test_a_session_that_arrives_started_when_it_came(lab: Lab) -> None:
-    gateway, clock = lab(0, 1.0)
-    pass_time(gateway, clock, 100, step=100)
-    started = [session.summary.started_at for session in everyone(gateway)]
-    assert started == sorted(started)
-    assert START <= started[0] < started[-1] <= START + 100
+def test_a_lab_without_sessions_fills_up_to_its_mean(lab: Callable[..., Lab]) -> None:
+    lost = lab(100, 5.0)
+    for session in lost.sessions.all():
+        lost.disconnect(session.id)
+    lost.pass_time(300)
+    assert 50 < len(lost.sessions) < 150
+    new = lab(0, 1.0)
+    new.pass_time(200)
+    assert 150 < len(new.sessions) < 250
 
 
-def nobody(_: str) -> bool:
-    return False
+@pytest.mark.parametrize("ahead", [-86_400, 1])
+def test_a_clock_that_is_set_moves_all_times_shown_and_no_counter(
+    lab: Callable[..., Lab], ahead: int
+) -> None:
+    gateway = lab(50)
+    gateway.pass_time(100)
+    times, counters = gateway.times(), gateway.counters()
+    gateway.clock.ahead = ahead
+    gateway.advance()
+    assert [time - ahead for time in gateway.times()] == times
+    assert gateway.counters() == counters
 
 
-def test_a_pool_gives_each_address_but_the_first_and_the_last_once() -> None:
+def test_a_clock_that_is_less_than_a_second_off_moves_nothing(lab: Callable[..., Lab]) -> None:
+    gateway = lab(1)
+    times = gateway.times()
+    gateway.clock.ahead = 0.9
+    gateway.advance()
+    assert gateway.times() == times
+
+
+def test_events_and_failures_have_the_time_of_a_clock_that_was_set(lab: Callable[..., Lab]) -> None:
+    gateway = lab(100, 1.0)
+    gateway.clock.ahead = 86_400
+    gateway.pass_time(60)
+    told = [*gateway.told("events"), *gateway.told("failures")]
+    assert {one.get("event") for one in told} == {"session.up", "session.down", None}
+    assert all(START + 86_399 <= one["at"] <= START + 86_460 for one in told)
+
+
+def test_a_lab_that_is_behind_releases_the_lock_between_its_steps(lab: Callable[..., Lab]) -> None:
+    gateway, free = lab(arrivals=1000.0), list[bool]()
+    gateway.clock.now += 2
+
+    def pause(seconds: float) -> None:
+        assert seconds > 0
+        free.append(pool.submit(gateway.sessions.lock.acquire, timeout=PATIENCE).result())
+        pool.submit(gateway.sessions.lock.release).result()
+
+    # With one thread, which releases what it acquired.
+    with ThreadPoolExecutor(1) as pool:
+        gateway.advance(pause)
+    assert len(gateway.sessions) > 1500
+    assert len(free) >= 3
+    assert all(free)
+
+
+def test_some_subscribers_fail_to_sign_on_again_later_and_later_for_one_reason(
+    lab: Callable[..., Lab], document: dict[str, Any]
+) -> None:
+    gateway = lab(100, 1.0)
+    gateway.pass_time(100)
+    ended = {event["username"]: event for event in gateway.told("events") if event["event"] == "session.down"}
+    early = {failure["username"] for failure in gateway.told("failures")}
+    assert 0 < len(early) < len(ended) / 5
+    gateway.pass_time(7200)
+    tried = defaultdict(list)
+    for failure in gateway.told("failures"):
+        tried[failure["username"]].append(failure)
+    for name in early:
+        assert len({failure["reason"] for failure in tried[name]}) == 1
+        assert tried[name][0]["access_interface"] == ended[name]["access_interface"]
+        waits = [after["at"] - before["at"] for before, after in pairwise(tried[name])]
+        assert len(waits) == 19
+        assert all(after >= before - 1 for before, after in pairwise(waits))
+    document["demux"]["trunks"] = ["trunk0"]
+    gateway.configure(sections(document))
+    before = len(gateway.told("failures"))
+    gateway.pass_time(3600)
+    trunks = {one["access_interface"].partition(".")[0] for one in gateway.told("failures")[before:]}
+    assert trunks == {"trunk0"}
+
+
+# Addresses and units
+
+
+def test_a_pool_gives_each_free_host_once_and_returned_addresses_last() -> None:
     pool = AddressPool(IPv4Network("192.0.2.0/29"), IPv4Address("192.0.2.1"))
+    in_use = {"192.0.2.3"}
     assert pool.gateway == "192.0.2.1"
-    assert [pool.take(nobody) for _ in range(5)] == [f"192.0.2.{host}" for host in range(2, 7)]
-    assert pool.take(nobody) is None
-
-
-def test_addresses_that_came_back_go_out_after_all_others_in_the_order_in_which_they_came() -> None:
-    pool = AddressPool(IPv4Network("192.0.2.0/29"), IPv4Address("192.0.2.1"))
-    for _ in range(3):
-        pool.take(nobody)
+    assert [pool.take(in_use.__contains__) for _ in range(2)] == ["192.0.2.2", "192.0.2.4"]
     pool.give_back("192.0.2.4")
     pool.give_back("192.0.2.2")
-    assert [pool.take(nobody) for _ in range(4)] == ["192.0.2.5", "192.0.2.6", "192.0.2.4", "192.0.2.2"]
-
-
-def test_a_pool_passes_over_addresses_that_somebody_has() -> None:
-    pool = AddressPool(IPv4Network("192.0.2.0/29"), IPv4Address("192.0.2.1"))
-    taken = {"192.0.2.2", "192.0.2.4"}
-    assert [pool.take(taken.__contains__) for _ in range(4)] == ["192.0.2.3", "192.0.2.5", "192.0.2.6", None]
+    rest = [pool.take(in_use.__contains__) for _ in range(5)]
+    assert rest == ["192.0.2.5", "192.0.2.6", "192.0.2.4", "192.0.2.2", None]
 
 
 def test_the_lowest_unit_number_that_is_free_goes_out_first() -> None:
@@ -277,348 +225,204 @@ def test_the_lowest_unit_number_that_is_free_goes_out_first() -> None:
     assert [units.take() for _ in range(3)] == [0, 2, 4]
 
 
-# Counters
+def test_a_new_source_range_gives_the_addresses_of_new_sessions(
+    lab: Callable[..., Lab], document: dict[str, Any]
+) -> None:
+    gateway = lab(50, 1.0)
+    before = {session.id: session.summary.ip_address for session in gateway.sessions.all()}
+    document["cgnat"]["source_range"] = "100.100.0.0/16"
+    gateway.configure(sections(document))
+    gateway.pass_time(100)
+    new = [one for one in gateway.sessions.all() if one.id not in before and one.shared_address]
+    assert new
+    for session in new:
+        assert IPv4Address(session.summary.ip_address) in IPv4Network("100.100.0.0/16")
+        assert (session.vrf_steered, session.gateway) == (True, "100.100.0.1")
+    for session in gateway.sessions.all():
+        assert before.get(session.id, session.summary.ip_address) == session.summary.ip_address
 
 
-def test_a_record_does_not_wait_for_arrivals(lab: Lab) -> None:
-    gateway, _ = lab(3)
-    with ThreadPoolExecutor(1) as other, gateway.sessions.lock:
-        found = other.submit(gateway.detail, 2).result(PATIENCE)
-    assert found == gateway.detail(2)
+# Traffic
 
 
-def test_a_lab_that_is_behind_leaves_the_lock_to_others(lab: Lab) -> None:
-    gateway, clock = lab(arrivals=1000.0)
-    clock.now += 2
-    free = []
-
-    def pause(seconds: float) -> None:
-        assert seconds > 0
-        taken = pool.submit(gateway.sessions.lock.acquire, timeout=PATIENCE).result()
-        pool.submit(gateway.sessions.lock.release).result()
-        free.append(taken)
-
-    # With one thread, which releases what it acquired.
-    with ThreadPoolExecutor(1) as pool:
-        gateway.advance(pause)
-    assert len(gateway.sessions) > 1500
-    assert len(free) >= 3
-    assert all(free)
+@given(
+    who=st.integers(0, 255),
+    begin=st.floats(START - 40 * DAY, START + 400 * DAY),
+    waits=st.lists(st.floats(0, 2000) | st.sampled_from([1e-6, 4.0, 900.0, HOUR, DAY]), max_size=20),
+)
+def test_no_usage_falls_or_is_more_than_the_whole_rate(who: int, begin: float, waits: list[float]) -> None:
+    for usage, _ in PEOPLE.of(f"{who:08x}"):
+        times = [begin]
+        for wait in waits:
+            times.append(times[-1] + wait)
+        for (before, at), (after, later) in pairwise((usage.used(time), time) for time in times):
+            # A microsecond for the times, each of which is rounded.
+            assert 0 <= after - before <= ((later - at) * 1e6 + 2) * MICROSECOND
 
 
-# Disconnecting
+@given(
+    begin=st.floats(START, START + 400 * DAY),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.25, 3.999999, 4.0, 900.0]) | st.floats(0, 20),
+            st.sampled_from(["start", "end", "rate", "read", "read"]),
+            st.integers(0, 2**32 - 1),
+        ),
+        max_size=40,
+    ),
+)
+def test_a_sum_is_that_of_its_sessions_at_any_moment(
+    begin: float, steps: list[tuple[float, str, int]]
+) -> None:
+    now, total, ended, sessions = begin, SumMeter(), 0, list[Meter]()
+    for wait, step, drawn in [*steps, (0.0, "read", 0)]:
+        now += wait
+        chosen = drawn % len(sessions) if sessions else 0
+        if step == "start":
+            sessions.append(Meter.started(now, PEOPLE.of(f"{drawn:08x}")[0], drawn))
+            total = total.plus(sessions[-1])
+        elif step == "end" and sessions:
+            meter = sessions.pop(chosen)
+            total, ended = total.stopped(meter, now), ended + meter.total(now)
+        elif step == "rate" and sessions:
+            before = sessions[chosen]
+            sessions[chosen] = before.moving(now, drawn // 7)
+            total = total.changed(before, sessions[chosen])
+        elif step == "read":
+            assert total.total(now) == ended + sum(meter.total(now) for meter in sessions)
 
 
-def test_an_interface_of_any_type_is_there_until_it_is_gone(lab: Lab) -> None:
-    gateway, _ = lab(10)
-    session = everyone(gateway)[0]
-    for name in interfaces(gateway):
-        assert gateway.disconnect_interface(name, dry_run=True) is not None, name
-    gateway.disconnect(session.id)
-    for name in (session.interface, f"ifb-{session.interface}", "nowhere0", "ifb-", "ifb-lo0", ""):
-        assert gateway.disconnect_interface(name, dry_run=True) is None, name
-
-
-def test_the_own_device_of_a_session_is_no_access_interface(lab: Lab) -> None:
-    gateway, _ = lab(10)
-    assert gateway.disconnect_interface(everyone(gateway)[0].interface, dry_run=False) == []
-    assert len(everyone(gateway)) == 10
+def test_evenings_are_busy_and_nights_are_quiet(lab: Callable[..., Lab]) -> None:
+    gateway, of_hour, before = lab(200, full_rate=False), list[int](), 0
+    for _ in range(24):
+        gateway.clock.now += HOUR
+        after = sum(one.bytes_out for one in gateway.counters().values())
+        of_hour.append(after - before)
+        before = after
+    assert sum(of_hour[19:22]) > 4 * sum(of_hour[2:5]) > 0
+    # Of 200 sessions with 100 Mbit/s each: some percent, and never nearly all.
+    assert 0.01 < max(of_hour) * 8 / HOUR / (200 * 100e6) < 0.3
 
 
 # VLANs
 
 
-def test_a_vlan_is_as_old_as_its_oldest_session_that_ever_was(lab: Lab) -> None:
-    gateway, _ = lab(100)
-    started: dict[str, int] = {}
-    for session in everyone(gateway):
-        name, at = session.access_interface, session.summary.started_at
-        started[name] = min(at, started.get(name, at))
-    assert {vlan.name: vlan.created_at for vlan in made(gateway.vlans())} == started
-
-
-def test_a_vlan_without_sessions_ages_out_after_the_idle_timeout_and_not_before(lab: Lab) -> None:
-    gateway, clock = lab(1)
-    (vlan,) = vlan_names(gateway)
-    clock.now += 1000
-    gateway.disconnect(1)
-    clock.now += 299.9
-    gateway.advance()
-    assert vlan_names(gateway) == {vlan}
-    clock.now += 0.1
-    gateway.advance()
-    assert vlan_names(gateway) == set(demux_states(gateway)) == set()
-    assert vlan not in interfaces(gateway)
-
-
-def test_a_new_session_starts_the_idle_time_of_its_vlan_over(lab: Lab, document: dict[str, Any]) -> None:
-    one_vlan_only(document)
-    gateway, clock = lab(0, 0.1)
-    idle_since = []
-    for _ in range(2):
-        pass_time_until(gateway, clock, lambda: everyone(gateway))
-        if idle_since:
-            # Nobody is to come any more.
-            document["demux"]["vlan_profiles"] = []
-            gateway.configure(parsed(document))
-        gateway.disconnect(everyone(gateway)[0].id)
-        idle_since.append(clock.now)
-    first, second = idle_since
-    assert first < second < first + 300
-    clock.now = first + 300
-    gateway.advance()
-    assert demux_states(gateway) == {"trunk0.1000": "idle"}
-    clock.now = second + 300
-    gateway.advance()
-    assert demux_states(gateway) == {}
-
-
-def test_a_shorter_idle_timeout_counts_for_vlans_that_are_idle_already(
-    lab: Lab, document: dict[str, Any]
+def test_a_vlan_without_sessions_ages_out_after_the_idle_timeout_and_not_before(
+    lab: Callable[..., Lab], document: dict[str, Any]
 ) -> None:
-    gateway, clock = lab(1)
+    gateway = lab(1)
     gateway.disconnect(1)
-    clock.now += 100
+    gateway.pass_time(299.9)
+    assert len(gateway.vlan_names()) == 1
+    gateway.pass_time(0.1)
+    assert gateway.vlan_names() == set()
+    sooner = lab(1)
+    sooner.disconnect(1)
     document["demux"]["idle_timeout"] = 60
-    gateway.configure(parsed(document))
-    gateway.advance()
-    assert vlan_names(gateway) == set()
+    sooner.configure(sections(document))
+    sooner.pass_time(60)
+    assert sooner.vlan_names() == set()
 
 
-def test_a_burst_of_new_vlans_is_cut_off_at_its_limit(lab: Lab, document: dict[str, Any]) -> None:
-    limit_vlans(document, vlans_per_second=1, burst=3)
-    gateway, clock = lab(0, 100.0)
-    pass_time(gateway, clock, 0.9, step=0.1)
-    assert len(vlan_names(gateway)) == 3
-    assert refused(gateway) > 50
-
-
-def test_new_vlans_come_no_faster_than_their_limit(lab: Lab, document: dict[str, Any]) -> None:
-    limit_vlans(document, vlans_per_second=2, burst=3)
-    gateway, clock = lab(0, 100.0)
-    pass_time(gateway, clock, 10.25)
+def test_a_burst_of_new_vlans_ends_at_its_limit_then_they_come_at_their_rate(
+    lab: Callable[..., Lab], document: dict[str, Any]
+) -> None:
+    document["demux"]["rate_limits"].update(vlans_per_second=2, burst=3)
+    gateway = lab(0, 100.0)
+    gateway.pass_time(0.4)
+    assert len(gateway.vlan_names()) == 3
+    gateway.pass_time(9.85, step=0.1)
     # At 100 arrivals a second every token is taken soon after it is there.
-    assert len(vlan_names(gateway)) == 3 + 20
+    assert len(gateway.vlan_names()) == 3 + 20
+    # MAC addresses number the subscribers.
+    newest = max(int(one.summary.mac_address.replace(":", "")[2:], 16) for one in gateway.sessions.all())
+    assert gateway.refusals().total() >= newest + 1 - len(gateway.sessions) > 0
 
 
-def test_the_most_vlans_counts_at_the_start_too(lab: Lab, document: dict[str, Any]) -> None:
-    limit_vlans(document, max_vlans=2)
-    gateway, _ = lab(100)
-    assert len(vlan_names(gateway)) == 2
-    assert refused(gateway) == 100 - len(everyone(gateway)) > 0
-
-
-def test_every_refused_subscriber_is_counted(lab: Lab, document: dict[str, Any]) -> None:
-    limit_vlans(document, vlans_per_second=1, burst=2)
-    gateway, clock = lab(0, 100.0)
-    pass_time_until(gateway, clock, lambda: len(everyone(gateway)) == 8, step=0.001)
-    # MAC addresses number the subscribers, and the last of them was let in.
-    came = 1 + max(int(session.summary.mac_address.replace(":", "")[2:], 16) for session in everyone(gateway))
-    assert refused(gateway) == came - len(everyone(gateway)) > 0
-
-
-def test_a_session_on_a_vlan_that_exists_is_never_refused(lab: Lab, document: dict[str, Any]) -> None:
-    one_vlan_only(document)
-    limit_vlans(document, vlans_per_second=1, burst=1, max_vlans=1)
-    gateway, clock = lab(0, 100.0)
-    pass_time(gateway, clock, 10)
-    assert len(everyone(gateway)) > 500
-    assert refused(gateway) == 0
-
-
-def test_sessions_at_the_start_need_no_patience(lab: Lab, document: dict[str, Any]) -> None:
-    limit_vlans(document, vlans_per_second=1, burst=1)
-    gateway, _ = lab(500)
-    assert len(everyone(gateway)) == 500
-    assert refused(gateway) == 0
-
-
-# What belongs to a session
-
-
-def test_two_thirds_of_the_sessions_are_dual_stack(lab: Lab) -> None:
-    gateway, _ = lab(300)
-    dual = [one for one in everyone(gateway) if one.summary.ipv6_address is not None]
-    assert 0.55 < len(dual) / 300 < 0.78
-
-
-# A new configuration
-
-
-def new_after(gateway: LabGateway, clock: StillClock, seconds: float) -> list[Session]:
-    known = {session.id for session in everyone(gateway)}
-    pass_time(gateway, clock, seconds)
-    came = [session for session in everyone(gateway) if session.id not in known]
-    assert len(came) > 10
-    return came
-
-
-def test_a_new_source_range_is_where_new_shared_addresses_come_from(
-    lab: Lab, document: dict[str, Any]
+def test_the_limit_of_vlans_counts_at_the_start_too_but_not_on_a_vlan_that_exists(
+    lab: Callable[..., Lab], document: dict[str, Any]
 ) -> None:
-    gateway, clock = lab(50, 1.0)
-    kept = {session.id: session.summary.ip_address for session in everyone(gateway)}
-    document["cgnat"]["source_range"] = "100.100.0.0/16"
-    gateway.configure(parsed(document))
-    came = new_after(gateway, clock, 100)
-    shared = [session for session in came if session.shared_address]
-    assert shared
-    for session in shared:
-        assert IPv4Address(session.summary.ip_address) in IPv4Network("100.100.0.0/16")
-        assert (session.vrf_steered, session.gateway) == (True, "100.100.0.1")
-    for session in everyone(gateway):
-        assert kept.get(session.id, session.summary.ip_address) == session.summary.ip_address
-
-
-def without_trunk1(document: dict[str, Any]) -> Configuration:
-    document["interfaces"]["trunks"] = document["demux"]["trunks"] = ["trunk0"]
-    return parsed(document)
-
-
-def test_a_trunk_without_demux_has_no_sessions_and_stays_an_interface(
-    lab: Lab, document: dict[str, Any]
-) -> None:
-    gateway, _ = lab(100)
+    document["demux"]["rate_limits"].update(vlans_per_second=1, burst=1, max_vlans=1)
+    gateway = lab(100, 100.0)
+    at_start = len(gateway.sessions)
+    assert gateway.refusals().total() == 100 - at_start > 0
     document["demux"]["trunks"] = ["trunk0"]
-    gateway.configure(parsed(document))
-    assert {session.access_interface[:7] for session in everyone(gateway)} == {"trunk0."}
-    assert interfaces(gateway)["trunk1"].type == "trunk"
+    document["demux"]["vlan_profiles"] = [
+        {**document["demux"]["vlan_profiles"][0], "vlan_range": "1000"},
+    ]
+    one_vlan = lab(0, 100.0)
+    one_vlan.pass_time(10)
+    assert len(one_vlan.sessions) > 500
+    assert (one_vlan.vlan_names(), one_vlan.refusals().total()) == ({"trunk0.1000"}, 0)
 
 
-def test_a_trunk_that_comes_back_takes_sessions_again(lab: Lab, document: dict[str, Any]) -> None:
-    before = parsed(document)
-    gateway, clock = lab(50, 2.0)
-    gateway.configure(without_trunk1(document))
-    gateway.configure(before)
-    assert "trunk1" in {s.access_interface.partition(".")[0] for s in new_after(gateway, clock, 60)}
+def test_an_access_interface_ends_its_sessions_and_no_other_interface_does(lab: Callable[..., Lab]) -> None:
+    gateway = lab(10)
+    session, *_ = gateway.sessions.all()
+    assert gateway.disconnect_interface(session.interface, dry_run=False) == []
+    for name in (f"ifb-{session.interface}", "lo", "trunk0", "uplink0"):
+        assert gateway.disconnect_interface(name, dry_run=True) is not None, name
+    for name in ("ifb-nowhere", "nowhere0", "ifb-", "ifb-lo0", ""):
+        assert gateway.disconnect_interface(name, dry_run=True) is None, name
+    assert len(gateway.sessions) == 10
 
 
-def test_an_interface_that_is_added_has_an_index_of_its_own(lab: Lab, document: dict[str, Any]) -> None:
-    gateway, _ = lab(20)
-    before = {interface.ifindex for interface in made(gateway.interfaces())}
-    document["interfaces"]["uplinks"].append("uplink1")
-    document["interfaces"]["trunks"].append("trunk2")
-    document["cgnat"]["vrf_name"] = "shared"
-    gateway.configure(parsed(document))
-    listed = interfaces(gateway)
-    added = {listed[name].ifindex for name in ("uplink1", "trunk2", "shared")}
-    assert len(added) == 3
-    assert added.isdisjoint(before)
+# Lists
 
 
-def test_a_trunk_that_is_added_takes_sessions(lab: Lab, document: dict[str, Any]) -> None:
-    gateway, clock = lab(50, 2.0)
-    document["interfaces"]["trunks"].append("trunk2")
-    document["demux"]["trunks"].append("trunk2")
-    gateway.configure(parsed(document))
-    assert "trunk2" in {s.access_interface.partition(".")[0] for s in new_after(gateway, clock, 60)}
-
-
-def reordered(document: dict[str, Any]) -> None:
-    document["interfaces"]["trunks"].reverse()
-    document["interfaces"]["uplinks"].reverse()
-
-
-def extended(document: dict[str, Any]) -> None:
-    document["interfaces"]["trunks"].insert(0, "trunk9")
-    document["demux"]["trunks"].insert(0, "trunk9")
-    document["cgnat"]["vrf_name"] = "shared"
-
-
-def unchanged(_: dict[str, Any]) -> None:
-    pass
-
-
-@pytest.mark.parametrize("change", [unchanged, reordered, extended])
 @pytest.mark.parametrize(
     "listed", [each for each in LISTS if each is not ListFaults], ids=lambda listed: listed.__name__
 )
-@pytest.mark.parametrize("limit", [1, 7])
-def test_the_pages_of_a_list_are_the_whole_of_it(
-    lab: Lab,
-    document: dict[str, Any],
-    change: Callable[[dict[str, Any]], None],
-    listed: type[Any],
-    limit: int,
+def test_a_list_is_in_the_order_of_its_keys_and_its_pages_are_the_whole_of_it(
+    lab: Callable[..., Lab], document: dict[str, Any], listed: type[Any]
 ) -> None:
-    gateway, clock = lab(40, 2.0)
-    change(document)
-    gateway.configure(parsed(document))
-    pass_time(gateway, clock, 30)
+    gateway = lab(40, 2.0)
+    document["interfaces"]["trunks"].insert(0, "trunk9")
+    document["demux"]["trunks"].insert(0, "trunk9")
+    document["interfaces"]["uplinks"].append("uplink1")
+    document["cgnat"]["vrf_name"] = "shared"
+    gateway.configure(sections(document))
+    gateway.pass_time(30)
     rows = LISTS[listed](gateway)
+    keys = [key for key, _ in rows.beyond(None, None)]
+    assert keys == sorted(set(keys))
+    assert len(keys) > 5
     in_pages, cursor = b"", None
-    for _ in range(len(rows) + 1):
-        page = list_of("rows", rows, Page(limit, cursor), "rows")
+    for _ in range(len(rows) // 7 + 1):
+        page = list_of("rows", rows, Page(7, cursor), "rows")
         in_pages += b"," + bytes(page["rows"])[1:-1]
         cursor = page["next_cursor"]
-        if cursor is None:
-            break
     assert b"[" + in_pages[1:] + b"]" == bytes(list_of("rows", rows, None, "rows")["rows"])
 
 
-@pytest.mark.parametrize("change", [unchanged, reordered, extended])
-@pytest.mark.parametrize(
-    "listed", [each for each in LISTS if each is not ListFaults], ids=lambda listed: listed.__name__
-)
-def test_the_rows_of_a_list_come_in_the_order_of_their_keys(
-    lab: Lab, document: dict[str, Any], change: Callable[[dict[str, Any]], None], listed: type[Any]
+def test_the_bgp_summary_names_the_neighbours_of_the_configuration(
+    lab: Callable[..., Lab], document: dict[str, Any]
 ) -> None:
-    gateway, clock = lab(40, 2.0)
-    change(document)
-    gateway.configure(parsed(document))
-    pass_time(gateway, clock, 30)
-    keys = [key for key, _ in LISTS[listed](gateway).beyond(None, None)]
-    assert len(keys) == len(set(keys)) > 5
-    assert keys == sorted(keys)
-
-
-def test_new_limits_count_from_their_commit_on(lab: Lab, document: dict[str, Any]) -> None:
-    limit_vlans(document, vlans_per_second=1, burst=2)
-    gateway, clock = lab(0, 100.0)
-    pass_time(gateway, clock, 0.5, step=0.1)
-    assert len(vlan_names(gateway)) == 2
-    limit_vlans(document, max_vlans=2)
-    gateway.configure(parsed(document))
-    pass_time(gateway, clock, 10)
-    assert len(vlan_names(gateway)) == 2
-
-
-def test_without_bgp_its_summary_is_empty(lab: Lab, document: dict[str, Any]) -> None:
-    del document["bgp"]
-    gateway, _ = lab(5)
-    assert gateway.bgp_summary() == {}
-
-
-def test_the_bgp_summary_names_the_neighbours_of_the_configuration(lab: Lab) -> None:
-    gateway, clock = lab(5)
-    clock.now += 3661
+    gateway = lab(5)
+    gateway.clock.now += 3661
     summary = gateway.bgp_summary()["ipv4Unicast"]
     assert (summary["as"], summary["routerId"], summary["peerCount"]) == (64512, "10.255.0.1", 2)
     assert set(summary["peers"]) == {"10.255.0.2", "10.255.0.6"}
     peer = summary["peers"]["10.255.0.2"]
     assert (peer["remoteAs"], peer["state"], peer["pfxSnt"]) == (64513, "Established", 5)
     assert (peer["peerUptime"], peer["peerUptimeMsec"]) == ("01:01:01", 3_661_000)
+    del document["bgp"]
+    assert lab(5).bgp_summary() == {}
 
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [
-        (0, "00:00:00"),
-        (86399, "23:59:59"),
-        (86400, "1d00h00m"),
-        (7 * 86400 - 1, "6d23h59m"),
-        (7 * 86400, "01w0d00h"),
-        (52 * 7 * 86400 - 1, "51w6d23h"),
-    ],
+    [(86399, "23:59:59"), (86400, "1d00h00m"), (7 * 86400 - 1, "6d23h59m"), (7 * 86400, "01w0d00h")],
 )
-def test_the_uptime_of_a_neighbour_is_written_as_frr_writes_it(lab: Lab, seconds: int, shown: str) -> None:
-    gateway, clock = lab(0)
-    clock.now += seconds
+def test_the_uptime_of_a_neighbour_is_written_as_frr_writes_it(
+    lab: Callable[..., Lab], seconds: int, shown: str
+) -> None:
+    gateway = lab(0)
+    gateway.clock.now += seconds
     assert gateway.bgp_summary()["ipv4Unicast"]["peers"]["10.255.0.2"]["peerUptime"] == shown
 
 
-def test_without_uplinks_there_is_no_route_by_bgp(lab: Lab, document: dict[str, Any]) -> None:
+def test_without_uplinks_there_is_no_route_by_bgp(lab: Callable[..., Lab], document: dict[str, Any]) -> None:
     document["interfaces"]["uplinks"] = []
     document["cgnat"]["enabled"] = False
-    gateway, _ = lab(5)
-    assert {route.session_id for route in made(gateway.routes())} == {1, 2, 3, 4, 5}
+    assert {route.session_id for _, route in lab(5).routes().beyond(None, None)} == {1, 2, 3, 4, 5}
