@@ -64,7 +64,6 @@ def test_a_file_of_a_first_start_is_synced_before_it_gets_its_name_and_its_folde
         assert re.search(rf"fsync\(\d+<{re.escape(str(path.parent))}>\) += 0", lines[renamed + 1])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("maker", "names"), [("appliance", APPLIANCE), ("make run", QUICKSTART)])
 def test_a_first_start_that_is_killed_at_any_rename_is_finished_by_the_next(
     tmp_path: Path, maker: str, names: tuple[str, ...]
@@ -84,12 +83,6 @@ def test_an_empty_secret_is_made_anew(tmp_path: Path, left: bytes) -> None:
     assert re.fullmatch(rb"[0-9a-f]{64}\n", (tmp_path / "secret").read_bytes())
 
 
-def test_a_short_secret_of_the_operator_stays(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(b"0123abc\n")
-    prepare(tmp_path)
-    assert (tmp_path / "secret").read_bytes() == b"0123abc\n"
-
-
 @pytest.mark.parametrize("left", [b"", b'[{"username": "adm'])
 def test_first_users_that_were_cut_off_are_made_anew_with_their_password(tmp_path: Path, left: bytes) -> None:
     (tmp_path / "first-users.json").write_bytes(left)
@@ -99,29 +92,27 @@ def test_first_users_that_were_cut_off_are_made_anew_with_their_password(tmp_pat
     assert verify((tmp_path / "first-password").read_text().strip(), user["password_hash"])
 
 
-def test_what_is_whole_stays_as_it_is(tmp_path: Path) -> None:
+def test_files_that_are_whole_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"0123abc\n")
     prepare(tmp_path)
     before = held(tmp_path)
+    assert before["secret"] == b"0123abc\n"
     prepare(tmp_path)
     assert held(tmp_path) == before
 
 
-def test_a_core_that_has_a_configuration_gets_no_first_user(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_configuration", [True, False])
+def test_first_users_are_made_unless_the_core_has_a_configuration(
+    tmp_path: Path, has_configuration: bool
+) -> None:
     configuration = tmp_path / "configuration"
-    configuration.mkdir()
-    (configuration / "state.json").write_text("{}")
-    setup.prepare(tmp_path, configuration, None)
-    assert not (tmp_path / "first-users.json").exists()
-    assert not (tmp_path / "first-password").exists()
-
-
-def test_first_users_are_made_anew_after_a_first_start_of_the_core_that_failed(tmp_path: Path) -> None:
-    configuration = tmp_path / "configuration"
-    # The core makes them before it reads its first users.
+    # The core makes this folder before it reads its first users.
     (configuration / "revisions").mkdir(parents=True)
-    (tmp_path / "first-users.json").write_bytes(b"")
+    if has_configuration:
+        (configuration / "state.json").write_text("{}")
     setup.prepare(tmp_path, configuration, None)
-    assert json.loads((tmp_path / "first-users.json").read_bytes())
+    made = [(tmp_path / name).exists() for name in ("first-users.json", "first-password")]
+    assert made == [not has_configuration] * 2
 
 
 def test_only_root_and_the_core_s_group_read_the_first_users(tmp_path: Path) -> None:
@@ -135,26 +126,13 @@ def test_only_root_and_the_core_s_group_read_the_first_users(tmp_path: Path) -> 
     assert (tmp_path / "first-users.json").group() == "daemon"
 
 
-def test_an_authority_that_an_earlier_version_made_is_named_and_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    prepare(tmp_path)
-    assert "is a CA certificate" not in capsys.readouterr().out
-    certificate = tmp_path / "tls" / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-new", "-key", str(tmp_path / "tls" / "key.pem"), "-subj", "/CN=x"]
-    subprocess.run([*command, "-out", str(certificate)], check=True, capture_output=True)
-    made = certificate.read_bytes()
-    prepare(tmp_path)
-    assert f"{certificate} is a CA certificate" in capsys.readouterr().out
-    assert certificate.read_bytes() == made
-
-
 @pytest.mark.parametrize("name", QUICKSTART)
 def test_a_file_of_make_run_that_was_cut_off_is_made_anew(tmp_path: Path, name: str) -> None:
     make(tmp_path, "make run")
     os.truncate(tmp_path / name, 0)
     make(tmp_path, "make run")
     assert (tmp_path / name).stat().st_size
+    assert_passwords_fit(tmp_path)
 
 
 def assert_passwords_fit(folder: Path) -> None:
@@ -163,13 +141,6 @@ def assert_passwords_fit(folder: Path) -> None:
     passwords = json.loads((folder / "passwords.json").read_bytes())
     assert passwords.keys() == hashes.keys()
     assert all(verify(password, hashes[user]) for user, password in passwords.items())
-
-
-def test_the_factory_of_make_run_fits_passwords_that_are_made_anew(tmp_path: Path) -> None:
-    make(tmp_path, "make run")
-    os.truncate(tmp_path / "passwords.json", 0)
-    make(tmp_path, "make run")
-    assert_passwords_fit(tmp_path)
 
 
 def test_the_factory_of_make_run_fits_though_a_run_is_killed_after_the_passwords(tmp_path: Path) -> None:

@@ -3,14 +3,10 @@ the index and in one shell."""
 
 from pathlib import Path
 
-import pytest
-
 from tests.support.machine import booted
 from tests.support.manual import blocks, script, wrong
 from tests.support.package import install
 from tests.support.shell import Terminal
-
-pytestmark = pytest.mark.slow
 
 _BLOCKS = blocks("shell")
 _PASSWORD = "the operator's own password"

@@ -13,8 +13,6 @@ from tests.support.machine import Machine, booted
 from tests.support.package import install, state_of
 from tests.support.stack import wait_for
 
-pytestmark = pytest.mark.slow
-
 PPPOE = "gateway-pppoe@trunk0.300.service"
 AS_CORE = ("setpriv", "--reuid=gateway-core", "--regid=gateway-core", "--init-groups")
 _PPPD = """#!/bin/sh
@@ -144,9 +142,7 @@ def test_the_core_may_ask_frr_and_read_the_journal_and_the_leases(machine: Machi
     (held,) = (line for line in status.splitlines() if line.startswith("Groups:"))
     assert len(groups) == 3
     assert groups <= set(held.split())
-
-
-def test_vtysh_of_the_core_needs_no_password(machine: Machine) -> None:
+    # vtysh asks PAM, which lets the core in without a password.
     rules = below(machine, f"/proc/{core(machine)}/root/etc/pam.d/frr").read_text()
     assert "account sufficient pam_permit.so\n" in rules
 
@@ -177,6 +173,7 @@ def test_the_machine_forwards_only_after_the_rules_are_loaded(machine: Machine) 
         machine.run("systemctl", "restart", "gateway-core-linux")
     assert seen.startswith("table inet gateway {")
     assert seen.endswith("}\n0\n")
+    assert machine.run("sysctl", "--values", "net.ipv4.ip_forward") == "1\n"
 
 
 def test_the_core_filters_the_packets_of_subscribers(machine: Machine) -> None:
@@ -189,26 +186,20 @@ def test_the_core_filters_the_packets_of_subscribers(machine: Machine) -> None:
     machine.run("systemctl", "start", "gateway-core-linux")
 
 
-def test_a_machine_with_the_core_forwards(machine: Machine) -> None:
-    assert machine.run("sysctl", "--values", "net.ipv4.ip_forward") == "1\n"
-
-
-@pytest.mark.parametrize(
-    ("verb", "unit"),
-    [
+def test_polkit_refuses_the_core_what_it_does_not_need(machine: Machine) -> None:
+    for command in (
         ("restart", PPPOE),
         ("kill", "gateway-api.service"),
         ("restart", "gateway-core-linux.service"),
         ("stop", "gateway-api.service"),
         ("start", "gateway-core-lab.service"),
         ("stop", "gateway-pppoe.service"),
-        ("daemon-reload", ""),
-    ],
-)
-def test_polkit_refuses_the_core_what_it_does_not_need(machine: Machine, verb: str, unit: str) -> None:
-    asked = machine.attempt(*AS_CORE, "systemctl", "--no-ask-password", verb, *([unit] if unit else []))
-    assert asked.returncode != 0
-    assert "Access denied" in asked.stdout or "Interactive authentication required" in asked.stdout
+        ("daemon-reload",),
+    ):
+        refused = machine.attempt(*AS_CORE, "systemctl", "--no-ask-password", *command)
+        assert refused.returncode != 0, command
+        words = ("Access denied", "Interactive authentication required")
+        assert any(word in refused.stdout for word in words), command
 
 
 def test_polkit_lets_the_core_restart_dhcp(machine: Machine) -> None:
@@ -216,11 +207,14 @@ def test_polkit_lets_the_core_restart_dhcp(machine: Machine) -> None:
     assert state_of(machine, "gateway-dnsmasq") == "active"
 
 
-def test_a_session_gets_an_address_of_its_vlan(server: Machine) -> None:
+def test_a_session_gets_an_address_of_its_vlan_and_an_etc_ppp_of_its_own(server: Machine) -> None:
     _, seen = dial(server)
     assert "\nfile /etc/ppp/options.secrets\n" in seen
     assert " 100.64.0.1:100.64.0.16 " in seen
     assert "ms-dns" not in seen
+    assert "set GATEWAY_SESSIONS=/run/gateway-pppoe" in seen
+    assert "alice * pw-alice *" in seen
+    assert "operator * secret *" not in seen
 
 
 def test_a_vlan_has_as_many_addresses_as_its_settings_say(server: Machine) -> None:
@@ -242,13 +236,6 @@ def test_a_reload_gives_new_sessions_the_dns_servers_of_the_settings(server: Mac
     _, seen = dial(server)
     assert "\nfile /etc/ppp/options.secrets\nms-dns 192.0.2.53\nms-dns 192.0.2.54\n" in seen
     assert lives(server, old)
-
-
-def test_pppd_of_a_subscriber_has_an_etc_ppp_of_its_own(server: Machine) -> None:
-    _, seen = dial(server)
-    assert "set GATEWAY_SESSIONS=/run/gateway-pppoe" in seen
-    assert "alice * pw-alice *" in seen
-    assert "operator * secret *" not in seen
 
 
 @pytest.mark.parametrize(
@@ -290,10 +277,7 @@ def test_a_pppoe_server_whose_interface_is_gone_ends(server: Machine) -> None:
     [
         "100.64.0.1 100.64.0.16 secrets bng1 -X/tmp/x\n",
         "100.64.0.1 100.64.0.16 ../x bng1\n",
-        "100.64.0.1 100.64.0.16/28 secrets bng1\n",
-        "100.64.0.1 100.64.0.16 secrets -X\n",
         "100.64.0.1;x 100.64.0.16 secrets bng1\n",
-        "100.64.0.1 100.64.0.16 secrets bng1\n192.0.2.53 plugin\n",
         "100.64.0.1 100.64.0.16 secrets bng1\n192.0.2.53 192.0.2.54 192.0.2.55\n",
     ],
 )

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,8 @@ from tests.support.receivers import Receiver
 from tests.support.sse import listen
 from tests.support.stack import Api, wait_for
 
-pytestmark = pytest.mark.slow
-
 REPOSITORY = Path(__file__).parents[2]
 SERVICES = ("gateway-core", "gateway-core-lab", "gateway-api")
-#: Seconds within which it serves again, whatever was killed; besides those that a restart takes here.
-BACK = 2.0
 JSON = {"Content-Type": "application/json"}
 
 
@@ -54,33 +51,19 @@ def api(installed: Installed) -> Api:
     return installed.api()
 
 
-def test_no_core_runs_after_the_installation(installed: Installed) -> None:
-    assert installed.alone == {
-        "status": "error",
-        "message": "Core daemon unreachable",
-        "hint": CoreAbsent.HINT,
-    }
-
-
-def test_the_installation_tells_how_to_choose_a_core(installed: Installed) -> None:
+def test_without_a_core_output_log_and_health_tell_how_to_choose_one(installed: Installed) -> None:
+    absent = {"status": "error", "message": "Core daemon unreachable", "hint": CoreAbsent.HINT}
+    assert installed.alone == absent
     assert CoreAbsent.HINT in installed.said
+    (line,) = (line for line in installed.logged.splitlines() if CoreAbsent.HINT in line)
+    assert "level=error" in line
 
 
-def test_the_log_tells_once_how_to_choose_a_core(installed: Installed) -> None:
-    starts = [line for line in installed.logged.splitlines() if CoreAbsent.HINT in line]
-    assert len(starts) == 1
-    assert "level=error" in starts[0]
-
-
-@pytest.mark.parametrize("service", SERVICES)
-def test_a_service_runs_once_the_lab_is_chosen(installed: Installed, service: str) -> None:
-    assert installed.machine.run("systemctl", "is-active", service) == "active\n"
-
-
-@pytest.mark.parametrize("service", SERVICES)
-def test_a_service_starts_with_the_machine(installed: Installed, service: str) -> None:
-    state = "alias" if service == "gateway-core" else "enabled"
-    assert installed.machine.run("systemctl", "is-enabled", service) == f"{state}\n"
+def test_the_services_run_once_the_lab_is_chosen_and_start_with_the_machine(installed: Installed) -> None:
+    for service in SERVICES:
+        assert installed.machine.run("systemctl", "is-active", service) == "active\n"
+        state = "alias" if service == "gateway-core" else "enabled"
+        assert installed.machine.run("systemctl", "is-enabled", service) == f"{state}\n"
 
 
 def test_systemd_finds_nothing_wrong_with_the_units(installed: Installed) -> None:
@@ -88,19 +71,18 @@ def test_systemd_finds_nothing_wrong_with_the_units(installed: Installed) -> Non
     assert installed.machine.run("systemd-analyze", "verify", *units) == ""
 
 
-def test_the_installation_tells_where_the_first_user_s_password_is(installed: Installed) -> None:
+def test_the_installation_tells_the_first_user_and_where_its_password_is(
+    installed: Installed, api: Api
+) -> None:
     assert "The first user of the API is admin." in installed.said
     assert "/etc/gateway-api/first-password" in installed.said
-
-
-def test_the_installation_does_not_tell_the_password(installed: Installed, api: Api) -> None:
     assert api.environment["ADMIN_PASSWORD"] not in installed.said
 
 
-@pytest.mark.parametrize("name", ["secret", "tls/key.pem", "first-password", "gateway-api.env"])
-def test_only_root_reads_what_is_secret(installed: Installed, name: str) -> None:
-    held = (installed.machine.root / "etc" / "gateway-api" / name).stat()
-    assert (held.st_uid, oct(held.st_mode & 0o777)) == (0, "0o600")
+def test_only_root_reads_what_is_secret(installed: Installed) -> None:
+    for name in ("secret", "tls/key.pem", "first-password", "gateway-api.env"):
+        held = (installed.machine.root / "etc" / "gateway-api" / name).stat()
+        assert (held.st_uid, oct(held.st_mode & 0o777)) == (0, "0o600"), name
 
 
 def test_the_socket_of_the_core_is_for_its_group(installed: Installed) -> None:
@@ -113,14 +95,6 @@ def test_nothing_in_the_package_knows_where_it_was_built(installed: Installed) -
     assert (found.returncode, found.stdout) == (1, "")
 
 
-def test_nothing_of_the_tests_and_linters_is_in_the_package(installed: Installed) -> None:
-    names = {
-        path.name for path in (installed.machine.root / PROGRAMS.lstrip("/") / "lib").glob("python3*/*/*")
-    }
-    assert "flask" in names
-    assert names.isdisjoint({"pytest", "mypy", "ruff", "hypothesis", "pip", "setuptools"})
-
-
 def contents(package: Path) -> list[str]:
     listed = subprocess.run(
         ["dpkg-deb", "--contents", package], capture_output=True, text=True, check=True
@@ -128,10 +102,23 @@ def contents(package: Path) -> list[str]:
     return [line.split()[5].removeprefix(".") for line in listed.splitlines()]
 
 
-def test_the_package_has_no_tests_no_caches_and_nothing_to_activate(package: Path) -> None:
+def test_the_package_has_programs_man_pages_and_completions_but_no_tests_linters_or_caches(
+    package: Path,
+) -> None:
     names = contents(package)
-    assert f"{PROGRAMS}/bin/gunicorn" in names
-    unwanted = re.compile(r"/tests/|/gevent/testing/|/__pycache__/|\.pyc$|/[Aa]ctivate")
+    wanted = {
+        f"{PROGRAMS}/bin/gunicorn",
+        *(f"/usr/share/man/{name}.gz" for name in ("man1/gatewayctl.1", "man1/gatewayctl-subscribers.1")),
+        *(f"/usr/share/man/{name}.gz" for name in ("man5/gateway-api.env.5", "man8/gateway-core.8")),
+        "/usr/share/bash-completion/completions/gatewayctl",
+        "/usr/share/zsh/vendor-completions/_gatewayctl",
+        "/usr/share/fish/vendor_completions.d/gatewayctl.fish",
+    }
+    assert wanted <= set(names)
+    unwanted = re.compile(
+        r"/tests/|/gevent/testing/|/__pycache__/|\.pyc$|/[Aa]ctivate"
+        r"|/site-packages/(?:pytest|mypy|ruff|hypothesis|pip|setuptools)/"
+    )
     assert [name for name in names if unwanted.search(name)] == []
 
 
@@ -153,24 +140,10 @@ def test_the_programs_are_compiled_where_they_are_installed(installed: Installed
     assert list(library.rglob("flask/__pycache__/*.pyc"))
 
 
-@pytest.mark.parametrize("command", ["gatewayctl", "gateway-api", "check_gateway"])
-def test_a_command_is_on_the_path(installed: Installed, command: str) -> None:
-    said = installed.machine.attempt(f"/usr/bin/{command}", "--version").stdout
-    assert said == f"{command} {VERSION}\n"
-
-
-def test_the_commands_have_man_pages_and_completions(package: Path) -> None:
-    names = contents(package)
-    for name in (
-        "man1/gatewayctl.1",
-        "man1/gatewayctl-subscribers.1",
-        "man5/gateway-api.env.5",
-        "man8/gateway-core.8",
-    ):
-        assert f"/usr/share/man/{name}.gz" in names
-    for name in ("bash-completion/completions/gatewayctl", "zsh/vendor-completions/_gatewayctl"):
-        assert f"/usr/share/{name}" in names
-    assert "/usr/share/fish/vendor_completions.d/gatewayctl.fish" in names
+def test_each_command_is_on_the_path(installed: Installed) -> None:
+    for command in ("gatewayctl", "gateway-api", "check_gateway"):
+        said = installed.machine.attempt(f"/usr/bin/{command}", "--version").stdout
+        assert said == f"{command} {VERSION}\n"
 
 
 def test_the_documentation_is_there_and_served(installed: Installed, api: Api) -> None:
@@ -212,37 +185,18 @@ def test_a_renewal_is_tried_every_day(installed: Installed) -> None:
     assert installed.machine.run("systemctl", "is-enabled", "gateway-api-renewal.timer") == "enabled\n"
 
 
-def test_the_sessions_are_listed(api: Api) -> None:
+def test_the_package_serves_lists_commits_streams_and_webhooks(installed: Installed, api: Api) -> None:
     assert api.get("/subscribers?limit=10000", role="admin")["count"] > 100
-
-
-def test_curl_gets_a_stream(installed: Installed, api: Api, tmp_path: Path) -> None:
-    headers, body = tmp_path / "headers", tmp_path / "body"
-    command = [
-        *("curl", "--no-buffer", "--silent", "--cacert", api.environment["GATEWAY_CA"]),
-        *("--header", f"Authorization: Bearer {api.token('admin')}"),
-        *("--dump-header", headers, "--output", body, f"{api.url}/api/v1/events/subscribers"),
-    ]
-    with subprocess.Popen(command) as curl:
-        wait_for("the stream", lambda: headers.exists() and b" 200 " in headers.read_bytes(), 10)
-        assert api.send("DELETE", "/subscribers/11").ok
-        wait_for("the event", lambda: body.exists() and b"event: session_down" in body.read_bytes(), 10)
-        curl.terminate()
-
-
-def test_a_webhook_is_delivered(api: Api) -> None:
-    with Receiver() as receiver:
-        registration = {"url": receiver.url, "events": ["session.down"]}
-        assert api.send("POST", "/webhooks", json=registration).status_code == 201
-        assert api.send("DELETE", "/subscribers/12").ok
-        wait_for("the delivery", lambda: receiver.ids, 10)
-
-
-def test_a_commit_is_followed(api: Api) -> None:
     change = {"path": "qos.default_down", "value": "321mbit"}
     assert api.send("POST", "/system/config/set", json=change).ok
     assert api.send("POST", "/system/config/commit").json()["data"]["committed"]
     assert api.get("/system/config", role="admin")["qos"]["default_down"] == "321mbit"
+    with Receiver() as receiver, listen(api, role="admin") as stream:
+        registration = {"url": receiver.url, "events": ["session.down"]}
+        assert api.send("POST", "/webhooks", json=registration).status_code == 201
+        assert api.send("DELETE", "/subscribers/12").ok
+        wait_for("the delivery", lambda: receiver.ids)
+        stream.until(lambda message: message.name == "session_down" and message.data["id"] == 12)
 
 
 def test_root_finds_the_way_back_into_a_disabled_api(installed: Installed, api: Api) -> None:
@@ -324,48 +278,33 @@ def victims(machine: Machine, kind: str) -> list[int]:
     }[kind]
 
 
-@pytest.fixture(scope="module")
-def restart(installation: Installed) -> float:
-    """Seconds that a restart takes, on a machine that may have more to do."""
-    began = time.monotonic()
-    installation.machine.run("systemctl", "restart", "gateway-core", "gateway-api")
-    return time.monotonic() - began
-
-
 @pytest.mark.parametrize("kind", ["arbiter", "worker", "every worker", "core"])
-def test_it_serves_again_soon_after_a_kill(installed: Installed, restart: float, kind: str) -> None:
+def test_the_api_serves_again_after_a_kill(installed: Installed, kind: str) -> None:
     wait_for("the API", installed.serves)
     going = victims(installed.machine, kind)
     assert going
-    began = time.monotonic()
     for pid in going[:1] if kind == "arbiter" else going:
         os.kill(pid, signal.SIGKILL)
     wait_for("the killed to be gone", lambda: all(gone(pid) for pid in going))
-    wait_for("an answer", installed.serves)
-    took = time.monotonic() - began
-    print(f"{kind}: served again after {took:.2f} s, a restart took {restart:.2f} s")
-    # The restart may have had a quieter machine.
-    assert took < BACK + 2 * restart
+    wait_for("a response", installed.serves)
 
 
-def test_a_token_outlives_a_restart(installed: Installed, api: Api) -> None:
+def test_a_restart_returns_when_the_api_serves_and_a_token_outlives_it(
+    installed: Installed, api: Api
+) -> None:
     token = api.token("admin")
-    installed.machine.run("systemctl", "restart", "gateway-api")
+    installed.machine.run("systemctl", "restart", "gateway-core", "gateway-api")
+    assert installed.serves()
     assert installed.api().send("GET", "/subscribers/20", token=token).ok
 
 
-def test_a_restart_returns_when_requests_are_answered(installed: Installed) -> None:
-    installed.machine.run("systemctl", "restart", "gateway-core", "gateway-api")
-    assert installed.serves()
-
-
 @pytest.mark.parametrize("verb", ["restart", "reload"])
-def test_it_serves_after_twenty_in_a_row(installed: Installed, verb: str) -> None:
+def test_the_api_serves_after_eight_restarts_or_reloads_in_a_row(installed: Installed, verb: str) -> None:
     wait_for("the API", installed.serves)
     # By default, systemd refuses the sixth start of a unit within ten seconds.
-    twenty = f"for i in $(seq 20); do systemctl {verb} gateway-api || exit 1; done"
-    installed.machine.run("sh", "-c", twenty, timeout=300)
-    wait_for("the API", installed.serves, 10)
+    eight = f"for i in $(seq 8); do systemctl {verb} gateway-api || exit 1; done"
+    installed.machine.run("sh", "-c", eight, timeout=300)
+    wait_for("the API", installed.serves)
     assert state_of(installed.machine, "gateway-api-certificate") == "active"
 
 
@@ -387,14 +326,6 @@ def new_certificate(machine: Machine) -> str:
 def renew(machine: Machine, new: str) -> None:
     for name, target in (("key", "key.pem"), ("crt", "certificate.pem")):
         machine.run("mv", f"{new}.{name}", f"/etc/gateway-api/tls/{target}")
-
-
-def test_a_restart_takes_a_new_certificate(installed: Installed) -> None:
-    wait_for("the API", installed.serves)
-    before = shown_certificate()
-    renew(installed.machine, new_certificate(installed.machine))
-    installed.machine.run("systemctl", "restart", "gateway-api")
-    assert shown_certificate() != before
 
 
 def test_a_request_that_has_begun_is_answered_though_a_reload_comes(installed: Installed, api: Api) -> None:
@@ -463,16 +394,13 @@ def test_a_reload_with_a_certificate_that_does_not_fit_fails_and_the_old_one_sta
     assert shown_certificate() == before
 
 
-def test_it_stops_in_time_with_50_streams_open(installed: Installed, api: Api) -> None:
+def test_the_api_stops_by_itself_though_50_streams_are_open(installed: Installed, api: Api) -> None:
     wait_for("the API", installed.serves)
-    streams = [listen(api, role="admin") for _ in range(50)]
-    began = time.monotonic()
-    installed.machine.run("systemctl", "stop", "gateway-api")
-    took = time.monotonic() - began
-    for stream in streams:
-        stream.close()
+    with ExitStack() as streams:
+        for _ in range(50):
+            streams.enter_context(listen(api, role="admin"))
+        installed.machine.run("systemctl", "stop", "gateway-api")
     result = installed.machine.run("systemctl", "show", "--property=Result", "--value", "gateway-api")
     installed.machine.run("systemctl", "start", "gateway-api")
-    print(f"stopped with 50 streams in {took:.2f} s")
-    assert took < 10
+    # The result is "timeout" if systemd had to kill a process.
     assert result == "success\n"

@@ -77,29 +77,25 @@ def value(unit: Path, section: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
-def test_a_unit_runs_as_a_user_of_its_own(unit: Path) -> None:
-    assert value(unit, "Service", "User") == USERS.get(unit.stem, unit.stem)
+def test_a_service_has_a_user_of_its_own_and_restarts_however_it_ends(unit: Path) -> None:
+    settings = service(unit.name)
+    assert settings["User"] == USERS.get(unit.stem, unit.stem)
+    assert settings["Restart"] == "always"
+    # A busy machine is slow, and hangs not.
+    assert int(settings["WatchdogSec"]) >= 30
+    assert "time-sync.target" in value(unit, "Unit", "After").split()
 
 
-@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
-def test_a_unit_comes_back_however_it_ends(unit: Path) -> None:
-    assert value(unit, "Service", "Restart") == "always"
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_unit_starts_however_often_it_is_started(unit: Path) -> None:
-    assert value(unit, "Unit", "StartLimitIntervalSec") == "0"
+def test_a_unit_starts_however_often_it_is_started() -> None:
+    assert {value(unit, "Unit", "StartLimitIntervalSec") for unit in UNITS} == {"0"}
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_the_core_is_told_which_boot_it_is_where_the_kernels_file_is_hidden(core: str) -> None:
+def test_a_core_is_told_its_boot_and_runs_only_where_it_is_enabled(core: str) -> None:
     assert service(f"{core}.service")["ProcSubset"] == "pid"
     assert "--boot-id %b" in service(f"{core}.service")["ExecStart"]
-
-
-@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
-def test_a_unit_starts_after_the_clock_is_set(unit: Path) -> None:
-    assert "time-sync.target" in value(unit, "Unit", "After").split()
+    assert read(f"{core}.service")["Install"]["Alias"] == "gateway-core.service"
+    assert not (REPOSITORY / "systemd" / "gateway-core.service").exists()
 
 
 @pytest.mark.parametrize("unit", [*PROGRAMS, EXAMPLE], ids=lambda unit: unit.name)
@@ -110,21 +106,12 @@ def test_a_unit_is_hardly_exposed(unit: Path) -> None:
     assert float(exposure) <= MOST_EXPOSED[unit.stem], said
 
 
-@pytest.mark.parametrize(
-    ("unit", "most"),
-    [
-        *(("gateway-api", "1G"), ("gateway-api-token", "1G")),
-        *(("gateway-core-lab", "3G"), ("gateway-core-linux", "3G")),
-    ],
-)
-def test_the_memory_of_a_service_is_bounded(unit: str, most: str) -> None:
-    assert service(f"{unit}.service")["MemoryMax"] == most
-
-
-@pytest.mark.parametrize("core", CORES)
-def test_a_core_runs_only_for_who_enables_it(core: str) -> None:
-    assert read(f"{core}.service")["Install"]["Alias"] == "gateway-core.service"
-    assert not (REPOSITORY / "systemd" / "gateway-core.service").exists()
+def test_the_memory_of_a_service_is_bounded() -> None:
+    most = {unit.stem: service(unit.name)["MemoryMax"] for unit in SERVICES}
+    assert most == {
+        **dict.fromkeys(("gateway-api", "gateway-api-token"), "1G"),
+        **dict.fromkeys(CORES, "3G"),
+    }
 
 
 def test_the_core_has_the_capabilities_that_it_needs_and_no_others() -> None:
@@ -151,15 +138,11 @@ def test_the_core_and_its_daemons_meet_in_the_same_places() -> None:
     assert Path("/run", service("gateway-core-linux.service")["RuntimeDirectory"]) == TRIGGER.parent
 
 
-def test_pppd_asks_subscribers_only_for_what_its_radius_client_can_check() -> None:
+def test_pppd_requires_only_what_its_radius_client_can_check() -> None:
     options = (REPOSITORY / "packaging" / "pppoe" / "options").read_text().splitlines()
-    # Without any of them, it asks for EAP first.
+    # Without any of them, pppd asks for EAP first.
     required = {option for option in options if option.startswith("require-")}
     assert required == {"require-pap", "require-chap", "require-mschap-v2"}
-
-
-def test_pppoe_server_leaves_its_records_to_the_core_when_it_stops() -> None:
-    assert service("gateway-pppoe@.service")["RuntimeDirectoryPreserve"] == "yes"
 
 
 def test_a_pppoe_server_that_a_reload_ends_before_it_can_take_one_starts_again(tmp_path: Path) -> None:
@@ -186,25 +169,10 @@ def test_shellcheck_has_nothing_to_say_of_the_programs_of_pppoe_server(program: 
     assert said.returncode == 0, said.stdout
 
 
-@pytest.mark.parametrize(
-    ("unit", "credential"),
-    [
-        ("gateway-api.service", "secret:/etc/gateway-api/secret"),
-        ("gateway-api-certificate.service", "key:/etc/gateway-api/tls/key.pem"),
-    ],
-)
-def test_what_only_root_reads_is_handed_over_by_systemd(unit: str, credential: str) -> None:
-    assert f"LoadCredential={credential}\n" in (REPOSITORY / "systemd" / unit).read_text()
-
-
-def test_the_core_s_unit_starts_a_core(tmp_path: Path, document: dict[str, Any]) -> None:
-    (tmp_path / "factory.json").write_text(json.dumps(document))
-    process = subprocess.Popen(command("gateway-core-lab.service", tmp_path))
-    try:
-        wait_for("the core's socket", (tmp_path / "core.sock").exists)
-    finally:
-        process.terminate()
-    assert process.wait(60) == 0
+def test_systemd_hands_over_what_only_root_reads() -> None:
+    assert service("gateway-api.service")["LoadCredential"] == "secret:/etc/gateway-api/secret"
+    key = service("gateway-api-certificate.service")["LoadCredential"]
+    assert key == "key:/etc/gateway-api/tls/key.pem"
 
 
 @contextmanager
@@ -273,25 +241,6 @@ def test_systemd_is_not_told_that_an_api_is_up_whose_workers_fail(
             systemd.recv(1000)
 
 
-def test_the_core_s_unit_tells_systemd_when_it_listens(tmp_path: Path, document: dict[str, Any]) -> None:
-    (tmp_path / "factory.json").write_text(json.dumps(document))
-    environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
-    with listening_as_systemd(tmp_path) as systemd:
-        process = subprocess.Popen(command("gateway-core-lab.service", tmp_path), env=environment)
-        try:
-            assert systemd.recv(1000) == b"READY=1"
-            assert (tmp_path / "core.sock").is_socket()
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
-def test_systemd_restarts_a_service_that_hangs(unit: Path) -> None:
-    # A busy machine is slow, and hangs not.
-    assert int(value(unit, "Service", "WatchdogSec")) >= 30
-
-
 def test_the_watchdog_hears_the_api_until_its_arbiter_hangs(tmp_path: Path, api: Api, state: Path) -> None:
     started = started_api(tmp_path, state, free_port(), WATCHDOG_USEC="1000000")
     with listening_as_systemd(tmp_path) as systemd, started as log:
@@ -325,10 +274,6 @@ def test_the_watchdog_hears_the_core_until_it_does_not_reply(
             assert process.wait(60) == 0
 
 
-def test_a_reboot_keeps_what_was_logged_out() -> None:
-    assert Settings.state == Path("/var/lib", service("gateway-api.service")["StateDirectory"])
-
-
 def refusal(tmp_path: Path, state: Path, **settings: str) -> str:
     """What the API's unit says when it can't start: a sentence, and no traceback."""
     environment = {
@@ -348,51 +293,37 @@ def refusal(tmp_path: Path, state: Path, **settings: str) -> str:
     return ended.stderr
 
 
-def test_a_runtime_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
-    said = refusal(tmp_path, state, GATEWAY_API_RUNTIME=str(tmp_path / "none"))
-    assert "cannot start the gateway API: GATEWAY_API_RUNTIME" in said
-
-
-def test_a_state_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
-    said = refusal(tmp_path, state, GATEWAY_API_STATE=str(tmp_path / "none"))
-    ledger = f"the login ledger {tmp_path / 'none' / 'logins.sqlite'} (GATEWAY_API_STATE)"
-    assert f"cannot start the gateway API: cannot open or create {ledger}: [Errno 2]" in said
-
-
-def test_a_login_ledger_that_cannot_be_opened_gets_one_sentence(
-    tmp_path: Path, api: Api, state: Path
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("GATEWAY_API_RUNTIME", "{0}/none", "GATEWAY_API_RUNTIME"),
+        (
+            "GATEWAY_API_STATE",
+            "{0}/none",
+            "cannot open or create the login ledger {0}/none/logins.sqlite (GATEWAY_API_STATE): [Errno 2]",
+        ),
+        (
+            "GATEWAY_API_STATE",
+            "{0}/damaged",
+            "cannot open or create the login ledger {0}/damaged/logins.sqlite (GATEWAY_API_STATE): ",
+        ),
+        ("GATEWAY_API_AUDIT", "{0}/none/audit", "GATEWAY_API_AUDIT"),
+        ("SVC_API_SECRET", "ssh-rsa AAAA", "SVC_API_SECRET"),
+        ("GATEWAY_API_LOG_FORMAT", "xml", "GATEWAY_API_LOG_FORMAT must be keyvalue or json"),
+        ("GATEWAY_API_WORKER", "4", "GATEWAY_API_WORKER is not a known variable; "),
+    ],
+)
+def test_a_setting_with_which_the_api_cannot_start_gets_one_sentence(
+    tmp_path: Path, api: Api, state: Path, variable: str, value: str, sentence: str
 ) -> None:
-    ledger = tmp_path / "logins.sqlite"
-    ledger.mkdir()
-    said = refusal(tmp_path, state)
-    assert f"cannot open or create the login ledger {ledger} (GATEWAY_API_STATE): " in said
-    assert "has no room" not in said
+    (tmp_path / "damaged" / "logins.sqlite").mkdir(parents=True)
+    said = refusal(tmp_path, state, **{variable: value.format(tmp_path)})
+    assert f"cannot start the gateway API: {sentence.format(tmp_path)}" in said
 
 
-def test_an_audit_folder_that_cannot_be_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
-    said = refusal(tmp_path, state, GATEWAY_API_AUDIT=str(tmp_path / "none" / "audit"))
-    assert "cannot start the gateway API: GATEWAY_API_AUDIT" in said
-
-
-def test_the_audit_log_is_in_a_folder_that_the_unit_makes() -> None:
-    section = service("gateway-api.service")
-    assert Settings.audit.parent == Path("/var/lib", section["StateDirectory"])
-
-
-def test_a_secret_that_cannot_sign_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
-    said = refusal(tmp_path, state, SVC_API_SECRET="ssh-rsa AAAA")
-    assert "cannot start the gateway API: SVC_API_SECRET" in said
-
-
-def test_a_log_format_that_is_none_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
-    said = refusal(tmp_path, state, GATEWAY_API_LOG_FORMAT="xml")
-    assert "cannot start the gateway API: GATEWAY_API_LOG_FORMAT must be keyvalue or json" in said
-
-
-def test_a_misspelled_variable_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
-    said = refusal(tmp_path, state, GATEWAY_API_WORKER="4")
-    assert "cannot start the gateway API: GATEWAY_API_WORKER is not a known variable; " in said
-    assert "did you mean GATEWAY_API_WORKERS?" in said
+def test_the_state_of_the_api_is_in_a_folder_that_outlives_a_reboot() -> None:
+    folder = Path("/var/lib", service("gateway-api.service")["StateDirectory"])
+    assert (Settings.state, Settings.audit.parent) == (folder, folder)
 
 
 def test_the_environment_file_names_every_variable_with_its_default() -> None:

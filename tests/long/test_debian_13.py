@@ -18,8 +18,6 @@ import requests
 from tests.support.machine import Machine, booted
 from tests.support.stack import Api, free_port, read_environment, wait_for
 
-pytestmark = pytest.mark.slow
-
 REPOSITORY = Path(__file__).parents[2]
 GUIDE = (REPOSITORY / "docs/how-to/another-core.md").read_text()
 #: What README.md asks for, and the program of a unit.
