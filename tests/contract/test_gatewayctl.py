@@ -1,13 +1,16 @@
-"""`gatewayctl` as a process, against a running gateway: logins, contexts, lists and formats."""
+"""`gatewayctl` against a running gateway: logins, contexts, lists, formats and completion.
+
+Commands run in the test's process; what only a process of its own shows has one: `run_process`.
+"""
 
 import csv
 import io
 import json
 import os
 import re
-from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import jwt
 import pytest
@@ -19,82 +22,77 @@ from tests.support.running_gateway import Gateway, Reply
 from tests.support.shell import Shell
 from tests.support.stack import wait_for
 
-pytestmark = pytest.mark.slow
-
 FAILED, USAGE, AWAY, DENIED = 1, 2, 3, 4
+NOBODY_ANSWERS = "https://localhost:1"
+
+
+def own_name(shell: Shell) -> str:
+    """The name of the context that a login makes."""
+    return shell.api.url.removeprefix("https://")
 
 
 # All of it
 
 
-def test_the_version_is_that_of_the_package(shell: Shell) -> None:
-    assert shell.done("--version") == f"gatewayctl {VERSION}\n"
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("nonsense",), "No such command 'nonsense'"),
+        (("--nonsense",), "No such option"),
+        (("subscribers", "show"), "Missing argument 'TARGET'"),
+        (("-o", "xml", "health"), "must be "),
+        (("-o", "jsonpath=$[", "health"), "is not a JSONPath expression"),
+        (("subscribers", "list", "--sort"), "'--sort' requires an argument"),
+        (("--all", "subscribers", "disconnect", "1"), "it is for one gateway"),
+        (("audit", "--since", "soon"), "'--since': must be a time, such as 2h, 02:13, yesterday 02:13"),
+        (("interfaces", "--filter", "trunk"), "must be FIELD=VALUE"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
+)
+def test_wrong_arguments_are_refused_with_the_reason(
+    operator: Shell, arguments: tuple[str, ...], reason: str
+) -> None:
+    ended = operator.run(*arguments)
+    assert (ended.status, ended.out) == (USAGE, "")
+    assert reason in ended.err
+
+
+def test_a_process_writes_its_output_or_says_that_the_disk_is_full(shell: Shell) -> None:
+    assert shell.run_process("--version") == (0, f"gatewayctl {VERSION}\n", "")
+    piped = shell.run_process("version", wrap=("sh", "-c", '{ "$@"; echo $? >&2; } | true', "sh"))
+    assert (piped.out, piped.err) == ("", "0\n")
+    full = shell.run_process("version", wrap=("sh", "-c", 'ulimit -f 0; exec "$@" >full', "sh"))
+    assert full == (USAGE, "", "gatewayctl: cannot write the output: File too large\n")
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("nonsense",), ("--nonsense",), ("subscribers", "show"), ("-o", "xml", "health")],
-    ids=" ".join,
+    ("variable", "value", "status", "reason"),
+    [
+        (
+            "GATEWAY_URL",
+            NOBODY_ANSWERS,
+            AWAY,
+            r"no response from a gateway at https://localhost:1: .*[Cc]onnection refused\n"
+            r"gatewayctl: on the gateway, look with: systemctl status gateway-api, and journalctl .*\n",
+        ),
+        ("GATEWAY_URL", "https://[::1", USAGE, r"the URL of a gateway must be https://HOST:PORT, not .*\n"),
+        ("GATEWAY_CA", "/no/such/file", AWAY, ".*/no/such/file"),
+        ("GATEWAY_CA", None, AWAY, ".*certificate verify failed"),
+    ],
 )
-def test_wrong_arguments_are_refused_with_the_usage(shell: Shell, arguments: tuple[str, ...]) -> None:
-    ended = shell.run(*arguments)
-    assert (ended.status, ended.out) == (USAGE, "")
-    assert ended.err.startswith("Usage: gatewayctl ")
-
-
-def test_an_option_without_its_value_is_named(shell: Shell) -> None:
-    ended = shell.run("subscribers", "list", "--sort")
-    assert (ended.status, ended.out) == (USAGE, "")
-    assert "'--sort' requires an argument" in ended.err
-
-
-def test_a_gateway_that_does_not_answer_is_told_from_one_that_refuses(shell: Shell) -> None:
-    shell.environment["GATEWAY_URL"] = "https://localhost:1"
-    ended = shell.run("subscribers", "list")
-    assert (ended.status, ended.out) == (AWAY, "")
-    assert re.fullmatch(
-        r"gatewayctl: no response from a gateway at https://localhost:1: .*[Cc]onnection refused\n"
-        r"gatewayctl: on the gateway, look with: "
-        r"systemctl status gateway-api, and journalctl -u gateway-api\n",
-        ended.err,
-    )
-
-
-def test_a_disk_that_is_too_full_for_the_output_is_named(shell: Shell) -> None:
-    ended = shell.run("version", wrap=("sh", "-c", 'exec "$@" >/dev/full', "sh"))
-    assert ended == (USAGE, "", "gatewayctl: cannot write the output: No space left on device\n")
-
-
-def test_a_reader_that_has_seen_enough_is_no_failure(shell: Shell) -> None:
-    ended = shell.run("version", wrap=("bash", "-o", "pipefail", "-c", '"$@" | true', "bash"))
-    assert ended == (0, "", "")
+def test_a_gateway_that_cannot_be_called_is_named_with_the_reason(
+    shell: Shell, variable: str, value: str | None, status: int, reason: str
+) -> None:
+    del shell.environment[variable]
+    shell.environment |= {variable: value} if value else {}
+    ended = shell.run("health")
+    assert (ended.status, ended.out) == (status, "")
+    assert re.match(f"gatewayctl: {reason}", ended.err, re.DOTALL)
 
 
 def test_the_gateway_itself_needs_no_other_certificate(shell: Shell) -> None:
     shell.environment["GATEWAY_API_CERTIFICATE"] = shell.environment.pop("GATEWAY_CA")
-    assert shell.json("health")["product"]
-
-
-def test_a_certificate_that_nobody_vouches_for_is_not_trusted(shell: Shell) -> None:
-    del shell.environment["GATEWAY_CA"]
-    ended = shell.run("health")
-    assert ended.status == AWAY
-    assert "certificate verify failed" in ended.err
-
-
-def test_a_ca_certificate_that_cannot_be_read_is_named(shell: Shell) -> None:
-    shell.environment["GATEWAY_CA"] = "/no/such/file"
-    ended = shell.run("health")
-    assert ended.status == AWAY
-    assert "/no/such/file" in ended.err
-    assert "Traceback" not in ended.err
-
-
-@pytest.mark.parametrize("url", ["https://[::1", "https://bng1..example.net:8443"])
-def test_a_url_that_no_gateway_can_have_is_refused(shell: Shell, url: str) -> None:
-    shell.environment["GATEWAY_URL"] = url
-    reason = f"gatewayctl: the URL of a gateway must be https://HOST:PORT, not {url!r}\n"
-    assert shell.run("health") == (USAGE, "", reason)
+    assert shell.json("health")["active_sessions"] > 2000
 
 
 def test_a_word_in_another_encoding_is_named(operator: Shell) -> None:
@@ -106,73 +104,48 @@ def test_a_word_in_another_encoding_is_named(operator: Shell) -> None:
 def test_nothing_is_sent_without_tls(shell: Shell) -> None:
     with Receiver() as receiver:
         shell.environment["GATEWAY_URL"] = receiver.url
-        ended = shell.run("health")
-        assert ended.status == USAGE
-        assert "must be https://" in ended.err
+        assert shell.run("health").status == USAGE
         assert receiver.received == []
 
 
-def test_a_core_that_is_away_is_told_with_the_id_of_the_request(gateway: Gateway, operator: Shell) -> None:
-    with gateway.without_core():
-        ended = operator.run("subscribers", "list")
-    assert ended.status == AWAY
-    assert re.fullmatch(r"gatewayctl: Core daemon unreachable \(request \S+\)\n", ended.err)
-
-
-def test_a_gateway_that_is_busy_is_told_with_the_time_of_the_next_attempt(
-    gateway: Gateway, shell: Shell
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (answer(200, "Content-Type: text/html", body=b"Welcome"), "is not from a gateway"),
+        (
+            answer(503, "Retry-After: 7", body=b'{"status": "error", "message": "Too many searches"}'),
+            "gatewayctl: try again in 7 s\n",
+        ),
+        (
+            answer(500, "X-Request-ID: 7", body=b'{"status": "error", "message": "Core daemon unreachable"}'),
+            "gatewayctl: Core daemon unreachable (request 7)\n",
+        ),
+    ],
+    ids=["another program", "busy", "without its core"],
+)
+def test_a_gateway_that_gives_no_data_is_no_success(
+    gateway: Gateway, operator: Shell, sent: bytes, said: str
 ) -> None:
-    busy = answer(503, "Retry-After: 7", body=b'{"status": "error", "message": "Too many searches"}')
-    with Receiver(busy, tls=gateway.tls()) as receiver:
-        shell.environment["GATEWAY_URL"] = f"https://localhost:{receiver.port}"
-        ended = shell.run("health")
-    assert ended.status == AWAY
-    assert ended.err.endswith("gatewayctl: try again in 7 s\n")
-
-
-def test_an_answer_that_is_no_gateways_is_no_success(gateway: Gateway, shell: Shell) -> None:
-    page = answer(200, "Content-Type: text/html", body=b"Welcome")
-    with Receiver(page, tls=gateway.tls()) as receiver:
-        shell.environment["GATEWAY_URL"] = f"https://localhost:{receiver.port}"
-        ended = shell.run("health")
+    with Receiver(sent, tls=gateway.tls()) as receiver:
+        operator.environment["GATEWAY_URL"] = f"https://localhost:{receiver.port}"
+        ended = operator.run("health")
     assert (ended.status, ended.out) == (AWAY, "")
-    assert "is not from a gateway" in ended.err
-
-
-def test_what_the_gateway_says_cannot_move_the_cursor(gateway: Gateway, shell: Shell) -> None:
-    evil = "\x1b[2Jeve\r\n\x9b31m\u202e\u2028"
-    session = {"id": 1, "type": evil, "username": evil, "ip_address": evil, "interface": evil}
-    more = {"rate_down": 1, "rate_up": 1, "started_at": 1}
-    page = {"sessions": [session | more], "next_cursor": None}
-    with gateway.replaced(lambda *_: (200, {"status": "ok", "data": page})) as url:
-        shell.environment["GATEWAY_URL"] = url
-        shown = shell.done("subscribers", "list")
-    with gateway.replaced(lambda *_: (400, {"status": "error", "message": evil})) as url:
-        shell.environment["GATEWAY_URL"] = url
-        said = shell.run("subscribers", "list").err
-    escaped = r"\u001b[2Jeve\u000d\u000a\u009b31m\u202e\u2028"
-    assert escaped in shown
-    assert escaped in said
-    for text in (shown, said):
-        assert all(letter.isprintable() or letter == "\n" for letter in text)
+    assert said in ended.err
+    # The token is that of another gateway.
+    assert "authorization" not in {name.lower() for name, _ in receiver.received[0].headers}
 
 
 # login
 
 
-def test_contexts_are_for_the_eyes_of_their_owner(shell: Shell) -> None:
+def test_a_login_keeps_the_token_in_a_file_of_its_owner_alone(shell: Shell) -> None:
     shell.log_in("operator")
     assert shell.contexts.stat().st_mode & 0o777 == 0o600
     assert shell.contexts.parent.stat().st_mode & 0o777 == 0o700
-    assert shell.api.send("GET", "/subscribers/summary", token=shell.token).status_code == 200
-
-
-def test_a_token_of_one_gateway_is_not_shown_to_another(gateway: Gateway, operator: Shell) -> None:
-    with Receiver(answer(200), tls=gateway.tls()) as receiver:
-        operator.environment["GATEWAY_URL"] = f"https://localhost:{receiver.port}"
-        operator.run("subscribers", "list")
-        (request,) = receiver.received
-    assert "authorization" not in {name.lower() for name, _ in request.headers}
+    shell.done("subscribers", "summary")
+    token = shell.token
+    assert "still logged in" in shell.done("login", "--if-needed")
+    assert shell.token == token
 
 
 def test_a_password_is_asked_for_without_an_echo(shell: Shell) -> None:
@@ -185,7 +158,6 @@ def test_a_password_is_asked_for_without_an_echo(shell: Shell) -> None:
     assert terminal.end() == 0
     assert "logged in to" in terminal.shown
     assert password not in terminal.shown
-    shell.done("subscribers", "summary")
 
 
 def test_a_password_may_come_by_standard_input(shell: Shell) -> None:
@@ -195,54 +167,48 @@ def test_a_password_may_come_by_standard_input(shell: Shell) -> None:
     shell.done("subscribers", "summary")
 
 
-def test_a_wrong_password_is_refused_and_the_old_token_stays(operator: Shell) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "feed", "status", "said"),
+    [
+        (("--password-file", "-"), "wrong", DENIED, "Incorrect username or password"),
+        (("--password-file", "-"), "", USAGE, "no password in -"),
+        (("--password-file", "-"), "\n", USAGE, "no password in -"),
+        ((), "", USAGE, "no terminal for a prompt: use --password-file"),
+    ],
+)
+def test_a_login_that_fails_leaves_the_old_token(
+    operator: Shell, arguments: tuple[str, ...], feed: str, status: int, said: str
+) -> None:
     before = operator.token
-    ended = operator.run("login", "--user", "operator", "--password-file", "-", feed="wrong")
-    assert (ended.status, ended.err) == (DENIED, "gatewayctl: Incorrect username or password\n")
+    ended = operator.run("login", "--user", "operator", *arguments, feed=feed)
+    assert ended == (status, "", f"gatewayctl: {said}\n")
     assert operator.token == before
 
 
-@pytest.mark.parametrize("feed", ["", "\n"])
-def test_no_password_is_no_login(shell: Shell, feed: str) -> None:
-    ended = shell.run("login", "--user", "operator", "--password-file", "-", feed=feed)
-    assert (ended.status, ended.err) == (USAGE, "gatewayctl: no password in -\n")
+@pytest.mark.parametrize("document", [{"access_token": 7}, {"access_token": "x\ny"}, {"token": "x"}])
+def test_a_login_that_gives_no_token_is_no_login(
+    gateway: Gateway, shell: Shell, document: dict[str, Any]
+) -> None:
+    with gateway.replaced(lambda *_: (200, document)) as url:
+        shell.environment["GATEWAY_URL"] = url
+        ended = shell.run("login", "--user", "operator", "--password-file", "-", feed="secret")
+    assert (ended.status, ended.out) == (AWAY, "")
+    assert "is not from a gateway" in ended.err
 
 
-def test_without_a_terminal_a_password_cannot_be_asked_for(shell: Shell) -> None:
-    ended = shell.run("login", "--user", "operator")
-    assert ended.status == USAGE
-    assert "no terminal" in ended.err
+def test_a_logout_ends_the_token_or_all_tokens_of_the_user(leaver: Shell) -> None:
+    def status(token: str) -> int:
+        return leaver.api.send("GET", "/subscribers/summary", token=token).status_code
 
-
-def test_a_command_without_a_login_says_how_to_log_in(shell: Shell) -> None:
-    ended = shell.run("subscribers", "list")
-    assert ended.status == DENIED
-    assert "log in with: gatewayctl login" in ended.err
-
-
-def test_health_needs_no_login(shell: Shell) -> None:
-    assert shell.json("health")["active_sessions"] > 2000
-
-
-def test_a_logout_makes_the_token_worthless(leaver: Shell) -> None:
-    token = leaver.token
+    first, second, third = leaver.token, leaver.api.new_token("operator"), leaver.api.new_token("operator")
     assert "logged out" in leaver.done("logout")
     assert leaver.token is None
-    assert leaver.api.send("GET", "/subscribers/summary", token=token).status_code == 401
+    assert (status(first), status(third)) == (401, 200)
     assert leaver.run("logout").status == DENIED
-
-
-def test_a_logout_can_end_all_tokens_of_the_user(leaver: Shell) -> None:
-    another = leaver.api.new_token("operator")
+    leaver.has(second, username="operator")
     leaver.done("logout", "--everywhere")
     leaver.api.forget_tokens()
-    assert leaver.api.send("GET", "/subscribers/summary", token=another).status_code == 401
-
-
-def test_a_token_that_holds_is_not_renewed_without_need(operator: Shell) -> None:
-    before = operator.token
-    assert "still logged in" in operator.done("login", "--if-needed")
-    assert operator.token == before
+    assert status(third) == 401
 
 
 def _revoke(_: Gateway, shell: Shell) -> None:
@@ -256,72 +222,28 @@ def _expire(gateway: Gateway, shell: Shell) -> None:
     shell.has(jwt.encode(claims, secret, "HS256"), username="operator")
 
 
-@pytest.mark.parametrize("spoil", [_revoke, _expire])
-def test_a_token_that_holds_no_more_is_refused(
-    gateway: Gateway, leaver: Shell, spoil: Callable[[Gateway, Shell], None]
+@pytest.mark.parametrize(
+    ("spoil", "reason"), [(_revoke, ""), (_expire, "gatewayctl: the token expired at 20.*\n")]
+)
+def test_a_token_that_is_not_valid_is_renewed_from_the_password_file_or_refused(
+    gateway: Gateway, leaver: Shell, spoil: Callable[[Gateway, Shell], None], reason: str
 ) -> None:
     spoil(gateway, leaver)
-    ended = leaver.run("subscribers", "list")
-    assert ended.status == DENIED
-    assert "Could not validate credentials" in ended.err
-
-
-def of_claims(claims: str) -> str:
-    return f"e30.{urlsafe_b64encode(claims.encode()).decode().rstrip('=')}.c2ln"
-
-
-@pytest.mark.parametrize(
-    ("token", "sentence"),
-    [
-        (of_claims('{"exp": 100}'), "the token expired at 1970-01-01 00:01:40+00:00"),
-        (of_claims("{}"), "the token does not say when it expires"),
-        (of_claims('{"exp": 1%s}' % ("0" * 400)), "the token does not expire at a time: its exp is not one"),
-        ("rubbish\r\nX-Evil: 1", "the token is not a JSON Web Token (RFC 7519)"),
-        ("\u20ac.\u20ac.\u20ac", "the token is not a JSON Web Token (RFC 7519)"),
-        ("", "there is no token: nobody is logged in"),
-    ],
-    ids=["expired", "endless", "huge", "lines", "euros", "none"],
-)
-def test_why_a_token_is_not_valid_is_said(shell: Shell, token: str, sentence: str) -> None:
-    shell.has(token, username="operator")
-    ended = shell.run("subscribers", "summary")
+    command = ("subscribers", "list", "--username", "nobody")
+    ended = leaver.run(*command)
     assert (ended.status, ended.out) == (DENIED, "")
-    said = ["Could not validate credentials", sentence, "log in with: gatewayctl login"]
-    assert ended.err == "".join(f"gatewayctl: {each}\n" for each in said)
-    (row,) = shell.json("contexts", "list")
-    assert (row["logged_in"], row["reason"]) == (False, sentence)
-    assert sentence in shell.done("contexts", "list")
-    assert shell.run("health").status == 0
-
-
-def test_a_login_that_gives_no_token_is_no_login(gateway: Gateway, shell: Shell) -> None:
-    for document in ({"access_token": 7}, {"access_token": "x\ny"}, {"token": "x"}):
-        with gateway.replaced(lambda *_, held=document: (200, held)) as url:  # type: ignore[misc]
-            shell.environment["GATEWAY_URL"] = url
-            ended = shell.run("login", "--user", "operator", "--password-file", "-", feed="secret")
-        assert (ended.status, ended.out) == (AWAY, "")
-        assert "is not from a gateway" in ended.err
-
-
-def test_a_context_whose_token_is_no_text_is_no_traceback(shell: Shell) -> None:
-    shell.has("x")
-    shell.contexts.write_text(shell.contexts.read_text().replace('"token": "x"', '"token": 7'))
-    ended = shell.run("subscribers", "summary")
-    assert ended.status == USAGE
-    assert "token of localhost:" in ended.err
-
-
-def test_an_expired_token_is_renewed_from_the_password_file(gateway: Gateway, leaver: Shell) -> None:
-    _expire(gateway, leaver)
-    leaver.environment |= {
-        "GATEWAY_USER": "operator",
-        "GATEWAY_PASSWORD_FILE": leaver.password_file("operator"),
-    }
-    assert "USERNAME" in leaver.done("subscribers", "list", "--username", "nobody")
+    assert re.fullmatch(
+        rf"gatewayctl: Could not validate credentials\n{reason}gatewayctl: log in with: gatewayctl login\n",
+        ended.err,
+    )
+    (row,) = leaver.json("contexts", "list")
+    assert row["logged_in"] is not bool(reason)
+    leaver.environment["GATEWAY_PASSWORD_FILE"] = leaver.password_file("operator")
+    assert "USERNAME" in leaver.done(*command)
     assert leaver.api.send("GET", "/subscribers/summary", token=leaver.token).status_code == 200
 
 
-def test_a_token_that_holds_no_more_is_renewed_at_a_terminal(gateway: Gateway, leaver: Shell) -> None:
+def test_a_token_that_is_not_valid_is_renewed_at_a_terminal(gateway: Gateway, leaver: Shell) -> None:
     _revoke(gateway, leaver)
     terminal = leaver.at_terminal("subscribers", "list", "--username", "nobody")
     terminal.expect("Password of operator: ")
@@ -333,163 +255,103 @@ def test_a_token_that_holds_no_more_is_renewed_at_a_terminal(gateway: Gateway, l
 # contexts
 
 
-def test_a_context_is_named_and_used_without_the_environment(shell: Shell) -> None:
+def test_a_context_is_used_without_the_environment(shell: Shell) -> None:
     given = ("--user", "admin", "--password-file", shell.password_file("admin"))
     shell.done("--context", "lab", "login", *given)
     del shell.environment["GATEWAY_URL"], shell.environment["GATEWAY_CA"]
     assert shell.json("subscribers", "summary")["total"] > 2000
-    assert shell.json("subscribers", "summary", "--context", "lab")["total"] > 2000
     (row,) = shell.json("contexts", "list")
     assert (row["name"], row["current"], row["username"]) == ("lab", True, "admin")
     assert shell.token not in shell.done("contexts", "list")
+    ended = shell.run("--context", "nowhere", "health")
+    assert ended == (USAGE, "", "gatewayctl: there is no context 'nowhere'; known contexts: lab\n")
 
 
-def test_an_unknown_context_is_named_with_the_known_ones(operator: Shell) -> None:
-    ended = operator.run("--context", "nowhere", "health")
-    assert ended.status == USAGE
-    known = operator.api.url.removeprefix("https://")
-    assert ended.err == f"gatewayctl: there is no context 'nowhere'; known contexts: {known}\n"
-
-
-def test_all_gateways_are_asked_and_each_row_has_its_context(operator: Shell) -> None:
-    operator.has(operator.token, "second")
-    found = operator.json("--all", "subscribers", "list", "--limit", "2")
-    names = {operator.api.url.removeprefix("https://"), "second"}
-    assert [record["context"] in names for record in found] == [True] * 4
-    head, *rows = operator.done("subscribers", "list", "--limit", "1", "--all").splitlines()
-    assert head.split()[0] == "CONTEXT"
-    assert {row.split()[0] for row in rows} == names
-
-
-def test_a_gateway_that_is_away_does_not_hide_the_others(operator: Shell) -> None:
-    operator.has("", "away", url="https://localhost:1")
-    ended = operator.run("--all", "health")
-    assert ended.status == AWAY
-    assert operator.api.url.removeprefix("https://") in ended.out
-    assert "gatewayctl: away: no response from a gateway" in ended.err
-
-
-def test_a_change_is_of_one_gateway(admin: Shell) -> None:
-    ended = admin.run("--all", "subscribers", "disconnect", "1")
-    assert ended.status == USAGE
-    assert "one gateway" in ended.err
-
-
-def test_contexts_are_chosen_and_removed(operator: Shell) -> None:
-    operator.has(operator.token, "second")
-    first = operator.api.url.removeprefix("https://")
-    operator.done("contexts", "use", first)
-    assert {row["name"]: row["current"] for row in operator.json("contexts", "list")} == {
-        first: True,
-        "second": False,
-    }
-    operator.done("contexts", "remove", "second")
-    assert [row["name"] for row in operator.json("contexts", "list")] == [first]
-
-
-def test_contexts_that_cannot_be_read_are_no_traceback(shell: Shell) -> None:
-    shell.has("")
-    shell.contexts.write_text("{")
-    ended = shell.run("health")
-    assert ended.status == USAGE
-    assert ended.err.startswith("gatewayctl: cannot read the contexts in ")
-
-
-def test_a_renewed_token_does_not_change_the_current_context(leaver: Shell) -> None:
-    first = leaver.api.url.removeprefix("https://")
+def test_contexts_are_chosen_and_removed_and_a_renewed_token_chooses_none(leaver: Shell) -> None:
+    first = own_name(leaver)
     leaver.has("expired", "second", username="operator")
     leaver.done("contexts", "use", first)
     leaver.environment["GATEWAY_PASSWORD_FILE"] = leaver.password_file("operator")
     leaver.done("--context", "second", "subscribers", "summary")
-    assert {row["name"]: row["current"] for row in leaver.json("contexts", "list")} == {
-        first: True,
-        "second": False,
-    }
+    current = {row["name"]: row["current"] for row in leaver.json("contexts", "list")}
+    assert current == {first: True, "second": False}
+    leaver.done("contexts", "remove", "second")
+    assert [row["name"] for row in leaver.json("contexts", "list")] == [first]
+
+
+def test_all_gateways_are_asked_and_one_that_is_away_does_not_hide_the_others(operator: Shell) -> None:
+    names = {own_name(operator), "second"}
+    operator.has(operator.token, "second")
+    command = ("--all", "subscribers", "list", "--limit", "2")
+    assert {record["context"] for record in operator.json(*command)} == names
+    operator.has("", "away", url=NOBODY_ANSWERS)
+    ended = operator.run(*command)
+    head, *rows = ended.out.splitlines()
+    assert (ended.status, head.split()[0], len(rows)) == (AWAY, "CONTEXT", 4)
+    assert {row.split()[0] for row in rows} == names
+    assert "gatewayctl: away: no response from a gateway" in ended.err
+
+
+@pytest.mark.parametrize(("text", "said"), [("{", "cannot read"), ('"token": 7', "token of localhost:")])
+def test_contexts_that_cannot_be_read_are_named(shell: Shell, text: str, said: str) -> None:
+    shell.has("x")
+    shell.contexts.write_text(
+        "{" if text == "{" else shell.contexts.read_text().replace('"token": "x"', text)
+    )
+    ended = shell.run("health")
+    assert ended.status == USAGE
+    assert ended.err.startswith("gatewayctl: cannot read the contexts in ")
+    assert said in ended.err
 
 
 # subscribers
 
 
-def test_all_pages_are_listed(operator: Shell) -> None:
-    listed = operator.done("subscribers", "list").splitlines()[1:]
-    assert [int(line.split()[0]) for line in listed] == [one["id"] for one in sessions(operator.api)]
-    assert len(listed) > 2000
-
-
-def test_columns_are_aligned(operator: Shell) -> None:
-    head, *rows = operator.done("subscribers", "list", "--limit", "50").splitlines()
+def test_all_pages_are_listed_in_aligned_columns(operator: Shell) -> None:
+    head, *rows = operator.done("subscribers", "list").splitlines()
+    assert [int(row.split()[0]) for row in rows] == [one["id"] for one in sessions(operator.api)]
+    assert len(rows) > 2000
+    assert len(operator.json("subscribers", "list", "--limit", "2001")) == 2001
     for name in ("USERNAME", "ADDRESS", "INTERFACE", "DOWN", "STARTED"):
         at = head.index(name)
         assert {row[at - 2 : at] for row in rows} == {"  "}
         assert all(row[at] != " " for row in rows)
 
 
-def test_a_limit_is_the_most_of_all_pages(operator: Shell) -> None:
-    assert len(operator.json("subscribers", "list", "--limit", "2001")) == 2001
-
-
-def test_filters_must_all_hold(operator: Shell) -> None:
-    wanted = with_a_name(operator.api, 1)[0]
-    arguments = ("--type", "pppoe", "--username", wanted["username"], "--ip", wanted["ip_address"])
-    (row,) = operator.done("subscribers", "list", *arguments).splitlines()[1:]
-    assert row.split()[:5] == [
-        str(wanted["id"]),
-        "PPPoE",
-        wanted["username"],
-        wanted["ip_address"],
-        wanted["interface"],
-    ]
-
-
-def test_a_mac_address_is_taken_in_any_spelling(operator: Shell) -> None:
+def test_sessions_are_filtered_sorted_and_found(operator: Shell) -> None:
     (wanted,) = with_a_name(operator.api, 1)
     dashes = wanted["mac_address"].replace(":", "-")
-    for found in (
-        operator.json("subscribers", "list", "--mac", dashes),
-        operator.json("subscribers", "find", dashes),
-        [operator.json("subscribers", "show", dashes)],
-    ):
-        assert [one["id"] for one in found] == [wanted["id"]]
-
-
-def test_a_name_with_a_space_and_an_ampersand_is_a_name(operator: Shell) -> None:
+    name = wanted["username"]
+    filters = ("--type", "pppoe", "--username", name, "--ip", wanted["ip_address"], "--mac", dashes)
+    assert operator.json("subscribers", "list", *filters) == [wanted]
+    part = name.partition("@")[0].upper()
+    for text in (dashes, part):
+        assert [one["id"] for one in operator.json("subscribers", "find", text)] == [wanted["id"]]
     assert operator.json("subscribers", "list", "--username", "no & body=1") == []
-
-
-def test_the_order_is_the_one_asked_for(operator: Shell) -> None:
     ids = [one["id"] for one in operator.json("subscribers", "list", "--sort", "-id", "--limit", "20")]
     assert ids == sorted(ids, reverse=True)
+    for field in ("id", "username", "ip_address", "mac_address"):
+        assert operator.json("subscribers", "show", str(wanted[field]))["id"] == wanted["id"]
+    shown = operator.done("subscribers", "show", str(wanted["id"]))
+    at = datetime.fromtimestamp(wanted["started_at"], UTC).isoformat(sep=" ")
+    assert re.search(rf"(?m)^Started +{re.escape(at)}$", shown)
 
 
-def test_a_filter_that_the_gateway_refuses_is_named_with_its_rule(operator: Shell) -> None:
-    ended = operator.run("subscribers", "list", "--ip", "somewhere")
-    assert ended.status == FAILED
-    assert ended.err.startswith("gatewayctl: --ip: must be an IP address")
-
-
-def test_nobody_found_is_no_success(operator: Shell) -> None:
-    ended = operator.run("subscribers", "find", "nobody-like-this")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("list", "--ip", "somewhere"), "--ip: must be an IP address"),
+        (("find", "nobody-like-this"), "no session matches 'nobody-like-this'\n"),
+        (("show", "999999999"), "no session of 999999999; gatewayctl subscribers find searches for parts\n"),
+        (("timeline", "nobody"), "the history has no session of nobody\n"),
+    ],
+)
+def test_what_is_not_found_or_no_filter_is_no_success(
+    operator: Shell, arguments: tuple[str, ...], said: str
+) -> None:
+    ended = operator.run("subscribers", *arguments)
     assert (ended.status, ended.out) == (FAILED, "")
-    assert ended.err == "gatewayctl: no session matches 'nobody-like-this'\n"
-
-
-@pytest.mark.parametrize("field", ["id", "username", "ip_address", "mac_address"])
-def test_a_session_is_shown_by_any_of_its_names(operator: Shell, field: str) -> None:
-    (wanted,) = with_a_name(operator.api, 1)
-    assert operator.json("subscribers", "show", str(wanted[field]))["id"] == wanted["id"]
-
-
-def test_a_part_of_a_name_is_no_target(operator: Shell) -> None:
-    (wanted,) = with_a_name(operator.api, 1)
-    ended = operator.run("subscribers", "show", wanted["username"][:-1])
-    assert ended.status == FAILED
-    assert "no session of" in ended.err
-
-
-def test_a_session_that_does_not_exist_is_refused(operator: Shell) -> None:
-    ended = operator.run("subscribers", "show", "999999999")
-    said = "no session of 999999999; gatewayctl subscribers find searches for parts"
-    assert ended == (FAILED, "", f"gatewayctl: {said}\n")
+    assert ended.err.startswith(f"gatewayctl: {said}")
 
 
 @pytest.mark.parametrize(("ipv6", "address"), [("2001:db8::2", "2001:db8::2"), (None, "-")])
@@ -503,252 +365,6 @@ def test_a_session_without_ipv4_is_listed(
         shell.environment["GATEWAY_URL"] = url
         _, line = shell.done("subscribers", "list").splitlines()
     assert line.split()[:5] == ["1", "PPPoE", "eve", address, "ppp0"]
-
-
-# The network, and the audit log
-
-
-@pytest.mark.parametrize(
-    ("command", "path", "key"),
-    [
-        ("interfaces", "/interfaces", "interfaces"),
-        ("vlans", "/interfaces/vlans", "vlans"),
-        ("qos", "/qos", "sessions"),
-        ("routes", "/routing/routes", "routes"),
-        ("cgnat", "/cgnat/sessions", "sessions"),
-        ("demux", "/demux/state", "vlans"),
-        ("faults", "/system/faults", "faults"),
-    ],
-)
-def test_a_list_of_the_network_is_that_of_the_api(operator: Shell, command: str, path: str, key: str) -> None:
-    known = operator.api.get(path, params={"limit": 5})[key]
-    names = ["name", "session_id", "dst", "id"]
-    found = operator.json(command, "--limit", "5")
-    for name in names:
-        assert [one.get(name) for one in found] == [one.get(name) for one in known]
-    operator.done(command, "--limit", "5")
-
-
-def test_a_list_of_the_network_is_filtered_and_sorted(operator: Shell) -> None:
-    found = operator.json("interfaces", "--filter", "type=trunk", "--sort", "-name")
-    assert [one["name"] for one in found] == ["trunk1", "trunk0"]
-    assert operator.run("interfaces", "--filter", "trunk").status == USAGE
-
-
-def test_bgp_neighbours_are_listed(operator: Shell) -> None:
-    assert {one["address"] for one in operator.json("bgp")} == {"10.255.0.2", "10.255.0.6"}
-
-
-def test_a_gateway_that_is_well_has_only_well_dependencies(operator: Shell) -> None:
-    states = {each["name"]: each["state"] for each in operator.json("health", "--detail")}
-    assert states["core"] == "ok"
-
-
-def test_a_time_in_the_zone_of_the_machine_is_said_with_the_zone(operator: Shell) -> None:
-    operator.environment["TZ"] = "Europe/Warsaw"
-    ended = operator.run("subscribers", "history", "--at", "2026-03-01 02:13")
-    assert ended.err.splitlines()[0] == "gatewayctl: --at is 2026-03-01 02:13:00+01:00"
-    assert ended.err.splitlines()[1:] == ["gatewayctl: no session matches"]
-
-
-@pytest.mark.parametrize(
-    "since", ["2h", "1d ago", "yesterday 02:13", "2026-03-01", "2026-03-01T12:00:00Z", "1772366400"]
-)
-def test_a_window_begins_at_a_time_as_people_write_it(operator: Shell, since: str) -> None:
-    assert isinstance(operator.json("subscribers", "flapping", "--since", since), list)
-
-
-def test_a_time_that_is_none_is_refused_with_the_rule(operator: Shell) -> None:
-    ended = operator.run("audit", "--since", "soon")
-    assert ended.status == USAGE
-    assert "'--since': must be a time, such as 2h, 02:13, yesterday 02:13" in ended.err
-
-
-def test_flapping_subscribers_are_listed(operator: Shell) -> None:
-    known = operator.api.get("/subscribers/flapping")["subscribers"]
-    assert operator.json("subscribers", "flapping") == known
-
-
-def test_a_subscriber_without_a_past_has_no_timeline(operator: Shell) -> None:
-    ended = operator.run("subscribers", "timeline", "nobody")
-    assert (ended.status, ended.err) == (FAILED, "gatewayctl: the history has no session of nobody\n")
-
-
-def test_the_audit_log_is_for_admins(operator: Shell) -> None:
-    assert operator.run("audit") == (DENIED, "", "gatewayctl: Admin role required\n")
-
-
-def test_the_audit_log_has_what_was_refused(admin: Shell) -> None:
-    admin.api.send("DELETE", "/subscribers/1", "operator")
-    found = admin.json("audit", "--user", "operator", "--result", "refused", "--limit", "1")
-    assert [one["action"] for one in found] == ["subscribers.disconnect"]
-
-
-def test_the_audit_log_shows_how_many_requests_without_a_token_were_refused(admin: Shell) -> None:
-    for _ in range(3):
-        admin.api.send("GET", "/demux/config", None)
-    wanted = ("audit", "--route", "/api/v1/demux/config", "--result", "refused")
-
-    def counts() -> list[int]:
-        found = [one["count"] for one in admin.json(*wanted)]
-        return found if sum(found) == 3 else []
-
-    found = wait_for("the count", counts)
-    head, *lines = admin.done(*wanted).splitlines()
-    assert [int(line[head.index("COUNT") :].split()[0]) for line in lines] == found
-
-
-# Formats
-
-
-def test_json_is_the_record_of_the_api(operator: Shell) -> None:
-    (wanted,) = with_a_name(operator.api, 1)
-    named = ("subscribers", "list", "--username", wanted["username"])
-    assert json.loads(operator.done(*named, "-o", "json")) == [wanted]
-
-
-def test_csv_has_all_fields_and_a_line_of_names(operator: Shell) -> None:
-    (wanted,) = with_a_name(operator.api, 1)
-    text = operator.done("-o", "csv", "subscribers", "list", "--username", wanted["username"])
-    (row,) = csv.DictReader(io.StringIO(text, newline=""))
-    assert row.keys() == wanted.keys()
-    assert (row["username"], row["rate_down"]) == (wanted["username"], str(wanted["rate_down"]))
-    assert json.loads(row["delegated_prefixes"]) == wanted["delegated_prefixes"]
-
-
-def test_jsonpath_selects_values_one_a_line(operator: Shell) -> None:
-    listed = ("subscribers", "list", "--type", "pppoe", "--limit", "3")
-    found = operator.done("-o", "jsonpath=$[*].username", *listed)
-    assert found.splitlines() == [one["username"] for one in with_a_name(operator.api, 3)]
-
-
-def test_a_jsonpath_that_is_none_is_refused(shell: Shell) -> None:
-    ended = shell.run("-o", "jsonpath=$[", "health")
-    assert ended.status == USAGE
-    assert "is not a JSONPath expression" in ended.err
-
-
-def test_times_have_their_offset(operator: Shell) -> None:
-    (wanted,) = with_a_name(operator.api, 1)
-    shown = operator.done("subscribers", "show", str(wanted["id"]))
-    at = datetime.fromtimestamp(wanted["started_at"], UTC).isoformat(sep=" ")
-    assert re.search(rf"^Started +{re.escape(at)}$", shown, re.MULTILINE)
-
-
-def test_colours_are_for_a_terminal_that_wants_them(operator: Shell) -> None:
-    terminal = operator.at_terminal("subscribers", "summary")
-    assert terminal.end() == 0
-    assert "\x1b[1m" in terminal.shown
-    assert "\x1b" not in operator.done("subscribers", "summary")
-    operator.environment["NO_COLOR"] = "1"
-    plain = operator.at_terminal("subscribers", "summary")
-    assert plain.end() == 0
-    assert "\x1b" not in plain.shown
-
-
-def test_a_reader_that_has_seen_enough_is_no_error(operator: Shell) -> None:
-    wrap = ("sh", "-c", '"$@" | head -n 1', "sh")
-    ended = operator.run("subscribers", "list", wrap=wrap)
-    assert (ended.status, ended.err) == (0, "")
-    assert len(ended.out.splitlines()) == 1
-
-
-# Completion
-
-
-def completed(shell: Shell, line: str) -> list[str]:
-    """The words that bash would offer for the last word of a line."""
-    words = line.split(" ")
-    shell.environment |= {
-        "_GATEWAYCTL_COMPLETE": "bash_complete",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-    }
-    return [each.partition(",")[2] for each in shell.done().splitlines() if each]
-
-
-def test_commands_and_options_are_completed(shell: Shell) -> None:
-    assert completed(shell, "gatewayctl sub") == ["subscribers"]
-    assert "--username" in completed(shell, "gatewayctl subscribers list --user")
-
-
-def test_real_session_ids_are_completed(operator: Shell) -> None:
-    ids = [str(one["id"]) for one in sessions(operator.api, limit="1000")]
-    assert completed(operator, "gatewayctl subscribers show 12") == [id for id in ids if id.startswith("12")]
-
-
-def test_usernames_are_completed(operator: Shell) -> None:
-    (wanted,) = with_a_name(operator.api, 1)
-    assert completed(operator, f"gatewayctl subscribers show {wanted['username'][:16]}") == [
-        wanted["username"]
-    ]
-
-
-def test_a_target_with_its_kind_is_completed(operator: Shell) -> None:
-    (wanted,) = with_a_name(operator.api, 1)
-    fields = {"id": "id", "user": "username", "ip": "ip_address", "mac": "mac_address"}
-    for kind, field in fields.items():
-        target = f"{kind}:{wanted[field]}"
-        begin = target[:-1] if kind != "id" else target
-        assert target in completed(operator, f"gatewayctl subscribers show {begin}")
-
-
-def test_a_completed_username_is_text_for_bash(gateway: Gateway, shell: Shell) -> None:
-    name = "alice; touch fallen; echo \"$(pwd)\" '*' *"
-
-    def reply(method: str, path: str) -> Reply:
-        return 200, {"status": "ok", "data": {"sessions": [{"id": 7, "username": name}]}}
-
-    script = (
-        'eval "$("$0" completion bash 2>/dev/null)"; COMP_WORDS=(gatewayctl "$@") COMP_CWORD=$#; '
-        '_gatewayctl_completion "$0"; eval "printf %s ${COMPREPLY[*]}"'
-    )
-    with gateway.replaced(reply) as url:
-        shell.environment["GATEWAY_URL"] = url
-        ended = shell.run("subscribers", "show", "ali", wrap=("bash", "-c", script))
-    assert not (shell.folder / "fallen").exists()
-    assert ended == (0, name, "")
-
-
-def test_configuration_paths_are_completed(operator: Shell) -> None:
-    assert completed(operator, "gatewayctl config set qos.default_d") == ["qos.default_down"]
-
-
-def test_a_path_that_the_running_configuration_leaves_out_is_completed_to_set_it(operator: Shell) -> None:
-    assert "history" not in operator.api.get("/system/config")
-    assert completed(operator, "gatewayctl config set history.d") == ["history.days"]
-    assert completed(operator, "gatewayctl config show history.d") == []
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("gatewayctl vlans --sort se", ["session_count"]),
-        ("gatewayctl vlans --filter tr", ["trunk="]),
-        ("gatewayctl demux --filter st", ["state=active", "state=idle"]),
-        ("gatewayctl subscribers list --sort us", ["username"]),
-        ("gatewayctl subscribers top --sort d", ["down"]),
-        ("gatewayctl subscribers rate --where int", ["interface="]),
-        ("gatewayctl subscribers disconnect --where ty", ["type=pppoe", "type=dhcp"]),
-    ],
-)
-def test_fields_are_completed(shell: Shell, line: str, words: list[str]) -> None:
-    assert completed(shell, line) == words
-
-
-def test_reasons_and_actions_are_those_of_the_records(gateway: Gateway, shell: Shell) -> None:
-    def reply(method: str, path: str) -> Reply:
-        if "/audit" in path:
-            return 200, {
-                "status": "ok",
-                "data": {"records": [{"action": "login.log_in"}, {"action": "jobs.cancel"}]},
-            }
-        return 200, {"status": "ok", "data": {"sessions": [{"reason": "lost_carrier"}, {"reason": None}]}}
-
-    with gateway.replaced(reply) as url:
-        shell.environment["GATEWAY_URL"] = url
-        assert completed(shell, "gatewayctl audit --action log") == ["login.log_in"]
-        assert completed(shell, "gatewayctl subscribers history --reason lo") == ["lost_carrier"]
 
 
 def test_a_search_without_a_session_shows_the_past(gateway: Gateway, shell: Shell) -> None:
@@ -776,6 +392,166 @@ def test_a_search_without_a_session_shows_the_past(gateway: Gateway, shell: Shel
     ]
 
 
-def test_nothing_is_completed_without_a_gateway(shell: Shell) -> None:
-    shell.environment["GATEWAY_URL"] = "https://localhost:1"
-    assert completed(shell, "gatewayctl subscribers show 1") == []
+# The network, times, and the audit log
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "key"),
+    [
+        ("interfaces", "/interfaces", "interfaces"),
+        ("vlans", "/interfaces/vlans", "vlans"),
+        ("qos", "/qos", "sessions"),
+        ("routes", "/routing/routes", "routes"),
+        ("bgp", "/routing/bgp/summary", ""),
+        ("cgnat", "/cgnat/sessions", "sessions"),
+        ("demux", "/demux/state", "vlans"),
+        ("faults", "/system/faults", "faults"),
+        ("subscribers flapping", "/subscribers/flapping", "subscribers"),
+    ],
+)
+def test_a_list_of_the_network_is_that_of_the_api(operator: Shell, command: str, path: str, key: str) -> None:
+    found = operator.json(*command.split(), *(("--limit", "5") if key else ()))
+    if not key:
+        assert {one["address"] for one in found} == {"10.255.0.2", "10.255.0.6"}
+        return
+    known = operator.api.get(path, params={"limit": 5})[key]
+    names = ("name", "session_id", "dst", "id", "username")
+    assert [[one.get(name) for name in names] for one in found] == [
+        [one.get(name) for name in names] for one in known
+    ]
+
+
+def test_a_list_of_the_network_is_filtered_and_sorted(operator: Shell) -> None:
+    found = operator.json("interfaces", "--filter", "type=trunk", "--sort", "-name")
+    assert [one["name"] for one in found] == ["trunk1", "trunk0"]
+
+
+def test_a_time_in_the_zone_of_the_machine_is_said_with_the_zone(operator: Shell) -> None:
+    operator.environment["TZ"] = "Europe/Warsaw"
+    ended = operator.run("subscribers", "history", "--at", "2026-03-01 02:13")
+    assert ended.err.splitlines() == [
+        "gatewayctl: --at is 2026-03-01 02:13:00+01:00",
+        "gatewayctl: no session matches",
+    ]
+
+
+@pytest.mark.parametrize("since", ["2h", "1d ago", "yesterday 02:13", "2026-03-01", "1772366400"])
+def test_a_window_begins_at_a_time_as_people_write_it(operator: Shell, since: str) -> None:
+    assert isinstance(operator.json("subscribers", "flapping", "--since", since), list)
+
+
+def test_the_audit_log_is_for_admins_and_has_what_was_refused(operator: Shell, admin: Shell) -> None:
+    for _ in range(3):
+        admin.api.send("GET", "/demux/config", None)
+    wanted = ("audit", "--route", "/api/v1/demux/config", "--result", "refused")
+
+    def counts() -> list[int]:
+        found = [one["count"] for one in admin.json(*wanted)]
+        return found if sum(found) == 3 else []
+
+    found = wait_for("the count", counts)
+    head, *lines = admin.done(*wanted).splitlines()
+    assert [int(line[head.index("COUNT") :].split()[0]) for line in lines] == found
+    operator.has(operator.api.token("operator"), username="operator")
+    assert operator.run("audit") == (DENIED, "", "gatewayctl: Admin role required\n")
+
+
+# Formats
+
+
+def test_a_list_has_the_formats_json_csv_and_jsonpath(operator: Shell) -> None:
+    (wanted,) = with_a_name(operator.api, 1)
+    named = ("subscribers", "list", "--username", wanted["username"])
+    assert json.loads(operator.done(*named, "-o", "json")) == [wanted]
+    (row,) = csv.DictReader(io.StringIO(operator.done("-o", "csv", *named), newline=""))
+    assert row.keys() == wanted.keys()
+    assert (row["username"], row["rate_down"]) == (wanted["username"], str(wanted["rate_down"]))
+    assert json.loads(row["delegated_prefixes"]) == wanted["delegated_prefixes"]
+    listed = ("subscribers", "list", "--type", "pppoe", "--limit", "3")
+    found = operator.done("-o", "jsonpath=$[*].username", *listed)
+    assert found.splitlines() == [one["username"] for one in with_a_name(operator.api, 3)]
+
+
+def test_colours_are_for_a_terminal_that_wants_them(operator: Shell) -> None:
+    terminal = operator.at_terminal("subscribers", "summary")
+    assert terminal.end() == 0
+    assert "\x1b[1m" in terminal.shown
+    assert "\x1b" not in operator.done("subscribers", "summary")
+    operator.environment["NO_COLOR"] = "1"
+    plain = operator.at_terminal("subscribers", "summary")
+    assert plain.end() == 0
+    assert "\x1b" not in plain.shown
+
+
+# Completion
+
+
+def completed(shell: Shell, line: str) -> list[str]:
+    """The words that bash would offer for the last word of a line."""
+    words = f"gatewayctl {line}".split(" ")
+    shell.environment |= {
+        "_GATEWAYCTL_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    return [each.partition(",")[2] for each in shell.done().splitlines() if each]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("sub", ["subscribers"]),
+        ("subscribers list --user", ["--username"]),
+        ("vlans --sort se", ["session_count"]),
+        ("vlans --filter tr", ["trunk="]),
+        ("demux --filter st", ["state=active", "state=idle"]),
+        ("subscribers top --sort d", ["down"]),
+        ("subscribers disconnect --where ty", ["type=pppoe", "type=dhcp"]),
+        ("config set qos.default_d", ["qos.default_down"]),
+        # The running configuration leaves it out.
+        ("config set history.d", ["history.days"]),
+        ("config show history.d", []),
+    ],
+)
+def test_commands_options_fields_and_paths_are_completed(
+    operator: Shell, line: str, words: list[str]
+) -> None:
+    assert completed(operator, line) == words
+
+
+def test_sessions_are_completed(operator: Shell) -> None:
+    (wanted,) = with_a_name(operator.api, 1)
+    ids = [str(one["id"]) for one in sessions(operator.api, limit="1000")]
+    assert completed(operator, "subscribers show 12") == [id for id in ids if id.startswith("12")]
+    name = wanted["username"]
+    assert completed(operator, f"subscribers show {name[:16]}") == [name]
+    for kind, field in {"user": "username", "ip": "ip_address", "mac": "mac_address"}.items():
+        target = f"{kind}:{wanted[field]}"
+        assert target in completed(operator, f"subscribers show {target[:-1]}")
+    operator.environment["GATEWAY_URL"] = NOBODY_ANSWERS
+    assert completed(operator, "subscribers show 1") == []
+
+
+def test_reasons_and_actions_are_those_of_the_records(gateway: Gateway, shell: Shell) -> None:
+    records = {
+        "records": [{"action": "login.log_in"}, {"action": "jobs.cancel"}],
+        "sessions": [{"reason": "lost_carrier"}, {"reason": None}],
+    }
+    with gateway.replaced(lambda *_: (200, {"status": "ok", "data": records})) as url:
+        shell.environment["GATEWAY_URL"] = url
+        assert completed(shell, "audit --action log") == ["login.log_in"]
+        assert completed(shell, "subscribers history --reason lo") == ["lost_carrier"]
+
+
+def test_a_completed_username_is_one_word_for_bash(gateway: Gateway, shell: Shell) -> None:
+    name = "alice; touch fallen; echo \"$(pwd)\" '*' *"
+    data = {"sessions": [{"id": 7, "username": name}]}
+    script = (
+        'eval "$("$0" completion bash 2>/dev/null)"; COMP_WORDS=(gatewayctl "$@") COMP_CWORD=$#; '
+        '_gatewayctl_completion "$0"; eval "printf %s ${COMPREPLY[*]}"'
+    )
+    with gateway.replaced(lambda *_: (200, {"status": "ok", "data": data})) as url:
+        shell.environment["GATEWAY_URL"] = url
+        ended = shell.run_process("subscribers", "show", "ali", wrap=("bash", "-c", script))
+    assert not (shell.folder / "fallen").exists()
+    assert ended == (0, name, "")

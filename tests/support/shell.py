@@ -3,19 +3,30 @@
 import json
 import os
 import pty
-import re
+import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
+from click.testing import CliRunner
+
+from gateway_api.cli.ctl import terminal
+from gateway_api.cli.ctl.__main__ import main
 from tests.support.stack import Api, wait_for
 
 CHECK = str(Path(__file__).parents[2] / "etc" / "examples" / "check_gateway")
 GATEWAYCTL = str(Path(sys.executable).parent / "gatewayctl")
+#: Gives a command the terminal of its standard input, with which Ctrl-C ends it.
+_AT_TERMINAL = (
+    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 class Ended(NamedTuple):
@@ -39,9 +50,31 @@ class Shell:
             "GATEWAY_CA": api.environment["GATEWAY_CA"],
         }
 
-    def run(self, *arguments: str, feed: str = "", wrap: tuple[str, ...] = ()) -> Ended:
-        """Without a terminal, as cron does."""
-        return self._run([*wrap, GATEWAYCTL, *arguments], feed)
+    def run(self, *arguments: str, feed: str = "") -> Ended:
+        """Without a terminal, and in this process: to start one takes half a second."""
+        runner = CliRunner(env={**dict.fromkeys(os.environ), **self.environment})
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        with (
+            runner.isolation(feed.encode()) as (out, err, _),
+            patch.object(sys, "argv", ["gatewayctl", *arguments]),
+            patch.object(terminal, "has_terminal", return_value=False),
+            chdir(self.folder),
+        ):
+            time.tzset()
+            try:
+                status = main()
+            except SystemExit as error:
+                status = int(error.code or 0)
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+        time.tzset()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        return Ended(status, out.getvalue().decode(), err.getvalue().decode())
+
+    def run_process(self, *arguments: str, wrap: tuple[str, ...] = ()) -> Ended:
+        """As cron does."""
+        return self._run([*wrap, GATEWAYCTL, *arguments], "")
 
     def check(self, *arguments: str) -> Ended:
         """The check for monitoring systems."""
@@ -84,10 +117,15 @@ class Shell:
         return Terminal([GATEWAYCTL, *arguments], environment, self.folder, (lines, columns))
 
     def shown(self, *arguments: str, columns: int) -> list[str]:
-        """The lines that a command shows at a terminal, without colours. It must succeed."""
-        terminal = self.at_terminal(*arguments, columns=columns, lines=24)
-        assert terminal.end() == 0, terminal.shown
-        return re.sub("\x1b\\[[0-9;]*m", "", terminal.shown).replace("\r\n", "\n").splitlines()
+        """The lines that a command shows at a terminal of this width, without colours. It must succeed."""
+        size = {"COLUMNS": str(columns), "LINES": "24"}
+        with (
+            patch.dict(self.environment, size, NO_COLOR="1"),
+            patch.object(terminal, "is_terminal", return_value=True),
+        ):
+            ended = self.run(*arguments)
+        assert ended.status == 0, ended
+        return (ended.out + ended.err).splitlines()
 
     def write(self, name: str, text: str) -> str:
         path = self.folder / name
@@ -163,7 +201,7 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, size)
         self._process = subprocess.Popen(
-            ["setsid", "--ctty", "--wait", *command],
+            [sys.executable, "-IS", "-c", _AT_TERMINAL, *command],
             env=environment,
             cwd=folder,
             stdin=theirs,
