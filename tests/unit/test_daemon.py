@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,7 @@ from gateway_api.wire.core.jobs import ListJobs
 from gateway_api.wire.core.network import (
     GetBgpSummary,
     GetDemuxState,
-    ListCgnatSessions,
-    ListInterfaces,
     ListOverheadProfiles,
-    ListQos,
-    ListRoutes,
     ListVlans,
 )
 from gateway_api.wire.core.sessions import GetHealth, GetStatistics
@@ -59,45 +54,13 @@ QUESTIONS: dict[str, Ask] = {
     "DisconnectSession": lambda daemon: daemon.disconnect_session(7),
     "DisconnectInterface": lambda daemon: daemon.disconnect_interface("ppp0", dry_run=True),
     "SetSessionRate": lambda daemon: daemon.set_session_rate(7, rate_down_bps=1000, rate_up_bps=2000),
-    "ListInterfaces": lambda daemon: daemon.listed(ListInterfaces()),
     "ListVlans": lambda daemon: daemon.listed(ListVlans()),
-    "ListQos": lambda daemon: daemon.listed(ListQos()),
     "ListOverheadProfiles": lambda daemon: daemon.fields(ListOverheadProfiles()),
     "GetBgpSummary": lambda daemon: daemon.fields(GetBgpSummary(), "summary"),
-    "ListRoutes": lambda daemon: daemon.listed(ListRoutes()),
-    "ListCgnatSessions": lambda daemon: daemon.listed(ListCgnatSessions()),
     "GetDemuxState": lambda daemon: daemon.listed(GetDemuxState()),
     "ListFaults": lambda daemon: daemon.listed(ListFaults()),
     "ListJobs": lambda daemon: daemon.listed(ListJobs()),
 }
-
-LISTS: dict[str, tuple[str, Callable[[Daemon, Page | None], Any]]] = {
-    "ListSessions": ("sessions", lambda daemon, page: daemon.list_sessions({}, None, page)),
-    "ListInterfaces": ("interfaces", lambda daemon, page: daemon.listed(ListInterfaces(page=page))),
-    "ListVlans": ("vlans", lambda daemon, page: daemon.listed(ListVlans(page=page))),
-    "ListQos": ("sessions", lambda daemon, page: daemon.listed(ListQos(page=page))),
-    "ListRoutes": ("routes", lambda daemon, page: daemon.listed(ListRoutes(page=page))),
-    "ListCgnatSessions": ("sessions", lambda daemon, page: daemon.listed(ListCgnatSessions(page=page))),
-    "ListFaults": ("faults", lambda daemon, page: daemon.listed(ListFaults(page=page))),
-    "ListJobs": ("jobs", lambda daemon, page: daemon.listed(ListJobs(page=page))),
-}
-
-
-class Asked(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Whatever parameters a question may have."""
-
-    id: int | msgspec.UnsetType = msgspec.UNSET
-    filter: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    sort: str | msgspec.UnsetType | None = msgspec.UNSET
-    page: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    interface: str | msgspec.UnsetType = msgspec.UNSET
-    username: str | msgspec.UnsetType = msgspec.UNSET
-    usernames: list[str] | msgspec.UnsetType = msgspec.UNSET
-    dry_run: bool | msgspec.UnsetType = msgspec.UNSET
-    rate_down_bps: int | msgspec.UnsetType = msgspec.UNSET
-    rate_up_bps: int | msgspec.UnsetType = msgspec.UNSET
-    author: str | msgspec.UnsetType = msgspec.UNSET
-    request_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Core:
@@ -107,13 +70,13 @@ class Core:
         self.answer: Any = {}
         self.error: ErrorReply | None = None
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        methods = {name: Handler(Asked, self._handler(name)) for name in QUESTIONS}
+        methods = {name: Handler(dict[str, Any], self._handler(name)) for name in QUESTIONS}
         identity = Identity("vendor", "product", "1.0", "urn:example")
         self.server = Server(path, Dispatcher(identity, [ServedInterface(CORE.name, methods, lambda: "")]))
 
-    def _handler(self, name: str) -> Callable[[Asked], Any]:
-        def handle(asked: Asked) -> Any:
-            self.asked.append((name, msgspec.to_builtins(asked)))
+    def _handler(self, name: str) -> Callable[[dict[str, Any]], Any]:
+        def handle(parameters: dict[str, Any]) -> Any:
+            self.asked.append((name, parameters))
             if self.error is not None:
                 raise self.error
             return self.answer
@@ -121,22 +84,14 @@ class Core:
         return handle
 
 
-@contextmanager
-def _running(core: Core) -> Iterator[None]:
-    thread = threading.Thread(target=core.server.serve_forever)
-    thread.start()
-    try:
-        yield
-    finally:
-        core.server.close()
-        thread.join(10)
-
-
 @pytest.fixture
 def core(tmp_path: Path) -> Iterator[Core]:
     made = Core(tmp_path / "core.sock")
-    with _running(made):
-        yield made
+    thread = threading.Thread(target=made.server.serve_forever)
+    thread.start()
+    yield made
+    made.server.close()
+    thread.join(10)
 
 
 @pytest.fixture
@@ -144,10 +99,6 @@ def daemon(core: Core, tmp_path: Path) -> Iterator[Daemon]:
     client = Client(tmp_path / "core.sock", timeout=5)
     yield Daemon(client)
     client.close()
-
-
-def raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))
 
 
 def plain(listed: Listed) -> dict[str, Any]:
@@ -170,12 +121,13 @@ class Parts:
         raise AssertionError("the call is not for more")
 
 
-@pytest.mark.parametrize("method", QUESTIONS)
-def test_a_question_calls_its_method_once(core: Core, daemon: Daemon, method: str) -> None:
+def test_a_question_calls_its_method_once(core: Core, daemon: Daemon) -> None:
     core.error = ErrorReply.of("org.example.Whatever")
-    with pytest.raises(CoreUnavailable):
-        QUESTIONS[method](daemon)
-    assert [name for name, _ in core.asked] == [method]
+    for method in QUESTIONS:
+        core.asked.clear()
+        with pytest.raises(CoreUnavailable):
+            QUESTIONS[method](daemon)
+        assert [name for name, _ in core.asked] == [method]
 
 
 def test_the_next_call_takes_the_access_check_with_it_and_no_later_one_does(
@@ -208,39 +160,29 @@ def test_an_error_of_the_access_check_is_not_the_next_call_s(core: Core, daemon:
         daemon.checking_access(["alice"], lambda _: None).session(7)
 
 
-def test_an_error_that_is_none_of_the_callers_is_core_unavailable(core: Core, daemon: Daemon) -> None:
+@pytest.mark.parametrize("name", [f"{CORE.name}.InternalError", "org.varlink.service.InterfaceNotFound", ""])
+def test_an_error_that_is_none_of_the_callers_is_core_unavailable(
+    core: Core, daemon: Daemon, name: str
+) -> None:
+    core.error = ErrorReply.of(name)
     for method in QUESTIONS:
-        for name in (
-            f"{CORE.name}.InternalError",
-            f"{CORE.name}.NobodyKnows",
-            "org.varlink.service.InterfaceNotFound",
-            "",
-        ):
-            core.error = ErrorReply.of(name)
-            with pytest.raises(CoreUnavailable):
-                QUESTIONS[method](daemon)
+        with pytest.raises(CoreUnavailable):
+            QUESTIONS[method](daemon)
 
 
 @pytest.mark.parametrize("name", ["MethodNotFound", "MethodNotImplemented"])
-def test_a_core_that_lacks_a_required_method_is_unavailable(core: Core, daemon: Daemon, name: str) -> None:
+def test_a_core_that_lacks_a_method_is_unavailable_or_done_without_or_the_method_is_named(
+    core: Core, daemon: Daemon, name: str
+) -> None:
     core.error = ErrorReply.of(f"org.varlink.service.{name}")
     for method in sorted(QUESTIONS.keys() & {one.__name__ for one in REQUIRED}):
         with pytest.raises(CoreUnavailable, match=f"lacks the method {method}, which every") as caught:
             QUESTIONS[method](daemon)
         assert not isinstance(caught.value, CoreLacksMethod)
-
-
-@pytest.mark.parametrize("name", ["MethodNotFound", "MethodNotImplemented"])
-def test_a_core_that_lacks_an_optional_method_is_done_without_or_named(
-    core: Core, daemon: Daemon, name: str
-) -> None:
-    core.error = ErrorReply.of(f"org.varlink.service.{name}")
     assert daemon.sessions_version() is None
     assert daemon.dependencies() == ()
     with pytest.raises(CoreLacksMethod, match="lacks the method ListFaults"):
         daemon.listed(ListFaults())
-    with pytest.raises(CoreLacksMethod, match="lacks the method GetApiSettings"):
-        daemon.settings()
     with pytest.raises(CoreLacksMethod, match="lacks the method WatchTraffic"):
         daemon.require(WatchTraffic(7))
 
@@ -251,28 +193,26 @@ def test_a_core_has_a_method_whatever_it_replies_to_it(core: Core, daemon: Daemo
     daemon.require(GetHealth())
 
 
-@pytest.mark.parametrize("method", ["GetSession", "DisconnectSession", "SetSessionRate"])
-def test_session_not_found_is_not_found(core: Core, daemon: Daemon, method: str) -> None:
+def test_an_error_of_the_caller_is_named_as_the_request_names_it(core: Core, daemon: Daemon) -> None:
     core.error = ErrorReply.of(f"{CORE.name}.SessionNotFound", id=7)
     with pytest.raises(NotFound, match="No such session"):
-        QUESTIONS[method](daemon)
-
-
-@pytest.mark.parametrize("method", LISTS)
-def test_reply_too_large_is_answer_too_large(core: Core, daemon: Daemon, method: str) -> None:
-    core.error = ErrorReply.of(f"{CORE.name}.ReplyTooLarge")
-    with pytest.raises(ListTooLarge):
-        QUESTIONS[method](daemon)
+        daemon.session(7)
 
 
 @pytest.mark.parametrize(
     ("parameters", "path"),
-    [({"parameter": "sort"}, "sort"), ({"parameter": "page.limit"}, "limit"), ({"parameter": ""}, "")],
+    [
+        ({"parameter": "sort"}, "sort"),
+        ({"parameter": "page.limit"}, "limit"),
+        ({"parameter": ""}, ""),
+        ({"parameter": ["id"]}, ""),
+        ({}, ""),
+    ],
 )
 def test_an_invalid_parameter_is_named_as_the_request_names_it(
     core: Core, daemon: Daemon, parameters: Any, path: str
 ) -> None:
-    core.error = ErrorReply("org.varlink.service.InvalidParameter", raw(parameters))
+    core.error = ErrorReply.of("org.varlink.service.InvalidParameter", **parameters)
     with pytest.raises(Invalid) as caught:
         daemon.list_sessions({}, "x", None)
     assert caught.value.problems == (Problem(path, "invalid", "is invalid"),)
@@ -293,45 +233,18 @@ def test_an_invalid_cursor_says_where_cursors_come_from(core: Core, daemon: Daem
         daemon.list_sessions({}, None, Page(10, "x"))
 
 
-@pytest.mark.parametrize("parameters", [{}, {"parameter": 5}, {"parameter": None}, {"parameter": ["id"]}])
-def test_an_invalid_parameter_without_a_name_is_still_invalid(
-    core: Core, daemon: Daemon, parameters: Any
-) -> None:
-    core.error = ErrorReply("org.varlink.service.InvalidParameter", raw(parameters))
-    with pytest.raises(Invalid) as caught:
-        daemon.list_sessions({}, "x", None)
-    assert [problem.path for problem in caught.value.problems] == [""]
-
-
-@pytest.mark.parametrize("method", ["GetHealth", "GetStatistics", "GetApiSettings"])
-def test_an_invalid_parameter_where_the_caller_gave_none_is_core_unavailable(
-    core: Core, daemon: Daemon, method: str
-) -> None:
-    core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="")
-    with pytest.raises(CoreUnavailable):
-        QUESTIONS[method](daemon)
-
-
-@pytest.mark.parametrize("method", ["CheckAccess", "GetLogin"])
-def test_an_invalid_name_of_a_user_is_core_unavailable_as_any_text_may_be_sent(
+@pytest.mark.parametrize("method", ["GetHealth", "GetApiSettings", "CheckAccess", "GetLogin"])
+def test_an_invalid_parameter_where_no_client_gave_one_is_core_unavailable(
     core: Core, daemon: Daemon, method: str
 ) -> None:
     core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="usernames")
-    with pytest.raises(CoreUnavailable, match=method):
+    with pytest.raises(CoreUnavailable):
         QUESTIONS[method](daemon)
 
 
 def test_an_answer_without_its_fields_is_core_unavailable(core: Core, daemon: Daemon) -> None:
     for method in QUESTIONS:
-        for answer in ({}, {"unexpected": 1}, {"count": 1, "total": 1}):
-            core.answer = answer
-            with pytest.raises(CoreUnavailable):
-                QUESTIONS[method](daemon)
-
-
-def test_an_answer_that_is_no_object_is_core_unavailable(core: Core, daemon: Daemon) -> None:
-    for method in QUESTIONS:
-        for answer in ([], 1, "text", None):
+        for answer in ({}, {"count": 1, "total": 1}, [], None):
             core.answer = answer
             with pytest.raises(CoreUnavailable):
                 QUESTIONS[method](daemon)
@@ -348,17 +261,14 @@ HEALTH = {
 ALICE = {"username": "alice", "role": "admin", "generation": "1"}
 
 
-def test_a_field_of_another_type_is_core_unavailable(core: Core, daemon: Daemon) -> None:
-    for wrong in ("5", None, 1.5, True, [5], {}):
-        core.answer = {**HEALTH, "uptime_seconds": wrong}
-        with pytest.raises(CoreUnavailable):
-            daemon.reply(GetHealth())
-
-
-def test_a_number_of_5000_digits_is_core_unavailable(core: Core, daemon: Daemon) -> None:
-    core.answer = {**HEALTH, "uptime_seconds": msgspec.Raw(b"1" * 5000)}
+@pytest.mark.parametrize("wrong", ["5", None, 1.5, True, [5], msgspec.Raw(b"1" * 5000)], ids=type)
+def test_a_field_of_another_type_is_core_unavailable(core: Core, daemon: Daemon, wrong: Any) -> None:
+    core.answer = {**HEALTH, "uptime_seconds": wrong}
     with pytest.raises(CoreUnavailable):
         daemon.reply(GetHealth())
+    # The next answer is good, and fields that a newer core adds are passed over.
+    core.answer = {**HEALTH, "new": [1]}
+    assert daemon.reply(GetHealth()).active_sessions == 7
 
 
 def test_users_of_another_shape_are_core_unavailable(core: Core, daemon: Daemon) -> None:
@@ -414,29 +324,22 @@ def test_a_token_that_is_none_lets_nobody_in(core: Core, daemon: Daemon) -> None
             daemon.settings()
 
 
-@pytest.mark.parametrize("sessions", [None, {}, 1, "text"])
-def test_disconnected_sessions_that_are_no_list_are_core_unavailable(
-    core: Core, daemon: Daemon, sessions: Any
-) -> None:
-    core.answer = {"sessions": sessions}
+def test_answers_of_another_shape_are_core_unavailable(core: Core, daemon: Daemon) -> None:
+    for answer in ({"configuration": []}, {"configuration": {}, "etag": 1}, {"configuration": {}}):
+        core.answer = answer
+        with pytest.raises(CoreUnavailable):
+            daemon.sections(GetConfiguration())
+    core.answer = {"sessions": {}}
     with pytest.raises(CoreUnavailable):
         daemon.disconnect_interface("ppp0", dry_run=False)
-
-
-@pytest.mark.parametrize(
-    "answer", [{"configuration": [], "etag": "x"}, {"configuration": {}, "etag": 1}, {"configuration": {}}]
-)
-def test_a_configuration_of_another_shape_is_core_unavailable(
-    core: Core, daemon: Daemon, answer: Any
-) -> None:
-    core.answer = answer
+    for records in (None, {}, "[]"):
+        core.answer = {"vlans": records, "count": 0}
+        with pytest.raises(CoreUnavailable, match="vlans"):
+            daemon.listed(ListVlans())
+    # A page has its total.
+    core.answer = {"vlans": [], "count": 0}
     with pytest.raises(CoreUnavailable):
-        daemon.sections(GetConfiguration())
-
-
-def test_a_core_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(CoreUnavailable):
-        Daemon(Client(tmp_path / "nothing.sock", timeout=1)).reply(GetHealth())
+        daemon.listed(ListVlans(page=Page(5)))
 
 
 def test_sessions_that_are_still_connected_are_counted_with_the_reason(core: Core, daemon: Daemon) -> None:
@@ -446,19 +349,6 @@ def test_sessions_that_are_still_connected_are_counted_with_the_reason(core: Cor
     )
     with pytest.raises(StillConnected, match="2 of 4 sessions are still connected: accel-ppp does not reply"):
         daemon.disconnect_interface("trunk0.100", dry_run=False)
-
-
-def test_after_an_error_the_next_answer_is_good(core: Core, daemon: Daemon) -> None:
-    core.answer = {"unexpected": 1}
-    with pytest.raises(CoreUnavailable):
-        daemon.reply(GetHealth())
-    core.answer = HEALTH
-    assert daemon.reply(GetHealth()).active_sessions == 7
-
-
-def test_fields_that_a_newer_core_adds_are_passed_over(core: Core, daemon: Daemon) -> None:
-    core.answer = {**HEALTH, "new": [1]}
-    assert daemon.reply(GetHealth()).uptime_seconds == 5
 
 
 def test_a_user_is_found_by_name(core: Core, daemon: Daemon) -> None:
@@ -472,49 +362,31 @@ def test_a_session_is_the_bytes_that_the_core_sent(core: Core, daemon: Daemon) -
     assert bytes(daemon.session(7)) == b'{"id": 7, "rate":1.0}'
 
 
-@pytest.mark.parametrize("method", LISTS)
-def test_a_whole_list_is_asked_for_without_a_page(core: Core, daemon: Daemon, method: str) -> None:
-    records, ask = LISTS[method]
-    core.answer = {records: [], "count": 0}
-    assert plain(ask(daemon, None)) == {records: [], "count": 0}
-    assert "page" not in core.asked[0][1]
-
-
-@pytest.mark.parametrize("method", LISTS)
-def test_a_page_of_a_list_is_asked_for_with_its_cursor(core: Core, daemon: Daemon, method: str) -> None:
-    records, ask = LISTS[method]
-    core.answer = {records: [], "count": 0, "total": 9, "next_cursor": "b"}
-    assert plain(ask(daemon, Page(5, "a"))) == {records: [], "count": 0, "total": 9, "next_cursor": "b"}
-    assert core.asked[0][1]["page"] == {"limit": 5, "cursor": "a"}
-
-
-def test_the_last_page_has_no_next_cursor_even_where_the_core_leaves_it_out(
-    core: Core, daemon: Daemon
+@pytest.mark.parametrize(
+    ("records", "ask"),
+    [
+        ("sessions", lambda daemon, page: daemon.list_sessions({}, None, page)),
+        ("vlans", lambda daemon, page: daemon.listed(ListVlans(page=page))),
+    ],
+)
+def test_a_list_is_asked_for_whole_or_by_its_cursor(
+    core: Core, daemon: Daemon, records: str, ask: Callable[[Daemon, Page | None], Listed]
 ) -> None:
-    core.answer = {"vlans": [], "count": 0, "total": 9}
-    assert plain(daemon.listed(ListVlans(page=Page(5))))["next_cursor"] is None
-
-
-def test_a_page_without_its_total_is_core_unavailable(core: Core, daemon: Daemon) -> None:
-    core.answer = {"vlans": [], "count": 0}
-    with pytest.raises(CoreUnavailable):
-        daemon.listed(ListVlans(page=Page(5)))
+    core.answer = {records: [], "count": 0, "total": 9, "next_cursor": "b"}
+    assert plain(ask(daemon, Page(5, "a"))) == core.answer
+    assert plain(ask(daemon, None)) == {records: [], "count": 0}
+    assert [asked.get("page") for _, asked in core.asked] == [{"limit": 5, "cursor": "a"}, None]
 
 
 def test_a_whole_list_has_the_records_of_all_its_parts(core: Core, daemon: Daemon) -> None:
+    parts: list[Any] = [[1, 2], msgspec.Raw(b"[ \n]"), [3]]
     core.answer = Parts(
-        *({"vlans": vlans, "count": len(vlans), "total": 3, "next_cursor": None} for vlans in ([1, 2], [3]))
+        *({"vlans": part, "count": count, "total": 3} for part, count in zip(parts, (2, 0, 1), strict=True))
     )
     listed = daemon.listed(ListVlans())
     assert plain(listed) == {"vlans": [1, 2, 3], "count": 3}
-    assert len(listed.arrays) == 2
-
-
-def test_parts_without_records_leave_nothing(core: Core, daemon: Daemon) -> None:
-    empty = {"vlans": msgspec.Raw(b"[ \n]"), "count": 0}
-    core.answer = Parts(empty, {"vlans": [1], "count": 1}, empty)
-    listed = daemon.listed(ListVlans())
-    assert [bytes(array) for array in listed.arrays] == [b"[1]"]
+    # A part without records leaves nothing.
+    assert [bytes(array) for array in listed.arrays] == [b"[1,2]", b"[3]"]
 
 
 def test_an_error_after_a_part_is_the_list_s(core: Core, daemon: Daemon) -> None:
@@ -528,16 +400,10 @@ def test_an_error_after_a_part_is_the_list_s(core: Core, daemon: Daemon) -> None
         daemon.listed(ListVlans())
 
 
-@pytest.mark.parametrize("records", [None, {}, "[]", 1])
-def test_a_list_without_an_array_is_core_unavailable(core: Core, daemon: Daemon, records: Any) -> None:
-    core.answer = {"vlans": records, "count": 0}
-    with pytest.raises(CoreUnavailable, match="vlans"):
-        daemon.listed(ListVlans())
-
-
-def test_the_demux_state_has_the_total_of_refusals(core: Core, daemon: Daemon) -> None:
+def test_a_list_has_the_default_of_what_a_core_leaves_out(core: Core, daemon: Daemon) -> None:
+    core.answer = {"vlans": [], "count": 0, "total": 9}
+    assert plain(daemon.listed(ListVlans(page=Page(5)))) == {**core.answer, "next_cursor": None}
     core.answer = {"vlans": [], "count": 0, "rate_limited_total": 3}
-    # The counts by reason are newer.
     assert plain(daemon.listed(GetDemuxState())) == {**core.answer, "refusals": []}
 
 
@@ -598,7 +464,8 @@ def test_a_rate_goes_to_the_core_in_bits_a_second(core: Core, daemon: Daemon) ->
 def test_a_filter_and_an_order_go_to_the_core(core: Core, daemon: Daemon) -> None:
     core.answer = {"sessions": [], "count": 0}
     daemon.list_sessions({"username": "alice"}, "-id", None)
-    assert core.asked == [("ListSessions", {"filter": {"username": "alice"}, "sort": "-id"})]
+    ((_, parameters),) = core.asked
+    assert parameters == {"filter": {"username": "alice"}, "sort": "-id"}
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
