@@ -1,17 +1,17 @@
-"""An attack from the subscribers' side of the trunk: all that a line can send and must not, again and again.
-
-The arguments are the VLAN id of the line, the MAC address of the gateway's trunk, the MAC address of another
-subscriber, the address of a subscriber, an address behind the gateway, and the seconds that it lasts.
-"""
+"""An attack from the subscribers' side of the trunk: all that a line can send and must not, endlessly."""
 
 import itertools
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
 
 from tests.support.first_frames import DOT1Q, dhcp, icmpv6, padi, tagged
+from tests.support.inside import homes
+from tests.support.inside.routers import BEHIND_THE_APPLIANCE
 from tests.support.trunks import send
 
 #: Frames in a second. The emulated processor, which also has to take them, makes few more.
@@ -44,6 +44,14 @@ def _arp(operation: int, sender: IPv4Address, target: IPv4Address) -> bytes:
     """RFC 826."""
     head = struct.pack("!HHBBH", 1, 0x0800, 6, 4, operation)
     return head + _OWN + sender.packed + bytes(6) + target.packed
+
+
+def start(line: homes.Line, other: homes.Line, victim: str, seconds: int) -> "subprocess.Popen[bytes]":
+    """Start the attack from a line without a session, with the MAC address of another line, and the address
+    of a subscriber."""
+    trunk = Path("/sys/class/net/trunk0/address").read_text().strip()
+    words = [line.inner, trunk, homes.mac_of(other), victim, BEHIND_THE_APPLIANCE, seconds]
+    return subprocess.Popen(homes.at_home(sys.executable, "-m", __name__, *map(str, words)))
 
 
 def frames(line: int, gateway: bytes, clone: bytes, victim: str, behind: str) -> Iterator[bytes]:

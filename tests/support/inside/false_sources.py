@@ -1,5 +1,4 @@
-"""What a line with false sources makes the gateway send to others: `python -m
-tests.support.inside.false_sources`, as root, prints it in JSON.
+"""What a line with false sources makes the gateway send to others.
 
 The line sends packets of each kind, with each address that is not its own as the source, or as the address in
 a DHCP message to which the reply goes. The gateway has its packet filter, its routes and dnsmasq. Another
@@ -12,8 +11,6 @@ import json
 import socket
 import struct
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -438,6 +435,18 @@ def run(folder: Path) -> dict[str, dict[str, dict[str, int]]]:
     return seen
 
 
+def faults(kinds: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return the kinds whose packets made the gateway send something to others, or were not sent."""
+    missing = [name for name in _ALL_KINDS if name not in kinds or not kinds[name]["sent"]]
+    return missing + [name for name, kind in kinds.items() if kind["bytes"]]
+
+
+_ALL_KINDS = {
+    **{f"IPv4: {name}": kind for name, kind in KINDS4.items()},
+    **{f"IPv6: {name}": kind for name, kind in KINDS6.items()},
+}
+
+
 def _of_all_kinds(trial: _Trial, own: Sequence[str], own6: Sequence[str]) -> dict[str, dict[str, int]]:
     """`own` and `own6` are false, too."""
     return {
@@ -448,8 +457,3 @@ def _of_all_kinds(trial: _Trial, own: Sequence[str], own6: Sequence[str]) -> dic
         )
         for name, kind in kinds.items()
     }
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        json.dump(run(Path(folder)), sys.stdout, indent=1)

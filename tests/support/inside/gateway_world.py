@@ -7,9 +7,8 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,13 @@ from tests.support.inside.homes import run
 from tests.support.receivers import Receiver
 from tests.support.sse import Collector, Stream
 from tests.support.stack import PATIENCE, Api, running_api
+from tests.support.virtual_machine import SHARED
 
-_BEGAN = time.monotonic()
 #: The default rates, bits per second.
 DOWN, UP = 50_000_000, 10_000_000
-#: Of all subscribers.
-PASSWORD = "secret-of-all"
-HOMES = tuple(f"home{number}" for number in range(50))
-SUBSCRIBERS = ("alice", "bob", "carol", "dave", "erin", "frank", *HOMES)
+#: Of all subscribers. FreeRADIUS knows it too.
+PASSWORD = "secret"
+SUBSCRIBERS = ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan")
 #: Of bob alone: an address of the world, which is not steered.
 PUBLIC = "203.0.113.10"
 
@@ -72,18 +70,13 @@ _SECTIONS: dict[str, Any] = {
         "accept": [f"{routers.BEHIND_THE_NEIGHBOUR}/32"],
     },
     "subscribers": {
+        "ipv6_range": routers.SUBSCRIBERS,
         "local": [
             {"username": name, "password": PASSWORD, "ip_address": PUBLIC if name == "bob" else None}
             for name in SUBSCRIBERS
-        ]
+        ],
     },
 }  # fmt: skip
-
-
-def note(text: str) -> None:
-    """For the reader of the log of a run."""
-    sys.stderr.write(f"{time.monotonic() - _BEGAN:.0f} s: {text}\n")
-    sys.stderr.flush()
 
 
 def soon(what: str, ready: Callable[[], Any], every: float = 0.5) -> Any:
@@ -97,23 +90,24 @@ def soon(what: str, ready: Callable[[], Any], every: float = 0.5) -> Any:
 
 
 class World:
-    """The gateway and its networks, until `close`. `made` is a prepared folder of `make run`: in the
-    emulator, its certificate and hashes would take a minute, and openssl has crashed."""
+    """The gateway and its networks. The folder SHARED has Debian's packages of FRR in `frr`, and in `made` a
+    prepared folder of `make run`: in the emulator, its certificate and hashes would take a minute."""
 
-    def __init__(self, frr: Path, made: Path) -> None:
+    def __init__(self, lines: Iterable[homes.Line]) -> None:
+        follow_journal()
         homes.make_trunk()
-        routers.install_frr(frr)
+        homes.add_lines(lines)
+        routers.install_frr(SHARED / "frr" / "root")
         routers.make_networks()
         run("systemctl start --no-block frr")
         _hide_plugin(USER_MODE)
         installed.install()
         routers.start_neighbour()
         self.dialers: dict[str, homes.Dialer] = {}
-        self.renter: homes.Renter | None = None
         #: The session whose line was cut.
         self.cut: dict[str, Any] = {}
         self._stack = ExitStack()
-        folder = RunFolder(shutil.copytree(made, _STATE))
+        folder = RunFolder(shutil.copytree(SHARED / "made", _STATE))
         (_STATE / "secret").write_text(secrets.token_hex(32))
         factory = json.loads(folder.factory.read_text()) | _SECTIONS
         (installed.CONFIGURATION / "first-configuration.json").write_text(json.dumps(factory))
@@ -123,7 +117,6 @@ class World:
         passwords = {f"{name.upper()}_PASSWORD": password for name, password in folder.passwords.items()}
         self.api = Api({"GATEWAY_URL": url, "GATEWAY_CA": str(folder.certificate), **names, **passwords})
         soon("the core's reply", lambda: self.api.send("GET", "/system/health", None).status_code == 200)
-        note("the API runs")
         self.receiver = self._stack.enter_context(Receiver())
         hook = {"url": self.receiver.url, "events": ["session.up", "session.down"]}
         assert self.api.send("POST", "/webhooks", json=hook).status_code == 201
@@ -140,8 +133,16 @@ class World:
     def close(self) -> None:
         self._stack.close()
 
-    def dial(self, line: homes.Line, user: str, unit: int) -> None:
-        self.dialers[user] = homes.Dialer(line, user, PASSWORD, unit)
+    def dial(self, line: homes.Line, user: str, unit: int, *options: str, password: str = PASSWORD) -> None:
+        self.dialers[user] = homes.Dialer(line, user, password, unit, *options)
+
+    def commit(self, changes: Mapping[str, Any]) -> None:
+        """Commit values by their paths."""
+        for path, value in changes.items():
+            answer = self.api.send("POST", "/system/config/set", json={"path": path, "value": value})
+            assert answer.status_code == 200, answer.text
+        answer = self.api.send("POST", "/system/config/commit")
+        assert answer.status_code == 200, answer.text
 
     # What a client of the API sees
 
@@ -158,6 +159,10 @@ class World:
     def sessions(self) -> dict[str, dict[str, Any]]:
         """By user name."""
         return {each["username"]: each for each in self.read("/subscribers")["sessions"]}
+
+    def whole_sessions(self) -> dict[str, dict[str, Any]]:
+        """Return the sessions without the one whose line was cut, which ends at some time."""
+        return {user: one for user, one in self.sessions().items() if one["id"] != self.cut.get("id")}
 
     def online(self, user: str) -> dict[str, Any]:
         """The session of a user, with an address."""
@@ -240,11 +245,17 @@ def processes(*words: str) -> Iterator[int]:
             yield int(entry.name)
 
 
+def pppd_of(session: Mapping[str, Any]) -> int:
+    """Return the process id of the gateway's pppd."""
+    return int(Path(f"/run/{session['interface']}.pid").read_text())
+
+
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     soon(f"the end of {pid}", lambda: not Path(f"/proc/{pid}").exists())
 
 
-def follow_journal(file: Path) -> None:
-    with file.open("ab") as log:
+def follow_journal() -> None:
+    """Write the log of all units into the file `journal` of SHARED."""
+    with (SHARED / "journal").open("ab") as log:
         subprocess.Popen(["journalctl", "--follow", "--no-tail", "--output=short-monotonic"], stdout=log)

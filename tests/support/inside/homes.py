@@ -78,11 +78,16 @@ def at_home(*command: str) -> list[str]:
     return ["ip", "netns", "exec", NAMESPACE, *command]
 
 
+def namespace_pid() -> int:
+    """Return the id of a process in the namespace of the subscribers."""
+    return int(run(f"ip netns pids {NAMESPACE}").split()[0])
+
+
 def make_trunk() -> None:
-    """`trunk0` of the gateway, and its other end `cpe0`, both up."""
+    """`trunk0` of the gateway and its other end `cpe0`, both up, with room for 1500 bytes in PPPoE."""
     _FOLDER.mkdir()
     run(f"ip netns add {NAMESPACE}")
-    run(f"ip link add trunk0 type veth peer name cpe0 netns {NAMESPACE}")
+    run(f"ip link add trunk0 mtu 1508 type veth peer name cpe0 mtu 1508 netns {NAMESPACE}")
     run("ip link set trunk0 up")
     run(f"ip -n {NAMESPACE} link set lo up")
     run(f"ip -n {NAMESPACE} link set cpe0 up")
@@ -117,63 +122,57 @@ def mac_of(line: Line) -> str:
     return mac
 
 
-def cut(line: Line) -> None:
-    """The subscriber's end of the VLAN goes down: no frame passes any more."""
-    run(f"ip -n {NAMESPACE} link set {line.device} down")
-
-
 class Dialer:
     """A subscriber's pppd. `unit` is the number of its device `pppN` at the subscriber."""
 
     def __init__(self, line: Line, user: str, password: str, unit: int, *options: str) -> None:
         self.line, self.user, self.device = line, user, f"ppp{unit}"
-        self._log = _FOLDER / f"pppd-{line.tags}"
         command = ["pppd", "plugin", "rp-pppoe.so", f"nic-{line.device}", "user", user, "password", password]
         command += ["noauth", "nodefaultroute", "noipdefault", "nodetach", "unit", str(unit)]
         # A subscriber's router tries until it is online. The first PADI only makes the VLAN.
         command += ["persist", "maxfail", "0", "holdoff", "2", "lcp-restart", "8", "lcp-echo-interval", "0"]
         command += ["pppoe-padi-timeout", "2", "pppoe-padi-attempts", "2"]
-        with self._log.open("ab") as log:
+        with (_FOLDER / f"pppd-{line.tags}").open("ab") as log:
             self.process = subprocess.Popen(at_home(*command, *options), stdout=log, stderr=log)
 
     def hang_up(self) -> None:
         self.process.terminate()
 
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
+    def vanish(self) -> None:
+        """End without a goodbye."""
+        self.process.kill()
+        self.process.wait()
 
 
-class Renter:
-    """A subscriber with DHCP: busybox's udhcpc."""
+def rent(line: Line) -> None:
+    """Start a subscriber's DHCP client: busybox's udhcpc."""
+    command = [
+        "busybox",
+        "udhcpc",
+        "-f",
+        "-i",
+        line.device,
+        "-s",
+        str(_FOLDER / "lease"),
+        "-t",
+        "100",
+        "-T",
+        "2",
+    ]
+    with (_FOLDER / f"udhcpc-{line.tags}").open("ab") as log:
+        subprocess.Popen(at_home(*command), stdout=log, stderr=log)
 
-    def __init__(self, line: Line) -> None:
-        self.line = line
-        self._log = _FOLDER / f"udhcpc-{line.tags}"
-        command = ["busybox", "udhcpc", "-f", "-i", line.device, "-s", str(_FOLDER / "lease")]
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(at_home(*command, "-t", "100", "-T", "2"), stdout=log, stderr=log)
 
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
-
-
-def addresses(device: str) -> list[str]:
-    """The global addresses of a subscriber's device."""
+def addresses(device: str, family: str = "inet") -> list[str]:
+    """Return the global addresses of a subscriber's device, of IPv4 or `inet6`."""
     listed: list[dict[str, Any]] = json.loads(run(f"ip -n {NAMESPACE} -j address show {device} scope global"))
-    entries = [entry for link in listed for entry in link.get("addr_info", ())]
-    # iproute2 6.1 prints an empty one for each that it leaves out.
-    return [entry["local"] for entry in entries if entry]
-
-
-def ping(device: str, address: str, number: int = 3) -> bool:
-    """True if all replies came to a subscriber's device."""
-    command = at_home("busybox", "ping", "-c", str(number), "-W", "5", "-I", device, address)
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-    return done.returncode == 0 and b" 0% packet loss" in done.stdout
+    # iproute2 6.1 prints an empty entry for each that it leaves out.
+    entries = [entry for link in listed for entry in link.get("addr_info", ()) if entry]
+    return [entry["local"] for entry in entries if entry["family"] == family]
 
 
 def reaches(device: str, address: str) -> bool:
-    """True if a reply came: on a busy machine, one of several may not."""
+    """Return True if a reply came to a subscriber's device: on a busy machine, one of several may not."""
     command = at_home("busybox", "ping", "-c", "3", "-W", "5", "-I", device, address)
     return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
 

@@ -1,5 +1,5 @@
-"""One boot of a gateway with DHCP subscribers. The argument is a folder that outlives it: `first.json` is the
-first configuration, and `disk.tar` what a disk keeps.
+"""One boot of a gateway with DHCP subscribers. In SHARED, `first.json` is the first configuration, and
+`disk.tar` what a disk keeps.
 
 In the first boot, clients get leases. In the next one no client runs: their devices still have the addresses,
 which `leases.json` has by access interface.
@@ -9,8 +9,6 @@ import grp
 import json
 import os
 import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +17,13 @@ from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from tests.support.inside import homes, installed
 from tests.support.inside.gateway_world import CORE as UNIT
-from tests.support.inside.gateway_world import PATIENCE, note, soon
-from tests.support.inside.homes import NAMESPACE, Line, Renter, run
+from tests.support.inside.gateway_world import PATIENCE, soon
+from tests.support.inside.homes import NAMESPACE, Line, run
+from tests.support.virtual_machine import SHARED, run_pieces
 
-LINES = [*(Line(number) for number in range(400, 408)), Line(7, 60), Line(8, 60)]
+LINES = [*map(Line, range(400, 408)), Line(7, 60), Line(8, 60)]
 _GATEWAY = "100.64.0.1"
-_DISK, _KEPT = "disk.tar", ("gateway-core", "gateway-dnsmasq")
+_DISK, _LEASES = SHARED / "disk.tar", SHARED / "leases.json"
 
 
 class Core:
@@ -37,13 +36,11 @@ class Core:
         self._client = Client(path, timeout=PATIENCE)
 
     def sessions(self) -> list[dict[str, Any]]:
-        listed = json.loads(bytes(self._client.call(f"{CORE.name}.ListSessions", {})))
-        found: list[dict[str, Any]] = listed["sessions"]
-        return [session for session in found if session["state"] == "active"]
+        """Return the sessions when all are up."""
 
-    def all_sessions(self) -> list[dict[str, Any]]:
         def all_up() -> Any:
-            found = self.sessions()
+            listed = json.loads(bytes(self._client.call(f"{CORE.name}.ListSessions", {})))
+            found = [session for session in listed["sessions"] if session["state"] == "active"]
             return found if len(found) == len(LINES) else None
 
         found: list[dict[str, Any]] = soon("all sessions", all_up)
@@ -60,20 +57,19 @@ class Core:
         return found
 
 
-def first(folder: Path) -> dict[str, Any]:
+def first() -> dict[str, Any]:
     core = Core()
     for line in LINES:
-        Renter(line)
-    sessions = core.all_sessions()
-    leases = {session["access_interface"]: session["ip_address"] for session in sessions}
-    (folder / "leases.json").write_text(json.dumps(leases))
-    run(f"tar --create --file {folder / _DISK} --directory /var/lib {' '.join(_KEPT)}")
-    return {"sessions": sessions}
+        homes.rent(line)
+    sessions = core.sessions()
+    _LEASES.write_text(json.dumps({one["access_interface"]: one["ip_address"] for one in sessions}))
+    run(f"tar --create --file {_DISK} --directory /var/lib gateway-core gateway-dnsmasq")
+    return {"sessions": sessions, "boot_id": boot_id()}
 
 
-def again(folder: Path) -> dict[str, Any]:
-    run(f"tar --extract --file {folder / _DISK} --directory /var/lib")
-    leases = json.loads((folder / "leases.json").read_text())
+def again() -> dict[str, Any]:
+    run(f"tar --extract --file {_DISK} --directory /var/lib")
+    leases = json.loads(_LEASES.read_text())
     for number, line in enumerate(LINES, 1):
         address = leases[line.access_interface]
         for command in (
@@ -82,16 +78,14 @@ def again(folder: Path) -> dict[str, Any]:
             f"rule add from {address} lookup {number}",
         ):
             run(f"ip -n {NAMESPACE} {command}")
-    began, missing = time.monotonic(), set(leases.values())
-    core = Core()
+    core, missing = Core(), set(leases.values())
 
     def all_reached() -> bool:
         missing.difference_update([address for address in missing if _is_reached(address)])
         return not missing
 
     soon("connection of all", all_reached)
-    seconds = time.monotonic() - began
-    return {"seconds": seconds, "sessions": core.all_sessions(), "events": core.events()}
+    return {"sessions": core.sessions(), "events": core.events(), "boot_id": boot_id()}
 
 
 def _is_reached(address: str) -> bool:
@@ -99,17 +93,9 @@ def _is_reached(address: str) -> bool:
     return subprocess.run(ping, capture_output=True, check=False).returncode == 0
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
+if __name__ == "__main__":
     homes.make_trunk()
     homes.add_lines(LINES)
     installed.install()
-    (installed.CONFIGURATION / "first-configuration.json").write_text((folder / "first.json").read_text())
-    note("installed")
-    seen = again(folder) if (folder / _DISK).exists() else first(folder)
-    note("done")
-    print(json.dumps({**seen, "boot_id": boot_id()}))
-
-
-if __name__ == "__main__":
-    main()
+    (installed.CONFIGURATION / "first-configuration.json").write_text((SHARED / "first.json").read_text())
+    run_pieces([again if _DISK.exists() else first])

@@ -11,6 +11,8 @@ from tests.support.inside.homes import run
 #: The addresses that subscribers reach through each of them.
 BEHIND_THE_NEIGHBOUR = "192.0.2.1"
 BEHIND_THE_APPLIANCE = "198.51.100.1"
+#: The networks of the subscribers, and the uplink's.
+SUBSCRIBERS, _UPLINK = "2001:db8::/40", "2001:db8:ffff::"
 
 _NEIGHBOUR = Path("/run/frr-far")
 _NEIGHBOUR_CONFIGURATION = f"""\
@@ -60,6 +62,9 @@ def make_networks() -> None:
             run(f"ip -n {namespace} {command}")
         run(f"ip -n {namespace} address add {behind}/32 dev lo")
     run("ip -n appliance route add 100.64.0.0/10 via 10.255.1.1")
+    run(f"ip address add {_UPLINK}1/64 dev uplink0 nodad")
+    run(f"ip -n far address add {_UPLINK}2/64 dev near nodad")
+    run(f"ip -n far route add {SUBSCRIBERS} via {_UPLINK}1")
 
 
 def start_neighbour() -> None:
@@ -79,6 +84,12 @@ def routes_of_the_neighbour() -> set[str]:
     """The networks that it has from the gateway, as its kernel has them."""
     routes: list[dict[str, Any]] = json.loads(run("ip -n far -j route show proto bgp"))
     return {route["dst"] for route in routes}
+
+
+def is_reached_from_the_neighbour(address: str) -> bool:
+    """Return True if an IPv6 address replies."""
+    ping = f"ip netns exec far busybox ping6 -c 1 -W 5 {address}"
+    return subprocess.run(ping.split(), stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def udp_at_the_appliance() -> int:
