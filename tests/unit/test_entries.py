@@ -49,9 +49,6 @@ class Case:
     kind: str
     read: Callable[[Path, bool], object]
 
-    def __str__(self) -> str:
-        return f"{self.source} {self.kind} {self.read.__name__}"
-
 
 def printing(folder: Path, name: str, output: str) -> str:
     """A program that prints a text and ends."""
@@ -162,53 +159,22 @@ def _dumped(read: Callable[[], object], *bodies: bytes) -> object:
         return read()
 
 
-def kernel_links(folder: Path, bad: bool) -> object:
-    return _dumped(KernelReader().links, VLAN, *([CUT] if bad else []), PPP)
+def kernel_case(
+    kind: str, read: Callable[[], object], *good: bytes, bad: bytes = CUT, place: int = 1
+) -> Case:
+    """A reading of the kernel, with the good messages, and the place of the bad one among them."""
+
+    def read_with(_: Path, is_bad: bool) -> object:
+        return _dumped(read, *good[:place], *([bad] if is_bad else []), *good[place:])
+
+    return Case("kernel", kind, read_with)
 
 
-def kernel_link_entries(folder: Path, bad: bool) -> object:
-    return _dumped(KernelReader().link_entries, VLAN, *([CUT] if bad else []), PPP)
-
-
-def kernel_vlan(folder: Path, bad: bool) -> object:
-    # A tag that the gateway does not know.
-    strange = VLAN.replace(bytes.fromhex("88a8"), bytes.fromhex("9100"))
-    return _dumped(KernelReader().links, *([strange] if bad else []), VLAN, PPP)
-
-
-def kernel_addresses(folder: Path, bad: bool) -> object:
-    return _dumped(KernelReader().addresses, PEER, *([CUT] if bad else []))
-
-
-def kernel_routes(folder: Path, bad: bool) -> object:
-    return _dumped(lambda: KernelReader().routes([254]), MULTIPATH, *([CUT] if bad else []), VIA_IPV6)
-
-
-def kernel_fib_entries(folder: Path, bad: bool) -> object:
-    return _dumped(lambda: KernelReader().fib_entries(2, 140), MULTIPATH, *([CUT] if bad else []), VIA_IPV6)
-
-
-def kernel_rules(folder: Path, bad: bool) -> object:
-    return _dumped(KernelReader().rules, VIA_IPV6, *([CUT] if bad else []))
-
-
-def kernel_qdiscs(folder: Path, bad: bool) -> object:
-    return _dumped(KernelReader().qdisc_entries, TBF, *([CUT] if bad else []))
-
-
-def kernel_filters(folder: Path, bad: bool) -> object:
-    return _dumped(lambda: KernelReader().ingress_filters(10), REDIRECT, *([CUT] if bad else []))
-
-
-def kernel_thresholds(folder: Path, bad: bool) -> object:
-    body = bytes(4) + b"".join(nl.u32_attribute(number, number) for number in range(2, 5))
-    damaged = body[:-1]
-    return _dumped(lambda: links.thresholds(2), *([damaged] if bad else []), body)
-
-
-def kernel_counters(folder: Path, bad: bool) -> object:
-    body = rt.IF_STATS_MSG.pack(0, 0, 1, 0) + nl.attribute(rt.IFLA_STATS_LINK_64, bytes(64))
-    return _dumped(KernelReader().statistics, *([body[:-9]] if bad else []), body)
+# A tag that the gateway does not know.
+STRANGE_VLAN = VLAN.replace(bytes.fromhex("88a8"), bytes.fromhex("9100"))
+THRESHOLDS = bytes(4) + b"".join(nl.u32_attribute(number, number) for number in range(2, 5))
+COUNTERS = rt.IF_STATS_MSG.pack(0, 0, 1, 0) + nl.attribute(rt.IFLA_STATS_LINK_64, bytes(64))
+KERNEL = KernelReader()
 
 
 def kernel_questions(folder: Path, bad: bool) -> object:
@@ -233,18 +199,12 @@ def nft_objects(folder: Path, bad: bool) -> object:
     return [each for each in found if UNREADABLE not in each]
 
 
-def stored_records(folder: Path, bad: bool) -> object:
-    return _restarted(folder, "UPDATE session SET record = x'7b' WHERE name = x'62'" if bad else None)
+def stored_case(change: str) -> Case:
+    """The sessions of an earlier life, with a change in SQL of the second one's row."""
+    return Case("core", "session", lambda folder, bad: _restarted(folder, change if bad else None))
 
 
-def stored_addresses(folder: Path, bad: bool) -> object:
-    replaced = "replace(CAST(record AS TEXT), '100.64.0.11', '100.64.0.999')"
-    change = f"UPDATE session SET record = CAST({replaced} AS BLOB) WHERE name = x'62'"
-    return _restarted(folder, change if bad else None)
-
-
-def stored_keys(folder: Path, bad: bool) -> object:
-    return _restarted(folder, "UPDATE session SET name = 'b' WHERE name = x'62'" if bad else None)
+SET_ADDRESS = "CAST(replace(CAST(record AS TEXT), '100.64.0.11', '100.64.0.999') AS BLOB)"
 
 
 def _restarted(folder: Path, change: str | None) -> object:
@@ -258,7 +218,7 @@ def _restarted(folder: Path, change: str | None) -> object:
     lives.kill()
     if change is not None:
         with closing(sqlite3.connect(folder / "sessions.sqlite")) as database, database:
-            assert database.execute(change).rowcount == 1
+            assert database.execute(f"UPDATE session SET {change} WHERE name = x'62'").rowcount == 1
     lives.start()
     return [session.summary.username for session in lives.tracker.sessions.all()]
 
@@ -285,23 +245,23 @@ CASES = [
     Case("core", "ipoe_interface", ipoe_interfaces),
     Case("frr", "neighbor", frr_neighbours),
     Case("frr", "family", frr_families),
-    Case("kernel", "link", kernel_links),
-    Case("kernel", "link", kernel_link_entries),
-    Case("kernel", "link", kernel_vlan),
-    Case("kernel", "address", kernel_addresses),
-    Case("kernel", "route", kernel_routes),
-    Case("kernel", "route", kernel_fib_entries),
-    Case("kernel", "rule", kernel_rules),
-    Case("kernel", "qdisc", kernel_qdiscs),
+    kernel_case("link", KERNEL.links, VLAN, PPP),
+    kernel_case("link", KERNEL.link_entries, VLAN, PPP),
+    kernel_case("link", KERNEL.links, VLAN, PPP, bad=STRANGE_VLAN, place=0),
+    kernel_case("address", KERNEL.addresses, PEER),
+    kernel_case("route", lambda: KERNEL.routes([254]), MULTIPATH, VIA_IPV6),
+    kernel_case("route", lambda: KERNEL.fib_entries(2, 140), MULTIPATH, VIA_IPV6),
+    kernel_case("rule", KERNEL.rules, VIA_IPV6),
+    kernel_case("qdisc", KERNEL.qdisc_entries, TBF),
+    kernel_case("filter", lambda: KERNEL.ingress_filters(10), REDIRECT),
+    kernel_case("neighbour_table", lambda: links.thresholds(2), THRESHOLDS, bad=THRESHOLDS[:-1], place=0),
+    kernel_case("counters", KERNEL.statistics, COUNTERS, bad=COUNTERS[:-9], place=0),
     Case("kernel", "qdisc", kernel_questions),
-    Case("kernel", "filter", kernel_filters),
-    Case("kernel", "neighbour_table", kernel_thresholds),
-    Case("kernel", "counters", kernel_counters),
     Case("kernel", "event", kernel_events),
     Case("nftables", "object", nft_objects),
-    Case("core", "session", stored_records),
-    Case("core", "session", stored_addresses),
-    Case("core", "session", stored_keys),
+    stored_case("record = x'7b'"),
+    stored_case(f"record = {SET_ADDRESS}"),
+    stored_case("name = 'b'"),
     Case("core", "owed_end", owed_ends),
 ]
 
@@ -310,7 +270,7 @@ def skipped(source: str, kind: str) -> int:
     return {(each.source, each.kind): each.entries for each in skipped_entries()}[source, kind]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.source} {case.kind}")
 def test_a_bad_entry_hides_no_other_and_is_logged_and_counted(
     case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv4Address, IPv6Network
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Occupanc
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanServing
 from gateway_api.core.gateways.linux.gateway import SessionTraffic
 from gateway_api.core.gateways.linux.kernel import exchange
+from gateway_api.core.gateways.linux.kernel.links import add_address, proxy_arp
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision, wanted_by
 from gateway_api.core.gateways.linux.sessions.session import (
@@ -262,42 +264,35 @@ def test_counters_are_those_of_now_or_of_the_last_sweep(kernel: KnownLinks, coun
 # VLANs
 
 
-def test_each_type_is_served_by_its_source_and_dhcp_on_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_type_is_served_by_its_source_and_dhcp_on_an_address_with_arp(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # The link is not in this machine's kernel; tests/system/test_vlan_serving.py has real ones.
-    steps: list[str] = []
+    done: list[object] = []
+
+    class Noting(ListedSource):
+        def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
+            super().serve(interfaces, type)
+            done.extend(interfaces)
 
     def make(step: str, changes: Sequence[KernelChange]) -> list[int]:
-        steps.append(step)
+        done.extend(changes)
         return [0 for _ in changes]
 
     monkeypatch.setattr(exchange, "make", make)
-    pppoe, dhcp = ListedSource("pppoe-server"), ListedSource("dnsmasq")
-    reader = KnownLinks(link(11, "trunk0.100"))
-    serving = VlanServing(
-        {SessionType.PPPOE: pppoe, SessionType.DHCP: dhcp},
-        reader,
-        lambda: [IPv4Address("100.64.0.1")],
-    )
+    pppoe, dhcp, address = Noting("pppoe-server"), Noting("dnsmasq"), IPv4Address("100.64.0.1")
+    sources = {SessionType.PPPOE: pppoe, SessionType.DHCP: dhcp}
+    serving = VlanServing(sources, KnownLinks(link(11, "trunk0.100")), lambda: [address])
     serving.serve(["trunk0.200"], SessionType.PPPOE)
     serving.serve(["trunk0.100"], SessionType.DHCP)
+    assert done == ["trunk0.200", add_address(11, address), proxy_arp(11), "trunk0.100"]
     assert (list(pppoe.served), list(dhcp.served)) == (["trunk0.200"], ["trunk0.100"])
-    assert steps == ["add 100.64.0.1 to trunk0.100", "answer ARP on trunk0.100"]
-    for name in ("trunk0.100", "trunk0.200"):
-        serving.release(name, SessionType)
-    assert (pppoe.served, dhcp.served) == ({}, {})
-
-
-def test_a_vlan_is_released_while_the_source_of_another_type_does_not_reply() -> None:
-    pppoe, dhcp = ListedSource("pppoe-server"), ListedSource("dnsmasq")
-    serving = VlanServing(
-        {SessionType.PPPOE: pppoe, SessionType.DHCP: dhcp}, KnownLinks(), lambda: IPv4Address("100.64.0.1")
-    )
-    serving.serve(["trunk0.200"], SessionType.PPPOE)
+    # A source of another type that does not reply is no obstacle.
     dhcp.fails = True
     serving.release("trunk0.200", [SessionType.PPPOE])
     assert pppoe.served == {}
     with pytest.raises(SourceUnavailable, match="cannot reach dnsmasq"):
-        serving.release("trunk0.100", [SessionType.DHCP])
+        serving.release("trunk0.100", SessionType)
 
 
 def test_a_type_without_a_source_is_refused(source: ListedSource, kernel: KnownLinks) -> None:
@@ -351,27 +346,20 @@ def desired(provision: Provision, lives: Lives, vlans: Vlans) -> DesiredSessions
     return DesiredSessions(provision, lives.tracker, vlans, vlans, vlans)
 
 
-def test_the_desired_state_is_complete_once_every_source_has_replied(
+def test_the_desired_state_is_complete_from_the_first_reply_of_every_source_on_and_fresh_while_all_reply(
     desired: DesiredSessions, lives: Lives
 ) -> None:
     one, two = lives.sources
-    two.fails = True
-    lives.poll()
-    assert (desired.is_complete(), desired.is_fresh()) == (False, False)
-    # Not all at the same time: the sessions of one that fell silent are known.
-    one.fails, two.fails = True, False
-    lives.poll()
-    assert (desired.is_complete(), desired.is_fresh()) == (True, False)
-
-
-def test_a_source_that_falls_silent_later_leaves_the_desired_state_complete(
-    desired: DesiredSessions, lives: Lives
-) -> None:
-    lives.poll()
-    assert (desired.is_complete(), desired.is_fresh()) == (True, True)
-    lives.sources[0].fails = True
-    lives.poll()
-    assert (desired.is_complete(), desired.is_fresh()) == (True, False)
+    for fails, expected in (
+        ((False, True), (False, False)),
+        # The sessions of one that falls silent later are known.
+        ((True, False), (True, False)),
+        ((False, False), (True, True)),
+        ((True, False), (True, False)),
+    ):
+        one.fails, two.fails = fails
+        lives.poll()
+        assert (desired.is_complete(), desired.is_fresh()) == expected
 
 
 # VLANs with sessions
@@ -400,14 +388,12 @@ def test_a_source_with_a_session_that_the_disk_has_no_room_for_has_more_sessions
     assert occupancy(lives.tracker, TYPES) == Occupancy({"trunk0.300"}, set())
 
 
-def test_a_vlan_is_restored_after_its_release(desired: DesiredSessions, vlans: Vlans) -> None:
-    desired.restore_vlan("trunk0.100")
-    assert vlans.done == ["release trunk0.100", "make trunk0.100", "adopt trunk0"]
-
-
-def test_a_vlan_of_an_operator_stays_one_when_it_is_restored(desired: DesiredSessions, vlans: Vlans) -> None:
-    desired.restore_vlan("trunk0.10")
-    assert "make trunk0.10 for an operator" in vlans.done
+@pytest.mark.parametrize(("name", "made"), [("trunk0.100", ""), ("trunk0.10", " for an operator")])
+def test_a_vlan_is_restored_as_whose_it_was_after_its_release(
+    desired: DesiredSessions, vlans: Vlans, name: str, made: str
+) -> None:
+    desired.restore_vlan(name)
+    assert vlans.done == [f"release {name}", f"make {name}{made}", "adopt trunk0"]
 
 
 def test_a_vlan_that_cannot_be_released_stays_missing(desired: DesiredSessions, vlans: Vlans) -> None:
@@ -429,23 +415,16 @@ def test_an_interface_that_is_no_vlan_of_a_trunk_is_not_restored(
 # Readings that are shared
 
 
-def test_a_reading_is_shared_for_a_second() -> None:
+def test_a_reading_is_shared_for_a_second_and_not_after_a_change() -> None:
     clock = SteppedClock()
-    numbers = iter(range(9))
-    reading = Reading(lambda: next(numbers), clock)
+    reading = Reading(partial(next, iter(range(9))), clock)
     assert [reading.now(), reading.now()] == [0, 0]
     clock.now += 0.9
     assert reading.now() == 0
     clock.now += 0.1
     assert reading.now() == 1
-
-
-def test_a_reading_from_before_a_change_is_not_shared() -> None:
-    numbers = iter(range(9))
-    reading = Reading(lambda: next(numbers), SteppedClock())
-    assert reading.now() == 0
     reading.forget()
-    assert [reading.now(), reading.now()] == [1, 1]
+    assert [reading.now(), reading.now()] == [2, 2]
 
 
 def test_callers_at_the_same_time_wait_for_one_reading() -> None:

@@ -205,24 +205,9 @@ def test_a_session_that_did_not_change_is_the_same_object(machine: Machine) -> N
     assert online(machine, source) is source.sessions()[0]
 
 
-def test_another_address_does_not_move_the_start(machine: Machine) -> None:
-    source = machine.source()
-    session = online(machine, source)
-    machine.recorded("139-1335.ipv6", UP6, NOW - 5)
-    (changed,) = source.sessions()
-    assert changed.ipv6_address
-    assert changed.started_at == session.started_at
-
-
-def test_a_session_with_one_address_left_is_up(machine: Machine) -> None:
-    machine.runs(139, 1335)
-    machine.recorded("139-1335.ip", DOWN)
-    machine.recorded("139-1335.ipv6", UP6, NOW - 5)
-    (session,) = machine.source().sessions()
-    assert (session.ip_address, session.ipv6_address) == (None, "fe80::c5a:1373:cee6:c43d")
-
-
-def test_a_session_that_has_ipv6_first_starts_with_its_ipv4_address(machine: Machine) -> None:
+def test_a_session_that_has_ipv6_first_starts_with_its_ipv4_address_and_goes_on_with_one(
+    machine: Machine,
+) -> None:
     machine.runs(139, 1335)
     source = machine.source()
     machine.recorded("139-1335.ipv6", UP6)
@@ -230,6 +215,11 @@ def test_a_session_that_has_ipv6_first_starts_with_its_ipv4_address(machine: Mac
     machine.recorded("139-1335.ip", UP)
     (session,) = source.sessions()
     assert (session.ip_address, session.ipv6_address) == ("100.64.100.2", "fe80::c5a:1373:cee6:c43d")
+    machine.recorded("139-1335.ip", DOWN, NOW - 5)
+    (changed,) = source.sessions()
+    assert (changed.ip_address, changed.ipv6_address) == (None, session.ipv6_address)
+    # Another address does not move the start.
+    assert changed.started_at == session.started_at
 
 
 def test_a_session_without_ipv4_starts_some_seconds_later(machine: Machine) -> None:
@@ -247,32 +237,19 @@ def test_a_session_without_ipv4_starts_also_if_the_clock_was_set_back(machine: M
     assert len(machine.source().sessions()) == 1
 
 
-@pytest.mark.parametrize("state", ["Z", "X"])
-def test_a_pppd_that_waits_for_its_parent_has_ended(machine: Machine, state: str) -> None:
-    machine.runs(139, 1335, state=state)
-    machine.recorded("139-1335.ip", UP)
-    assert machine.source().sessions() == []
-
-
-def test_a_pppd_that_ends_now_has_ended(machine: Machine) -> None:
-    machine.runs(139, 1335)
-    (machine.proc / "139" / "cmdline").write_text("")
-    machine.recorded("139-1335.ip", UP)
-    assert machine.source().sessions() == []
-
-
-def test_a_session_without_addresses_is_not_up(machine: Machine) -> None:
-    machine.runs(139, 1335)
-    source = machine.source()
-    assert source.sessions() == []
-    machine.recorded("139-1335.ip", DOWN)
-    assert source.sessions() == []
-
-
-def test_a_record_without_its_process_is_of_a_session_that_has_ended(machine: Machine) -> None:
+@pytest.mark.parametrize("how", ["waits for its parent", "is dead", "ends now", "is gone", "has no address"])
+def test_a_pppd_that_has_ended_or_has_no_address_has_no_session(machine: Machine, how: str) -> None:
     source = machine.source()
     online(machine, source)
-    machine.ends(139)
+    match how:
+        case "waits for its parent" | "is dead":
+            machine.runs(139, 1335, state="Z" if how.startswith("waits") else "X")
+        case "ends now":
+            (machine.proc / "139" / "cmdline").write_text("")
+        case "is gone":
+            machine.ends(139)
+        case _:
+            machine.recorded("139-1335.ip", DOWN)
     assert source.sessions() == []
 
 
@@ -308,15 +285,11 @@ def test_what_cannot_be_read_is_no_end_of_sessions(machine: Machine, broken: str
 # Services
 
 
-def test_pppoe_is_served_by_a_service_of_the_interface(machine: Machine) -> None:
+def test_pppoe_is_served_by_a_service_of_the_interface_and_dhcp_is_refused(machine: Machine) -> None:
     machine.source().serve(["trunk0.100"], SessionType.PPPOE)
-    assert machine.asked == [("start", "trunk0.100")]
-
-
-def test_dhcp_is_refused(machine: Machine) -> None:
     with pytest.raises(SourceRefused):
         machine.source().serve(["trunk0.100"], SessionType.DHCP)
-    assert machine.asked == []
+    assert machine.asked == [("start", "trunk0.100")]
 
 
 def test_sessions_on_a_released_interface_end_by_disconnect(machine: Machine) -> None:
@@ -401,10 +374,6 @@ def test_the_log_of_a_killed_pppd_is_not_waited_for_without_end(machine: Machine
     assert len(machine.asked) == 4
 
 
-def test_without_a_log_the_reason_is_unknown(machine: Machine) -> None:
-    assert end_of(machine.source(), "boot 1-139-1335").reason == "unknown"
-
-
 def test_a_log_that_hangs_delays_the_first_of_many_ends_only(machine: Machine) -> None:
     source, key = machine.source(), "boot 1-139-1335"
     for _ in range(30):
@@ -486,14 +455,7 @@ def test_a_user_name_may_hold_anything() -> None:
         True, "ppp0", name, "100.64.100.2", None, None
     )
     assert record_of(encoded(UP).replace(b"alice", b"\xff=e")).username == "\ufffd=e"
-
-
-def test_a_session_without_authentication_has_no_user_name() -> None:
     assert record_of(encoded({**UP, "PEERNAME": ""})).username == ""
-
-
-def test_the_rest_of_the_room_that_was_kept_for_a_record_is_no_part_of_it() -> None:
-    assert record_of(encoded(UP).ljust(4096, b"\0")) == record_of(encoded(UP))
 
 
 @pytest.mark.parametrize(
@@ -512,8 +474,9 @@ def test_a_broken_record_is_refused(data: bytes) -> None:
         record_of(data)
 
 
-def test_an_end_that_pppd_did_not_count_has_no_traffic() -> None:
+def test_a_record_may_have_no_traffic_and_room_behind_it() -> None:
     assert record_of(encoded({**DOWN, "BYTES_SENT": ""})).traffic is None
+    assert record_of(encoded(UP).ljust(4096, b"\0")) == record_of(encoded(UP))
 
 
 def test_a_program_may_have_any_name() -> None:
@@ -536,28 +499,19 @@ def test_another_pppd_is_refused(cmdline: bytes) -> None:
         access_of(cmdline)
 
 
-@given(st.binary() | st.lists(st.sampled_from([*encoded(DOWN).split(b"\0"), b"", b"="])).map(b"\0".join))
+RECORDS = st.lists(st.sampled_from([*encoded(DOWN).split(b"\0"), b"", b"="])).map(b"\0".join)
+STATUSES = st.lists(st.sampled_from([b"1", b"(", b")", b"S", b"x", b"\n"])).map(b" ".join)
+COMMAND_LINES = st.lists(
+    st.sampled_from([b"pty", b"\0", b" -I ", b"trunk0.1", b" -e 1:", MAC.encode(), b"\xff"])
+).map(b"".join)
+
+
+@given(st.binary() | RECORDS | STATUSES | COMMAND_LINES)
 @example(encoded({**UP, "IPREMOTE": "\u0661.1.1.1"}))
-def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
-    with suppress(UnreadableRecord):
-        assert isinstance(record_of(data), PppdRecord)
-
-
-@given(st.binary() | st.lists(st.sampled_from([b"1", b"(", b")", b"S", b"x", b"\n"])).map(b" ".join))
-def test_any_status_of_a_process_is_read_or_refused(data: bytes) -> None:
-    with suppress(UnreadableRecord):
-        assert start_of(data) is None or data
-
-
-@given(
-    st.binary().map(lambda noise: b"pppd\0pty\0 -I " + noise + b" -e 1:56:4f:3a:f1:aa:f6\0")
-    | st.lists(st.sampled_from([b"pty", b"\0", b" -I ", b"trunk0.1", b" -e 1:", MAC.encode(), b"\xff"])).map(
-        b"".join
-    )
-)
-def test_any_command_line_is_read_or_refused(data: bytes) -> None:
-    with suppress(UnreadableRecord):
-        assert isinstance(access_of(data), PppoeAccess)
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    for parse, kind in ((record_of, PppdRecord), (start_of, int | None), (access_of, PppoeAccess)):
+        with suppress(UnreadableRecord):
+            assert isinstance(parse(data), kind)
 
 
 @given(st.lists(st.text() | st.sampled_from([*BEGIN, *GOODBYE, *STOPPED, *CUT])))

@@ -32,15 +32,10 @@ def blocks(shared: SharedRange, most: int = 100_000) -> list[IPv4Address]:
     return taken
 
 
-def test_vlans_get_blocks_of_sixteen_from_the_seventeenth_address() -> None:
-    shared = SharedRange(IPv4Network("100.64.0.0/10"))
-    assert [str(first) for first in blocks(shared, 3)] == ["100.64.0.16", "100.64.0.32", "100.64.0.48"]
-
-
-def test_the_second_half_is_for_dhcp() -> None:
+def test_vlans_get_blocks_of_sixteen_from_the_seventeenth_address_and_dhcp_the_second_half() -> None:
     shared = SharedRange(IPv4Network("100.64.0.0/24"))
+    assert [str(first) for first in blocks(shared)][::6] == ["100.64.0.16", "100.64.0.112"]
     assert [str(address) for address in shared.dhcp] == ["100.64.0.128", "100.64.0.254"]
-    assert [str(first) for first in blocks(shared)][-1] == "100.64.0.112"
 
 
 @given(ranges)
@@ -135,24 +130,15 @@ def test_the_settings_of_a_server_are_read_as_they_were_written(
     addresses = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.16")
     written = PppoeSettings(*addresses, has_radius, "bng-1.isp.example", tuple(dns_servers), block)
     assert PppoeSettings.parse(str(written)) == written
-
-
-def test_settings_without_dns_servers_are_one_line() -> None:
-    line = "10.0.0.1 10.0.0.16 secrets bng1\n"
-    read = PppoeSettings.parse(line)
-    assert (read and read.dns_servers, str(read)) == ((), line)
+    assert str(written).count("\n") == 1 + bool(dns_servers)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         *("", "\n", "10.0.0.1 10.0.0.16 secrets bng1", "10.0.0.1 10.0.0.16 secrets bng1\n\n"),
-        *(
-            "10.0.0.1 10.0.0.16 other bng1\n",
-            "10.0.0.1 10.0.0 secrets bng1\n",
-            "10.0.0.1 10.0.0.16/28 secrets bng1\n",
-            "10.0.0.1 10.0.0.16 secrets\n",
-        ),
+        *(f"10.0.0.1 {rest}\n" for rest in ("10.0.0.16 other bng1", "10.0.0 secrets bng1")),
+        *(f"10.0.0.1 {rest}\n" for rest in ("10.0.0.16/28 secrets bng1", "10.0.0.16 secrets")),
         *(
             f"10.0.0.1 10.0.0.16 secrets bng1\n{dns_servers}"
             for dns_servers in ("10.0.0.2", "10.0.0\n", "10.0.0.2 \n", "10.0.0.2 10.0.0.3 10.0.0.4\n", "x\n")

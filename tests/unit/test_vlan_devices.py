@@ -3,21 +3,19 @@ tests/system has the real kernel."""
 
 import errno
 from collections.abc import Callable, Sequence
-from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
-from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_api.core.gateways.linux.kernel import exchange, links
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
-from gateway_api.core.gateways.linux.kernel.links import SUBSCRIBERS, Link, VlanTag, add_address, proxy_arp
+from gateway_api.core.gateways.linux.kernel.links import Link, VlanTag
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
 from gateway_api.wire.core.network import VlanProtocol
-from gateway_api.wire.core.sessions import SessionType
 from tests.support.links import KnownLinks, link
 
 DOT1Q, DOT1AD = VlanProtocol.DOT1Q, VlanProtocol.DOT1AD
@@ -110,30 +108,6 @@ def test_a_device_with_the_name_alone_is_no_vlan(
     assert kernel.names() == ["trunk0", "trunk1", "trunk0.300"]
 
 
-def test_what_an_earlier_life_made_on_any_trunk_is_told_from_what_an_operator_made(
-    kernel: MemoryKernel, devices: VlanDevices
-) -> None:
-    kernel.found = [
-        link(1, "eth0"),
-        vlan(2, "eth0.300", 1, 300, group=SUBSCRIBERS),
-        vlan(3, "eth0.301", 1, 301),
-        vlan(4, "eth0-50", 1, 50, DOT1AD, group=SUBSCRIBERS),
-        vlan(5, "eth0.50.7", 4, 7, group=SUBSCRIBERS),
-        link(6, "ifb-ppp0", "ifb", group=SUBSCRIBERS),
-    ]
-    assert list(devices.former()) == [AccessVlan("eth0", None, 300), AccessVlan("eth0", 50, 7)]
-
-
-def test_a_vlan_that_is_made_again_for_an_operator_is_none_of_an_earlier_life(
-    kernel: MemoryKernel, devices: VlanDevices
-) -> None:
-    own, operators = AccessVlan("trunk0", 50, 7), AccessVlan("trunk0", 51, 7)
-    devices.make(own)
-    devices.make(operators, is_own=False)
-    assert kernel.names()[-4:] == ["trunk0-50", "trunk0.50.7", "trunk0-51", "trunk0.51.7"]
-    assert list(VlanDevices(kernel).former()) == [own]
-
-
 def test_a_vlan_that_could_not_be_removed_does_not_go_with_another(
     kernel: MemoryKernel, devices: VlanDevices
 ) -> None:
@@ -154,23 +128,3 @@ def test_a_vlan_that_goes_during_its_removal_is_no_error(kernel: MemoryKernel, d
     kernel.removal = vanish
     devices.remove([SINGLE])
     assert kernel.names() == ["trunk0", "trunk0.301"]
-
-
-def test_a_vlan_of_dhcp_has_the_address_of_the_gateway_and_answers_arp_before_it_is_served(
-    kernel: MemoryKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[object] = []
-
-    class Served:
-        def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-            done.append((*interfaces, type))
-
-    def make(step: str, changes: Sequence[KernelChange]) -> list[int]:
-        done.extend(changes)
-        return [0 for _ in changes]
-
-    monkeypatch.setattr(exchange, "make", make)
-    address = IPv4Address("100.64.0.1")
-    sources: Any = dict.fromkeys(SessionType, Served())
-    VlanServing(sources, kernel, lambda: [address]).serve(["trunk0.300"], SessionType.DHCP)
-    assert done == [add_address(2, address), proxy_arp(2), ("trunk0.300", SessionType.DHCP)]

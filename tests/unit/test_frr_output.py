@@ -1,13 +1,17 @@
-"""What frr-reload.py prints, as it was seen and with any bytes."""
+"""What FRR's programs print, as seen and with any bytes: frr-reload.py, and the BGP summary of vtysh."""
 
+import json
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.daemons import frr
 from gateway_api.core.gateways.linux.daemons.frr import (
+    Frr,
     FrrConfiguration,
     FrrDifference,
     FrrFolders,
@@ -61,16 +65,19 @@ def test_a_refusal_names_the_line_of_the_file(errors: bytes, output: bytes, reas
     assert (error.line, error.number, error.reason) == ("neighbor 10.0.0.2 colour red", 3, reason)
 
 
-def test_a_refusal_without_a_line_has_its_reason() -> None:
-    with pytest.raises(
-        RoutingRefused, match=r"^FRR refuses frr\.conf: Filename /tmp/frr\.conf is an empty file$"
-    ):
-        difference(EndedProgram(1, b"", EMPTY))
-
-
-def test_an_frr_that_is_down_refuses_nothing() -> None:
-    with pytest.raises(RoutingAbsent, match=r"failed to connect to any daemons\.$"):
-        difference(EndedProgram(1, b"", DOWN))
+@pytest.mark.parametrize(
+    ("errors", "kind", "message"),
+    [
+        (EMPTY, RoutingRefused, r"^FRR refuses frr\.conf: Filename /tmp/frr\.conf is an empty file$"),
+        # It refuses nothing.
+        (DOWN, RoutingAbsent, r"failed to connect to any daemons\.$"),
+    ],
+)
+def test_a_failure_without_a_line_has_its_reason(
+    errors: bytes, kind: type[RoutingUnavailable], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        difference(EndedProgram(1, b"", errors))
 
 
 #: FRR 8.4.4, and 10.3, which leaves each context.
@@ -126,3 +133,44 @@ def test_a_draft_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with pytest.raises(RoutingUnavailable, match="cannot write its draft: No such file or directory"):
         FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).difference(TEXT)
+
+
+# The BGP summary
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def summary(printed: bytes, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(frr, "run", lambda *_, **__: EndedProgram(0, printed, b""))
+    return Frr(FrrFolders(), 1).bgp_summary()
+
+
+def test_a_neighbor_with_a_host_name_of_any_bytes_does_not_hide_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    printed = b'{"ipv4Unicast":{"peers":{"10.0.0.1":{"hostname":"\xff\xfe"},"10.0.0.2":{}}}}'
+    peers = summary(printed, monkeypatch)["ipv4Unicast"]["peers"]
+    assert list(peers) == ["10.0.0.1", "10.0.0.2"]
+    assert peers["10.0.0.1"]["hostname"] == "\ufffd\ufffd"
+
+
+@pytest.mark.parametrize("printed", [b'{"a":' * 100_000, b"[" * 100_000])
+def test_a_reply_of_brackets_is_an_error(printed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RoutingUnavailable):
+        summary(printed, monkeypatch)
+
+
+@given(st.binary(max_size=60) | _json.map(lambda value: json.dumps(value).encode()))
+def test_any_bytes_are_a_summary_or_an_error(printed: bytes) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            found = summary(printed, patch)
+        except RoutingUnavailable as error:
+            assert len(str(error)) < 300 and str(error).isprintable()
+        else:
+            assert isinstance(found, dict)
+            msgspec.json.encode(found)
