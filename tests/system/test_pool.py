@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from gateway_api.core.gateways.linux.views import route_rows
 from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.health import FaultKind
 from tests.support.clocks import StillClock
-from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
+from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, network_of
 from tests.system.test_data_plane import NONE, Sessions
 from tests.system.test_steering import session
 
@@ -29,20 +28,6 @@ POOL = IPv4Network("100.64.0.0/16")
 CGNAT = Cgnat(False, "cgnat", 100, "cgnat0", IPv4Address("10.255.1.2"), POOL)
 ONLINE, OFFLINE = IPv4Address("100.64.0.9"), IPv4Address("100.64.0.77")
 ROUTE = f"unreachable {POOL} "
-#: Sends a packet, and prints the error that comes back: an ICMP message, or none.
-_SEND = """
-import socket
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-    peer.settimeout({patience})
-    # Linux tells of an unreachable host only then (ip(7)).
-    peer.setsockopt(socket.IPPROTO_IP, 11, 1)
-    peer.connect(("{address}", 9))
-    peer.send(b"x")
-    try:
-        peer.recv(9)
-    except OSError as error:
-        print(error)
-"""
 
 
 @pytest.fixture
@@ -76,28 +61,6 @@ def plane(next_hop: int) -> DataPlane:
     return DataPlane(KernelReader())
 
 
-def received(packets: socket.socket) -> int:
-    """How often packets to the address without a session came, since the last look."""
-    found = 0
-    while True:
-        try:
-            data, (_, _, type, *_) = packets.recvfrom(2048)
-        except BlockingIOError:
-            return found
-        # Without what the gateway itself sends; the destination of IPv4 is behind 16 bytes.
-        found += type != socket.PACKET_OUTGOING and data[16:20] == OFFLINE.packed
-
-
-def send(next_hop: int, address: IPv4Address, patience: int = 30) -> str:
-    """What the next hop hears of a packet of its own to an address."""
-    command = inside(next_hop, "python3", "-c", _SEND.format(address=address, patience=patience))
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def routes_of_main() -> list[Any]:
-    return list(route_rows(KernelReader().routes([MAIN_TABLE]), {}, []).records())
-
-
 def main_table() -> str:
     return subprocess.run(["ip", "route"], check=True, capture_output=True, text=True).stdout
 
@@ -106,42 +69,60 @@ def test_a_packet_to_an_address_without_a_session_is_refused_and_does_not_loop(
     plane: DataPlane, next_hop: int
 ) -> None:
     plane.configure(CGNAT)
-    of_ipv4 = 0x0800
-    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(of_ipv4)) as packets:
-        packets.setblocking(False)
-        packets.bind(("uplink0", of_ipv4))
-        assert send(next_hop, OFFLINE) == "[Errno 113] No route to host"
-        refused = received(packets)
+    with network_of(next_hop):
+        peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with peer, socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800)) as packets:
+        packets.bind(("uplink0", 0x0800))
+        packets.settimeout(60)
+        # Linux tells of an unreachable host only then: IP_RECVERR of ip(7).
+        peer.setsockopt(socket.IPPROTO_IP, 11, 1)
+        peer.settimeout(60)
+        peer.connect((str(OFFLINE), 9))
+
+        def arrive() -> None:
+            """Waits until a packet to the address arrives, without what the gateway itself sends."""
+            while True:
+                data, (_, _, kind, *_) = packets.recvfrom(2048)
+                # The destination of IPv4 is behind 16 bytes.
+                if kind != socket.PACKET_OUTGOING and data[16:20] == OFFLINE.packed:
+                    return
+
+        peer.send(b"x")
+        with pytest.raises(OSError, match="No route to host"):
+            peer.recv(9)
+        arrive()
+        packets.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            arrive()
+        packets.settimeout(60)
         ip(f"route del unreachable {POOL}")
-        send(next_hop, OFFLINE, patience=2)
-        looped = received(packets)
-    assert refused == 1
-    assert looped > 20
+        peer.send(b"x")
+        for _ in range(20):
+            arrive()
 
 
-def test_a_session_has_its_own_route_all_the_same(plane: DataPlane, next_hop: int) -> None:
+def test_the_route_to_the_pool_is_the_last_one_and_goes_with_the_pool(plane: DataPlane) -> None:
     plane.configure(CGNAT)
     plane.apply(session(1, "acc0", ONLINE))
-    assert ROUTE in main_table()
-    way = subprocess.run(
-        ["ip", "route", "get", str(ONLINE), "from", "10.255.0.2", "iif", "uplink0"],
-        check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
-    assert "dev acc0" in way
-
-
-def test_a_route_of_an_operator_to_the_pool_comes_first(plane: DataPlane) -> None:
-    plane.configure(CGNAT)
+    assert "dev acc0" in way(ONLINE, "from 10.255.0.2 iif uplink0")
     ip(f"route add {POOL} via 10.255.0.2 metric 1000")
-    found = subprocess.run(["ip", "route", "get", str(OFFLINE)], check=True, capture_output=True, text=True)
-    assert "via 10.255.0.2" in found.stdout
-
-
-def test_the_route_goes_with_the_pool(plane: DataPlane) -> None:
-    plane.configure(CGNAT)
+    assert "via 10.255.0.2" in way(OFFLINE)
+    (row,) = (
+        row
+        for row in route_rows(KernelReader().routes([MAIN_TABLE]), {}, []).records()
+        if (row.dst, row.type) == (str(POOL), "unreachable")
+    )
+    assert (row.dev, row.gateway, row.session_id) == ("", None, None)
     plane.configure(replace(CGNAT, source_range=IPv4Network("100.65.0.0/16")))
     assert ROUTE not in main_table()
     assert "unreachable 100.65.0.0/16 " in main_table()
+
+
+def way(address: IPv4Address | str, more: str = "") -> str:
+    """What `ip` says of the way of a packet."""
+    command = f"ip route get {address} {more}"
+    done = subprocess.run(command.split(), check=False, capture_output=True, text=True)
+    return done.stdout + done.stderr
 
 
 def test_a_deleted_route_is_repaired_and_counted(plane: DataPlane) -> None:
@@ -156,12 +137,6 @@ def test_a_deleted_route_is_repaired_and_counted(plane: DataPlane) -> None:
     assert main_table().count(ROUTE) == 1
 
 
-def test_the_route_is_in_the_list_of_routes_and_of_no_session(plane: DataPlane) -> None:
-    plane.configure(CGNAT)
-    (row,) = (row for row in routes_of_main() if row.dst == str(POOL))
-    assert (row.type, row.dev, row.gateway, row.session_id) == ("unreachable", "", None, None)
-
-
 def test_a_steered_packet_to_an_address_without_a_session_does_not_reach_the_appliance(
     plane: DataPlane,
 ) -> None:
@@ -169,11 +144,5 @@ def test_a_steered_packet_to_an_address_without_a_session_does_not_reach_the_app
     ip("link set cgnat0 up", "link set appliance0 up")
     plane.configure(replace(CGNAT, enabled=True))
     plane.apply(session(1, "acc0", ONLINE))
-
-    def way(address: str) -> str:
-        command = f"ip route get {address} from {ONLINE} iif acc0"
-        done = subprocess.run(command.split(), check=False, capture_output=True, text=True)
-        return done.stdout + done.stderr
-
-    assert "dev cgnat0" in way("203.0.113.1")
-    assert "No route to host" in way(str(OFFLINE))
+    assert "dev cgnat0" in way("203.0.113.1", f"from {ONLINE} iif acc0")
+    assert "No route to host" in way(OFFLINE, f"from {ONLINE} iif acc0")
