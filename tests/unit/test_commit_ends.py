@@ -122,38 +122,26 @@ def test_a_lease_of_the_former_range_goes_on_until_the_commit_is_confirmed() -> 
     others = [at(2, "100.64.7.9", "pppoe-server"), at(3, "100.64.0.9")]
     assert ended([LEASE, *others], UNCONFIRMED) == [2, 3]
     assert ended([LEASE], as_confirmed(UNCONFIRMED), UNCONFIRMED) == [1]
-
-
-def test_the_return_ends_the_leases_of_the_unconfirmed_range_alone() -> None:
-    of_the_new_range = at(2, "100.65.200.9", "dnsmasq", type=SessionType.DHCP)
-    assert ended([LEASE, of_the_new_range], configured(), UNCONFIRMED) == [2]
-
-
-def test_a_second_unconfirmed_range_leaves_the_leases_of_the_baseline() -> None:
-    of_the_first = at(2, "100.65.200.9", "dnsmasq", type=SessionType.DHCP)
+    # The return, or a second range, ends the leases of the unconfirmed range alone.
+    newer = at(2, "100.65.200.9", "dnsmasq", type=SessionType.DHCP)
+    assert ended([LEASE, newer], configured(), UNCONFIRMED) == [2]
     second = until_confirmed(configured(source_range="100.66.0.0/16"), IPv4Network("100.64.0.0/16"))
-    assert ended([LEASE, of_the_first], second, UNCONFIRMED) == [2]
-
-
-def test_a_lease_whose_address_another_type_gets_ends_before_the_confirmation() -> None:
+    assert ended([LEASE, newer], second, UNCONFIRMED) == [2]
     # In the larger range, the address is in the share of PPPoE.
-    wanted = until_confirmed(configured(source_range="100.64.0.0/15"), IPv4Network("100.64.0.0/16"))
-    assert ended([LEASE], wanted) == [1]
+    larger = until_confirmed(configured(source_range="100.64.0.0/15"), IPv4Network("100.64.0.0/16"))
+    assert ended([LEASE], larger) == [1]
 
 
-@pytest.mark.parametrize("source_range", ["100.64.0.0/15", "100.64.0.0/10"])
-def test_sessions_whose_address_their_source_gives_to_others_end(source_range: str) -> None:
-    # The second half of the range is dnsmasq's, and the larger range has it elsewhere.
+def test_sessions_whose_address_their_source_gives_to_others_end() -> None:
+    # The second half of the range is the share of dnsmasq, and a larger range has it elsewhere.
     sessions = [
         at(1, "100.64.200.9", "dnsmasq", type=SessionType.DHCP),
         at(2, "100.64.7.9", "pppoe-server"),
         # accel-ppp has all of it.
         at(3, "100.64.200.9"),
     ]
-    assert ended(sessions, configured(source_range=source_range)) == [1]
-
-
-def test_a_session_of_pppoe_in_the_share_that_dhcp_has_now_ends() -> None:
+    for source_range in ("100.64.0.0/15", "100.64.0.0/10"):
+        assert ended(sessions, configured(source_range=source_range)) == [1]
     sessions = [at(1, "100.64.7.9", "pppoe-server"), at(2, "100.64.2.9", "pppoe-server")]
     assert ended(sessions, configured(source_range="100.64.0.0/21")) == [1]
 

@@ -1,0 +1,694 @@
+"""The workflow of the configuration beside a model of it: sequences of what callers, time and restarts do.
+
+The model keeps whole documents, and edits them without the code under test. For the rules of a commit and the
+lines of a difference, it asks the code that `test_configuration_rules` and `test_configuration_diff` cover.
+"""
+
+import copy
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from gateway_api.base.errors import Invalid, NotFound, Stale, StepFailed
+from gateway_api.core.configuration.documents import changes, diff_text
+from gateway_api.core.configuration.edit import OperationRefused
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.store import Commit, ConfigurationStore
+from gateway_api.core.configuration.workspace import ARCHIVED, ChangeRequest, Rendered, Workspace
+from gateway_api.wire.configuration import Configuration
+from gateway_api.wire.core.configuration import Edit as WireEdit
+from gateway_api.wire.varlink.protocol import ErrorReply
+from tests.support.clocks import NOW, StillClock
+from tests.support.documents import FACTORY as FACTORY_FILE
+
+Document = dict[str, Any]
+
+MASK = "********"
+HASHES = [f"$2b$04${letter * 53}" for letter in "ABC"]
+SECRETS = [*HASHES, "s3cret-one", "s3cret-two", "s3cret-sue"]
+
+#: The lists whose items have a key, and those of texts.
+KEYS = {
+    "api.users": "username",
+    "bgp.neighbors": "address",
+    "demux.vlan_profiles": "name",
+    "subscribers.local": "username",
+}
+TEXTS = ("interfaces.trunks", "interfaces.uplinks", "demux.trunks")
+
+ADA = {"username": "ada", "password_hash": HASHES[0], "role": "admin"}
+BOB = {"username": "bob", "password_hash": HASHES[1], "role": "operator"}
+SUE = {"username": "sue", "password": "s3cret-sue"}
+PPPOE = {
+    "name": "pppoe",
+    "type": "pppoe",
+    "vlan_range": "1000-1999",
+    "outer_vlan_range": None,
+    "overhead_profile": "pppoe_ethernet",
+}
+NEIGHBORS = [{"address": f"10.255.0.{n}", "remote_as": 64513} for n in (2, 6)]
+#: Short, for many of them to be compared.
+FACTORY: Document = {
+    **json.loads(FACTORY_FILE.read_text()),
+    "radius": {"secret": "s3cret-one"},
+    "bgp": {"as_number": 64512, "router_id": "10.255.0.1", "neighbors": NEIGHBORS[:1]},
+    "api": {"enabled": True, "users": [ADA, BOB]},
+}
+FACTORY["demux"] |= {"trunks": ["trunk0"], "vlan_profiles": []}
+FACTORY_SECTIONS = RunningConfiguration.of(FACTORY).sections
+
+
+class Edit(NamedTuple):
+    """An edit. `stored` is what its value becomes, `wrong` why it is refused whatever the candidate is."""
+
+    action: Literal["set", "delete"]
+    path: str
+    value: Any = None
+    stored: Any = None
+    wrong: str | None = None
+
+
+def sets(*values: tuple[str, Any]) -> list[Edit]:
+    return [Edit("set", path, value, value) for path, value in values]
+
+
+def sets_text(*values: tuple[str, str, Any]) -> list[Edit]:
+    return [Edit("set", path, text, stored) for path, text, stored in values]
+
+
+def refused(wrong: str, *values: tuple[str, Any]) -> list[Edit]:
+    return [Edit("set", path, value, wrong=wrong) for path, value in values]
+
+
+def deletes(*paths: str) -> list[Edit]:
+    return [Edit("delete", path) for path in paths]
+
+
+#: Most candidates that are valid still are after one of these.
+SOUND = [
+    *sets(
+        *(("system.hostname", name) for name in ("bng2", "bng3")),
+        *(("qos.default_down", rate) for rate in ("50mbit", "100mbit", "1gbit")),
+        ("qos", {"default_down": "50mbit", "default_up": "10mbit"}),
+        ("cgnat.enabled", False),
+        ("demux.vlan_profiles.pppoe", PPPOE),
+        ("interfaces.uplinks.2", "uplink2"),
+        ("api.users.ada.password_hash", HASHES[2]),
+        ("api.users", [BOB, ADA]),
+        ('api.users."c.d"', {"password_hash": HASHES[1], "role": "admin"}),
+        ("radius.secret", "s3cret-two"),
+        ("radius.server", "10.0.0.5"),
+        ("bgp", None),
+        ("bgp.neighbors", NEIGHBORS),
+        ("bgp.neighbors", NEIGHBORS[::-1]),
+        ('bgp.neighbors."10.255.0.9"', {"address": "10.255.0.9", "remote_as": 64514}),
+        ("subscribers.local.sue", SUE),
+        ("subscribers", {}),
+    ),
+    *sets_text(("demux.idle_timeout", "450", 450), ("bgp", "null", None)),
+    *deletes("bgp", "api.users.bob", "bgp.neighbors.0"),
+]
+SETS = [
+    *sets(
+        ("system.hostname", "bng1"),
+        *((f"interfaces.trunks.{number}", "trunk7") for number in (0, 2, "trunk1")),
+        ("interfaces.trunks.2", "trunk0"),
+        ("interfaces.uplinks", []),
+        ("cgnat.handoff_interface", "nowhere0"),
+        ("demux.vlan_profiles.twin", {**PPPOE, "name": "twin"}),
+        ("radius.secret", None),
+        *(("api.users.ada.role", role) for role in ("operator", "admin")),
+        ("api.users.0.username", "ada"),
+        ("api.users.0", {**BOB, "role": "admin"}),
+        ("api.users.1", {**BOB, "username": "eve"}),
+        ("api.users.2", {"username": "fay", "role": "admin"}),
+        ("api.users.2", {"password_hash": HASHES[2], "role": "admin"}),
+        ("api.users.bob", ADA),
+        ('bgp.neighbors."10.255.0.2".remote_as', 64999),
+        ("bgp.neighbors.0.description", "edge"),
+        ("subscribers.local.sue.ip_address", "100.64.0.9"),
+        ("subscribers.local.0.password", "s3cret-one"),
+    ),
+    *sets_text(
+        ("api.enabled", "false", False),
+        ("cgnat.enabled", "TRUE", True),
+        ("demux.trunks", '["trunk0"]', ["trunk0"]),
+        ("demux.rate_limits", '{"burst": 5}', {"burst": 5}),
+        ('bgp.neighbors."10.255.0.9".remote_as', "64514", 64514),
+    ),
+]
+REFUSED = [
+    *refused(
+        "invalid",
+        *(("system.hostname", wrong) for wrong in (7, "not a name", None)),
+        *(("qos", "null"), ("qos.default_down", "fast"), ("radius.server", "null"), ("cgnat.enabled", "yes")),
+        *(("demux.idle_timeout", wrong) for wrong in ("5 minutes", True, 0)),
+        *(("demux.trunks", "trunk0"), ("interfaces.trunks.0", "no interface"), ("radius.secret", MASK)),
+        *(("api.users.ada.password_hash", MASK), ("api.users.0.role", "root"), ("api.users", [ADA, ADA])),
+        *(('api.users."no name".role', "admin"), ("bgp.neighbors.core1.remote_as", 64513)),
+    ),
+    *refused(
+        "unknown",
+        *(("nonsense", 1), ("qos.burst", "1"), ("qos.0", "1"), ("qos", {"burst": "1"})),
+        *(("system.hostname.deep", "x"), ("interfaces.trunks.0.name", "x"), ("api.users.ada.shoe_size", 44)),
+    ),
+    *refused("missing", ("bgp.neighbors", [{"remote_as": 64513}])),
+    *(Edit("set", path, "1", wrong="path") for path in ("", "qos..burst")),
+    *(Edit("delete", path, wrong="path") for path in ("", "qos..burst")),
+]
+DELETES = deletes(
+    *("system.hostname", "system.hostname.deep", "system", "qos", "qos.burst", "nonsense"),
+    *("demux.vlan_profiles.pppoe", "demux.vlan_profiles.0.type", "demux.trunks.0", "radius.server"),
+    *("interfaces.trunks.trunk1", "interfaces.trunks.1", "interfaces.trunks.9", "radius.secret"),
+    *("api.users.ada", "api.users.0", "api.users.2", "api.users.ada.username", 'api.users."c.d"'),
+    *("api.users.eve.password_hash", "bgp.neighbors", 'bgp.neighbors."10.255.0.2"', "bgp.router_id"),
+    *("subscribers.local.sue", "subscribers.local", "subscribers", "api.token_lifetime"),
+)
+ALL_EDITS = [*SOUND, *SETS, *REFUSED, *DELETES]
+
+
+class No(Exception):
+    """A refusal: its kind, and its details."""
+
+
+class Revision(NamedTuple):
+    document: Document
+    author: str
+    comment: str | None
+    committed_at: int
+
+    @classmethod
+    def of(cls, document: Document, commit: Commit) -> "Revision":
+        return cls(document, commit.author, commit.comment, commit.committed_at)
+
+
+def in_json(value: Any) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+class Model:
+    """What a workspace promises. Its entity tags are the contents that they stand for."""
+
+    def __init__(self) -> None:
+        #: Its wall clock shows deadlines and dates commits.
+        self.clock = StillClock(NOW + 0.25)
+        self.running = Revision(FACTORY, "factory", None, NOW)
+        self.candidate = FACTORY
+        self.archive: list[Revision] = []
+        self.deadline: int | None = None
+        self.baseline = FACTORY
+        #: How many configurations ran so far.
+        self.runs = 1
+        #: Whether the services refuse their files.
+        self.refusing = False
+
+    def contents(self) -> str:
+        return in_json([self.running.document, self.candidate])
+
+    def staged(self) -> str:
+        return diff_text(changes(self.running.document, self.candidate))
+
+    def shown_deadline(self) -> int | None:
+        return None if self.deadline is None else self.deadline + int(self.clock.ahead)
+
+    def edit(self, edits: Sequence[Edit], if_match: Sequence[str] | None) -> None:
+        self._expect(if_match)
+        made = copy.deepcopy(self.candidate)
+        for number, edit in enumerate(edits):
+            try:
+                if edit.wrong in ("unknown", "path"):
+                    raise No("invalid" if edit.wrong == "path" else "unknown")
+                (put if edit.action == "set" else take)(made, edit)
+            except No as no:
+                raise No("Refused", number, edit.path, *no.args) from no
+        self.candidate = made
+
+    def discard(self, if_match: Sequence[str] | None) -> str:
+        self._expect(if_match)
+        before, self.candidate = self.staged(), self.running.document
+        return before
+
+    def rollback(self, revision: int, if_match: Sequence[str] | None) -> tuple[str, int]:
+        self._expect(if_match)
+        before, self.candidate = self.staged(), self.archived(revision).document
+        return before, len(changes(self.running.document, self.candidate))
+
+    def compare(self, revision: int) -> str:
+        return diff_text(changes(self.archived(revision).document, self.candidate))
+
+    def archived(self, revision: int) -> Revision:
+        if not 1 <= revision <= len(self.archive):
+            raise No("NotFound")
+        return self.archive[revision - 1]
+
+    def commit(
+        self, comment: str | None, confirm_seconds: int | None, if_match: Sequence[str] | None
+    ) -> tuple[Any, ...]:
+        if self.return_if_due():
+            raise No("Stale")
+        self._expect(if_match)
+        before, shown = self.staged(), self.shown_deadline()
+        found = changes(self.running.document, self.candidate)
+        waits = self.deadline is not None
+        deadline = None if confirm_seconds is None else math.ceil(self.clock.now + confirm_seconds)
+        if found:
+            try:
+                RunningConfiguration.of(self.candidate)
+            except Invalid as error:
+                raise No("Invalid", {problem.path for problem in error.problems}) from error
+            former = self.running.document
+            self._run(self.candidate, "alice", comment)
+            self.baseline = self.baseline if waits else former
+            self.candidate, self.deadline = self.running.document, deadline
+        elif waits and deadline is not None:
+            self.deadline = deadline
+        return before, shown, len(found), self.running[1:], self.shown_deadline()
+
+    def confirm(self) -> None:
+        self.return_if_due()
+        if self.deadline is None:
+            raise No("NothingToConfirm")
+        self.deadline = None
+
+    def return_if_due(self) -> bool:
+        if self.deadline is None or self.clock.now < self.deadline:
+            return False
+        staged = self.candidate if self.candidate != self.running.document else None
+        self._run(self.baseline, "core", "not confirmed in time")
+        self.deadline = None
+        self.candidate = self.running.document if staged is None else staged
+        return True
+
+    def _expect(self, if_match: Sequence[str] | None) -> None:
+        if if_match is not None and self.contents() not in if_match:
+            raise No("Stale")
+
+    def _run(self, document: Document, author: str, comment: str | None) -> None:
+        if self.refusing:
+            raise No("StepFailed")
+        self.archive = [self.running, *self.archive][:ARCHIVED]
+        self.running = Revision(document, author, comment, int(self.clock.wall()))
+        self.runs += 1
+
+
+def segments(path: str) -> list[str | int]:
+    found = re.findall(r'"[^"]+"|[^."]+', path)
+    return [int(text) if text.isdigit() else text.strip('"') for text in found]
+
+
+def place_of(items: list[Any], here: str, segment: str | int) -> int | None:
+    """The index of the item that an index, a key or the text itself names."""
+    if isinstance(segment, int):
+        return segment if segment < len(items) else None
+    names = [item[KEYS[here]] if here in KEYS else item for item in items]
+    return names.index(segment) if segment in names else None
+
+
+def put(document: Document, edit: Edit) -> None:
+    holder: Any = document
+    here = ""
+    *above, last = segments(edit.path)
+    for segment in above:
+        if isinstance(holder, dict):
+            here = f"{here}.{segment}".lstrip(".")
+            if holder.get(segment) is None:
+                holder[segment] = [] if here in (*KEYS, *TEXTS) else {}
+            holder = holder[segment]
+        else:
+            place = place_of(holder, here, segment)
+            if place is None:
+                if isinstance(segment, int):
+                    raise No("unknown")
+                holder.append({KEYS[here]: segment})
+            holder, here = holder[-1 if place is None else place], f"{here}.*"
+    value = copy.deepcopy(edit.stored)
+    if isinstance(holder, list):
+        put_item(holder, here, last, value, edit.wrong)
+        return
+    if edit.wrong:
+        raise No(edit.wrong)
+    if last == KEYS.get(here.removesuffix(".*")) and holder[last] != value:
+        raise No("invalid")
+    holder[last] = value
+
+
+def put_item(items: list[Any], here: str, segment: str | int, value: Any, wrong: str | None) -> None:
+    place = place_of(items, here, segment)
+    if place is None and (segment != len(items) if isinstance(segment, int) else here in TEXTS):
+        raise No("invalid")
+    if wrong:
+        raise No(wrong)
+    if here in KEYS:
+        if isinstance(segment, str):
+            value.setdefault(KEYS[here], segment)
+        key = value.get(KEYS[here])
+        if key is None:
+            raise No("missing")
+        others = [item[KEYS[here]] for number, item in enumerate(items) if number != place]
+        if key in others or (isinstance(segment, str) and key != segment):
+            raise No("invalid")
+    if place is None:
+        items.append(value)
+    else:
+        items[place] = value
+
+
+def take(document: Document, edit: Edit) -> None:
+    holder: Any = document
+    here = ""
+    *above, last = segments(edit.path)
+    for segment in above:
+        place = found_in(holder, here, segment)
+        here = f"{here}.*" if isinstance(holder, list) else f"{here}.{segment}".lstrip(".")
+        holder = holder[place]
+    place = found_in(holder, here, last)
+    if here.endswith(".*") and last == KEYS.get(here.removesuffix(".*")):
+        raise No("invalid")
+    del holder[place]
+
+
+def found_in(holder: Any, here: str, segment: str | int) -> str | int:
+    if isinstance(holder, list):
+        place = place_of(holder, here, segment)
+        if place is not None:
+            return place
+    elif isinstance(holder, dict) and segment in holder:
+        return segment
+    raise No("absent")
+
+
+class Core:
+    """A workspace in a folder, with the methods of the model. It is also the services of the workspace."""
+
+    def __init__(self, folder: Path, model: Model) -> None:
+        self.folder = folder
+        self._model = model
+        #: The entity tag of all contents that were seen.
+        self.etags: dict[str, str] = {}
+        self.start()
+
+    def start(self) -> None:
+        self.store = ConfigurationStore(self.folder)
+        factory = RunningConfiguration(copy.deepcopy(FACTORY), FACTORY_SECTIONS)
+        self.workspace = Workspace(self.store, lambda: factory, self._model.clock, self)
+        self.workspace.apply_running()
+        self.followed: list[Configuration] = []
+        self.workspace.follow(self.followed.append)
+
+    def render(self, configuration: Configuration) -> Rendered:
+        if self._model.refusing and self._model.runs % 2:
+            raise StepFailed("check the files of the services", "they are refused")
+        return {"hostname": configuration.system.hostname}
+
+    def apply(self, rendered: Rendered, configuration: Configuration) -> None:
+        if self._model.refusing:
+            raise StepFailed("reload a service", "it refuses its files")
+        assert rendered == self.render(configuration)
+        self.applied = configuration
+
+    def resume(self, configuration: Configuration) -> None:
+        self.apply(self.render(configuration), configuration)
+
+    def edit(self, edits: Sequence[Edit], if_match: Sequence[str] | None) -> None:
+        operations = [WireEdit(edit.action, edit.path, copy.deepcopy(edit.value)) for edit in edits]
+        self._expect(self.workspace.edit(operations, self._request(if_match)).etag)
+
+    def discard(self, if_match: Sequence[str] | None) -> str:
+        reply = self.workspace.discard(self._request(if_match))
+        self._expect(reply.etag)
+        return reply.before.diff
+
+    def rollback(self, revision: int, if_match: Sequence[str] | None) -> tuple[str, int]:
+        reply = self.workspace.rollback(revision, self._request(if_match))
+        self._expect(reply.etag)
+        return reply.before.diff, reply.changes
+
+    def compare(self, revision: int) -> str:
+        return self.workspace.compare(revision).diff
+
+    def archived(self, revision: int) -> Revision:
+        commit, document = self.workspace.archived(revision)
+        return Revision.of(document, commit)
+
+    def commit(
+        self, comment: str | None, confirm_seconds: int | None, if_match: Sequence[str] | None
+    ) -> tuple[Any, ...]:
+        reply = self.workspace.commit(self._request(if_match, comment), confirm_seconds)
+        self._expect(reply.etag)
+        commit = (reply.author, reply.comment, reply.committed_at)
+        before = reply.before
+        return before.diff, before.confirm_deadline, reply.changes, commit, reply.confirm_deadline
+
+    def confirm(self) -> None:
+        self.workspace.confirm(ChangeRequest())
+
+    def return_if_due(self) -> bool:
+        return self.workspace.return_if_due()
+
+    def _request(self, if_match: Sequence[str] | None, comment: str | None = None) -> ChangeRequest:
+        etags = None if if_match is None else [self.etags[contents] for contents in if_match]
+        return ChangeRequest("alice", comment, etags)
+
+    def _expect(self, etag: str) -> None:
+        assert etag == self.workspace.snapshot.etag
+
+
+class Pair:
+    """A core and a model, with the same done to both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model = Model()
+        self.core = Core(folder, self.model)
+        #: The kinds of outcomes that each action had.
+        self.outcomes: set[str] = set()
+        #: How many configurations had run at the start of the core, and when files were last compared.
+        self._runs_at_start, self._compared_runs = 1, 0
+
+    def act(self, action: str, *arguments: Any) -> None:
+        expected, got = (outcome(getattr(one, action), *arguments) for one in (self.model, self.core))
+        assert got == expected
+        self.outcomes.add(f"{action} {expected[0]}")
+
+    def restart(self) -> None:
+        self.core.store.close()
+        self.core.start()
+        self._runs_at_start = self.model.runs
+
+    def check(self) -> None:
+        """Fails unless all that can be seen of the core is as in the model."""
+        core, model = self.core, self.model
+        snapshot, difference = core.workspace.snapshot, core.workspace.compare(None)
+        assert Revision.of(snapshot.running.document, snapshot.commits[0]) == model.running
+        # As text, because Python takes True for 1.
+        assert in_json([snapshot.running.document, snapshot.candidate]) == model.contents()
+        assert (difference.diff, difference.confirm_deadline) == (model.staged(), model.shown_deadline())
+        assert not any(secret in difference.diff for secret in SECRETS)
+        assert core.etags.setdefault(model.contents(), snapshot.etag) == snapshot.etag
+        assert len(set(core.etags.values())) == len(core.etags)
+        if self._compared_runs != model.runs:
+            self._compared_runs = model.runs
+            assert [core.archived(number + 1) for number in range(len(model.archive))] == model.archive
+            assert len(snapshot.commits) == 1 + len(model.archive)
+            # Besides those that count, and one that may return: what the last commits left until the next.
+            assert len(list((core.folder / "revisions").iterdir())) <= 1 + len(model.archive) + 1 + 2
+            assert len(core.followed) == model.runs - self._runs_at_start
+            assert core.applied == snapshot.running.sections
+            assert not core.followed or core.followed[-1] is snapshot.running.sections
+
+    def known(self, knows: str) -> list[str] | None:
+        """The contents whose entity tags a caller sends."""
+        now = self.model.contents()
+        seen = [contents for contents in self.core.etags if contents != now][-2:]
+        return {"anything": None, "now": [now], "more": [*seen, now], "before": seen, "nothing": []}[knows]
+
+
+def outcome(act: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+    try:
+        return "done", act(*arguments)
+    except No as no:
+        return no.args
+    except OperationRefused as error:
+        reason = error.reason
+        code = reason.problems[0].code if isinstance(reason, Invalid) else "absent"
+        return "Refused", error.number, error.path, code
+    except Invalid as error:
+        return "Invalid", {problem.path for problem in error.problems}
+    except ErrorReply as error:
+        return (error.name.rpartition(".")[2],)
+    except (NotFound, Stale, StepFailed) as error:
+        return (type(error).__name__,)
+
+
+EDIT = st.sampled_from(ALL_EDITS)
+SOUND_EDIT = st.sampled_from(SOUND)
+#: The contents of which a caller sends the entity tags.
+KNOWS = st.sampled_from(["anything", "anything", "anything", "anything", "now", "more", "before", "nothing"])
+SECONDS = st.sampled_from([None, None, 1, 5, 60])
+SELDOM = st.sampled_from([False] * 4 + [True])
+REVISION = st.sampled_from(["newest", "oldest", "-1", "0", "beyond"])
+
+
+class Workflow(RuleBasedStateMachine):
+    """Most rules do more than one thing: hypothesis leaves some rules out of each sequence."""
+
+    folder: ClassVar[Path]
+    outcomes: ClassVar[set[str]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair = Pair(Path(mkdtemp(dir=self.folder)))
+
+    def teardown(self) -> None:
+        self.pair.core.store.close()
+        shutil.rmtree(self.pair.core.folder)
+        self.outcomes.update(self.pair.outcomes)
+
+    @initialize(
+        edits=st.lists(SOUND_EDIT, min_size=1, max_size=3), fills_archive=st.sampled_from([0] * 40 + [1])
+    )
+    def begin(self, edits: list[Edit], fills_archive: int) -> None:
+        names = sets(*(("system.hostname", f"bng-{number}") for number in range(52 * fills_archive)))
+        for edit in [*edits, *names]:
+            self.edit_and_commit(False, [edit], 60 if fills_archive else None, False)
+        # The archive has lost what comes back now.
+        self.time_passes("deadline" if fills_archive else "", True, False)
+
+    @rule(edits=st.lists(EDIT, min_size=1, max_size=3), knows=KNOWS)
+    def edit(self, edits: list[Edit], knows: str) -> None:
+        self.pair.act("edit", edits, self.pair.known(knows))
+
+    @rule(comment=st.sampled_from([None, "why"]), seconds=SECONDS, knows=KNOWS)
+    def commit(self, comment: str | None, seconds: int | None, knows: str) -> None:
+        self.pair.act("commit", comment, seconds, self.pair.known(knows))
+
+    @rule(
+        discard=SELDOM, edits=st.lists(SOUND_EDIT, min_size=1, max_size=2), seconds=SECONDS, refusing=SELDOM
+    )
+    def edit_and_commit(self, discard: bool, edits: list[Edit], seconds: int | None, refusing: bool) -> None:
+        if discard:
+            self.pair.act("discard", None)
+        self.pair.act("edit", edits, None)
+        self.pair.model.refusing = refusing
+        self.pair.act("commit", "as well", seconds, None)
+        self.pair.model.refusing = False
+
+    @rule(revision=REVISION, knows=KNOWS, commit=st.booleans())
+    def rollback(self, revision: str, knows: str, commit: bool) -> None:
+        self.pair.act("rollback", self._number(revision), self.pair.known(knows))
+        if commit:
+            self.pair.act("commit", "back", None, None)
+
+    @rule(knows=KNOWS)
+    def discard(self, knows: str) -> None:
+        self.pair.act("discard", self.pair.known(knows))
+
+    @rule(revision=REVISION)
+    def compare_and_view(self, revision: str) -> None:
+        self.pair.act("compare", self._number(revision))
+        self.pair.act("archived", self._number(revision))
+
+    @rule()
+    def confirm(self) -> None:
+        self.pair.act("confirm")
+
+    @rule(until=st.sampled_from(["", "just before", "deadline"]), returns=st.booleans(), refusing=SELDOM)
+    def time_passes(self, until: str, returns: bool, refusing: bool) -> None:
+        model = self.pair.model
+        model.clock.now += 0.5
+        if until and model.deadline is not None:
+            model.clock.now = max(model.clock.now, model.deadline - (until == "just before") / 4)
+        if returns:
+            model.refusing = refusing
+            self.pair.act("return_if_due")
+            model.refusing = False
+
+    @rule(ahead=st.sampled_from([0, -86_400, 3_600, 86_400]))
+    def set_clock(self, ahead: int) -> None:
+        self.pair.model.clock.ahead = ahead
+
+    @rule()
+    def restart(self) -> None:
+        self.pair.restart()
+
+    @invariant()
+    def all_is_as_in_the_model(self) -> None:
+        self.pair.check()
+
+    def _number(self, revision: str) -> int:
+        count = len(self.pair.model.archive)
+        return {"newest": 1, "oldest": count, "beyond": count + 1, "0": 0, "-1": -1}[revision]
+
+
+#: An item or more in each list.
+FULL = sets(
+    ("interfaces.trunks", ["trunk0", "trunk1", "trunk2"]),
+    ("demux.vlan_profiles", [PPPOE]),
+    ("radius", {"server": "10.0.0.5", "secret": "s3cret-two"}),
+    ("api.users", [ADA, {**BOB, "username": "eve"}, {**BOB, "username": "c.d"}, BOB]),
+    ("api.token_lifetime", 600),
+    ("bgp.neighbors", [*NEIGHBORS, {"address": "10.255.0.9", "remote_as": 64513}]),
+    ("subscribers.local.sue", {**SUE, "ip_address": None}),
+)
+EMPTY = [*deletes("interfaces", "demux", "radius", "bgp", "api"), *sets(("subscribers", {}))]
+
+
+@pytest.fixture(autouse=True)
+def _fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.mark.parametrize("before", [[], FULL, EMPTY], ids=["factory", "full", "empty"])
+def test_each_edit_alone_does_as_in_the_model(before: list[Edit], tmp_path: Path) -> None:
+    for number, edit in enumerate(ALL_EDITS):
+        pair = Pair(tmp_path / str(number))
+        for edits in (before, [edit]):
+            pair.act("edit", edits, None)
+            pair.check()
+            pair.act("commit", None, None, None)
+            pair.check()
+        pair.core.store.close()
+
+
+#: Without these, the sequences would prove little.
+OUTCOMES = {
+    *("edit done", "edit Refused", "edit Stale", "discard done", "discard Stale"),
+    *("commit done", "commit Invalid", "commit Stale", "commit StepFailed", "confirm done"),
+    *("confirm NothingToConfirm", "return_if_due done", "rollback done", "rollback NotFound"),
+    *("rollback Stale", "compare done", "compare NotFound", "archived done", "archived NotFound"),
+}
+
+
+def run_sequences(number: int, folder: Path) -> None:
+    Workflow.folder, Workflow.outcomes = folder, set()
+    sequences = settings(
+        max_examples=number,
+        stateful_step_count=12,
+        database=None,
+        # All but the explanation of failures, for which every step would be traced.
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(Workflow, settings=sequences)
+    assert Workflow.outcomes >= OUTCOMES
+
+
+def test_a_workspace_does_as_its_model_in_sequences(tmp_path: Path) -> None:
+    run_sequences(150, tmp_path)
