@@ -1,0 +1,588 @@
+"""Change the product by one expression at a time, and see which of these mutants the tests catch.
+
+    .venv/bin/pip install 'coverage>=7.10'
+    .venv/bin/python tools/mutants.py record tests/unit tests/contract
+    .venv/bin/python tools/mutants.py make --count 300 --seed 43
+    .venv/bin/python tools/mutants.py run --package gateway_api/hub
+    .venv/bin/python tools/mutants.py report
+
+`record` runs the tests once and writes which test executes which line, in all processes. `make` writes
+mutants of executed lines, spread over the packages by their statements. `run` tries each in a copy of this
+checkout, with the tests that execute its line, and goes on where it stopped. `report` prints a table by
+package.
+
+After a change of tests, `record` them again. Then `run --caught-by before.jsonl --results after.jsonl` tries
+the mutants that were caught before, and `report before.jsonl after.jsonl` lists those that escape now.
+
+mutmut and cosmic-ray do not serve: mutmut sees only lines that pytest's own process executes, not those of
+gunicorn's workers and the core, and cosmic-ray runs the same command for each mutant.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PRODUCT = "gateway_api"
+ROOMS = ("unit", "contract", "torture", "system")
+#: One mutant is tried with no more tests than this, by the times of the record.
+MAX_SECONDS_PER_MUTANT = 60.0
+#: Each of these modules starts a gateway. Those of tests/unit are not counted.
+MAX_MODULES_PER_MUTANT = 3
+MAX_SECONDS_PER_RECORD = 3600.0
+
+_EXCHANGED = {
+    "==": "!=",
+    "!=": "==",
+    "<": "<= >=",
+    "<=": "< >",
+    ">": ">= <=",
+    ">=": "> <",
+    "+": "-",
+    "-": "+",
+}
+_EXCHANGED |= {"in": "not_in", "not in": "in", "is": "is_not", "is not": "is", "and": "or", "or": "and"}
+
+#: What every process of a measured copy imports at its start: the lines that it executes belong to the test
+#: that runs at that time, in whichever process.
+_WATCH = """
+import _thread, os, time
+import coverage
+
+def switch(known):
+    with open(NAME) as file:
+        name = file.read()
+    if name != known and (measured := coverage.Coverage.current()):
+        measured.switch_context(name)
+    return name
+
+def watch(known, sleep=time.sleep):
+    try:
+        while is_on:
+            known = switch(known)
+            sleep(0.025)
+    except Exception:
+        pass
+
+def start():
+    global is_on
+    is_on = True
+    _thread.start_new_thread(watch, (switch(""),))
+
+os.environ["COVERAGE_PROCESS_START"] = CONFIGURATION
+coverage.process_startup()
+os.register_at_fork(after_in_child=start)
+start()
+"""
+
+
+class Mutant(NamedTuple):
+    """A change of `old` to `new`. Columns count bytes, from 0."""
+
+    file: str
+    line: int
+    column: int
+    old: str
+    new: str
+    statement: int  # first line of its statement, 0 outside of functions
+    source: str  # text of the line
+
+    @property
+    def key(self) -> str:
+        return f"{self.file}:{self.line}:{self.column} {self.old.splitlines()[0]!r} to {self.new!r}"
+
+    def change(self, text: str) -> str | None:
+        """Return the text of a file with the change, or None if its place is gone."""
+        lines = text.encode().splitlines(keepends=True)
+        same = [number for number, line in enumerate(lines, 1) if line.decode().rstrip() == self.source]
+        if self.line not in same and len(same) != 1:
+            return None
+        number, old = (self.line if self.line in same else same[0]), self.old.encode()
+        start = sum(map(len, lines[: number - 1])) + self.column
+        before, after = text.encode()[:start], text.encode()[start:]
+        return (before + self.new.encode() + after[len(old) :]).decode() if after.startswith(old) else None
+
+
+def find_mutants(file: str) -> Iterator[Mutant]:
+    """Find the mutants of a file. Some are no Python."""
+    text = (ROOT / file).read_bytes()
+    lines = text.splitlines(keepends=True)
+    starts = [sum(map(len, lines[:number])) for number in range(len(lines) + 1)]
+
+    def span(node: Any) -> tuple[int, int]:
+        return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+
+    for node, statement in nodes(ast.parse(text)):
+        for start, end, new in _changes(node, span, text):
+            line = sum(begin <= start for begin in starts)
+            source = lines[line - 1].decode().rstrip()
+            yield Mutant(
+                file, line, start - starts[line - 1], text[start:end].decode(), new, statement, source
+            )
+
+
+def nodes(node: ast.AST, statement: int = 0, is_inside: bool = False) -> Iterator[tuple[ast.AST, int]]:
+    """Yield the nodes that a mutant may change, with the first line of a statement in a function, else 0."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'"):
+        return
+    if isinstance(node, ast.Expr) and re.match(r"_?log(ger)?\.", ast.unparse(node)):
+        return
+    statement = node.lineno if isinstance(node, ast.stmt) and is_inside else statement
+    yield node, statement
+    # Python 3.11 does not know the places in an f-string.
+    for name, value in () if isinstance(node, ast.JoinedStr) else ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if name in ("annotation", "returns") and child is not None:
+                # The limits of a field are behaviour: Annotated[int, Meta(ge=1)].
+                calls = [each for each in ast.walk(child) if isinstance(each, ast.Call)]
+                yield from ((each, statement) for call in calls for each in ast.walk(call))
+            elif isinstance(child, ast.AST) and name != "decorator_list":
+                function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+                inside = is_inside or (name == "body" and isinstance(node, function))
+                yield from nodes(child, statement if inside else 0, inside)
+
+
+def _changes(
+    node: Any, span: Callable[[Any], tuple[int, int]], text: bytes
+) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and new text of each change of a node."""
+
+    def exchange(operands: Iterable[ast.expr]) -> Iterator[tuple[int, int, str]]:
+        for left, right in pairwise(operands):
+            between = text[span(left)[1] : span(right)[0]].decode()
+            word = between.strip(" \n()")
+            start = span(left)[1] + between.find(word)
+            for new in _EXCHANGED.get(word, "").split():
+                yield start, start + len(word), new.replace("_", " ")
+
+    match node:
+        case ast.Compare():
+            yield from exchange([node.left, *node.comparators])
+        case ast.BoolOp():
+            yield from exchange(node.values)
+        case ast.BinOp():
+            sides, sequences = (node.left, node.right), (ast.JoinedStr, ast.List, ast.Tuple)
+            texts = (isinstance(getattr(side, "value", None), str | bytes) for side in sides)
+            if not any(texts) and not any(isinstance(side, sequences) for side in sides):
+                yield from exchange(sides)
+        case ast.UnaryOp(op=ast.Not()):
+            yield span(node)[0], span(node)[0] + len("not "), ""
+        case ast.Constant(value=bool()):
+            yield *span(node), str(not node.value)
+        case ast.Constant(value=int() | float()):
+            yield *span(node), repr(node.value + 1)
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+            if isinstance(test, ast.Name | ast.Attribute | ast.Call):
+                start, end = span(test)
+                yield start, end, f"(not {text[start:end].decode()})"
+        case ast.Expr(value=ast.Call()) | ast.Raise():
+            yield *span(node), "pass"
+        case ast.Return(value=ast.expr()) if ast.unparse(node.value) != "None":
+            yield *span(node), "return None"
+        case ast.Break():
+            yield *span(node), "continue"
+        case ast.Continue():
+            yield *span(node), "break"
+
+
+class Copy:
+    """A copy of the checkout, with an environment whose programs import nothing of the checkout itself."""
+
+    def __init__(self, is_measured: bool) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="mut-"))
+        self.root, self.data = self.folder / "r", self.folder / "d"
+        for folder in (self.folder, self.data, self.folder / "t"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o777)
+        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        for name in subprocess.check_output(listed, cwd=ROOT, text=True).split("\0"):
+            if name and (ROOT / name).exists():
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.root / name, follow_symlinks=False)
+        programs, environment = Path(sys.executable).parent, self.root / ".venv"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+        for path in programs.parent.iterdir():
+            if not (environment / path.name).exists():
+                (environment / path.name).symlink_to(path)
+        for path in programs.iterdir():
+            first, _, rest = path.read_bytes().partition(b"\n")
+            if first.startswith(f"#!{programs}".encode()):
+                shutil.copy2(path, environment / "bin")
+                (environment / "bin" / path.name).write_bytes(f"#!{environment}/bin/python\n".encode() + rest)
+        (packages,) = environment.glob("lib/python*/site-packages")
+        paths = [str(self.root), sysconfig.get_path("purelib")]
+        if is_measured:
+            (self.folder / "name").touch()
+            names = (str(self.folder / "name"), str(self.folder / "coveragerc"))
+            (packages / "mutants_watch.py").write_text(f"NAME, CONFIGURATION = {names}\n{_WATCH}")
+            paths.append("import mutants_watch")
+        (packages / "copy.pth").write_text("\n".join(paths) + "\n")
+
+    def pytest(self, arguments: list[str], seconds: float) -> tuple[int | None, str]:
+        """Return the status and output of pytest. The status is None if it took longer."""
+        command = [str(self.root / ".venv/bin/python"), "-m", "pytest", "-q", "--tb=no", "--no-showlocals"]
+        command += ["-p", "no:cacheprovider", f"--basetemp={self.folder}/t/t", *arguments]
+        environment = {**os.environ, "TMPDIR": f"{self.folder}/t"}
+        with (self.folder / "output").open("w+") as output:
+            kept: Any = {"cwd": self.root, "env": environment, "stdin": subprocess.DEVNULL}
+            kept |= {"stdout": output, "stderr": output, "start_new_session": True}
+            status = None
+            with suppress(subprocess.TimeoutExpired):
+                status = subprocess.run(command, **kept, check=False, timeout=seconds).returncode
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with suppress(OSError):
+                    if f"{self.folder}/".encode() in path.read_bytes():
+                        os.kill(int(path.parent.name), signal.SIGKILL)
+            output.seek(0)
+            return status, output.read()
+
+    def write(self, file: str, text: str) -> None:
+        """Write a module, and forget its compiled form: Python knows its age by the second only."""
+        (self.root / file).write_text(text)
+        for compiled in (self.root / file).parent.glob(f"__pycache__/{Path(file).stem}.*"):
+            compiled.unlink()
+
+
+def in_copies(
+    jobs: int, work: Callable[[Copy, Any], None], tasks: list[Any], is_measured: bool = False
+) -> None:
+    """Do the tasks, some at a time, each in a copy."""
+    copies = [Copy(is_measured) for _ in tasks[:jobs]]
+    free = copies.copy()
+
+    def do(task: Any) -> None:
+        copy = free.pop()
+        try:
+            work(copy, task)
+        finally:
+            free.append(copy)
+
+    try:
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(do, tasks))
+    finally:
+        for copy in copies:
+            shutil.rmtree(copy.folder, ignore_errors=True)
+
+
+class Record:
+    """Which test executes which line, in a file of SQLite. A test is a function, with all its parameters."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._database = sqlite3.connect(path, check_same_thread=False)
+        self._lock = threading.Lock()
+        self._database.executescript(
+            "create table if not exists test (name text primary key, seconds real);"
+            "create table if not exists executed"
+            " (test text, file text, lines text, primary key (test, file));"
+        )
+        self.seconds = dict(self._database.execute("select name, seconds from test"))
+
+    def replace(self, modules: list[str], seconds: dict[str, float], executed: dict[Any, set[int]]) -> None:
+        rows = [(*names, json.dumps(sorted(lines))) for names, lines in executed.items()]
+        with self._lock, self._database:
+            for module in modules:
+                self._database.execute("delete from test where name glob ?", [f"{module}::*"])
+                self._database.execute("delete from executed where test glob ?", [f"{module}::*"])
+            self._database.executemany("insert into test values (?, ?)", seconds.items())
+            self._database.executemany("insert into executed values (?, ?, ?)", rows)
+
+    def executed(self, file: str) -> dict[str, set[int]]:
+        """Return the lines of a file that each test executes."""
+        query = "select test, lines from executed join test on test = name where file = ?"
+        with self._lock:
+            rows = self._database.execute(query, [file]).fetchall()
+        return {test: set(json.loads(lines)) for test, lines in rows}
+
+    def choose(self, mutant: Mutant, rooms: list[str]) -> list[str]:
+        """Return the tests that execute a mutant's line, those that are short and know the file first."""
+        executed = self.executed(mutant.file)
+        inside = {statement for _, statement in nodes(ast.parse((ROOT / mutant.file).read_text()))} - {0}
+        # An import executes the other lines: each test counts that executes a function of this file.
+        lines = {mutant.line, mutant.statement} if mutant.statement else inside
+        found = {test for test in executed if executed[test] & lines}
+        if not mutant.statement:
+            package, _, name = mutant.file.removesuffix(".py").replace("/", ".").rpartition(".")
+            named = re.compile(rf"from {package} import [^#\n]*\b{name}\b|\b{package}\.{name}\b")
+            modules = {_module(test) for test in self.seconds if _room(test) == "unit"}
+            modules = {module for module in modules if named.search((ROOT / module).read_text())}
+            found |= {test for test in self.seconds if _module(test) in modules}
+        known = defaultdict[str, set[int]](set)
+        for test in executed:
+            known[_module(test)] |= executed[test] & inside
+        chosen, seconds, modules = list[str](), 0.0, set()
+        for test in sorted(
+            found, key=lambda test: (self.seconds[test] + 0.01) / (len(known[_module(test)]) + 1) ** 2
+        ):
+            starting = modules | {_module(test)} if _room(test) != "unit" else modules
+            ended = seconds + self.seconds[test]
+            if (
+                _room(test) in rooms
+                and ended <= MAX_SECONDS_PER_MUTANT
+                and len(starting) <= MAX_MODULES_PER_MUTANT
+            ):
+                chosen.append(test)
+                seconds, modules = ended, starting
+        return chosen
+
+
+def _module(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _room(test: str) -> str:
+    return test.split("/")[1]
+
+
+# While tests are recorded, this file is a plugin of pytest.
+
+_SECONDS = Counter[str]()
+
+
+def pytest_configure() -> None:
+    # This process switches by itself.
+    sys.modules["mutants_watch"].is_on = False  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Tell all processes which test begins."""
+    import coverage
+
+    name, folder = item.nodeid.partition("[")[0], Path(os.environ["TMPDIR"]).parent
+    (folder / "new").write_text(name)
+    (folder / "new").replace(folder / "name")
+    measured = coverage.Coverage.current()
+    assert measured is not None
+    measured.switch_context(name)
+    if _room(name) != "unit":
+        time.sleep(0.06)  # until the others know
+    began = time.monotonic()
+    try:
+        return (yield)
+    finally:
+        _SECONDS[name] += time.monotonic() - began
+
+
+def pytest_sessionfinish() -> None:
+    (Path(os.environ["TMPDIR"]).parent / "seconds").write_text(json.dumps(_SECONDS))
+
+
+def record(kept: Record, wanted: list[str], jobs: int) -> None:
+    """Run tests, and keep which executes which line."""
+    from coverage.numbits import numbits_to_nums
+
+    folders = [[ROOT / name] if name.endswith(".py") else (ROOT / name).glob("test_*.py") for name in wanted]
+    modules = sorted(str(path.relative_to(ROOT)) for paths in folders for path in paths)
+
+    def run(copy: Copy, modules: list[str]) -> None:
+        (copy.folder / "coveragerc").write_text(
+            f"[run]\nsource = {copy.root}/{PRODUCT}\ndata_file = {copy.data}/lines\nparallel = true\n"
+            "concurrency = greenlet, thread\npatch = fork, _exit\nsigterm = true\n"
+        )
+        status, output = copy.pytest(["-p", "tools.mutants", *modules], MAX_SECONDS_PER_RECORD)
+        executed = defaultdict[tuple[str, str], set[int]](set)
+        for path in copy.data.iterdir():
+            with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as data:
+                for file, test, lines in data.execute(
+                    "select path, context, numbits from line_bits join file on file.id = file_id"
+                    " join context on context.id = context_id where context <> ''"
+                ):
+                    executed[test, str(Path(file).relative_to(copy.root))] |= set(numbits_to_nums(lines))
+            path.unlink()
+        if status in (0, 1):
+            kept.replace(modules, json.loads((copy.folder / "seconds").read_text()), executed)
+        print(*modules, f"status {status}", *output.splitlines()[-1:], flush=True)
+
+    # A few at a time: modules share a gateway, and a part that fails is not the whole.
+    in_copies(
+        jobs, run, [modules[start : start + 4] for start in range(0, len(modules), 4)], is_measured=True
+    )
+
+
+def make(kept: Record, count: int, seed: int) -> Iterator[Mutant]:
+    """Yield mutants of executed lines, at most one a line, of each package as many as its statements are."""
+    sizes, by_package = Counter[str](), defaultdict[str, dict[str, list[Mutant]]](lambda: defaultdict(list))
+    for path in sorted((ROOT / PRODUCT).rglob("*.py")):
+        file, package = str(path.relative_to(ROOT)), str(path.parent.relative_to(ROOT))
+        executed = set().union(*({0} | lines for lines in kept.executed(file).values()))
+        for node, statement in nodes(ast.parse(path.read_text())):
+            sizes[package] += isinstance(node, ast.stmt) and statement in executed
+        for mutant in find_mutants(file):
+            if mutant.statement in executed:
+                by_package[package][f"{file}:{mutant.line}"].append(mutant)
+    choice, begun = random.Random(seed), 0.0
+    for package, size in sorted(sizes.items()):
+        ended = begun + count * size / sizes.total()
+        places = sorted(by_package[package])
+        choice.shuffle(places)
+        mutants = (choice.choice(by_package[package][place]) for place in places)
+        yield from islice(filter(is_python, mutants), round(ended) - round(begun))
+        begun = ended
+
+
+def is_python(mutant: Mutant) -> bool:
+    """Return whether the mutant is a program, and another one."""
+    text = (ROOT / mutant.file).read_text()
+    try:
+        return ast.dump(ast.parse(mutant.change(text) or text)) != ast.dump(ast.parse(text))
+    except SyntaxError:
+        return False
+
+
+def read_results(path: Path | None) -> dict[str, dict[str, Any]]:
+    """Return the last result of each mutant."""
+    lines = path.read_text().splitlines() if path and path.exists() else []
+    return {result["mutant"]: result for result in map(json.loads, lines)}
+
+
+class Trial:
+    """Runs tests with a mutant, and those that fail again without it."""
+
+    def __init__(self, kept: Record) -> None:
+        self._kept, self._passing, self._failing = kept, set[str](), set[str]()
+
+    def run(self, copy: Copy, mutant: Mutant, rooms: list[str], first: str) -> dict[str, Any]:
+        """Return the result. `first` is the test that caught the mutant before, and is tried first."""
+        changed = mutant.change((ROOT / mutant.file).read_text())
+        if changed is None:
+            return {"result": "gone"}
+        tests = self._kept.choose(mutant, rooms)
+        parts = [[test for test in tests if _room(test) == room] for room in rooms]
+        for part in [[first]] * (first in self._kept.seconds) + parts:
+            by = self._find_catcher(copy, mutant.file, changed, part)
+            if by is not None:
+                return {"result": "caught", "by": by}
+        return {"result": "escaped" if tests else "no test", "tests": len(tests)}
+
+    def _find_catcher(self, copy: Copy, file: str, changed: str, tests: list[str]) -> str | None:
+        """Return which of the tests fails, and passes without the mutant."""
+        text = (ROOT / file).read_text()
+        while tests := [test for test in tests if test not in self._failing]:
+            modules = {_module(test) for test in tests if _room(test) != "unit"}
+            seconds = 60 * (1 + len(modules)) + 3 * sum(self._kept.seconds[test] for test in tests)
+            copy.write(file, changed)
+            status, output = copy.pytest(["-x", *tests], seconds)
+            copy.write(file, text)
+            if status == 0:
+                return None
+            failed = re.findall(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", output, re.M)
+            name = str(failed[0]) if status == 1 and failed else "timeout" if status is None else "start"
+            if name in self._passing:
+                return name
+            # A module of tests that is not collected fails as a whole.
+            without = {"timeout": tests, "start": ["--collect-only", *tests]}.get(name, [name])
+            status, output = copy.pytest(without, seconds)
+            if status == 0:
+                self._passing |= {name} - {"timeout", "start"}
+                return name
+            if name == "start":
+                sys.exit(f"These tests do not start. Record again?\n{output}")
+            if name == "timeout":
+                return None
+            self._failing.add(name)
+        return None
+
+
+def run(kept: Record, mutants: list[Mutant], options: argparse.Namespace) -> None:
+    """Try the mutants that have no result for these rooms yet, and add a line to the results for each."""
+    results, before = read_results(options.results), read_results(options.caught_by)
+    trial, lock = Trial(kept), threading.Lock()
+
+    def rooms_left(mutant: Mutant) -> list[str]:
+        known = results.get(mutant.key, {"result": "", "rooms": []})
+        return [room for room in options.rooms if known["result"] != "caught" and room not in known["rooms"]]
+
+    def is_wanted(mutant: Mutant) -> bool:
+        was_caught = before.get(mutant.key, {"result": ""})["result"] == "caught"
+        is_asked = was_caught or not options.caught_by
+        return is_asked and mutant.file.startswith(options.package) and bool(rooms_left(mutant))
+
+    def attempt(copy: Copy, mutant: Mutant) -> None:
+        rooms, known, began = rooms_left(mutant), results.get(mutant.key, {}), time.monotonic()
+        result = trial.run(copy, mutant, rooms, before.get(mutant.key, {}).get("by", ""))
+        if result["result"] == "no test":
+            result["result"] = known.get("result", "no test")
+        result |= {"rooms": [*known.get("rooms", []), *rooms], "seconds": round(time.monotonic() - began)}
+        with lock, options.results.open("a") as file:
+            file.write(json.dumps({"mutant": mutant.key, **result}) + "\n")
+        print(result["result"], mutant.key, result.get("by", ""), f"{result['seconds']} s", flush=True)
+
+    in_copies(options.jobs, attempt, [mutant for mutant in mutants if is_wanted(mutant)])
+
+
+def report(paths: list[Path]) -> None:
+    """Print a table by package, and the mutants that escape: of two files, those that were caught before."""
+    every = [read_results(path) for path in paths]
+    counts = [Counter[tuple[str, str]]() for _ in paths]
+    for results, count in zip(every, counts, strict=True):
+        for key, result in results.items():
+            for package in (key.partition(":")[0].rpartition("/")[0], "~ all"):
+                count[package, "caught" if result["result"] in ("caught", "gone") else "escaped"] += 1
+    print(f"{'package':42}", *(f"{path.stem[:8]:>8} caught escaped" for path in paths))
+    for package in sorted({package for count in counts for package, _ in count}):
+        numbers = [(count[package, "caught"], count[package, "escaped"]) for count in counts]
+        print(f"{package:42}", *(f"{sum(pair):8} {pair[0]:6} {pair[1]:7}" for pair in numbers))
+    for key, result in sorted(every[-1].items()):
+        was = every[0].get(key, {})
+        if result["result"] not in ("caught", "gone") and (was is result or was.get("result") == "caught"):
+            print(f"{result['result']:8} {key}", f"(was caught by {was['by']})" if "by" in was else "")
+
+
+def main() -> None:
+    raw, folder = argparse.RawDescriptionHelpFormatter, ROOT / "build" / "mutants"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    add = parser.add_argument
+    add("command", choices=["record", "make", "run", "report"])
+    add("paths", nargs="*", help="record: modules or folders of tests; report: results")
+    add("--record", type=Path, default=folder / "lines.sqlite")
+    add("--mutants", type=Path, default=folder / "mutants.json")
+    add("--results", type=Path, default=folder / "results.jsonl")
+    add("--jobs", type=int, default=2, help="record, run: how many at a time")
+    add("--count", type=int, default=300, help="make: how many mutants")
+    add("--seed", type=int, default=43, help="make: the same seed chooses the same mutants")
+    add("--all-of", metavar="FILE", help="make: every mutant of a file of the product")
+    add("--caught-by", type=Path, metavar="RESULTS", help="run: only mutants that were caught there")
+    add("--package", default=PRODUCT, help="run: folder or file, such as gateway_api/hub")
+    add("--rooms", nargs="*", default=ROOMS, help="run: folders of tests, such as unit")
+    options = parser.parse_intermixed_args()
+    kept = Record(options.record)
+    match options.command:
+        case "record":
+            record(kept, options.paths or ["tests/unit", "tests/contract"], options.jobs)
+        case "make":
+            file = options.all_of
+            made = filter(is_python, find_mutants(file)) if file else make(kept, options.count, options.seed)
+            mutants = list(dict.fromkeys(made))
+            options.mutants.write_text("[\n" + ",\n".join(map(json.dumps, mutants)) + "\n]\n")
+            print(f"{len(mutants)} mutants in {options.mutants}")
+        case "run":
+            run(kept, [Mutant(*each) for each in json.loads(options.mutants.read_text())], options)
+        case "report":
+            report([Path(path) for path in options.paths] or [options.results])
+
+
+if __name__ == "__main__":
+    main()
