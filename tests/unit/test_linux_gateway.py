@@ -25,24 +25,22 @@ from gateway_api.core.gateways.linux.dataplane.fault_register import Place
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.gateway import GatewayParts, LinuxGateway
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
 from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.watcher import Changed
-from gateway_api.core.gateways.linux.sessions import commit_ends
 from gateway_api.core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
 from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
 from gateway_api.core.gateways.linux.sessions.session import DeviceCounters, LinuxSession
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
-from gateway_api.core.gateways.linux.threads import Crew
 from gateway_api.core.records.clock import Expiry
 from gateway_api.core.sessions.journal import Journal
-from gateway_api.wire.configuration import AddressPool, Cgnat, Configuration, Demux
+from gateway_api.wire.configuration import AddressPool, Cgnat, Configuration
 from gateway_api.wire.core.health import FaultKind
 from gateway_api.wire.core.network import InterfaceStats
 from gateway_api.wire.core.sessions import SessionType
@@ -57,6 +55,13 @@ CONFIGURATION = RunningConfiguration.of(valid_document()).sections
 #: It is no trunk of the demux any more, and still an interface.
 WITHOUT_TRUNK1 = replace(CONFIGURATION, demux=replace(CONFIGURATION.demux, trunks=("trunk0",)))
 DEFAULT = (100_000_000, 20_000_000)
+
+
+def on_trunks(*trunks: str) -> Configuration:
+    interfaces, demux = CONFIGURATION.interfaces, CONFIGURATION.demux
+    return replace(
+        CONFIGURATION, interfaces=replace(interfaces, trunks=trunks), demux=replace(demux, trunks=trunks)
+    )
 
 
 Make = Callable[..., "Machine"]
@@ -242,19 +247,16 @@ def test_a_rate_is_in_the_kernel_and_in_the_table(machine: Machine, gateway: Lin
     assert gateway.set_rate(99, 1, 1) is None
 
 
-def test_a_rate_that_the_kernel_refuses_changes_nothing(machine: Machine, gateway: LinuxGateway) -> None:
-    machine.plane.refuses = True
-    with not_done("shape the session.*No buffer space"):
-        gateway.set_rate(1, 7_000_000, 3_000_000)
-    assert machine.rates(1) == DEFAULT
-
-
-def test_a_rate_that_the_disk_refuses_is_taken_back_in_the_kernel(
+def test_a_rate_that_the_kernel_or_the_disk_refuses_changes_nothing(
     machine: Machine, gateway: LinuxGateway
 ) -> None:
     with no_file_longer_than(0), not_done("shape the session"):
         gateway.set_rate(1, 7_000_000, 3_000_000)
     assert machine.rates(1) == machine.plane.rates[1] == DEFAULT
+    machine.plane.refuses = True
+    with not_done("shape the session.*No buffer space"):
+        gateway.set_rate(1, 7_000_000, 3_000_000)
+    assert machine.rates(1) == DEFAULT
 
 
 def test_a_rate_for_a_time_has_its_expiry_until_the_next_change(gateway: LinuxGateway) -> None:
@@ -291,36 +293,27 @@ def test_a_session_that_stays_is_an_error(machine: Machine, gateway: LinuxGatewa
 def test_the_device_of_a_disconnected_session_is_not_listed_afterwards(
     machine: Machine, gateway: LinuxGateway
 ) -> None:
+    def names() -> list[str]:
+        return [interface.name for interface in gateway.interfaces().records()]
+
     def end(key: str) -> None:
         machine.source.down(key)
         del machine.kernel.found[1]
 
     machine.source.at_terminate = end
-    assert "ppp0" in names(gateway)
+    assert "ppp0" in names()
     gateway.disconnect(1)
-    assert "ppp0" not in names(gateway)
-
-
-def names(gateway: LinuxGateway) -> list[str]:
-    return [interface.name for interface in gateway.interfaces().records()]
+    assert "ppp0" not in names()
 
 
 def test_the_sessions_of_an_interface_are_found_then_ended(machine: Machine, gateway: LinuxGateway) -> None:
-    found = gateway.disconnect_interface("trunk1.1000", dry_run=True)
-    assert found is not None
-    assert ([each.id for each in found], machine.ids()) == ([2], [1, 2])
-    ended = gateway.disconnect_interface("trunk1.1000", dry_run=False)
-    assert ended is not None
-    assert ([each.id for each in ended], machine.ids()) == ([2], [1])
-
-
-def test_an_interface_without_sessions_has_none_to_end_and_an_unknown_one_is_unknown(
-    gateway: LinuxGateway,
-) -> None:
-    assert gateway.disconnect_interface("trunk0", dry_run=False) == []
+    for dry_run, left in ((True, [1, 2]), (False, [1])):
+        found = gateway.disconnect_interface("trunk1.1000", dry_run=dry_run)
+        assert found is not None
+        assert ([each.id for each in found], machine.ids()) == ([2], left)
     # The sessions of the device itself arrived elsewhere.
-    assert gateway.disconnect_interface("ppp0", dry_run=False) == []
-    assert gateway.disconnect_interface("trunk9", dry_run=False) is None
+    for name, ended in (("trunk0", []), ("ppp0", []), ("trunk9", None)):
+        assert gateway.disconnect_interface(name, dry_run=False) == ended
 
 
 # The configuration
@@ -368,32 +361,17 @@ def test_a_commit_ends_no_session_that_is_on_no_trunk_at_all(machine: Machine, g
     assert machine.ids() == [1, 3, 4]
 
 
-def test_the_vlans_of_dhcp_get_another_address_of_the_gateway(
-    machine: Machine, gateway: LinuxGateway
+def test_the_vlans_of_dhcp_alone_get_another_address_of_the_gateway(
+    machine: Machine, gateway: LinuxGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dhcp, pppoe = AccessVlan("trunk0", 100, 200), AccessVlan("trunk0", None, 1000)
-    machine.trunks.vlans = [dhcp, pppoe]
-    demux = threading.Thread(target=machine.demux.run, args=(Crew(),))
-    demux.start()
-    try:
-        wait_for("both", lambda: len(machine.source.served) == 2)
-        machine.source.served.clear()
-        other = IPv4Network("10.8.0.0/16")
-        gateway.configure(replace(CONFIGURATION, cgnat=replace(CONFIGURATION.cgnat, source_range=other)))
-        # To serve a VLAN adds the address.
-        machine.clock.now += 5
-        machine.demux.adopt("trunk0")
-        wait_for("the VLAN of DHCP", lambda: machine.source.served)
-        assert list(machine.source.served) == [dhcp.name]
-    finally:
-        machine.demux.stop()
-        demux.join()
-
-
-def test_the_kernel_keeps_as_many_neighbours_for_a_small_pool_as_for_a_large_one(machine: Machine) -> None:
-    cgnat = replace(CONFIGURATION.cgnat, source_range=IPv4Network("100.64.0.0/22"))
-    machine.gateway.configure(replace(CONFIGURATION, cgnat=cgnat))
-    assert machine.neighbours == [65_536]
+    served: list[SessionType] = []
+    # To serve a VLAN adds the address.
+    monkeypatch.setattr(machine.demux, "serve_again", served.append)
+    gateway.configure(CONFIGURATION)
+    assert served == []
+    cgnat = replace(CONFIGURATION.cgnat, source_range=IPv4Network("10.8.0.0/16"))
+    gateway.configure(replace(CONFIGURATION, cgnat=cgnat))
+    assert served == [SessionType.DHCP]
 
 
 def test_a_commit_replaces_the_rules(machine: Machine) -> None:
@@ -410,6 +388,7 @@ def test_a_kernel_that_keeps_its_limit_of_neighbours_is_told_in_the_log(
     machine.gateway.configure(CONFIGURATION)
     said = "subscribers beyond the limit of neighbours are not reached: cannot raise the thresholds: "
     assert f"{said}No such file or directory" in caplog.text
+    assert machine.neighbours == [65_536]
 
 
 def test_a_session_that_stays_on_a_removed_trunk_goes_on_when_the_trunk_is_back(
@@ -422,25 +401,6 @@ def test_a_session_that_stays_on_a_removed_trunk_goes_on_when_the_trunk_is_back(
     gateway.configure(CONFIGURATION)
     wait_for("the end of the attempts", lambda: threading.active_count() <= threads)
     assert machine.ids() == [1, 2]
-
-
-def test_the_profiles_are_read_for_all_sessions_that_end_with_a_commit_together(
-    machine: Machine, gateway: LinuxGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[Demux] = []
-
-    class Counted(VlanProfiles):
-        def __init__(self, demux: Demux) -> None:
-            read.append(demux)
-            super().__init__(demux)
-
-    monkeypatch.setattr(commit_ends, "VlanProfiles", Counted)
-    many = [listed(f"k{n}", access_interface=f"trunk1.{n}", interface=f"ppp{n}") for n in range(2, 102)]
-    machine.source.up(*many)
-    poll(machine.tracker)
-    gateway.configure(WITHOUT_TRUNK1)
-    wait_for("the ends of the sessions", lambda: machine.ids() == [1])
-    assert len(read) < len(many)
 
 
 def kept(tmp_path: Path, running: Configuration = WITHOUT_TRUNK1) -> Sequence[CommitEnds]:
@@ -502,62 +462,43 @@ def test_a_configuration_is_followed_also_if_the_kernel_refuses(
     assert "the reconciler tries again" in caplog.text
 
 
-def on_trunks(*trunks: str) -> Configuration:
-    interfaces, demux = CONFIGURATION.interfaces, CONFIGURATION.demux
-    return replace(
-        CONFIGURATION, interfaces=replace(interfaces, trunks=trunks), demux=replace(demux, trunks=trunks)
-    )
-
-
-def test_a_kernel_that_refuses_is_put_back(machine: Machine, gateway: LinuxGateway) -> None:
+@pytest.mark.parametrize(
+    ("refusing", "wanted", "refusal"),
+    [
+        ("plane", replace(CONFIGURATION, cgnat=replace(CONFIGURATION.cgnat, enabled=False)),
+         "steer the sessions: cannot shape ppp0"),
+        # A trunk that stays down takes down those that were set up for it.
+        (None, on_trunks("trunk0", "trunk1", "fine", "stuck"), "set the trunks up: cannot set stuck up"),
+        ("rules", on_trunks("fine"), "filter the packets of subscribers: cannot load the table inet"),
+    ],
+)  # fmt: skip
+def test_a_commit_that_the_kernel_refuses_leaves_all_as_before(
+    machine: Machine, gateway: LinuxGateway, refusing: str | None, wanted: Configuration, refusal: str
+) -> None:
     gateway.configure(CONFIGURATION)
-    machine.plane.refuses = True
-    without = replace(CONFIGURATION, cgnat=replace(CONFIGURATION.cgnat, enabled=False))
-    with not_done("steer the sessions: cannot shape ppp0"), gateway.applying(without):
+    if refusing:
+        getattr(machine, refusing).refuses = True
+    with not_done(refusal), gateway.applying(wanted):
         pytest.fail("the kernel has refused")
     assert machine.plane.cgnat == CONFIGURATION.cgnat
     assert [session.vrf_steered for session in gateway.sessions.all()] == [True, True]
-
-
-def test_a_trunk_that_stays_down_takes_down_those_that_were_set_up_for_it(
-    machine: Machine, gateway: LinuxGateway
-) -> None:
-    gateway.configure(CONFIGURATION)
-    wanted = on_trunks("trunk0", "trunk1", "fine", "stuck")
-    with not_done("set the trunks up: cannot set stuck up"), gateway.applying(wanted):
-        pytest.fail("the kernel has refused")
     assert machine.trunks.up == ["trunk0", "trunk1"]
-
-
-def test_rules_that_the_kernel_refuses_make_a_commit_fail(machine: Machine, gateway: LinuxGateway) -> None:
-    gateway.configure(CONFIGURATION)
-    machine.rules.refuses = True
-    refused = "filter the packets of subscribers: cannot load the table inet gateway: Operation not supported"
-    with not_done(refused), gateway.applying(on_trunks("fine")):
-        pytest.fail("the kernel has refused")
 
 
 def test_an_error_after_the_kernel_puts_the_kernel_back(machine: Machine, gateway: LinuxGateway) -> None:
     gateway.configure(CONFIGURATION)
-    cgnat = replace(CONFIGURATION.cgnat, vrf_table=200)
-    with not_done("write the revision"), gateway.applying(replace(on_trunks("fine"), cgnat=cgnat)):
+    cgnat, before = replace(CONFIGURATION.cgnat, vrf_table=200), machine.plane.pools
+    pools = (AddressPool("fixed", IPv4Network("203.0.113.0/24")),)
+    subscribers = replace(CONFIGURATION.subscribers, pools=pools)
+    wanted = replace(on_trunks("fine"), cgnat=cgnat, subscribers=subscribers)
+    with not_done("write the revision"), gateway.applying(wanted):
         assert (machine.plane.cgnat, "fine" in machine.trunks.up) == (cgnat, True)
+        assert machine.plane.pools == (*before, IPv4Network("203.0.113.0/24"))
         assert '"fine.*"' in machine.rules.commands
         raise StepFailed("write the revision", "No space left on device")
-    assert machine.plane.cgnat == CONFIGURATION.cgnat
+    assert (machine.plane.cgnat, machine.plane.pools) == (CONFIGURATION.cgnat, before)
     assert machine.trunks.up == ["trunk0", "trunk1"]
     assert '"fine.*"' not in machine.rules.commands
-
-
-def test_an_error_after_the_kernel_puts_the_pools_back(machine: Machine, gateway: LinuxGateway) -> None:
-    gateway.configure(CONFIGURATION)
-    before = machine.plane.pools
-    pools = (AddressPool("fixed", IPv4Network("203.0.113.0/24")),)
-    wanted = replace(CONFIGURATION, subscribers=replace(CONFIGURATION.subscribers, pools=pools))
-    with not_done("write the revision"), gateway.applying(wanted):
-        assert machine.plane.pools == (*before, IPv4Network("203.0.113.0/24"))
-        raise StepFailed("write the revision", "No space left on device")
-    assert machine.plane.pools == before
 
 
 def test_what_a_commit_does_not_change_cannot_make_it_fail(machine: Machine, gateway: LinuxGateway) -> None:
@@ -566,9 +507,8 @@ def test_what_a_commit_does_not_change_cannot_make_it_fail(machine: Machine, gat
     machine.plane.refuses = machine.rules.refuses = True
     with gateway.applying(replace(stuck, system=replace(stuck.system, hostname="bng2"))):
         pass
-
-
-def test_a_trunk_that_is_not_there_yet_is_no_refusal(gateway: LinuxGateway) -> None:
+    # A trunk that is not there yet is no refusal.
+    machine.plane.refuses = machine.rules.refuses = False
     with gateway.applying(on_trunks("trunk0", "gone")):
         pass
 
@@ -664,12 +604,9 @@ def test_a_silent_source_is_named(machine: Machine, gateway: LinuxGateway) -> No
 # BGP
 
 
-@pytest.mark.parametrize("bgp", [None, replace(CONFIGURATION.bgp, neighbors=())])
-def test_without_bgp_frr_is_not_asked(make: Make, bgp: Any) -> None:
-    assert make(replace(CONFIGURATION, bgp=bgp)).gateway.bgp_summary() == {}
-
-
-def test_a_silent_frr_is_an_error(gateway: LinuxGateway) -> None:
+def test_frr_is_asked_with_bgp_alone_and_its_silence_is_an_error(make: Make, gateway: LinuxGateway) -> None:
+    for bgp in (None, replace(CONFIGURATION.bgp, neighbors=())):
+        assert make(replace(CONFIGURATION, bgp=bgp)).gateway.bgp_summary() == {}
     with not_done("BGP"):
         gateway.bgp_summary()
 

@@ -70,11 +70,6 @@ def test_interfaces_are_the_machine_s_then_vlans_then_devices_then_ifbs() -> Non
     ]
 
 
-def test_a_device_that_sessions_share_is_listed_once() -> None:
-    names = [each.name for each in interfaces(vlans=())]
-    assert sorted(names) == sorted(each.name for each in MACHINE)
-
-
 def test_an_interface_has_its_type_parent_and_counters() -> None:
     found = {each.name: each for each in interfaces()}
     types = {name: str(each.type) for name, each in found.items()}
@@ -97,10 +92,11 @@ def test_an_interface_has_its_addresses_and_its_master() -> None:
     assert (vrf.addresses, vrf.master) == ((), None)
 
 
-def test_what_has_no_device_is_no_interface() -> None:
-    gone = session(9, interface="ppp9")
-    names = [each.name for each in interfaces((*SESSIONS, gone), (*VLANS, AccessVlan("trunk0", None, 300)))]
-    assert len(names) == len(set(names)) == len(MACHINE)
+@pytest.mark.parametrize("more", [True, False])
+def test_what_has_no_device_is_no_interface_and_a_shared_device_is_one(more: bool) -> None:
+    sessions = (*SESSIONS, session(9, interface="ppp9")) if more else SESSIONS
+    found = interfaces(sessions, (*VLANS, AccessVlan("trunk0", None, 300)) if more else ())
+    assert sorted(each.name for each in found) == sorted(each.name for each in MACHINE)
 
 
 def test_a_device_with_the_name_of_a_former_session_is_that_of_the_newest() -> None:
@@ -151,6 +147,8 @@ def test_a_route_to_a_session_has_its_id_by_address_then_by_device() -> None:
     assert owners(entry("100.64.0.10/32", over(3))) == [5]
     assert owners(entry("198.51.100.0/24", over(20))) == [5]
     assert owners(entry("198.51.100.0/24", over(3, "192.0.2.2"))) == [None]
+    ipv6_only = session(8, interface="ppp8", ip_address=None, ipv6_address="2001:db8::8")
+    assert owners(entry("0.0.0.0/0", over(3, "192.0.2.2")), sessions=(ipv6_only,)) == [None]
 
 
 def test_a_route_over_a_shared_vlan_belongs_to_the_session_with_the_prefix() -> None:
@@ -163,11 +161,6 @@ def test_a_route_over_a_shared_vlan_belongs_to_the_session_with_the_prefix() -> 
     assert owners(*found, sessions=(first, newer)) == [None, 6, 6, 7]
 
 
-def test_a_session_without_an_ipv4_address_has_no_route_of_others() -> None:
-    ipv6_only = session(8, interface="ppp8", ip_address=None, ipv6_address="2001:db8::8")
-    assert owners(entry("0.0.0.0/0", over(3, "192.0.2.2")), sessions=(ipv6_only,)) == [None]
-
-
 def test_each_next_hop_is_a_route() -> None:
     hops = over(3, "192.0.2.2"), over(2, "192.0.2.3")
     found = routes(entry("0.0.0.0/0", *hops, protocol="bgp", scope="global", metric=20))
@@ -178,12 +171,9 @@ def test_each_next_hop_is_a_route() -> None:
     assert {(route.protocol, route.metric, route.table) for route in found} == {("bgp", 20, "main")}
 
 
-def test_a_route_that_leads_nowhere_has_no_device() -> None:
+def test_a_route_that_leads_nowhere_has_no_device_and_a_steered_one_names_its_table() -> None:
     (route,) = routes(entry("198.51.100.0/24", type="blackhole"))
     assert (route.dev, route.gateway, route.type, route.session_id) == ("", None, "blackhole", None)
-
-
-def test_a_steered_route_names_its_table() -> None:
     found = routes(entry("100.64.0.10/32", over(20), table=100), entry("0.0.0.0/0", over(3), table=100))
     assert [(route.table, route.session_id) for route in found] == [("100", None), ("100", 5)]
 
@@ -221,12 +211,9 @@ def test_a_vlan_with_sessions_is_active_and_counts_them() -> None:
     assert states == {"trunk0.100": (2, "active"), "trunk0.200": (1, "active"), "trunk0.50.7": (0, "idle")}
 
 
-def test_a_vlan_has_its_tags_and_the_time_of_its_start() -> None:
+def test_a_vlan_has_its_tags_the_time_of_its_start_and_the_state_of_its_device() -> None:
     *_, double = managed().rows().records()
     assert (double.outer_vlan_id, double.vlan_id, double.protocol) == (50, 7, "802.1ad")
     assert (double.trunk, double.created_at, double.oper_state) == ("trunk0", 1_700_000_012, "up")
-
-
-def test_a_vlan_whose_device_is_not_there_yet_says_so() -> None:
     (vlan,) = managed(vlans=(AccessVlan("trunk0", None, 300),)).rows().records()
     assert vlan.oper_state == "notpresent"

@@ -77,11 +77,7 @@ def test_the_silence_of_radius_is_the_reason_of_its_pppd_alone(lines: Lines, fai
     lines.log(8, REFUSED)
     lines.log(7, REFUSED, REFUSED)
     assert [failure.reason for failure in failures.read()] == ["rejected", "radius_timeout", "rejected"]
-
-
-def test_the_silence_of_radius_is_none_of_the_next_pppd_with_the_id(
-    lines: Lines, failures: PppdFailures
-) -> None:
+    # Nor is it that of the next pppd with its id.
     lines.log(7, SILENCE, "Exit.", "pppd 2.4.9 started by root, uid 0", REFUSED)
     assert [failure.reason for failure in failures.read()] == ["rejected"]
 
