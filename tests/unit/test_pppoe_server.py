@@ -6,16 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv6Network
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.daemons import pppoe_server
-from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeSettings, PppoeUnits, SettingsFolder
-from gateway_api.core.gateways.linux.program import CommitLimits
 from gateway_api.core.gateways.linux.sources.pppd import (
     SIGNALLED,
     PppdRecord,
@@ -37,7 +32,6 @@ from gateway_api.core.gateways.linux.sources.source import (
 )
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import NOW, StillClock
-from tests.support.documents import put
 
 STAT = (
     "{pid} (pppd) {state} 137 139 139 0 -1 4194560 436 1906 2 24 8 17 94 212 20 0 1 0 {start} 13471744 1307 "
@@ -303,52 +297,6 @@ def test_sessions_on_a_released_interface_end_by_disconnect(machine: Machine) ->
     assert machine.asked == [("stop", "trunk0.100")]
     assert end_of(source, here.key).reason == "admin_disconnect"
     assert end_of(source, there.key).reason == "unknown"
-
-
-class Services:
-    """Those of systemd, which do what they are told."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, ...]] = []
-
-    def within(self, _: object) -> "Services":
-        return self
-
-    def start(self, *units: str) -> None:
-        self.asked.append(("start", *units))
-
-    def stop(self, *units: str) -> None:
-        self.asked.append(("stop", *units))
-
-    def reload_running(self, *units: str) -> None:
-        self.asked.append(("reload", *units))
-
-
-def test_a_commit_reloads_the_servers_and_gives_the_blocks_of_gone_interfaces_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any]
-) -> None:
-    def settings() -> dict[str, PppoeSettings | None]:
-        return SettingsFolder(tmp_path / "settings").read()
-
-    systemd: Any = Services()
-    monkeypatch.setattr(pppoe_server, "is_device", {"trunk0.100"}.__contains__)
-    units = PppoeUnits(systemd, tmp_path / "settings", is_source=True)
-    configuration = RunningConfiguration.of(document).sections
-    units.begin(configuration)
-    units.start(["trunk0.100", "trunk0.200"])
-    started = settings()
-    kept = started["trunk0.100"]
-    assert kept == PppoeSettings.of(configuration, kept.first)
-    assert sorted(started) == ["trunk0.100", "trunk0.200"]
-    put(document, "system.hostname", "bng9")
-    put(document, "radius.server", "192.0.2.1")
-    put(document, "radius.secret", "s3cret")
-    other = RunningConfiguration.of(document).sections
-    units.apply({}, other, CommitLimits.of(60, 60))
-    assert settings() == {"trunk0.100": PppoeSettings.of(other, kept.first)}
-    assert [kind for kind, *_ in systemd.asked] == ["start", "stop", "reload"]
-    # The next reload gets the lock.
-    assert units.action({}, other) is None
 
 
 # The end

@@ -13,7 +13,7 @@ from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_api.core.gateways.linux.kernel import exchange, links
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
-from gateway_api.core.gateways.linux.kernel.links import Link, VlanTag
+from gateway_api.core.gateways.linux.kernel.links import SUBSCRIBERS, Link, VlanTag
 from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
 from gateway_api.wire.core.network import VlanProtocol
 from tests.support.links import KnownLinks, link
@@ -106,6 +106,30 @@ def test_a_device_with_the_name_alone_is_no_vlan(
     assert list(devices.existing("trunk0")) == []
     devices.remove([SINGLE])
     assert kernel.names() == ["trunk0", "trunk1", "trunk0.300"]
+
+
+def test_what_an_earlier_life_made_on_any_trunk_is_told_from_what_an_operator_made(
+    kernel: MemoryKernel, devices: VlanDevices
+) -> None:
+    kernel.found = [
+        link(1, "eth0"),
+        vlan(2, "eth0.300", 1, 300, group=SUBSCRIBERS),
+        vlan(3, "eth0.301", 1, 301),
+        vlan(4, "eth0-50", 1, 50, DOT1AD, group=SUBSCRIBERS),
+        vlan(5, "eth0.50.7", 4, 7, group=SUBSCRIBERS),
+        link(6, "ifb-ppp0", "ifb", group=SUBSCRIBERS),
+    ]
+    assert list(devices.former()) == [AccessVlan("eth0", None, 300), AccessVlan("eth0", 50, 7)]
+
+
+def test_a_vlan_that_is_made_again_for_an_operator_is_none_of_an_earlier_life(
+    kernel: MemoryKernel, devices: VlanDevices
+) -> None:
+    own, operators = AccessVlan("trunk0", 50, 7), AccessVlan("trunk0", 51, 7)
+    devices.make(own)
+    devices.make(operators, is_own=False)
+    assert kernel.names()[-4:] == ["trunk0-50", "trunk0.50.7", "trunk0-51", "trunk0.51.7"]
+    assert list(VlanDevices(kernel).former()) == [own]
 
 
 def test_a_vlan_that_could_not_be_removed_does_not_go_with_another(
