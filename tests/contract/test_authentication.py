@@ -12,7 +12,7 @@ import jwt
 import pytest
 import requests
 
-from gateway_api.auth.passwords import COST, hash_password
+from gateway_api.auth.passwords import hash_password
 from tests.support.stack import Api, call_core, running_stack
 
 WRONG = {"detail": "Incorrect username or password"}
@@ -25,7 +25,7 @@ Reconfigure = Callable[[Callable[[dict[str, Any]], None]], None]
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_stack(tmp_path_factory.mktemp("auth"), sessions=5, cost=COST) as running:
+    with running_stack(tmp_path_factory.mktemp("auth"), sessions=5) as running:
         yield running
 
 
@@ -67,17 +67,16 @@ def fresh(stack: Api, path: str, token: str) -> requests.Response:
     return stack.session.get(f"{stack.url}/api/v1{path}", headers=headers, timeout=10)
 
 
-def test_a_token_says_who_and_for_how_long(stack: Api) -> None:
-    claims = jwt.decode(stack.new_token("operator"), options={"verify_signature": False})
+def test_the_answer_to_a_login_has_no_envelope_and_a_token_that_says_for_whom_and_how_long(
+    stack: Api,
+) -> None:
+    answer = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).json()
+    assert set(answer) == {"access_token", "token_type", "expires_in"}
+    assert (answer["token_type"], answer["expires_in"]) == ("bearer", 3600)
+    claims = jwt.decode(answer["access_token"], options={"verify_signature": False})
     assert set(claims) == {"iss", "sub", "role", "gen", "ledger", "iat", "exp", "jti"}
     assert (claims["sub"], claims["role"]) == ("operator", "operator")
     assert claims["exp"] - claims["iat"] == 3600
-
-
-def test_the_answer_to_a_login_has_no_envelope(stack: Api) -> None:
-    answer = stack.log_in("admin", stack.environment["ADMIN_PASSWORD"])
-    assert set(answer.json()) == {"access_token", "token_type", "expires_in"}
-    assert (answer.json()["token_type"], answer.json()["expires_in"]) == ("bearer", 3600)
 
 
 def test_every_worker_takes_a_token_of_any(stack: Api) -> None:
@@ -104,33 +103,13 @@ def test_a_wrong_login_is_401_whatever_is_wrong(stack: Api, username: str, passw
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-def test_an_unknown_user_takes_as_long_as_a_wrong_password(stack: Api) -> None:
-    def seconds(username: str) -> float:
-        began = time.monotonic()
-        assert stack.log_in(username, "wrong").status_code == 401
-        return time.monotonic() - began
-
-    # A name of its own each time, or the throttle would answer; the same length, for fairness. One after the
-    # other, as the machine may be busy for a while.
-    pairs = [(seconds("operator"), seconds(f"ghost{number}")) for number in range(3)]
-    known, unknown = map(min, zip(*pairs, strict=True))
-    # Without a hash it is a hundredth.
-    assert 0.1 < known / unknown < 10
-    assert stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).ok
-
-
 def test_guessing_is_slowed_down_until_a_right_login_after_the_pause(stack: Api) -> None:
-    for _ in range(5):
-        for _ in range(6):
-            stack.log_in("operator", "guess")
-        answer = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"])
-        # On a busy machine, the pause of a second may be over by then.
-        if answer.status_code == 429:
-            break
-    assert answer.status_code == 429
+    # A busy machine may let the first pauses pass, of which each is longer than the one before.
+    guesses = (stack.log_in("operator", "guess") for _ in range(20))
+    answer = next(each for each in guesses if each.status_code == 429)
     assert answer.json()["status"] == "error"
     wait = int(answer.headers["Retry-After"])
-    assert 1 <= wait <= 2
+    assert wait >= 1
     time.sleep(wait)
     assert stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).status_code == 200
     assert stack.log_in("operator", "guess").status_code == 401
@@ -144,31 +123,12 @@ def test_a_logged_out_token_is_worthless_in_every_worker(stack: Api) -> None:
     assert fresh(stack, "/qos", other).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/subscribers/1",
-        "/subscribers/999999",
-        "/subscribers/none",
-        "/subscribers?limit=wrong",
-        "/subscribers/1?other=1",
-        "/subscribers?limit=2",
-        "/subscribers",
-    ],
-)
-def test_a_logged_out_token_learns_nothing_of_what_it_asks_for(stack: Api, path: str) -> None:
+def test_a_logged_out_token_learns_nothing_of_what_it_asks_for(stack: Api) -> None:
     token = stack.new_token("operator")
     assert stack.send("POST", "/auth/logout", token=token).ok
-    answer = stack.send("GET", path, token=token)
-    assert (answer.status_code, answer.json()) == (401, NOBODY)
-
-
-def test_a_removed_user_is_nobody_at_once(stack: Api, reconfigure: Reconfigure) -> None:
-    token = stack.new_token("operator")
-    reconfigure(lambda api: api["users"].pop())
-    answers = both_workers(lambda: fresh(stack, "/qos", token))
-    assert {answer.status_code for answer in answers} == {401}
-    assert stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).status_code == 401
+    for path in ("/1", "/999999", "/none", "?limit=wrong", "/1?other=1", "?limit=2", ""):
+        answer = stack.send("GET", f"/subscribers{path}", token=token)
+        assert (answer.status_code, answer.json()) == (401, NOBODY)
 
 
 def test_a_demoted_admin_loses_the_right_at_once(stack: Api, reconfigure: Reconfigure) -> None:
@@ -202,7 +162,10 @@ def test_a_changed_or_removed_user_ends_its_tokens_for_good(
 ) -> None:
     token = stack.new_token("operator")
     reconfigure(change)
-    assert fresh(stack, "/qos", token).status_code == 401
+    answers = both_workers(lambda: fresh(stack, "/qos", token))
+    assert {answer.status_code for answer in answers} == {401}
+    removed = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).status_code == 401
+    assert removed is (change is not other_role)
     reconfigure(lambda api: None)
     answers = both_workers(lambda: fresh(stack, "/qos", token))
     assert {answer.status_code for answer in answers} == {401}

@@ -1,27 +1,20 @@
 """A request without a token costs the gateway no more than one for its health."""
 
-import math
 import os
 import re
-import time
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gateway_api.web.routes.pages import PAGE_FILES
-from tests.support.busy_clients import busy_clients
-from tests.support.measuring import alone
 from tests.support.routes import ROUTES
 from tests.support.stack import Api, descendants, running_stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.last]
-
 HEALTH = "/api/v1/health"
-CLIENTS = 64
-SAMPLES = 40
-#: Requests of each path in one round, and rounds: the best counts, as what else the machine does only adds.
-REQUESTS, ROUNDS = 200, 3
+#: Requests of each path in one round, and rounds: the median of the ratios counts.
+REQUESTS, ROUNDS = 100, 5
 #: Bytes of a response whose encryption and sending may cost as much as a request for health.
 BYTES = 200_000
 
@@ -47,16 +40,6 @@ def ask(api: Api, path: str) -> int:
     return len(answer.raw.read(decode_content=False))
 
 
-def longest_of_health(api: Api) -> float:
-    """Seconds until the response is here, but for the longest tenth, which may be the machine's."""
-    waits = []
-    for _ in range(SAMPLES):
-        began = time.monotonic()
-        ask(api, HEALTH)
-        waits.append(time.monotonic() - began)
-    return sorted(waits)[int(SAMPLES * 0.9)]
-
-
 def cpu_seconds(pids: list[int]) -> float:
     """What these processes have used: proc(5)."""
     ticks = 0
@@ -76,37 +59,19 @@ def open_paths(api: Api) -> list[str]:
     return [*named, "/api/v1/system/version", *(f"/api/v1/{part}" for part in parts)]
 
 
-def test_scrapes_delay_health_no_longer_than_requests_for_health(
-    gateway: tuple[Api, list[int]],
-) -> None:
-    api, _ = gateway
-    certificate = api.environment["GATEWAY_CA"]
-    ratios = []
-    with alone():
-        for _ in range(ROUNDS):
-            waits = {}
-            for path in (HEALTH, "/metrics"):
-                with busy_clients("get", f"{api.url}{path}", certificate, CLIENTS) as statuses:
-                    waits[path] = longest_of_health(api)
-                assert set(statuses) == {200}
-            ratios.append(waits["/metrics"] / waits[HEALTH])
-    print(ratios)
-    # The best round, as above.
-    assert min(ratios) < 3
-
-
 def test_no_open_path_costs_much_more_than_health(gateway: tuple[Api, list[int]]) -> None:
     api, processes = gateway
     paths = [HEALTH, *open_paths(api)]
-    used = dict.fromkeys(paths, math.inf)
+    ratios: dict[str, list[float]] = {path: [] for path in paths}
     sizes = {path: ask(api, path) for path in paths}
-    with alone():
-        for _ in range(ROUNDS):
-            for path in paths:
-                before = cpu_seconds(processes)
-                for _ in range(REQUESTS):
-                    ask(api, path)
-                used[path] = min(used[path], cpu_seconds(processes) - before)
-    print({path: round(seconds / used[HEALTH], 2) for path, seconds in used.items()})
-    allowed = {path: (2 + sizes[path] / BYTES) * used[HEALTH] for path in paths}
-    assert {path: seconds for path, seconds in used.items() if seconds > allowed[path]} == {}
+    for _ in range(ROUNDS):
+        used = {}
+        for path in paths:
+            before = cpu_seconds(processes)
+            for _ in range(REQUESTS):
+                ask(api, path)
+            used[path] = cpu_seconds(processes) - before
+        for path in paths:
+            ratios[path].append(used[path] / used[HEALTH])
+    found = {path: statistics.median(each) for path, each in ratios.items()}
+    assert {path: ratio for path, ratio in found.items() if ratio > 2 + sizes[path] / BYTES} == {}
