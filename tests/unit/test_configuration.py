@@ -23,12 +23,6 @@ USER = {"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}
 SECTIONS = ("system", "interfaces", "radius", "cgnat", "qos", "demux", "api")
 
 
-def reversed_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: reversed_keys(held) for key, held in reversed(value.items())}
-    return [reversed_keys(item) for item in value] if isinstance(value, list) else value
-
-
 @pytest.fixture
 def bare(document: dict[str, Any]) -> dict[str, Any]:
     """The least that is valid."""
@@ -84,78 +78,55 @@ def test_a_broken_value_is_named_by_its_path() -> None:
         ("system.hostname", "-bng"),
         ("system.hostname", "a" * 64),
         ("system.hostname", "bng1\n"),
-        ("system.hostname", 1),
         ("interfaces.trunks", "trunk0"),
-        ("interfaces.trunks", {"0": "trunk0"}),
         ("interfaces.trunks", ["trunk0", "trunk1", "trunk0"]),
-        ("interfaces.uplinks", ["uplink0", "cgnat0", "uplink0"]),
-        ("radius.server", "radius.example"),
         ("radius.server", "10.0.0.256"),
         ("radius.server", 167772161),
         ("radius.authentication_port", 0),
         ("radius.authentication_port", 65536),
         ("radius.accounting_port", "1813"),
         ("radius.secret", ""),
-        ("radius.secret", 12345),
         ("cgnat.enabled", "yes"),
-        ("cgnat.enabled", 1),
         ("cgnat.vrf_name", "vrf of sixteen_c"),
         ("cgnat.vrf_table", True),
         ("cgnat.vrf_table", 100.0),
-        ("cgnat.vrf_table", "100"),
-        ("cgnat.vrf_table", 0),
-        ("cgnat.vrf_table", 2**32),
         ("cgnat.handoff_interface", "absent0"),
         ("cgnat.handoff_gateway", "10.255.1"),
-        ("cgnat.source_range", "100.64.0.0"),
         ("cgnat.source_range", "100.64.0.1/10"),
         ("cgnat.source_range", "100.64.0.0/33"),
         ("cgnat.source_range", "100.64.0.0/31"),
         ("cgnat.source_range", "fd00::/8"),
-        ("cgnat.source_range", ["100.64.0.0/10"]),
         ("cgnat.source_range", "127.0.0.0/8"),
         ("cgnat.vrf_name", "default"),
         ("qos.default_down", "fast"),
         ("qos.default_down", "0"),
         ("qos.default_down", "401gbit"),
-        ("qos.default_up", "5MBps"),
         ("qos.default_up", 20_000_000),
         ("demux.trunks", ["trunk0", "trunk2"]),
-        ("demux.trunks", ["uplink0"]),
         ("demux.trunks", ["trunk0", "trunk0"]),
         ("demux.vlan_profiles", {}),
         ("demux.vlan_profiles.0", "pppoe"),
         ("demux.vlan_profiles.0.name", "1st"),
         ("demux.vlan_profiles.1.type", "PPPoE"),
         ("demux.vlan_profiles.0.vlan_range", "0-5"),
-        ("demux.vlan_profiles.0.vlan_range", "4095"),
         ("demux.vlan_profiles.0.vlan_range", "4000-4095"),
         ("demux.vlan_profiles.0.vlan_range", "300-200"),
-        ("demux.vlan_profiles.0.vlan_range", "100-"),
-        ("demux.vlan_profiles.0.vlan_range", "-5"),
         ("demux.vlan_profiles.0.vlan_range", " 5"),
         ("demux.vlan_profiles.0.vlan_range", 5),
-        ("demux.vlan_profiles.1.outer_vlan_range", "0"),
         ("demux.vlan_profiles.1.overhead_profile", "atm"),
-        ("demux.rate_limits", []),
         ("demux.rate_limits.vlans_per_second", 0),
-        ("demux.rate_limits.burst", True),
         ("demux.rate_limits.max_vlans", 4094 * 4094 + 1),
         ("demux.idle_timeout", -1),
-        ("demux.idle_timeout", 300.5),
         ("api.enabled", "true"),
         ("api.token_lifetime", 59),
         ("api.token_lifetime", 86401),
-        ("api.token_lifetime", True),
         ("api.users", {"admin": USER}),
         ("api.users", []),
         ("api.users", [{**USER, "role": "operator"}]),
         ("api.users", [USER, {**USER, "role": "operator"}]),
         ("api.users.1", "operator"),
-        ("api.users.0.username", ""),
         ("api.users.0.username", "ad min"),
         ("api.users.0.username", "a" * 65),
-        ("api.users.0.password_hash", "secret"),
         ("api.users.0.password_hash", SECRET_HASH[:-1]),
         ("api.users.0.password_hash", SECRET_HASH + "\n"),
         ("api.users.0.password_hash", SECRET_HASH.replace("$04$", "$03$")),
@@ -164,41 +135,17 @@ def test_a_broken_value_is_named_by_its_path() -> None:
         ("bgp.as_number", 0),
         ("bgp.as_number", 2**32),
         ("bgp.router_id", "router"),
-        ("bgp.neighbors.0.address", "::1"),
         ("bgp.neighbors.1.remote_as", "64513"),
-        ("bgp.neighbors.1.description", "x" * 81),
         ("bgp", []),
-        ("bgp", True),
         *((section, []) for section in SECTIONS),
-        *((section, "text") for section in SECTIONS),
     ):
         document = valid_document()
         put(document, path, value)
         assert [(p.path, p.code) for p in problems(document)] == [(path, "invalid")]
 
 
-def test_a_name_that_no_interface_can_have_is_refused() -> None:
-    for name in (
-        "",
-        ".",
-        "..",
-        "a/b",
-        "trunk/",
-        "/",
-        "two words",
-        "a:b",
-        "tr\u00fcnk",
-        "sixteen_letters_",
-        "trunk0\n",
-        "a\tb",
-    ):
-        document = valid_document()
-        put(document, "interfaces.uplinks.0", name)
-        assert {p.path for p in problems(document)} == {"interfaces.uplinks.0"}
-
-
 def test_a_name_that_an_interface_can_have_is_valid() -> None:
-    for name in ("a", "eth0.100", "enp1s0f0np0", "fifteen_letters", "br-lan", "...", "a@b"):
+    for name in ("a", "eth0.100", "fifteen_letters", "br-lan", "...", "a@b"):
         document = valid_document()
         put(document, "interfaces.uplinks.0", name)
         assert RunningConfiguration.of(document).sections.interfaces.uplinks[0] == name
@@ -224,18 +171,11 @@ def test_what_is_missing_is_named_by_its_path() -> None:
     for path in (
         *SECTIONS,
         "system.hostname",
-        "interfaces.uplinks",
-        "cgnat.enabled",
         "cgnat.source_range",
-        "qos.default_up",
-        "demux.trunks",
         "demux.vlan_profiles.1.outer_vlan_range",
-        "demux.rate_limits",
         "demux.rate_limits.burst",
-        "api.enabled",
         "api.users.1.password_hash",
         "bgp.router_id",
-        "bgp.neighbors.0.remote_as",
     ):
         document = valid_document()
         remove(document, path)
@@ -248,19 +188,11 @@ def test_null_is_refused_where_something_must_be() -> None:
         "system.hostname",
         "interfaces.trunks",
         "interfaces.trunks.0",
-        "radius.authentication_port",
-        "cgnat.enabled",
         "cgnat.vrf_table",
-        "qos.default_down",
-        "demux.vlan_profiles",
         "demux.vlan_profiles.0",
-        "demux.vlan_profiles.0.vlan_range",
         "demux.rate_limits",
         "api.token_lifetime",
-        "api.users",
-        "api.users.0",
         "api.users.0.role",
-        "bgp.neighbors",
     ):
         document = valid_document()
         put(document, path, None)
@@ -279,16 +211,9 @@ def test_an_unknown_key_is_named_by_its_path() -> None:
     for path in (
         "syst",
         "system.host_name",
-        "interfaces.trunk",
-        "radius.port",
-        "cgnat.comment",
-        "qos.default",
         "demux.vlan_profiles.0.vlans",
         "demux.rate_limits.max",
-        "demux.idle",
-        "api.user",
         "api.users.1.password",
-        "bgp.neighbors.0.as",
     ):
         document = valid_document()
         put(document, path, "anything")
@@ -302,9 +227,8 @@ def test_all_that_is_wrong_is_named_at_once(document: dict[str, Any]) -> None:
     remove(document, "demux.idle_timeout")
     wrong = {"system.hostname", "qos.default_up", "api.users.1.role", "demux.idle_timeout"}
     assert {p.path for p in problems(document)} == wrong
-
-
-def test_all_names_that_refer_to_nothing_are_named_at_once(document: dict[str, Any]) -> None:
+    # And all names that refer to nothing.
+    document = valid_document()
     put(document, "demux.trunks", ["absent0"])
     put(document, "cgnat.handoff_interface", "absent1")
     assert {p.path for p in problems(document)} == {"demux.trunks", "cgnat.handoff_interface"}
@@ -318,33 +242,20 @@ def test_the_text_of_a_refusal_has_paths_and_rules_but_no_value(document: dict[s
     assert "plain text" not in str(refused.value)
 
 
-def test_every_secret_is_masked_in_what_is_shown(document: dict[str, Any]) -> None:
+def test_every_secret_is_masked_in_what_is_shown_and_all_else_is_as_written(document: dict[str, Any]) -> None:
     put(document, "radius.secret", "between-us")
-    shown = masked(RunningConfiguration.of(document).document)
-    assert shown["radius"]["secret"] == MASK
-    assert [user["password_hash"] for user in shown["api"]["users"]] == [MASK, MASK]
+    running = RunningConfiguration.of(document)
+    shown = masked(running.document)
     assert "between-us" not in json.dumps(shown)
     assert SECRET_HASH not in json.dumps(shown)
-
-
-def test_all_but_the_secrets_is_shown_as_it_was_written(document: dict[str, Any]) -> None:
-    shown = masked(RunningConfiguration.of(document).document)
+    assert shown["radius"]["secret"] == MASK
+    assert [user.pop("password_hash") for user in shown["api"]["users"]] == [MASK, MASK]
+    # The document itself stays as it is.
+    assert running.document == document
+    shown["radius"]["secret"] = "between-us"
     for user in shown["api"]["users"]:
         user["password_hash"] = SECRET_HASH
     assert shown == document
-
-
-def test_showing_a_configuration_leaves_the_document_alone(document: dict[str, Any]) -> None:
-    put(document, "radius.secret", "between-us")
-    running = RunningConfiguration.of(document)
-    before = copy.deepcopy(document)
-    masked(running.document)["api"]["users"].clear()
-    assert running.document == before
-
-
-def test_a_configuration_is_read_from_its_file(document: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "running.json").write_text(json.dumps(document))
-    assert RunningConfiguration.read(tmp_path / "running.json") == RunningConfiguration.of(document)
 
 
 def test_a_configuration_without_users_has_those_of_another_file(
@@ -360,37 +271,22 @@ def test_a_configuration_without_users_has_those_of_another_file(
 
 def test_a_configuration_with_users_needs_no_other_file(document: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "factory.json").write_text(json.dumps(document))
-    read = RunningConfiguration.read(tmp_path / "factory.json", tmp_path / "absent.json")
-    assert read == RunningConfiguration.of(document)
-
-
-def test_a_broken_value_in_a_file_is_named_by_its_path(document: dict[str, Any], tmp_path: Path) -> None:
-    put(document, "qos.default_up", "fast")
-    (tmp_path / "running.json").write_text(json.dumps(document))
-    with pytest.raises(Invalid) as refused:
-        RunningConfiguration.read(tmp_path / "running.json")
-    assert [p.path for p in refused.value.problems] == ["qos.default_up"]
-
-
-def test_a_file_that_does_not_exist_is_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match=r"absent\.json"):
-        RunningConfiguration.read(tmp_path / "absent.json")
-
-
-def test_a_folder_is_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(Unreadable):
-        RunningConfiguration.read(tmp_path)
+    for users in ((), (tmp_path / "absent.json",)):
+        read = RunningConfiguration.read(tmp_path / "factory.json", *users)
+        assert read == RunningConfiguration.of(document)
 
 
 def test_a_file_without_a_json_object_is_unreadable(tmp_path: Path) -> None:
     for content in (
-        *(b"", b"{", b"{} {}", b"hostname: bng1", b'{"system": NaN}', b'{"system": Infinity}', b"{'a': 1}"),
-        *(b"[]", b"null", b"true", b"1", b'"text"', b'\xff{"a": 1}', b'{"a": "\xff"}', b"[" * 100_000),
-        *(b'{"a": ' + b"[" * 100_000, b"\0"),
+        *(b"", b"{", b"{} {}", b'{"system": NaN}', b"[]", b"null", b'"text"', b'{"a": "\xff"}', b"\0"),
+        *(b"[" * 100_000, b'{"a": ' + b"[" * 100_000),
     ):
         (tmp_path / "running.json").write_bytes(content)
         with pytest.raises(Unreadable, match=r"running\.json"):
             RunningConfiguration.read(tmp_path / "running.json")
+    for path in (tmp_path / "absent.json", tmp_path):
+        with pytest.raises(Unreadable, match=path.name):
+            RunningConfiguration.read(path)
 
 
 def test_a_configuration_has_at_most_a_mebibyte_of_json() -> None:
@@ -416,14 +312,10 @@ def test_trunks_whose_vlans_could_have_the_same_name_are_refused(
     document["demux"]["vlan_profiles"][1].update(vlan_range="100-999", outer_vlan_range="10")
     RunningConfiguration.of(document)
     document["demux"]["vlan_profiles"][1].update(vlan_range="100-1000", outer_vlan_range="100")
-    with pytest.raises(Invalid) as refused:
-        RunningConfiguration.of(document)
-    assert [problem.path for problem in refused.value.problems] == ["demux.vlan_profiles.1.vlan_range"]
+    assert [problem.path for problem in problems(document)] == ["demux.vlan_profiles.1.vlan_range"]
 
 
 def test_a_vrf_is_not_named_like_a_vlan_with_a_short_name(document: dict[str, Any]) -> None:
     document["interfaces"]["trunks"] = document["demux"]["trunks"] = ["enp129s0f1"]
     document["cgnat"]["vrf_name"] = "9s0f1.50.7"
-    with pytest.raises(Invalid) as refused:
-        RunningConfiguration.of(document)
-    assert [problem.path for problem in refused.value.problems] == ["cgnat.vrf_name"]
+    assert [problem.path for problem in problems(document)] == ["cgnat.vrf_name"]

@@ -11,7 +11,6 @@ from gateway_api.base.logs import MASK, is_secret
 from gateway_api.core.configuration import documents, edit
 from gateway_api.core.configuration.documents import changes, diff_text, unmasked
 from gateway_api.core.configuration.edit import edited
-from gateway_api.core.configuration.rules import load
 from gateway_api.wire import configuration
 from gateway_api.wire.configuration import (
     KEYS,
@@ -27,26 +26,13 @@ from gateway_api.wire.configuration import (
 )
 from gateway_api.wire.contract import about
 from gateway_api.wire.core.configuration import Edit, EditAction
-from tests.support.documents import valid_document
 
 FIELDS = {path: field for path, field in walk(ROOT) if path}
-LEAVES = {path: field for path, field in FIELDS.items() if isinstance(field.kind, Leaf)}
 
 
 @pytest.mark.parametrize("path", [path for path in FIELDS if is_secret(path)])
 def test_what_has_the_name_of_a_secret_is_declared_secret(path: str) -> None:
     assert FIELDS[path].secret
-
-
-def test_some_leaves_have_the_name_of_a_secret() -> None:
-    assert {"radius.secret", "api.users.USERNAME.password_hash"} <= {
-        path for path in LEAVES if is_secret(path)
-    }
-
-
-@pytest.mark.parametrize("path", FIELDS)
-def test_a_field_has_a_sentence(path: str) -> None:
-    assert FIELDS[path].meaning
 
 
 @pytest.mark.parametrize("path", [path for path, field in FIELDS.items() if not field.required])
@@ -108,11 +94,3 @@ def test_what_is_declared_secret_is_masked_whatever_its_name(_with_snmp: Field) 
     text = '{"community": "new-one"}'
     assert "one" not in str(record.masked({"path": "snmp", "value": text}))
     assert masked_path("snmp.community.new-one") == f"snmp.community.{MASK}"
-
-
-def test_a_document_without_the_leaves_that_have_defaults_is_valid() -> None:
-    document = valid_document()
-    for name in ("bgp", "subscribers", "history"):
-        document.pop(name, None)
-    made = load(document)
-    assert (made.bgp, made.subscribers.dns_servers, made.history.days) == (None, (), 90)

@@ -14,9 +14,8 @@ from gateway_api.core.configuration.edit import OperationRefused
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.wire.core.configuration import Edit
 from tests.support.clocks import StillClock
-from tests.support.stack import running_core, wait_for
-from tests.support.workspaces import ADMIN, commit, opened, stage
-from tests.system.test_core_process import answers, client
+from tests.support.documents import put
+from tests.support.workspaces import ADMIN, commit, opened
 
 Document = dict[str, Any]
 
@@ -30,13 +29,6 @@ OLD = {
     "qos.default_down": "50",
     "bgp.neighbors.1.description": "none",
 }
-
-
-def put(document: Document, path: str, value: Any) -> None:
-    *names, last = path.split(".")
-    for name in names:
-        document = document[int(name) if isinstance(document, list) else name]
-    document[last] = value
 
 
 def older(document: Document, path: str = "cgnat.vrf_name") -> Document:
@@ -165,15 +157,3 @@ def test_a_stored_configuration_without_the_right_shape_does_not_load(
         upgraded(tmp_path, document, {**document, "cgnat": {**document["cgnat"], "vrf_name": 5}}),
     ):
         pass
-
-
-def test_a_core_starts_on_what_an_older_version_stored(tmp_path: Path, document: Document) -> None:
-    stored = older(older(older(document), "radius.secret"), "qos.default_down")
-    with upgraded(tmp_path / "configuration", document, stored) as workspace:
-        stage(workspace, "bng2")
-    (tmp_path / "factory.json").write_text(json.dumps(document))
-    with running_core(tmp_path / "core", tmp_path / "factory.json"):
-        wait_for("the core to answer", lambda: answers(tmp_path / "core"))
-        with client(tmp_path / "core") as core:
-            assert core.CommitCandidate(author="admin")["committed"]
-            assert core.GetConfiguration()["configuration"]["cgnat"]["vrf_name"] == "mgmt"
