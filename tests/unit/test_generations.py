@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -35,16 +36,11 @@ def set_operators(name: str, value: str) -> Edit:
     return Edit("set", f"api.users.operator.{name}", value)
 
 
-def test_each_user_has_a_generation_of_its_own(tmp_path: Path, document: Document) -> None:
-    with opened(tmp_path, document, StillClock()) as workspace:
-        held = generations(workspace)
-    assert set(held) == {"admin", "operator"}
-    assert len(set(held.values())) == 2
-
-
 def test_generations_outlive_restarts_and_commits_of_other_things(tmp_path: Path, document: Document) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
         held = generations(workspace)
+        assert set(held) == {"admin", "operator"}
+        assert len(set(held.values())) == 2
         commit(workspace, "bng2")
         assert generations(workspace) == held
     with opened(tmp_path, document, StillClock()) as workspace:
@@ -65,42 +61,33 @@ def test_a_changed_user_gets_another_generation_there_and_back_and_others_keep_t
     assert len({held["admin"] for held in seen}) == 1
 
 
-def test_a_user_who_was_deleted_and_comes_back_has_another_generation(
-    tmp_path: Path, document: Document
-) -> None:
-    with opened(tmp_path, document, StillClock()) as workspace:
-        before = generations(workspace)
-        make_run(workspace, Edit("delete", "api.users.operator"))
-        assert set(generations(workspace)) == {"admin"}
-        workspace.rollback(1, ADMIN)
-        workspace.commit(ADMIN)
-        after = generations(workspace)
-    assert after["operator"] != before["operator"]
-    assert after["admin"] == before["admin"]
+def delete_and_bring_back(workspace: Workspace, _: StillClock) -> None:
+    make_run(workspace, Edit("delete", "api.users.operator"))
+    assert set(generations(workspace)) == {"admin"}
+    workspace.rollback(1, ADMIN)
+    workspace.commit(ADMIN)
 
 
-def test_a_user_whose_change_was_not_confirmed_has_another_generation(
-    tmp_path: Path, document: Document
+def change_until_the_return(workspace: Workspace, clock: StillClock) -> None:
+    make_run(workspace, set_operators("role", "admin"), confirm_seconds=60)
+    clock.now += 60
+    assert workspace.return_if_due()
+
+
+def replace(workspace: Workspace, _: StillClock) -> None:
+    document = json.loads(json.dumps(workspace.snapshot.running.document))
+    document["api"]["users"][1]["password_hash"] = _OTHER_HASH
+    workspace.replace_running(document, ADMIN)
+
+
+@pytest.mark.parametrize("change", [delete_and_bring_back, change_until_the_return, replace])
+def test_a_user_who_changes_in_any_way_has_another_generation_and_others_keep_theirs(
+    tmp_path: Path, document: Document, change: Callable[[Workspace, StillClock], None]
 ) -> None:
     clock = StillClock()
     with opened(tmp_path, document, clock) as workspace:
         before = generations(workspace)
-        make_run(workspace, set_operators("role", "admin"), confirm_seconds=60)
-        clock.now += 60
-        assert workspace.return_if_due()
-        after = generations(workspace)
-    assert after["operator"] != before["operator"]
-    assert after["admin"] == before["admin"]
-
-
-def test_a_user_whom_a_replacement_changes_gets_another_generation(
-    tmp_path: Path, document: Document
-) -> None:
-    with opened(tmp_path, document, StillClock()) as workspace:
-        before = generations(workspace)
-        document = json.loads(json.dumps(document))
-        document["api"]["users"][1]["password_hash"] = _OTHER_HASH
-        workspace.replace_running(document, ADMIN)
+        change(workspace, clock)
         after = generations(workspace)
     assert after["operator"] != before["operator"]
     assert after["admin"] == before["admin"]
@@ -128,13 +115,18 @@ def test_nobody_s_tokens_cannot_be_ended(tmp_path: Path, document: Document) -> 
         workspace.end_tokens("nobody", ADMIN)
 
 
+def lose_generations(folder: Path) -> None:
+    """As an older version has left it."""
+    state = folder / "state.json"
+    held = json.loads(state.read_bytes())
+    del held["generations"]
+    state.write_text(json.dumps(held))
+
+
 def test_a_state_of_an_older_version_gets_generations_that_stay(tmp_path: Path, document: Document) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
         lost = generations(workspace)
-    state = tmp_path / "state.json"
-    state.write_text(
-        json.dumps({k: v for k, v in json.loads(state.read_bytes()).items() if k != "generations"})
-    )
+    lose_generations(tmp_path)
     with opened(tmp_path, document, StillClock()) as workspace:
         made = generations(workspace)
     assert set(made) == set(lost)
@@ -148,10 +140,7 @@ def test_a_core_that_cannot_store_the_generations_starts_and_stores_them_with_th
 ) -> None:
     with opened(tmp_path, document, StillClock()):
         pass
-    state = tmp_path / "state.json"
-    state.write_text(
-        json.dumps({k: v for k, v in json.loads(state.read_bytes()).items() if k != "generations"})
-    )
+    lose_generations(tmp_path)
     with ExitStack() as core:
         with no_file_longer_than(16):
             workspace = core.enter_context(opened(tmp_path, document, StillClock()))

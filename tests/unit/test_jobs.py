@@ -75,6 +75,10 @@ class Held:
         return JobOutcome(done=len(ids))
 
 
+def all_done(ids: Sequence[int]) -> JobOutcome:
+    return JobOutcome(done=len(ids))
+
+
 def test_a_job_acts_on_each_session_once_in_order(world: World) -> None:
     taken: list[int] = []
 
@@ -160,23 +164,16 @@ def test_a_job_that_a_restart_interrupts_is_listed_with_its_count_and_does_not_c
     act.released.set()
 
 
-def test_jobs_that_ended_are_the_same_after_a_restart_and_no_id_comes_again(world: World) -> None:
-    jobs = [world.ended(world.run(lambda ids: JobOutcome(done=len(ids)), ids=range(5))) for _ in range(3)]
-    world.start_again()
-    assert world.jobs.all() == jobs[::-1]
-    assert world.run(lambda ids: JobOutcome(done=len(ids))).id == 4
-
-
-def test_only_the_last_jobs_are_kept_and_those_that_run(tmp_path: Path) -> None:
+def test_only_the_last_jobs_are_kept_and_those_that_run_and_no_id_comes_again(tmp_path: Path) -> None:
     world, act = World(tmp_path / "jobs", held=3), Held()
     first = world.run(act)
-    for _ in range(6):
-        last = world.ended(world.run(lambda ids: JobOutcome(done=len(ids))))
-    assert [job.id for job in world.jobs.all()] == [last.id, last.id - 1, last.id - 2, first.id]
+    last = [world.ended(world.run(all_done)) for _ in range(6)][:-4:-1]
+    assert world.jobs.all() == [*last, world.job(first)]
     act.released.set()
     world.ended(first)
     world.start_again()
-    assert [job.id for job in world.jobs.all()] == [last.id, last.id - 1, last.id - 2, first.id]
+    assert [job.id for job in world.jobs.all()] == [*(job.id for job in last), first.id]
+    assert world.run(all_done).id == last[0].id + 1
 
 
 def test_only_so_many_jobs_run_at_a_time(world: World) -> None:
@@ -211,7 +208,7 @@ def test_a_job_that_the_disk_refuses_does_not_start(world: World) -> None:
 
 
 def test_a_start_on_a_full_disk_has_the_jobs_of_before_and_interrupts_those_that_ran(world: World) -> None:
-    ended = world.ended(world.run(lambda ids: JobOutcome(done=len(ids))))
+    ended = world.ended(world.run(all_done))
     act = Held()
     running = world.run(act)
     with no_file_longer_than(0):
@@ -221,16 +218,16 @@ def test_a_start_on_a_full_disk_has_the_jobs_of_before_and_interrupts_those_that
             (ended.id, JobState.DONE),
         ]
     act.released.set()
-    assert world.ended(world.run(lambda ids: JobOutcome(done=len(ids)))).id == running.id + 1
+    assert world.ended(world.run(all_done)).id == running.id + 1
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"no database" * 1000)])
 def test_a_list_of_jobs_that_is_harmed_while_it_is_in_use_keeps_its_jobs(
     world: World, harm: Callable[[Path], object]
 ) -> None:
-    first = world.ended(world.run(lambda ids: JobOutcome(done=len(ids))))
+    first = world.ended(world.run(all_done))
     harm(world.folder / "jobs.sqlite")
-    second = world.ended(world.run(lambda ids: JobOutcome(done=len(ids))))
+    second = world.ended(world.run(all_done))
     assert second.id == first.id + 1
     world.start_again()
     assert world.jobs.all() == [second, first]
@@ -243,4 +240,4 @@ def test_a_damaged_list_of_jobs_is_set_aside(world: World, caplog: pytest.LogCap
     world.start_again()
     assert world.jobs.all() == []
     assert "damaged" in caplog.text
-    assert world.ended(world.run(lambda ids: JobOutcome(done=len(ids)))).done == 250
+    assert world.ended(world.run(all_done)).done == 250

@@ -54,17 +54,14 @@ def found(table: SessionTable[Session], text: str, **wanted: str) -> list[int]:
 @pytest.mark.parametrize(
     "text",
     [
-        *("alice", "ALICE.MÜLLER", "müller@isp", "isp.example", "ice"),
-        *("02:a0:fc:00:1b:07", "02-A0-FC-00-1B-07", "02a0.fc00.1b07", "02A0FC001B07"),
-        *("02A0-FC00-1B07", "02a0-fc", "00-1b07", "0-1B07", "02:a0:fc", "02-A0-FC-", "fc00-"),
-        *("a0:fc", "2:a0:f", ":1b:07", "fc-00-1b", "fc00.1b", "0.1b07", "a0fc", "c001b0"),
-        *("id:7", "user:ALICE", "user:müller", "user:ice", "ip:100.64.3", "ip:100.64.3.7", "mac:a0-fc"),
-        *("mac:02A0.FC00.1B07", "ip:2001:db8:0:7", "ip:100.64.2.0/23"),
-        *("100.64.3.7", "100.64.3", "100.64.3.", "100.64.3.0/24", "100.64.2.0/23", "100.64.3.7/32"),
+        *("ALICE.MÜLLER", "isp.example", "ice", "user:ALICE", "user:ice"),
+        *("02:a0:fc:00:1b:07", "02-A0-FC-00-1B-07", "02a0.fc00.1b07", "02A0FC001B07", "02A0-FC00-1B07"),
+        *("0-1B07", "02-A0-FC-", "2:a0:f", "fc00.1b", "a0fc", "mac:a0-fc", "mac:02A0.FC00.1B07"),
+        *("100.64.3.7", "100.64.3", "100.64.3.", "100.64.2.0/23", "100.64.3.7/32", "ip:100.64.3"),
         *("2001:db8:0:7::2", "2001:DB8:0:7::99", "2001:db8:8000:7ff::1", "2001:db8:0:7::/64"),
         *("2001:db8:8000::/40", "2001:db8:8000:740::/60", "2001:db8:0:7", "2001:db8:8000:700:"),
-        *("ppp12", "PPP12", "trunk0", "trunk0.2100", "trunk0.2100.300"),
-        *("7", "2100", "300", "ed2f89d94a2f20aa", "ED2F", "ed2f89d"),
+        *("PPP12", "trunk0", "trunk0.2100", "trunk0.2100.300"),
+        *("7", "id:7", "2100", "300", "ED2F89D94A2F20AA", "ed2f89d"),
     ],
 )
 def test_a_session_is_found_by_what_is_known_of_it(table: SessionTable[Session], text: str) -> None:
@@ -75,23 +72,12 @@ def test_a_session_is_found_by_what_is_known_of_it(table: SessionTable[Session],
     "text",
     [
         # A part of a number, of an id or of a name of a device is another one.
-        *("ppp1", "pp", "trunk", "210", "30", "100", "100.64.3.7.", "00.64.3.7", "64.3.7"),
-        *("2f89", "ed2", "0fc001b08", "a:0f", "0f:c0", "00.1b08", "00-1b08", "a0f-c001"),
+        *("ppp1", "trunk", "210", "30", "100.64.3.7.", "00.64.3.7", "64.3.7"),
+        *("2f89", "ed2", "0fc001b08", "a:0f", "00.1b08", "a0f-c001"),
         # What is said to be of one kind is of no other.
-        *("id:2100", "id:alice", "id:", "user:ppp12", "user:02a0fc001b07", "ip:alice", "mac:alice", "mac:a0"),
+        *("id:2100", "id:alice", "id:", "user:ppp12", "ip:alice", "mac:alice", "mac:a0"),
         *("100.64.3.8", "100.64.4.0/24", "2001:db8:0:8::1", "2001:db8:0:8::/64", "2001:db8:0:70"),
-        *(
-            "alice bob",
-            "\n",
-            "\n\n",
-            "\0",
-            "-",
-            "100.64.3.0/33",
-            "2001:db8::/200",
-            "2001:db8::/-5",
-            "::/",
-            ":",
-        ),
+        *("alice bob", "\n", "\0", "-", "100.64.3.0/33", "2001:db8::/200", "2001:db8::/-5", "::/", ":"),
     ],
 )
 def test_a_session_is_not_found_by_less_or_by_something_else(table: SessionTable[Session], text: str) -> None:
@@ -112,13 +98,9 @@ def test_a_prefix_finds_the_networks_in_it_from_the_first_to_the_last() -> None:
 
 def test_a_part_that_many_have_finds_them_by_id(table: SessionTable[Session]) -> None:
     assert found(table, "bob") == list(range(40, 60))
-    assert found(table, "example") == [7, *range(40, 60)]
-    assert found(table, "100.64.0.0/16") == [7, *range(40, 60)]
-
-
-def test_a_text_of_few_digits_is_no_part_of_a_name(table: SessionTable[Session]) -> None:
-    assert found(table, "41") == [41]
-    assert found(table, "bob41") == [41]
+    assert found(table, "example") == found(table, "100.64.0.0/16") == [7, *range(40, 60)]
+    # A text of few digits is no part of a name.
+    assert found(table, "41") == found(table, "bob41") == [41]
 
 
 def test_a_text_of_few_digits_is_a_whole_name_with_or_without_a_realm() -> None:
@@ -132,6 +114,7 @@ def test_a_text_of_few_digits_is_a_whole_name_with_or_without_a_realm() -> None:
 def test_other_filters_must_hold_too(table: SessionTable[Session]) -> None:
     assert found(table, "example", interface="ppp12") == [7]
     assert found(table, "bob", interface="ppp12") == []
+    assert found(table, "alice", ip_address="1:2") == []
 
 
 def test_a_search_finds_what_has_changed_since() -> None:
@@ -141,10 +124,6 @@ def test_a_search_finds_what_has_changed_since() -> None:
     table.add(session(3, username="user20"))
     table.remove(1)
     assert (found(table, "user2"), found(table, "carol"), found(table, "user1")) == ([3], [2], [])
-
-
-def test_a_search_with_what_is_no_address_finds_nobody(table: SessionTable[Session]) -> None:
-    assert found(table, "alice", ip_address="1:2") == []
 
 
 def test_a_session_without_addresses_is_found_by_its_name_alone() -> None:
