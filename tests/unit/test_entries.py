@@ -35,7 +35,7 @@ from tests.support.sources import ListedSource, Lives, listed
 from tests.unit.test_dnsmasq import CAPTURED, RECORD
 from tests.unit.test_linux_dependencies import CAPTURE
 from tests.unit.test_netlink_messages import MULTIPATH, PEER, PPP, REDIRECT, TBF, VIA_IPV6, VLAN
-from tests.unit.test_pppoe_server import DOWN, UP, Machine
+from tests.unit.test_pppoe_server import UP, Machine
 
 CUT = b"\0"
 CONFIGURATION = RunningConfiguration.of(valid_document()).sections
@@ -72,28 +72,21 @@ def lease_records(folder: Path, bad: bool) -> object:
     return Records(folder, StillClock()).read()
 
 
-def pppd_records(folder: Path, bad: bool) -> object:
-    machine = Machine(folder)
-    for pid in (139, 140):
-        machine.runs(pid, 1335)
-        machine.recorded(f"{pid}-1335.ip", UP)
-    if bad:
-        (machine.records / "140-1335.ip").write_bytes(b"EVENT=ip-up\0")
-    else:
-        machine.recorded("140-1335.ip", DOWN)
-    return machine.source().sessions()
+def pppd_case(damaged: str, text: bytes) -> Case:
+    """Two sessions of pppd, the second with a damaged file, or none."""
 
+    def read(folder: Path, bad: bool) -> object:
+        machine = Machine(folder)
+        for pid in (139, 140):
+            machine.runs(pid, 1335)
+            machine.recorded(f"{pid}-1335.ip", UP)
+        if bad:
+            (folder / damaged).write_bytes(text)
+        else:
+            machine.ends(140)
+        return machine.source().sessions()
 
-def pppd_commands(folder: Path, bad: bool) -> object:
-    machine = Machine(folder)
-    for pid in (139, 140):
-        machine.runs(pid, 1335)
-        machine.recorded(f"{pid}-1335.ip", UP)
-    if bad:
-        (machine.proc / "140/cmdline").write_bytes(b"pppd\0/dev/ttyS0\0")
-    else:
-        machine.ends(140)
-    return machine.source().sessions()
+    return Case("pppoe-server", "record", read)
 
 
 def _journal(bad: bool) -> str:
@@ -235,8 +228,8 @@ def owed_ends(folder: Path, bad: bool) -> object:
 CASES = [
     Case("dnsmasq", "lease", leases),
     Case("dnsmasq", "record", lease_records),
-    Case("pppoe-server", "record", pppd_records),
-    Case("pppoe-server", "record", pppd_commands),
+    pppd_case("records/140-1335.ip", b"EVENT=ip-up\0"),
+    pppd_case("proc/140/cmdline", b"pppd\0/dev/ttyS0\0"),
     Case("pppoe-server", "log_line", log_of_ends),
     Case("pppoe-server", "log_line", log_of_sign_ons),
     Case("accel-ppp", "session", accel_sessions),
@@ -299,29 +292,24 @@ def number(text: str) -> int:
         raise UnreadableEntry("it is no number") from error
 
 
-def test_an_entry_that_stays_is_logged_and_counted_once_and_again_after_it_was_gone(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    ("name", "readings", "lines", "entries"),
+    [
+        ("it stays, is gone, and comes again", [["1", "x"], ["x", "2"], ["1"], ["x"]], 2, 2),
+        ("another one counts and is not logged", [["x"], ["x", "y"]], 1, 2),
+    ],
+)
+def test_a_bad_entry_is_logged_and_counted_once_while_it_stays(
+    name: str, readings: list[list[str]], lines: int, entries: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = skipped("test", "number")
-    for entries in (["1", "x"], ["x", "2"], ["1"], ["x"]):
-        READER.read(entries, number, place="stays")
+    for reading in readings:
+        READER.read(reading, number, place=name)
+        # A clean reading of another place is no end of it.
+        READER.read(["1"], number, place="clean")
     line = "cannot read 1 of the numbers of a test: it is no number; such a number is none"
-    assert caplog.messages == [line, line]
-    assert skipped("test", "number") == before + 2
-
-
-def test_another_bad_entry_counts_and_is_not_logged_again(caplog: pytest.LogCaptureFixture) -> None:
-    before = skipped("test", "number")
-    for entries in (["x"], ["x", "y"]):
-        READER.read(entries, number, place="another")
-    assert len(caplog.messages) == 1
-    assert skipped("test", "number") == before + 2
-
-
-def test_a_clean_reading_of_another_place_is_no_end_of_a_bad_entry(caplog: pytest.LogCaptureFixture) -> None:
-    for place, entries in (("one", ["x"]), ("other", ["1"]), ("one", ["x"])):
-        READER.read(entries, number, place=place)
-    assert len(caplog.messages) == 1
+    assert caplog.messages == [line] * lines
+    assert skipped("test", "number") == before + entries
 
 
 def test_a_value_may_stand_for_a_bad_entry() -> None:

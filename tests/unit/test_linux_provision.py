@@ -79,12 +79,9 @@ def test_a_pppoe_session_wants_limits_on_its_device_and_no_host_route_of_ours() 
     assert (wanted.sets_host_route, wanted.profile.name) == (False, "pppoe_ethernet")
 
 
-def test_a_dhcp_session_wants_a_host_route() -> None:
+def test_a_dhcp_session_wants_a_host_route_and_an_ifb_with_a_name_that_fits() -> None:
     wanted = wanted_by(on_vlan(6, "trunk0.100"))
     assert (wanted.device, wanted.ifb, wanted.sets_host_route) == ("trunk0.100", "ifb-trunk0.100", True)
-
-
-def test_a_name_that_is_too_long_for_an_ifb_gives_way_to_the_id() -> None:
     assert wanted_by(on_vlan(6, "trunk0.1000.200")).ifb == "ifb-6"
 
 
@@ -142,33 +139,19 @@ def ended(
         ((GIB_4 - 10, 3 * GIB_4 - 1), (90, 0), (GIB_4 + 90, 3 * GIB_4)),
         # pppd begins to count later than the device.
         ((300, GIB_4 + 300), (0, 120), (300, GIB_4 + 300)),
+        ((1000, 2000), None, (1000, 2000)),
     ],
 )
 def test_the_source_counts_what_came_after_the_last_sweep(
     provision: Provision, counters: DeviceCounters, kernel: KnownLinks,
-    seen: tuple[int, int], counted: tuple[int, int], total: tuple[int, int],
+    seen: tuple[int, int], counted: tuple[int, int] | None, total: tuple[int, int],
 ) -> None:  # fmt: skip
     of = session(5, interface="ppp0")
-    found = ended(provision, counters, kernel, seen, of, SourceTraffic(*counted))
+    found = ended(provision, counters, kernel, seen, of, counted and SourceTraffic(*counted))
     assert (found.bytes_in, found.bytes_out) == total
     assert (found.packets_in, found.packets_out) == (seen[0] // 100, seen[1] // 100)
-
-
-def test_without_a_count_of_the_source_it_is_that_of_the_last_sweep(
-    provision: Provision, counters: DeviceCounters, kernel: KnownLinks
-) -> None:
-    found = ended(provision, counters, kernel, (1000, 2000), session(5, interface="ppp0"))
-    assert found == Counters(1000, 2000, 10, 20)
-    assert provision.traffic(session(6, interface="ppp1"), None) == NO_COUNTERS
-
-
-def test_a_session_on_a_device_with_the_name_of_a_former_one_does_not_get_its_traffic(
-    provision: Provision, counters: DeviceCounters, kernel: KnownLinks
-) -> None:
-    first, second = session(5, interface="ppp0"), session(6, interface="ppp0")
-    ended(provision, counters, kernel, (1000, 2000), first)
-    # It begins and ends before the next sweep.
-    provision.appeared([second])
+    # A session that begins and ends on its device before the next sweep has none of its traffic.
+    provision.appeared([second := session(6, interface="ppp0")])
     assert provision.traffic(second, None) == NO_COUNTERS
 
 
@@ -239,26 +222,6 @@ def test_without_a_baseline_a_session_counts_all(
     kernel.fails = True
     assert provision.baseline(listed("6")) == NO_COUNTERS
     assert "cannot find the link trunk0.100" in caplog.text
-
-
-def test_counters_are_those_of_now_or_of_the_last_sweep(kernel: KnownLinks, counters: DeviceCounters) -> None:
-    kernel.found = [link(20, "ppp0", stats=stats(100, 200))]
-    counters.sweep(["ppp0"])
-    kernel.found = [link(20, "ppp0", stats=stats(300, 400))]
-    assert (counters.now("ppp0"), counters.last("ppp0")) == (
-        Counters(300, 400, 3, 4),
-        Counters(100, 200, 1, 2),
-    )
-    kernel.found = []
-    assert counters.now("ppp0") == Counters(100, 200, 1, 2)
-    # Its session is still there, then it is not.
-    counters.sweep(["ppp0"])
-    assert counters.now("ppp0") == Counters(100, 200, 1, 2)
-    counters.sweep([])
-    assert counters.now("ppp0") == NO_COUNTERS
-    kernel.fails = True
-    with pytest.raises(KernelError):
-        counters.now("ppp0")
 
 
 # VLANs
