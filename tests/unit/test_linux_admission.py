@@ -34,6 +34,8 @@ SHARED = replace(DEMUX, rate_limits=RateLimits(10, 20, 100, outer_vlan_share=75)
 SINGLE = AccessVlan("trunk0", None, 300)
 DOUBLE = AccessVlan("trunk0", 50, 7)
 
+PPP = SessionType.PPPOE
+
 Make = Callable[..., Admission]
 
 
@@ -91,16 +93,14 @@ def admission(make: Make) -> Admission:
     return make()
 
 
-def trigger(
-    vlan: AccessVlan, kind: SessionType = SessionType.PPPOE, protocol: VlanProtocol | None = None
-) -> Trigger:
+def trigger(vlan: AccessVlan, kind: SessionType = PPP, protocol: VlanProtocol | None = None) -> Trigger:
     return Trigger(vlan.trunk, vlan.outer_vlan_id, protocol or vlan.protocol, vlan.vlan_id, kind)
 
 
 def serve(
     admission: Admission,
     vlan: AccessVlan,
-    kind: SessionType = SessionType.PPPOE,
+    kind: SessionType = PPP,
     taken: Sequence[AccessVlan] = (),
 ) -> None:
     assert admission.decide(trigger(vlan, kind)) == vlan
@@ -120,38 +120,29 @@ def expired(
 
 
 @pytest.mark.parametrize(
-    ("vlan", "kind"),
+    ("trunk", "outer", "id", "kind", "refusal"),
     [
-        (SINGLE, SessionType.PPPOE),
-        (DOUBLE, SessionType.PPPOE),
-        (AccessVlan("trunk1", None, 600), SessionType.DHCP),
-        (AccessVlan("trunk1", None, 100), SessionType.PPPOE),
-        (AccessVlan("trunk1", None, 499), SessionType.PPPOE),
-        (AccessVlan("trunk1", 59, 4094), SessionType.PPPOE),
+        *(("trunk1", None, id, PPP, None) for id in (100, 300, 499)),
+        *(("trunk0", outer, 4094, PPP, None) for outer in (50, 59)),
+        ("trunk1", None, 600, SessionType.DHCP, None),
+        *(("trunk0", None, id, PPP, TriggerRefusal.NO_PROFILE) for id in (99, 500)),
+        ("trunk0", 49, 300, PPP, TriggerRefusal.NO_PROFILE),
+        ("trunk2", None, 300, PPP, TriggerRefusal.NO_PROFILE),
+        ("trunk0", None, 300, SessionType.DHCP, TriggerRefusal.OTHER_KIND),
     ],
 )
-def test_a_trigger_in_a_range_makes_the_vlan(
-    admission: Admission, vlan: AccessVlan, kind: SessionType
+def test_a_trigger_in_a_range_makes_the_vlan_and_no_other_does(
+    admission: Admission,
+    trunk: str,
+    outer: int | None,
+    id: int,
+    kind: SessionType,
+    refusal: TriggerRefusal | None,
 ) -> None:
-    assert admission.decide(trigger(vlan, kind)) == vlan
-
-
-@pytest.mark.parametrize(
-    ("vlan", "kind", "refusal"),
-    [
-        (AccessVlan("trunk0", None, 99), SessionType.PPPOE, TriggerRefusal.NO_PROFILE),
-        (AccessVlan("trunk0", None, 500), SessionType.PPPOE, TriggerRefusal.NO_PROFILE),
-        (AccessVlan("trunk0", 49, 300), SessionType.PPPOE, TriggerRefusal.NO_PROFILE),
-        (AccessVlan("trunk2", None, 300), SessionType.PPPOE, TriggerRefusal.NO_PROFILE),
-        (SINGLE, SessionType.DHCP, TriggerRefusal.OTHER_KIND),
-    ],
-)
-def test_no_other_trigger_makes_one(
-    admission: Admission, vlan: AccessVlan, kind: SessionType, refusal: TriggerRefusal
-) -> None:
-    assert admission.decide(trigger(vlan, kind)) == refusal
-    assert admission.refusals == {refusal: 1}
-    assert list(admission) == []
+    vlan = AccessVlan(trunk, outer, id)
+    assert admission.decide(trigger(vlan, kind)) == (refusal or vlan)
+    assert admission.refusals == ({refusal: 1} if refusal else {})
+    assert len(list(admission)) == (not refusal)
 
 
 @pytest.mark.parametrize(("vlan", "protocol"), [(SINGLE, VlanProtocol.DOT1AD), (DOUBLE, VlanProtocol.DOT1Q)])
@@ -228,20 +219,13 @@ def test_a_vlan_expires_at_the_idle_timeout_after_its_start_or_its_last_session(
     assert admission.decide(trigger(SINGLE)) == SINGLE
 
 
-def test_an_idle_timeout_that_is_shorter_than_a_sign_on_leaves_time_for_it(
-    make: Make, clock: SteppedClock
+@pytest.mark.parametrize(("timeout", "last_trigger"), [(1, 0), (300, 299)])
+def test_a_client_that_is_signing_on_has_thirty_seconds(
+    make: Make, clock: SteppedClock, timeout: int, last_trigger: int
 ) -> None:
-    admission = make(idle_timeout=1)
+    admission = make(idle_timeout=timeout)
     serve(admission, SINGLE)
-    clock.now += 29
-    assert expired(admission, ()) == []
-    clock.now += 1
-    assert expired(admission, ()) == ["trunk0.300"]
-
-
-def test_a_client_that_is_signing_on_keeps_its_vlan(admission: Admission, clock: SteppedClock) -> None:
-    serve(admission, SINGLE)
-    clock.now += 299
+    clock.now += last_trigger
     assert admission.decide(trigger(SINGLE)) == TriggerRefusal.SERVED
     clock.now += 29
     assert expired(admission, ()) == []
@@ -258,9 +242,7 @@ def test_triggers_without_end_do_not_keep_a_vlan(admission: Admission, clock: St
     assert expired(admission, ()) == ["trunk0.300"]
 
 
-@pytest.mark.parametrize(
-    ("silent", "gone"), [(SessionType.DHCP, "trunk0.300"), (SessionType.PPPOE, "trunk0.600")]
-)
+@pytest.mark.parametrize(("silent", "gone"), [(SessionType.DHCP, "trunk0.300"), (PPP, "trunk0.600")])
 def test_a_source_that_does_not_reply_keeps_its_own_vlans_alone(
     admission: Admission, clock: SteppedClock, silent: SessionType, gone: str
 ) -> None:
@@ -399,7 +381,7 @@ def test_a_vlan_that_is_postponed_is_the_last(admission: Admission) -> None:
         assert admission.decide(trigger(vlan)) == vlan
         admission.made(vlan)
     admission.postponed(SINGLE)
-    assert admission.unserved(SessionType.PPPOE, 100) == [DOUBLE, SINGLE]
+    assert admission.unserved(PPP, 100) == [DOUBLE, SINGLE]
 
 
 def test_a_vlan_without_a_profile_expires_at_once_with_its_sessions(admission: Admission) -> None:
@@ -408,7 +390,7 @@ def test_a_vlan_without_a_profile_expires_at_once_with_its_sessions(admission: A
     serve(admission, AccessVlan("trunk1", None, 300))
     admission.configure(replace(DEMUX, trunks=("trunk0",), vlan_profiles=(QINQ,)))
     # While a source does not reply, it cannot release them.
-    assert expired(admission, (), unknown={SessionType.PPPOE}) == []
+    assert expired(admission, (), unknown={PPP}) == []
     assert expired(admission, {"trunk0.300", DOUBLE.name}) == ["trunk0.300", "trunk1.300"]
 
 
@@ -495,7 +477,7 @@ def test_a_source_is_told_of_the_vlans_of_its_session_type_again(admission: Admi
     assert unserved(admission) == ["trunk0.600"]
 
 
-@pytest.mark.parametrize("unknown", [(), (SessionType.PPPOE,)])
+@pytest.mark.parametrize("unknown", [(), (PPP,)])
 def test_triggers_of_a_flood_leave_nothing_behind(
     admission: Admission, clock: SteppedClock, unknown: Container[SessionType]
 ) -> None:
