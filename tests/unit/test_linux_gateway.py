@@ -107,11 +107,10 @@ class Rules:
 
 
 class Trunks:
-    """VLAN devices that exist, at first none, on trunks that can be set up."""
+    """Trunks without VLAN devices, which can be set up."""
 
     def __init__(self) -> None:
         self.up: list[str] = []
-        self.vlans: list[AccessVlan] = []
 
     def raise_trunk(self, trunk: str) -> bool:
         if trunk == "gone":
@@ -129,7 +128,7 @@ class Trunks:
         self.up.remove(trunk)
 
     def existing(self, trunk: str) -> list[AccessVlan]:
-        return [vlan for vlan in self.vlans if vlan.trunk == trunk]
+        return []
 
     def former(self) -> list[AccessVlan]:
         return []

@@ -216,19 +216,17 @@ def test_a_session_that_has_ipv6_first_starts_with_its_ipv4_address_and_goes_on_
     assert changed.started_at == session.started_at
 
 
-def test_a_session_without_ipv4_starts_some_seconds_later(machine: Machine) -> None:
+@pytest.mark.parametrize(("recorded_at", "seconds"), [(NOW, 5), (NOW + 3600, 0)], ids=["", "clock set back"])
+def test_a_session_without_ipv4_starts_some_seconds_later(
+    machine: Machine, recorded_at: int, seconds: int
+) -> None:
     machine.runs(139, 1335)
     source = machine.source()
-    machine.recorded("139-1335.ipv6", UP6)
-    assert source.sessions() == []
-    machine.clock.now += 5
+    machine.recorded("139-1335.ipv6", UP6, recorded_at)
+    if seconds:
+        assert source.sessions() == []
+    machine.clock.now += seconds
     assert len(source.sessions()) == 1
-
-
-def test_a_session_without_ipv4_starts_also_if_the_clock_was_set_back(machine: Machine) -> None:
-    machine.runs(139, 1335)
-    machine.recorded("139-1335.ipv6", UP6, NOW + 3600)
-    assert len(machine.source().sessions()) == 1
 
 
 @pytest.mark.parametrize("how", ["waits for its parent", "is dead", "ends now", "is gone", "has no address"])

@@ -183,11 +183,8 @@ def refused(world: World) -> dict[str, Any]:
 def committed(world: World) -> dict[str, Any]:
     """A commit takes the VLANs with two tags away, limits the making of VLANs, and names a RADIUS server that
     knows any user."""
-    server, dave, before = (
-        FreeRadius(IPv4Address("127.0.0.1"), _RADIUS),
-        world.online("dave"),
-        world.whole_sessions(),
-    )
+    server = FreeRadius(IPv4Address("127.0.0.1"), _RADIUS)
+    dave, before = world.online("dave"), world.whole_sessions()
     soon("the RADIUS server", server.is_ready)
     profiles = [
         one for one in world.read("/system/config")["demux"]["vlan_profiles"] if one["name"] != "pppoe_qinq"
