@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.support.inside import false_sources
 from tests.support.inside.gateway_long import HOMES
 from tests.support.inside.installed import prepare
 from tests.support.measuring import seconds_of_a_loop
@@ -24,11 +23,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 def test_a_session_in_the_kernel_is_faster(report: Report, direction: str) -> None:
     seen = report.of("both_modes")
     assert seen["alice"][direction] > 1.5 * seen["carol"][direction], seen
-
-
-@pytest.mark.parametrize("state", ["without a session", "with a session"])
-def test_no_packet_with_a_false_source_makes_the_gateway_send_to_others(report: Report, state: str) -> None:
-    assert false_sources.faults(report.of("false_sources_reach_others")[state]) == []
 
 
 @pytest.mark.parametrize("piece", ["radius_is_away", "radius_returns"])

@@ -1,18 +1,11 @@
 """Real RADIUS servers: FreeRADIUS, each at a loopback address of its own."""
 
-import shutil
 import subprocess
 import sys
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from gateway_api.core.configuration.rules import load
-from gateway_api.core.gateways.linux.daemons.daemon import SERVICES, PlacedFiles
-from gateway_api.core.gateways.linux.daemons.pppd import SignOnFiles
-from tests.support.documents import valid_document
-
-_OF_PPPD = Path(__file__).parents[2] / "packaging" / "pppoe"
 SECRET = "between-us"
 #: Seconds between two updates of accounting, as the servers demand; much less than in the field.
 INTERIM = 3
@@ -148,15 +141,3 @@ def section_of(*servers: FreeRadius, **values: Any) -> dict[str, Any]:
         "servers": [{"address": address, "secret": SECRET} for address in further],
         **values,
     }
-
-
-def options_of(*servers: FreeRadius, **values: Any) -> str:
-    """The options of pppd that has these servers, by the files that the gateway renders."""
-    document = valid_document()
-    document["radius"] = section_of(*servers, **values)
-    files = PlacedFiles(SERVICES)
-    for name, text in SignOnFiles(files).render(load(document)).items():
-        files.place(name, text)
-    for name in ("radius-dictionary", "radius-port-id-map"):
-        shutil.copy(_OF_PPPD / name, "/etc/ppp")
-    return (_OF_PPPD / "options.radius").read_text()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.inside import false_sources
 from tests.support.inside.gateway import HIGHER_THRESHOLD
 from tests.support.inside.installed import prepare
 from tests.support.virtual_machine import Report, run_in_machine
@@ -197,6 +198,11 @@ def test_an_attack_from_a_line_makes_few_vlans_and_ends_no_session(report: Repor
     assert 0 < seen["vlans"] <= seen["allowed"]
     assert seen["refused"] > 0
     assert seen["after"] == seen["before"]
+
+
+@pytest.mark.parametrize("state", ["without a session", "with a session"])
+def test_no_packet_with_a_false_source_makes_the_gateway_send_to_others(report: Report, state: str) -> None:
+    assert false_sources.faults(report.of("false_sources_reach_others")[state]) == []
 
 
 @pytest.mark.parametrize(

@@ -318,10 +318,15 @@ def test_the_sessions_of_an_interface_are_found_then_ended(machine: Machine, gat
 # The configuration
 
 
-def test_a_removed_trunk_takes_its_sessions_along(machine: Machine, gateway: LinuxGateway) -> None:
+def test_a_removed_trunk_takes_its_sessions_along_and_none_that_is_on_no_trunk_at_all(
+    machine: Machine, gateway: LinuxGateway
+) -> None:
+    machine.source.up(listed("c", access_interface="eth9", interface="ppp2"))
+    machine.source.up(listed("d", access_interface="trunk0", interface="ppp3"))
+    poll(machine.tracker)
     assert gateway.impact(WITHOUT_TRUNK1).sessions == (2,)
     gateway.configure(WITHOUT_TRUNK1)
-    wait_for("the end of the session", lambda: machine.ids() == [1])
+    wait_for("the end of the session", lambda: machine.ids() == [1, 3, 4])
     assert events(machine.journal)[-1].reason == "admin_disconnect"
     assert gateway.impact(CONFIGURATION).sessions == ()
 
@@ -348,16 +353,6 @@ def test_a_session_that_starts_while_a_trunk_is_removed_is_not_ended_unannounced
         assert 3 not in machine.ids()
     polling.join()
     wait_for("the end of the session", lambda: machine.ids() == [1, 3])
-
-
-def test_a_commit_ends_no_session_that_is_on_no_trunk_at_all(machine: Machine, gateway: LinuxGateway) -> None:
-    machine.source.up(listed("c", access_interface="eth9", interface="ppp2"))
-    machine.source.up(listed("d", access_interface="trunk0", interface="ppp3"))
-    poll(machine.tracker)
-    assert gateway.impact(WITHOUT_TRUNK1).sessions == (2,)
-    gateway.configure(WITHOUT_TRUNK1)
-    wait_for("the end of the session", lambda: len(machine.ids()) < 4)
-    assert machine.ids() == [1, 3, 4]
 
 
 def test_the_vlans_of_dhcp_alone_get_another_address_of_the_gateway(

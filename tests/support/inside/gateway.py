@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 from ipaddress import IPv4Address
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from gateway_api.core.gateways.linux.kernel.links import thresholds
 from tests.support.free_radius import FreeRadius, section_of
-from tests.support.inside import as_accel_ppp, attack, gateway_failures, homes, installed
+from tests.support.inside import as_accel_ppp, attack, false_sources, gateway_failures, homes, installed
 from tests.support.inside.gateway_world import World, pppd_of, soon
 from tests.support.inside.homes import Line, run
 from tests.support.inside.routers import (
@@ -239,6 +240,12 @@ def _send_datagram(device: str) -> None:
         sender.sendto(b"honest", (BEHIND_THE_APPLIANCE, 9))
 
 
+def false_sources_reach_others(_: World) -> dict[str, dict[str, dict[str, int]]]:
+    """In a network of its own."""
+    with TemporaryDirectory() as folder:
+        return false_sources.run(Path(folder))
+
+
 def main() -> None:
     Path("/proc/sys/net/ipv4/neigh/default/gc_thresh2").write_text(f"{HIGHER_THRESHOLD}\n")
     world = World([*LINES.values(), RENTER, ATTACKER])
@@ -264,6 +271,7 @@ def main() -> None:
         refused,
         committed,
         attacked,
+        false_sources_reach_others,
         sandboxed,
         *gateway_failures.PIECES,
     ]

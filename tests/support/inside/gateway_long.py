@@ -1,13 +1,12 @@
 """Many subscribers of the whole gateway, and what takes minutes: the long program of the machine."""
 
 import resource
-import tempfile
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 from tests.support.free_radius import FreeRadius, section_of
-from tests.support.inside import attack, false_sources, homes
+from tests.support.inside import attack, homes
 from tests.support.inside.gateway_world import World, pppd_of, processes, soon
 from tests.support.inside.homes import Line
 from tests.support.inside.routers import BEHIND_THE_APPLIANCE, udp_at_the_appliance
@@ -158,17 +157,12 @@ def all_hung_up(world: World) -> dict[str, Any]:
     return {user: world.end_of(sessions[user]) for user in HOMES}
 
 
-def false_sources_reach_others(_: World) -> dict[str, dict[str, dict[str, int]]]:
-    with tempfile.TemporaryDirectory() as folder:
-        return false_sources.run(Path(folder))
-
-
 def main() -> None:
     world, radius = World([ALICE, CAROL, ATTACKER, *RADIUS.values(), *HOMES.values()]), RadiusAway()
     world.dial(ALICE, "alice", 100)
     world.dial(CAROL, "carol", 102)
-    pieces = [both_modes, radius.radius_goes, false_sources_reach_others, radius.radius_is_away]
-    run_pieces([*pieces, radius.radius_returns, fifty, attacked, all_hung_up], world)
+    pieces = [radius.radius_goes, both_modes, radius.radius_is_away, radius.radius_returns]
+    run_pieces([*pieces, fifty, attacked, all_hung_up], world)
     world.close()
 
 

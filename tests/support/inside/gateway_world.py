@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +138,17 @@ class World:
         self.dialers[user] = homes.Dialer(line, user, password, unit, *options)
 
     def commit(self, changes: Mapping[str, Any]) -> None:
-        """Commit values by their paths."""
+        """Commit values by their paths. A core that still starts its services refuses that for a while."""
+
+        def is_done(path: str, **more: Any) -> bool:
+            answer = self.api.send("POST", path, **more)
+            assert answer.status_code == 200 or answer.status_code >= 500, answer.text
+            return answer.status_code == 200
+
         for path, value in changes.items():
-            answer = self.api.send("POST", "/system/config/set", json={"path": path, "value": value})
-            assert answer.status_code == 200, answer.text
-        answer = self.api.send("POST", "/system/config/commit")
-        assert answer.status_code == 200, answer.text
+            edit = {"path": path, "value": value}
+            soon(path, partial(is_done, "/system/config/set", json=edit))
+        soon("the commit", partial(is_done, "/system/config/commit"))
 
     # What a client of the API sees
 
