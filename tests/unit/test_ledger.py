@@ -54,14 +54,6 @@ def test_space_of_which_a_killed_start_kept_only_a_part_is_kept_by_the_next(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_ledger_that_is_opened_again_keeps_its_name_and_each_has_another(tmp_path: Path) -> None:
-    names = []
-    for path in ("one", "one", "two"):
-        with closing(open_ledger(tmp_path / path)) as ledger:
-            names.append(name_of(ledger))
-    assert names[0] == names[1] != names[2]
-
-
 @pytest.mark.parametrize("broken", [b"garbage" * 1000, b"SQLite format 3\0" + b"\xff" * 5000])
 def test_a_broken_ledger_is_begun_anew_under_another_name(tmp_path: Path, broken: bytes) -> None:
     path = tmp_path / "ledger.sqlite"
@@ -77,7 +69,7 @@ def test_a_broken_ledger_is_begun_anew_under_another_name(tmp_path: Path, broken
 def _open_together(folder: str, rounds: int, start: threading.Barrier) -> None:
     errors = []
     for turn in range(rounds):
-        start.wait(20)
+        start.wait(120)
         try:
             open_ledger(Path(folder) / f"{turn}.sqlite").close()
         except sqlite3.Error as error:
@@ -87,7 +79,7 @@ def _open_together(folder: str, rounds: int, start: threading.Barrier) -> None:
 
 
 def test_workers_that_start_together_all_open_the_ledger(tmp_path: Path) -> None:
-    rounds, workers = 60, 8
+    rounds, workers = 20, 4
     for turn in range(rounds):
         prepare_ledger(tmp_path / f"{turn}.sqlite", SharedState())
     context = multiprocessing.get_context("spawn")
@@ -98,7 +90,7 @@ def test_workers_that_start_together_all_open_the_ledger(tmp_path: Path) -> None
     for process in started:
         process.start()
     for process in started:
-        process.join(40)
+        process.join(120)
     assert [process.exitcode for process in started] == [0] * workers
 
 
@@ -106,27 +98,12 @@ def test_a_logout_waits_for_a_lock_of_a_few_hundred_milliseconds(ledger: Ledger)
     assert ledger.write(lambda each: each.execute("PRAGMA busy_timeout").fetchone()) == (500,)
 
 
-def test_a_token_that_nobody_gave_back_is_not_revoked(ledger: Ledger, clock: SteppedClock) -> None:
-    assert not revocations_of(ledger, clock).is_revoked("1f", ledger.name)
-
-
-def test_a_token_that_was_given_back_is_revoked_in_both_workers(
-    ledger: Ledger, neighbours_ledger: Ledger, clock: SteppedClock
-) -> None:
-    revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
-    assert [
-        revocations_of(each, clock).is_revoked("1f", each.name) for each in (ledger, neighbours_ledger)
-    ] == [
-        True,
-        True,
-    ]
-
-
 def test_a_token_that_another_worker_revokes_is_no_longer_known_to_be_valid(
     ledger: Ledger, neighbours_ledger: Ledger, clock: SteppedClock
 ) -> None:
     revocations = revocations_of(ledger, clock)
     for jti in ("1f", "2f"):
+        # The revocation of one revokes no other.
         assert not revocations.is_revoked(jti, ledger.name)
         revocations_of(neighbours_ledger, clock).revoke(jti, int(clock()) + 60)
         assert revocations.is_revoked(jti, ledger.name)
@@ -196,11 +173,6 @@ def test_a_token_that_is_known_to_be_valid_is_not_looked_up_again(
     assert not revocations.is_revoked("1f", name)
     ledger.execute("DROP TABLE revoked")
     assert not revocations.is_revoked("1f", name)
-
-
-def test_revoking_one_token_revokes_no_other(ledger: Ledger, clock: SteppedClock) -> None:
-    revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
-    assert not revocations_of(ledger, clock).is_revoked("2f", ledger.name)
 
 
 def test_revoking_a_token_twice_is_no_error(ledger: Ledger, clock: SteppedClock) -> None:

@@ -52,8 +52,12 @@ def assert_refused(token: str, now: float = NOW) -> None:
 
 
 def test_an_issued_token_says_who_it_was_issued_to() -> None:
-    claims = tokens().read(tokens().issue("alice", "operator", GENERATION, 60))
+    token, another = (tokens().issue("alice", "operator", GENERATION, 60) for _ in range(2))
+    claims = tokens().read(token)
     assert (claims.iss, claims.sub, claims.role) == ("gateway-api", "alice", "operator")
+    assert claims.jti != tokens().read(another).jti
+    assert jwt.get_unverified_header(token) == {"alg": "HS256", "typ": "JWT"}
+    assert set(jwt.decode(token, options={"verify_signature": False})) == set(CLAIMS)
 
 
 def test_a_token_that_was_read_before_ends_with_its_time() -> None:
@@ -71,24 +75,6 @@ def test_an_issued_token_ends_after_its_lifetime() -> None:
     assert (claims.iat, claims.exp) == (NOW, NOW + 60)
 
 
-def test_two_tokens_of_one_user_have_different_names() -> None:
-    first, second = (tokens().read(tokens().issue("alice", "admin", GENERATION, 60)) for _ in range(2))
-    assert first.jti != second.jti
-
-
-def test_an_issued_token_is_signed_with_hs256() -> None:
-    assert jwt.get_unverified_header(tokens().issue("alice", "admin", GENERATION, 60)) == {
-        "alg": "HS256",
-        "typ": "JWT",
-    }
-
-
-def test_an_issued_token_has_eight_claims() -> None:
-    token = tokens().issue("alice", "admin", GENERATION, 60)
-    payload = jwt.decode(token, options={"verify_signature": False})
-    assert set(payload) == {"iss", "sub", "role", "gen", "ledger", "iat", "exp", "jti"}
-
-
 def test_a_token_made_by_hand_from_all_that_is_right_holds() -> None:
     assert tokens().read(signed(CLAIMS)).sub == "alice"
 
@@ -101,10 +87,6 @@ def test_claims_that_nobody_knows_are_passed_over() -> None:
 def test_a_token_without_a_signature_is_refused(algorithm: str | None) -> None:
     body = ".".join(base64url(json.dumps(part).encode()) for part in ({"alg": algorithm}, CLAIMS))
     assert_refused(f"{body}.")
-
-
-def test_a_token_whose_signature_was_taken_off_is_refused() -> None:
-    assert_refused(signed(CLAIMS).rpartition(".")[0] + ".")
 
 
 @pytest.mark.parametrize(("algorithm", "digest"), [("HS384", "sha384"), ("HS512", "sha512")])
@@ -139,71 +121,42 @@ def test_a_token_whose_claims_were_changed_is_refused() -> None:
     assert_refused(f"{head}.{base64url(json.dumps({**CLAIMS, 'sub': 'bob'}).encode())}.{signature}")
 
 
-def test_a_token_holds_until_just_before_its_end() -> None:
-    assert tokens(NOW + 59.9).read(signed(CLAIMS)).sub == "alice"
+@pytest.mark.parametrize(
+    ("claim", "value", "now", "holds"),
+    [
+        ("exp", NOW + 60, NOW + 59.9, True),
+        ("exp", NOW + 60, NOW + 60, False),
+        # The clock of another worker may be 30 seconds behind.
+        ("iat", NOW, NOW - 30, True),
+        ("iat", NOW, NOW - 31, False),
+        ("nbf", NOW, NOW, True),
+        ("nbf", NOW + 30, NOW, True),
+        ("nbf", NOW + 31, NOW, False),
+    ],
+)
+def test_a_token_holds_from_its_start_to_its_end(claim: str, value: int, now: float, holds: bool) -> None:
+    token = signed({**CLAIMS, claim: value})
+    if holds:
+        assert tokens(now).read(token).sub == "alice"
+    else:
+        assert_refused(token, now)
 
 
-def test_a_token_is_refused_exactly_at_its_end() -> None:
-    assert_refused(signed(CLAIMS), now=NOW + 60)
-
-
-def test_a_token_issued_30_seconds_ahead_of_the_clock_holds() -> None:
-    assert tokens(NOW - 30).read(signed(CLAIMS)).sub == "alice"
-
-
-def test_a_token_issued_31_seconds_ahead_of_the_clock_is_refused() -> None:
-    assert_refused(signed(CLAIMS), now=NOW - 31)
-
-
-def test_an_end_that_is_no_time_to_come_is_refused() -> None:
-    for value in (str(NOW + 60), True, None, [NOW + 60], {}, NOW + 60.5, float("inf"), float("nan"), 0, -1):
-        assert_refused(signed({**CLAIMS, "exp": value}))
-
-
-def test_an_end_beyond_all_time_is_refused() -> None:
-    assert_refused(signed({**CLAIMS, "exp": 10**400}))
+def test_a_claim_of_another_kind_or_value_or_none_is_refused() -> None:
+    for name in CLAIMS:
+        assert_refused(signed({key: value for key, value in CLAIMS.items() if key != name}))
+    for name in ("iss", "sub", "role", "gen", "ledger", "jti"):
+        for value in (1, None, True, ["alice"], {"a": 1}):
+            assert_refused(signed({**CLAIMS, name: value}))
+    for name in ("exp", "iat", "nbf"):
+        for value in (str(NOW), True, None, [NOW], {}, NOW + 0.5, float("inf"), float("nan"), -1, 10**400):
+            assert_refused(signed({**CLAIMS, name: value}))
+    assert_refused(signed({**CLAIMS, "iss": "gateway"}))
+    assert_refused(signed({**CLAIMS, "ledger": LEDGER[::-1]}))
 
 
 def test_an_end_of_5000_digits_is_refused() -> None:
     assert_refused(signed(json.dumps(CLAIMS).replace(str(NOW + 60), "9" * 5000).encode()))
-
-
-def test_a_time_of_issue_that_is_no_time_is_refused() -> None:
-    for value in (str(NOW), True, None, [NOW], float("-inf"), 10**400):
-        assert_refused(signed({**CLAIMS, "iat": value}))
-
-
-@pytest.mark.parametrize("start", [NOW, NOW + 30])
-def test_a_token_holds_from_its_start_on_by_a_clock_up_to_30_seconds_behind(start: int) -> None:
-    assert tokens().read(signed({**CLAIMS, "nbf": start})).sub == "alice"
-
-
-def test_a_token_that_starts_31_seconds_ahead_of_the_clock_is_refused() -> None:
-    assert_refused(signed({**CLAIMS, "nbf": NOW + 31}))
-
-
-def test_a_start_that_is_no_time_is_refused() -> None:
-    for value in (str(NOW), True, None, [NOW], {}, NOW + 0.5, -1, float("-inf"), 10**400):
-        assert_refused(signed({**CLAIMS, "nbf": value}))
-
-
-def test_a_token_that_lacks_a_claim_is_refused() -> None:
-    for name in CLAIMS:
-        assert_refused(signed({key: value for key, value in CLAIMS.items() if key != name}))
-
-
-def test_a_claim_that_is_no_text_is_refused() -> None:
-    for name in ("iss", "sub", "role", "gen", "ledger", "jti"):
-        for value in (1, None, True, ["alice"], {"a": 1}):
-            assert_refused(signed({**CLAIMS, name: value}))
-
-
-def test_a_token_of_another_issuer_is_refused() -> None:
-    assert_refused(signed({**CLAIMS, "iss": "gateway"}))
-
-
-def test_a_token_of_another_ledger_is_refused() -> None:
-    assert_refused(signed({**CLAIMS, "ledger": LEDGER[::-1]}))
 
 
 def test_a_signed_payload_of_another_shape_is_refused() -> None:
@@ -279,9 +232,3 @@ def test_a_signed_claim_of_any_value_is_read_or_refused(name: str, value: Any) -
         assert tokens().read(signed({**CLAIMS, name: value})).iss == "gateway-api"
     except NotAuthenticated as error:
         assert str(error)
-
-
-@pytest.mark.parametrize("secret", [SECRET, bytes(range(32)), b"\xff" * 32])
-def test_any_bytes_can_sign(secret: bytes) -> None:
-    token = tokens(secret=secret).issue("alice", "admin", GENERATION, 60)
-    assert tokens(secret=secret).read(token).sub == "alice"
