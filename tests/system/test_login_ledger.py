@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -61,8 +60,7 @@ def said_since(log: Path, before: int) -> str:
 def small_disk(folder: Path) -> Iterator[Path]:
     """The state folder on a file system of its own, of 1 MiB."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("nothing can be mounted here")
+    subprocess.run(mount, check=True)
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 
@@ -196,18 +194,6 @@ def test_a_revoked_token_stays_revoked_after_a_reboot(api: Api, state: Path, fol
     with running(api, state, folder, runtimes[1]) as own:
         assert not holds(own, token)
         assert holds(own, other)
-
-
-def test_a_broken_ledger_ends_all_tokens_and_begins_anew(api: Api, state: Path, folder: Path) -> None:
-    with running(api, state, folder) as own:
-        tokens = [own.new_token("operator") for _ in range(2)]
-        assert log_out(own, tokens[0]).status_code == 200
-    (folder / "logins.sqlite").write_bytes(b"garbage" * 1000)
-    with running(api, state, folder) as own:
-        assert [holds(own, token) for token in tokens] == [False, False]
-        assert holds(own, own.new_token("operator"))
-    assert "began a new login ledger" in (state / "api.log").read_text()
-    assert (folder / "logins.sqlite.damaged").read_bytes() == b"garbage" * 1000
 
 
 # A ledger that is lost while the API runs

@@ -91,14 +91,6 @@ def test_a_follower_gets_the_settings_of_now_and_those_of_each_commit(core: Core
     assert urls(next(replies)) == []
 
 
-def test_a_commit_wakes_a_follower_that_waits(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_service, "_WAIT", PATIENCE)
-    replies = core.follow()
-    next(replies)
-    threading.Timer(0.1, core.commit, [ONE]).start()
-    assert urls(next(replies)) == [ONE["url"]]
-
-
 def test_a_reply_comes_from_time_to_time_without_a_commit(core: Core) -> None:
     assert core_service._WAITS * core_service._WAIT <= 15
     core.service._has_changed = lambda _: False  # type: ignore[method-assign]

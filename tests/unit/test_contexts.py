@@ -16,24 +16,21 @@ BNG = Context("bng", "https://bng:8443", None, "admin", "token of bng")
 KNOWN = Contexts("lab", {"lab": LAB, "bng": BNG})
 
 
-def test_a_named_context_outdoes_the_environment() -> None:
-    assert KNOWN.chosen("bng", {"GATEWAY_URL": LAB.url}) == BNG
-
-
-def test_the_environment_outdoes_the_current_context() -> None:
-    assert KNOWN.chosen(None, {"GATEWAY_URL": "https://bng:8443/"}) == BNG
-
-
-def test_the_current_context_is_the_default() -> None:
-    assert KNOWN.chosen(None, {}) == LAB
-
-
-def test_without_a_context_the_gateway_is_this_machine() -> None:
+@pytest.mark.parametrize(
+    ("name", "url", "chosen"),
+    [
+        ("bng", LAB.url, BNG),
+        (None, "https://bng:8443/", BNG),
+        (None, None, LAB),
+        (None, "https://new", Context("new", "https://new")),
+    ],
+)
+def test_a_name_outdoes_the_environment_and_that_the_current_context(
+    name: str | None, url: str | None, chosen: Context
+) -> None:
+    assert KNOWN.chosen(name, {"GATEWAY_URL": url} if url else {}) == chosen
+    # Without a context, it is the gateway of this machine.
     assert Contexts().chosen(None, {}) == Context("localhost:8443", "https://localhost:8443")
-
-
-def test_an_unknown_url_has_no_token() -> None:
-    assert KNOWN.chosen(None, {"GATEWAY_URL": "https://new"}) == Context("new", "https://new")
 
 
 def test_a_name_with_another_url_has_no_token() -> None:
@@ -77,13 +74,7 @@ def problem(text: str | None, now: float = 99.0) -> str | None:
 def test_a_token_is_good_until_it_expires() -> None:
     assert problem(token({"exp": 100}), 99.9) is None
     assert str(problem(token({"exp": 100}), 100.0)).startswith("the token expired at 1970-01-01 ")
-
-
-def test_without_a_token_nobody_is_logged_in() -> None:
     assert problem(None) == problem("") == "there is no token: nobody is logged in"
-
-
-def test_a_token_that_does_not_say_when_it_expires_is_not_valid() -> None:
     for claims in ({}, {"exp": None}):
         assert problem(token(claims)) == "the token does not say when it expires"
 

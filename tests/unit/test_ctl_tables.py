@@ -1,9 +1,8 @@
 """Tables of gatewayctl at terminals of any width."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import click
 import pytest
 
 from gateway_api.cli.ctl import terminal
@@ -20,7 +19,6 @@ from gateway_api.cli.ctl.results import (
     show,
     show_all,
     table,
-    whole,
 )
 from gateway_api.cli.ctl.texts import lines
 
@@ -86,17 +84,13 @@ def test_records_stand_one_under_the_other_where_not_even_their_names_fit() -> N
     ]
 
 
-def every_word(width: int) -> Iterator[str]:
-    for line in text(COLUMNS, RECORDS, width):
-        yield from line.split()
-
-
 @pytest.mark.parametrize("width", range(1, 90))
 def test_no_value_is_cut_at_any_width(width: int) -> None:
     labels = {word for column in COLUMNS for word in (*column.label.split(), *column.head.split())}
     values = {str(value or "-") for record in RECORDS for value in record.values()}
-    assert set(every_word(width)) <= labels | values
-    assert {"812", "81", "ann", "02:00:00:00:00:06"} <= set(every_word(width))
+    words = {word for line in text(COLUMNS, RECORDS, width) for word in line.split()}
+    assert words <= labels | values
+    assert {"812", "81", "ann", "02:00:00:00:00:06"} <= words
 
 
 def test_a_sentence_wraps_between_its_words() -> None:
@@ -115,23 +109,10 @@ def test_a_word_that_is_longer_than_the_terminal_stays_in_one_piece() -> None:
     assert [line.rest for line in listed([NAME], [{"username": f"a {long}"}], 20).lines] == ["", "a", long]
 
 
-def test_wide_letters_take_two_columns() -> None:
-    assert aligned([["日本", "x"], ["abcd", "x"]]) == ["日本  x", "abcd  x"]
-
-
 def test_the_last_column_has_no_spaces_after_it() -> None:
     assert aligned([["A", "B"], ["long", "x"]]) == ["A     B", "long  x"]
-
-
-def test_a_table_without_records_is_its_heads() -> None:
-    assert [line.head for line in whole(COLUMNS, []).lines] == ["ID  TYPE  USERNAME  ADDRESS  STATE"]
-
-
-def test_only_the_heads_of_a_table_stand_out() -> None:
-    for width in (None, 77):
-        head, *rows = fitted(COLUMNS, RECORDS, width).lines
-        assert (head.head.split()[0], head.rest) == ("ID", "")
-        assert [row.head for row in rows] == ["", ""]
+    # Wide letters take two columns.
+    assert aligned([["日本", "x"], ["abcd", "x"]]) == ["日本  x", "abcd  x"]
 
 
 def test_only_a_difference_has_the_colours_of_one(
@@ -148,31 +129,13 @@ def test_each_line_of_several_texts_has_its_context(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "lab: one\nlab: two\nbng: one\n"
 
 
-def test_chosen_columns_have_the_order_of_the_choice() -> None:
+def test_chosen_columns_are_never_left_out_and_have_the_order_of_the_choice() -> None:
     for chosen in (("state", "ip_address"), ("State", "ADDRESS")):
         shown = table(COLUMNS, RECORDS, Format(columns=chosen), None)
         assert shown.lines[0].head.split() == ["STATE", "ADDRESS"]
-
-
-def test_chosen_columns_are_never_left_out() -> None:
     shown = table(COLUMNS, RECORDS, Format(columns=("address", "state")), 22)
     assert shown.left_out == ()
     assert shown.lines[0] == ("Address  ", "100.64.2.108")
-
-
-def test_a_column_that_there_is_not_is_refused_with_those_there_are() -> None:
-    with pytest.raises(click.UsageError, match="no column 'mac'; the columns are id, type, username, "):
-        table(COLUMNS, RECORDS, Format(columns=("mac",)), None)
-
-
-def test_a_wide_table_has_all_columns_at_any_width() -> None:
-    more = (*COLUMNS, ShownColumn("source", importance=Importance.WIDE))
-    for width in (None, 22):
-        usual = table(more, RECORDS, Format(), width)
-        assert "SOURCE" not in usual.lines[0].head
-        assert "source" not in words(usual.left_out)
-        shown = table(more, RECORDS, Format(is_wide=True), width)
-        assert shown.lines[0].head.split() == ["ID", "TYPE", "USERNAME", "ADDRESS", "STATE", "SOURCE"]
 
 
 def test_a_name_cannot_make_a_line_of_its_own() -> None:
@@ -181,17 +144,15 @@ def test_a_name_cannot_make_a_line_of_its_own() -> None:
     assert lines("a\x1b\nb") == ["a\\u001b", "b"]
 
 
-def test_a_field_without_a_column_is_shown_by_wide() -> None:
-    columns = completed([ShownColumn("id", importance=Importance.IDENTITY)], ["id", "seen", "new"], ["seen"])
-    assert [(each.name, each.importance) for each in columns] == [
+@pytest.mark.parametrize(
+    ("columns", "importance"),
+    [((ShownColumn("id", importance=Importance.IDENTITY),), Importance.WIDE), ((), Importance.NORMAL)],
+)
+def test_a_field_without_a_column_is_shown_by_wide_or_if_no_field_has_one(
+    columns: Sequence[ShownColumn], importance: Importance
+) -> None:
+    found = completed(list(columns), ["id", "seen", "new"], ["seen"])
+    assert [(each.name, each.importance) for each in found] == [
         ("id", Importance.IDENTITY),
-        ("new", Importance.WIDE),
-    ]
-
-
-def test_without_columns_all_fields_are_shown_and_the_first_is_the_record() -> None:
-    columns = completed([], ["id", "seen", "new"], ["seen"])
-    assert [(each.name, each.importance) for each in columns] == [
-        ("id", Importance.IDENTITY),
-        ("new", Importance.NORMAL),
+        ("new", importance),
     ]

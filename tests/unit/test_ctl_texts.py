@@ -1,7 +1,7 @@
 """Values as texts for people in the tables of gatewayctl, and the fields of records."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,41 +40,25 @@ def test_a_value_is_one_line(value: Any, text: str) -> None:
 )
 def test_what_could_move_the_cursor_or_hide_text_is_escaped(letter: str) -> None:
     assert line(f"a{letter}b") == f"a\\u{ord(letter):04x}b"
-
-
-def test_an_escape_is_that_of_json() -> None:
-    for letter in ("\x9b", "\U000e0001", "\ud800"):
-        assert json.loads(f'"{line(letter)}"') == letter
-
-
-def test_a_letter_of_any_language_stays() -> None:
+    # An escape is that of JSON, and letters of any language stay.
+    for other in ("\U000e0001", "\ud800"):
+        assert json.loads(f'"{line(other)}"') == other
     assert line("Ünïcödé 日本") == "Ünïcödé 日本"
 
 
-def test_what_is_no_time_or_rate_is_shown_as_it_is() -> None:
-    assert (moment(None), moment("soon"), rate(None)) == ("-", "soon", "-")
-
-
 @pytest.mark.parametrize(
-    ("bps", "text"),
+    ("make", "value", "text"),
     [
-        (0, "0.00 bit/s"),
-        (999, "999.00 bit/s"),
-        (5_213_400, "5.21 Mbit/s"),
-        (10**9, "1.00 Gbit/s"),
-        (None, "-"),
+        *((speed, 0, "0.00 bit/s"), (speed, 999, "999.00 bit/s"), (speed, 5_213_400, "5.21 Mbit/s")),
+        *((speed, 10**9, "1.00 Gbit/s"), (speed, None, "-"), (rate, None, "-")),
+        *((size, 0, "0 B"), (size, 999, "999 B"), (size, 1000, "1.0 kB"), (size, 1_234_567_890, "1.2 GB")),
+        *((size, None, "-"), (moment, None, "-"), (moment, "soon", "soon")),
     ],
 )
-def test_a_measured_rate_is_rounded(bps: int | None, text: str) -> None:
-    assert speed(bps) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_234_567_890, "1.2 GB"), (None, "-")],
-)
-def test_bytes_are_rounded_from_a_thousand_on(count: int | None, text: str) -> None:
-    assert size(count) == text
+def test_rates_sizes_and_times_are_rounded_and_what_is_none_is_a_dash(
+    make: Callable[[Any], str], value: Any, text: str
+) -> None:
+    assert make(value) == text
 
 
 DOCUMENT = Path(__file__).parents[2] / "etc" / "openapi.json"
@@ -125,17 +109,10 @@ def test_seconds_of_the_configuration_show_as_durations() -> None:
     assert "idle_timeout" in found
 
 
-def test_no_label_is_a_field() -> None:
+def test_each_field_has_a_label_in_words_and_a_dash_for_nothing() -> None:
     for name, _ in fields():
-        label = shown(name).label
-        assert "_" not in label
-        assert label[0].isupper()
-
-
-def test_a_field_that_stands_in_no_list_has_its_name_in_words() -> None:
+        found = shown(name)
+        assert "_" not in found.label
+        assert found.label[0].isupper()
+        assert [found.text(empty) for empty in (None, "", [], {})] == ["-"] * 4
     assert shown("overhead_profile").label == "Overhead profile"
-
-
-def test_what_is_empty_is_a_dash_whatever_it_is() -> None:
-    for name, _ in fields():
-        assert [shown(name).text(empty) for empty in (None, "", [], {})] == ["-"] * 4
