@@ -49,22 +49,18 @@ def test_a_job_changes_the_rates_of_all_that_match_and_of_nobody_else(api: Api, 
     assert all(api.get(f"/subscribers/{session['id']}")["rate_expires_at"] for session in before)
 
 
-def test_a_job_disconnects_all_that_match(api: Api, vlans: Iterator[str]) -> None:
-    vlan = next(vlans)
-    number = len(on(api, vlan))
-    job = ended(api, started(api, "disconnect", filter={"interface": vlan}))
-    assert (job["kind"], job["state"], job["done"]) == ("disconnect", "done", number)
-    assert on(api, vlan) == []
-
-
-def test_a_session_that_ended_meanwhile_is_counted_as_gone(api: Api, vlans: Iterator[str]) -> None:
+def test_a_job_disconnects_all_that_match_and_counts_who_ended_meanwhile_as_gone(
+    api: Api, vlans: Iterator[str]
+) -> None:
     vlan = next(vlans)
     *_, last = on(api, vlan)
     # Long before the last one is due.
     job = started(api, "disconnect", filter={"interface": vlan}, per_second=5)
     assert api.send("DELETE", f"/subscribers/{last['id']}").ok
     found = ended(api, job)
-    assert (found["state"], found["gone"], found["done"]) == ("done", 1, found["total"] - 1)
+    assert (found["kind"], found["state"], found["gone"]) == ("disconnect", "done", 1)
+    assert found["done"] == found["total"] - 1
+    assert on(api, vlan) == []
 
 
 @pytest.mark.parametrize(
@@ -83,23 +79,13 @@ def test_a_dry_run_counts_and_changes_nothing(api: Api, what: str, more: dict[st
     assert api.get("/subscribers", params={"type": "pppoe"}) == before
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize("what", ["rate", "disconnect"])
-def test_a_filter_without_a_condition_is_refused(api: Api, what: str, dry_run: bool) -> None:
-    more = {"rate_down": "1g"} if what == "rate" else {}
-    body = {"filter": {}, "dry_run": dry_run, **more}
-    answer = api.send("POST", f"/subscribers/{what}", json=body)
-    assert answer.status_code == 400
-    (problem,) = answer.json()["errors"]
-    assert (problem["path"], problem["message"]) == ("filter", "must have at least one condition")
-
-
 @pytest.mark.parametrize(
     ("more", "path"),
     [
+        ({"filter": {}}, "filter"),
+        ({"filter": {}, "dry_run": True}, "filter"),
         ({"filter": {"vlan": "5"}}, "filter.vlan"),
         ({"filter": {"mac_address": "nonsense"}}, "filter.mac_address"),
-        ({"per_second": 0}, "per_second"),
         ({"per_second": 10_001}, "per_second"),
         ({"expires_in": 60, "until": "2030-01-01T00:00:00Z"}, "until"),
         ({"until": "2020-01-01T00:00:00Z"}, "until"),
@@ -110,7 +96,9 @@ def test_a_job_that_makes_no_sense_is_refused(api: Api, more: dict[str, Any], pa
     body = {"filter": {"username": "nobody"}, "rate_down": "1g", **more}
     answer = api.send("POST", "/subscribers/rate", json=body)
     assert answer.status_code == 400
-    assert [problem["path"] for problem in answer.json()["errors"]] == [path]
+    (problem,) = answer.json()["errors"]
+    assert problem["path"] == path
+    assert path != "filter" or problem["message"] == "must have at least one condition"
     assert api.get("/subscribers/jobs") == jobs
 
 
@@ -136,16 +124,13 @@ def test_more_jobs_than_allowed_at_a_time_are_refused(api: Api, vlans: Iterator[
     assert refused.json()["message"] == "4 jobs run already; wait, or cancel one"
 
 
-def test_a_job_is_recorded_with_its_filter_its_number_of_sessions_and_its_author(api: Api) -> None:
+def test_a_job_is_recorded_and_no_operator_starts_one(api: Api) -> None:
     filter = {"username": "nobody"}
     job = started(api, "disconnect", filter=filter)
     record = api.get("/audit", "admin", params={"action": "jobs.disconnect"})["records"][0]
     assert (record["user"], record["body"]["filter"]) == ("admin", filter)
     assert record["after"] == {"id": job["id"], "total": 0}
     assert record["path"] == "/api/v1/subscribers/disconnect"
-
-
-def test_an_operator_sees_jobs_and_starts_none(api: Api) -> None:
     assert api.send("GET", "/subscribers/jobs", "operator").ok
-    body = {"filter": {"username": "nobody"}}
+    body = {"filter": filter}
     assert api.send("POST", "/subscribers/disconnect", "operator", json=body).status_code == 403

@@ -58,28 +58,8 @@ def half(connection: socket.socket, calls: Iterator[bytes]) -> None:
 
 
 def garbage(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies with bytes that are not text."""
+    """Replies with bytes that are no text."""
     _repeat(connection, calls, bytes(range(255, 127, -1)))
-
-
-def text(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies with text that is not JSON."""
-    _repeat(connection, calls, b"HTTP/1.1 200 OK")
-
-
-def array(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies with a JSON array."""
-    _repeat(connection, calls, b'[{"parameters":{}}]')
-
-
-def list_of_parameters(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies with an array as parameters."""
-    _repeat(connection, calls, b'{"parameters":[1]}')
-
-
-def badutf8(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies with parameters that are not UTF-8."""
-    _repeat(connection, calls, b'{"parameters":{"username":"\xff\xfe"}}')
 
 
 def wrongshape(connection: socket.socket, calls: Iterator[bytes]) -> None:
@@ -143,8 +123,8 @@ def full(connection: socket.socket, calls: Iterator[bytes]) -> None:
 MODES: dict[str, Mode] = {
     mode.__name__: mode
     for mode in (
-        refuse, cut, hangup, once, hang, half, garbage, text, array, list_of_parameters, badutf8,
-        wrongshape, invalid, twice, late, endless, trickle, last_late, echo, full,
+        refuse, cut, hangup, once, hang, half, garbage, wrongshape, invalid, twice, late, endless, trickle,
+        last_late, echo, full,
     )
 }  # fmt: skip
 

@@ -16,8 +16,6 @@ from gateway_api.core.sessions.session import Counters
 from gateway_api.core_client import events as following
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
-from gateway_api.events.sse import block
-from gateway_api.hub.message import message_of
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.sessions import EventsReply, SessionEvent, SubscribeEvents
 from gateway_api.wire.varlink.client import Client
@@ -57,17 +55,6 @@ def test_events_after_an_event_come_as_they_happened(path: Path, events: Events)
         ),
     )
     assert (batch.boot_id, batch.oldest, batch.newest, batch.gap) == ("life", 1, 2, False)
-
-
-def test_addresses_that_a_session_does_not_have_are_null(path: Path, events: Events) -> None:
-    journal = Journal("life")
-    with serving(path, journal):
-        journal.session_up(session(7, ip_address=None, mac_address=None), 12.0)
-        with closing(events.after("life", 0)) as batches:
-            (event,) = next(batches).events
-    for sent in (block("life", event), message_of("life", event).body):
-        assert b'"ip_address":null' in sent
-        assert b'"mac_address":null' in sent
 
 
 def test_a_follower_goes_on_behind_the_last_event_after_a_break(path: Path, events: Events) -> None:

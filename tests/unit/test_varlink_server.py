@@ -313,21 +313,11 @@ def test_closing_ends_the_thread_cuts_connections_and_removes_the_socket(
     assert not path.exists()
 
 
-def test_a_caller_that_goes_before_its_answer_harms_no_other(caller: Caller, path: Path) -> None:
-    with Caller(path) as leaving:
-        leaving.send("Big")
-    assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
-
-
-def test_a_second_server_at_a_served_socket_is_refused(
-    caller: Caller, path: Path, handlers: Handlers
+def test_a_socket_with_a_server_is_not_taken_even_if_that_is_too_busy_to_accept(
+    path: Path, handlers: Handlers
 ) -> None:
-    with pytest.raises(AlreadyServed):
+    with serving(path, handlers), pytest.raises(AlreadyServed):
         Server(path, dispatcher(handlers))
-    assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
-
-
-def test_a_socket_whose_server_is_too_busy_to_accept_counts_as_served(path: Path, handlers: Handlers) -> None:
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as filler:
         listener.bind(str(path))
         listener.listen(0)
@@ -348,10 +338,6 @@ def test_a_file_that_is_no_socket_is_left_alone(path: Path, handlers: Handlers) 
     with pytest.raises((OSError, AlreadyServed)), serving(path, handlers):
         pass
     assert path.read_text() == "configuration"
-
-
-def test_the_socket_is_for_its_owner_and_group_alone(caller: Caller, path: Path) -> None:
-    assert path.stat().st_mode & 0o777 == 0o660
 
 
 def test_a_socket_whose_file_is_removed_is_there_again(path: Path, handlers: Handlers) -> None:
@@ -382,12 +368,13 @@ def test_a_path_that_another_server_has_taken_stays_its_own(
         assert handlers.texts == ["b"]
 
 
-def test_after_a_client_hung_up_the_log_has_no_error(
-    path: Path, handlers: Handlers, caplog: pytest.LogCaptureFixture
+def test_a_client_that_hangs_up_before_or_after_its_reply_is_no_fault(
+    caller: Caller, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(path, handlers):
-        with Caller(path) as caller:
-            caller.ask("Nothing")
-        with Caller(path) as caller:
-            caller.ask("Nothing")
+    for method in ("Nothing", "Big"):
+        with Caller(path) as leaving:
+            leaving.send(method)
+            if method == "Nothing":
+                leaving.read()
+    assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
