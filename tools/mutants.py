@@ -244,18 +244,30 @@ class Copy:
         command = [str(self.root / ".venv/bin/python"), "-m", "pytest", "-q", "--tb=no", "--no-showlocals"]
         command += ["-p", "no:cacheprovider", f"--basetemp={self.folder}/t/t", *arguments]
         environment = {**os.environ, "TMPDIR": f"{self.folder}/t"}
-        with (self.folder / "output").open("w+") as output:
-            kept: Any = {"cwd": self.root, "env": environment, "stdin": subprocess.DEVNULL}
-            kept |= {"stdout": output, "stderr": output, "start_new_session": True}
-            status = None
-            with suppress(subprocess.TimeoutExpired):
-                status = subprocess.run(command, **kept, check=False, timeout=seconds).returncode
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
-                with suppress(OSError):
-                    if f"{self.folder}/".encode() in path.read_bytes():
-                        os.kill(int(path.parent.name), signal.SIGKILL)
-            output.seek(0)
-            return status, output.read()
+        kept: Any = {
+            "cwd": self.root,
+            "env": environment,
+            "stdin": subprocess.DEVNULL,
+            "start_new_session": True,
+        }
+        # No file: tests limit the size of files.
+        process = subprocess.Popen(
+            command, **kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        output = list[str]()
+        reader = threading.Thread(target=lambda: output.extend(process.stdout or ()))
+        reader.start()
+        status = None
+        with suppress(subprocess.TimeoutExpired):
+            status = process.wait(seconds)
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                if f"{self.folder}/".encode() in path.read_bytes():
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+        process.kill()
+        process.wait()
+        reader.join(10)
+        return status, "".join(output)
 
     def write(self, file: str, text: str) -> None:
         """Write a module, and forget its compiled form: Python knows its age by the second only."""
