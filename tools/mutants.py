@@ -49,7 +49,7 @@ ROOMS = ("unit", "contract", "torture", "system")
 #: One mutant is tried with no more tests than this, by the times of the record.
 MAX_SECONDS_PER_MUTANT = 60.0
 #: Each of these modules starts a gateway. Those of tests/unit are not counted.
-MAX_MODULES_PER_MUTANT = 3
+MAX_MODULES_PER_MUTANT = 2
 MAX_SECONDS_PER_RECORD = 3600.0
 
 _EXCHANGED = {
@@ -414,6 +414,7 @@ def record(kept: Record, wanted: list[str], jobs: int) -> None:
             f"[run]\nsource = {copy.root}/{PRODUCT}\ndata_file = {copy.data}/lines\nparallel = true\n"
             "concurrency = greenlet, thread\npatch = fork, _exit\nsigterm = true\n"
         )
+        (copy.folder / "name").write_text("")
         status, output = copy.pytest(["-p", "tools.mutants", *modules], MAX_SECONDS_PER_RECORD)
         executed = defaultdict[tuple[str, str], set[int]](set)
         for path in copy.data.iterdir():
@@ -422,7 +423,7 @@ def record(kept: Record, wanted: list[str], jobs: int) -> None:
                     "select path, context, numbits from line_bits join file on file.id = file_id"
                     " join context on context.id = context_id where context <> ''"
                 ):
-                    executed[test, str(Path(file).relative_to(copy.root))] |= set(numbits_to_nums(lines))
+                    executed[test, os.path.relpath(file, copy.root)] |= set(numbits_to_nums(lines))
             path.unlink()
         if status in (0, 1):
             kept.replace(modules, json.loads((copy.folder / "seconds").read_text()), executed)

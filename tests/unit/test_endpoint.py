@@ -1,13 +1,17 @@
 """The way of a request, without a core: what may happen before its caller has access."""
 
+import errno
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from flask import Response
+from werkzeug.test import TestResponse
 
+from gateway_api.base import durable
 from gateway_api.base.errors import CoreUnavailable, NotFound
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web import app as application
@@ -40,23 +44,29 @@ class Log:
         self.happened.append("read")
 
 
-def status(
+def respond(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     row: ApiOperation,
     role: Role = Role.OPERATOR,
     *,
-    known: bool,
-) -> int:
-    """That of a request with the token of a user whom the core knows or not."""
+    known: bool = True,
+    path: str = "/row",
+) -> TestResponse:
+    """The response to a request with the token of a user whom the core knows or not."""
     services = parts(folder)
     assert isinstance(services, UserProfileParts)
     reply = AccessReply(True, (ApiUser("alice", role, "1"),) if known else ())
     services.daemon.check_access = lambda _: reply  # type: ignore[method-assign]
     monkeypatch.setitem(application.ROUTES, USERS, (Routes("rows", "", row),))
     headers = {"Authorization": f"Bearer {services.tokens.issue('alice', role, '1', 60)}"}
+    headers["Accept-Encoding"] = "gzip"
     client = application.create_app(services).test_client()
-    return client.open("/row", method=row.method, headers=headers).status_code
+    return client.open(path, method=row.method, headers=headers)
+
+
+def status(*arguments: Any, **more: Any) -> int:
+    return respond(*arguments, **more).status_code
 
 
 @both
@@ -111,6 +121,35 @@ def test_a_view_with_a_read_runs_only_when_its_caller_has_access(
     assert log.happened == ["read"]
 
 
+@pytest.mark.parametrize(
+    ("method", "access", "needs_the_log"),
+    [("POST", Access.ADMIN, True), ("GET", Access.ADMIN, False), ("POST", Access.ANY_ROLE, False)],
+)
+def test_a_change_by_an_admin_needs_the_audit_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, access: Access, needs_the_log: bool
+) -> None:
+    def require_room(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(durable, "require_room", require_room)
+    log = Log()
+    row = ApiOperation(method, "/row", log.view, access)
+    assert status(tmp_path, monkeypatch, row, Role.ADMIN, known=True) == (500 if needs_the_log else 200)
+    assert log.happened == ([] if needs_the_log else ["view"])
+
+
+@pytest.mark.parametrize(("enabled", "expected"), [(True, [404, 405]), (False, [503, 503])])
+def test_a_path_is_unknown_only_while_the_api_is_enabled(
+    tmp_path: Path, enabled: bool, expected: list[int]
+) -> None:
+    services = parts(tmp_path)
+    assert isinstance(services, UserProfileParts)
+    services.daemon.check_access = lambda _: AccessReply(enabled, ())  # type: ignore[method-assign]
+    client = application.create_app(services).test_client()
+    answers = [client.get("/api/v1/nothing"), client.patch("/api/v1/system/version")]
+    assert [answer.status_code for answer in answers] == expected
+
+
 def test_the_core_is_asked_once_even_if_it_does_not_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +181,69 @@ def test_who_is_refused_does_not_get_the_error_of_a_read(
     assert status(tmp_path, monkeypatch, row, known=False) == 401
     assert status(tmp_path, monkeypatch, row, known=True) == 403
     assert status(tmp_path, monkeypatch, row, Role.ADMIN, known=True) == 404
+
+
+MESSAGE = {"message": "done"}
+
+
+@pytest.mark.parametrize(
+    ("returned", "fields", "code", "body", "headers"),
+    [
+        (Message("done"), {}, 200, {"status": "ok", "data": MESSAGE}, {}),
+        (Message("done"), {"bare": True}, 200, MESSAGE, {}),
+        (Message("done"), {"status": 202, "preview": Message}, 200, {"status": "ok", "data": MESSAGE}, {}),
+        (Message("done"), {"status": 202, "preview": SignedIn}, 202, {"status": "ok", "data": MESSAGE}, {}),
+        (Tagged(Message("done"), "7"), {"bare": True}, 200, MESSAGE, {"ETag": '"7"'}),
+        (Located(Message("done"), "/row/7"), {"bare": True}, 200, MESSAGE, {"Location": "/row/7"}),
+        (Tagged(Passed(msgspec.Raw(b"{}")), "7"), {"bare": True}, 200, {}, {"ETag": '"7"'}),
+        (Response("{}", 418), {}, 418, {}, {}),
+    ],
+)
+def test_a_response_has_what_the_view_returned(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    returned: Any,
+    fields: dict[str, Any],
+    code: int,
+    body: Any,
+    headers: dict[str, str],
+) -> None:
+    row = ApiOperation("POST", "/row", lambda: returned, Access.ANY_ROLE, **fields)
+    response = respond(tmp_path, monkeypatch, row)
+    assert (response.status_code, msgspec.json.decode(response.data)) == (code, body)
+    assert {name: response.headers.get(name) for name in ("ETag", "Location")} == {
+        "ETag": None,
+        "Location": None,
+        **headers,
+    }
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_response_is_compressed_where_its_row_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compressed: bool
+) -> None:
+    def view() -> Message:
+        return Message("long" * 10_000)
+
+    row = ApiOperation("GET", "/row", view, Access.ANY_ROLE, compressed=compressed)
+    response = respond(tmp_path, monkeypatch, row)
+    assert response.headers.get("Content-Encoding") == ("gzip" if compressed else None)
+
+
+@pytest.mark.parametrize(("access", "code"), [(Access.OPEN, 200), (Access.ANY_ROLE, 400)])
+def test_a_view_gets_the_variables_of_its_path_and_no_unknown_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, access: Access, code: int
+) -> None:
+    taken: list[Any] = []
+
+    def view(**variables: Any) -> Message:
+        taken.append(variables)
+        return Message("done")
+
+    row = ApiOperation("GET", "/row/<name>", view, access)
+    assert status(tmp_path, monkeypatch, row, path="/row/eth1") == 200
+    assert status(tmp_path, monkeypatch, row, path="/row/eth1?other=1") == code
+    assert taken == [{"name": "eth1"}] * (2 if code == 200 else 1)
 
 
 def one() -> Tagged[Passed[Message]]: ...
