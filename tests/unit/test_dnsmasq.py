@@ -144,6 +144,8 @@ def test_the_hardware_of_a_client_may_have_any_length(length: int) -> None:
 
 
 def test_a_log_line_has_nothing_that_a_subscriber_sent(caplog: pytest.LogCaptureFixture) -> None:
+    leases_of(CAPTURED + V6)
+    assert caplog.messages == []
     leases_of(b"1 52:61:db:13:7f:04 100.64.9.34 evil evil\n")
     assert len(caplog.messages) == 1 and "evil" not in caplog.text
 
@@ -177,6 +179,8 @@ def test_a_line_of_the_script_is_a_record() -> None:
     assert record_of(RECORD.replace(b"\n", b" 84a7e8343baf37f9\n")).boot_id == "84a7e8343baf37f9"
     assert record_of(RECORD.replace(b"\n", b" -\n")) == record
     assert record_of(RECORD.replace(b"trunk0.301", b"-")).interface is None
+    expired = record_of(RECORD.replace(b"live", b"expired"))
+    assert (record.is_live, record.has_expired) == (expired.has_expired, expired.is_live) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +195,7 @@ def test_a_line_of_the_script_is_a_record() -> None:
         RECORD.replace(b"\n", b" 1 2\n"),
         RECORD.replace(b"0123456789abcdef", b"0123456789ABCDEF"),
         RECORD.replace(b"1795304476", "\u0661".encode()),
+        RECORD.replace(b"1795305076", b"later"),
     ],
 )
 def test_a_record_that_the_script_did_not_write_is_unreadable(data: bytes) -> None:
