@@ -120,10 +120,6 @@ def test_a_rate_over_34_gbit_is_in_another_attribute() -> None:
     assert changed.bucket is not None and changed.bucket.rate == 5 * 10**9
 
 
-def test_a_redirect_has_its_target() -> None:
-    assert qdiscs.packet_filter(REDIRECT) == PacketFilter(10, 12)
-
-
 def test_a_filter_for_some_packets_is_no_redirect_and_a_hash_table_no_filter() -> None:
     at = REDIRECT.index(bytes.fromhex("0000000000000000000000000000000008000200"))
     some = REDIRECT[:at] + b"\xff" + REDIRECT[at + 1 :]
@@ -155,11 +151,6 @@ def test_messages_come_out_as_they_went_in(sent: list[tuple[int, bytes]]) -> Non
     parts = [nl.request(type, 0, 7, body) for type, body in sent]
     data = b"".join(part + bytes(-len(part) % 4) for part in parts)
     assert [(type, body) for type, _, _, body in nl.messages(data)] == sent
-
-
-@given(st.dictionaries(st.integers(0, 0x3FFF), st.binary(max_size=20)))
-def test_attributes_come_out_as_they_went_in(sent: dict[int, bytes]) -> None:
-    assert nl.attributes(b"".join(nl.attribute(type, value) for type, value in sent.items())) == sent
 
 
 def test_a_lost_link_may_have_taken_routes_along_and_an_event_of_another_kind_changes_nothing() -> None:
