@@ -198,14 +198,6 @@ def test_a_session_of_a_file_goes_by_its_id_unless_it_is_of_another_subscriber_n
     assert rates(admin.api, chosen) == (9_000_000, 2_000_000)
 
 
-def test_the_csv_of_a_list_is_a_file_of_rates(admin: Shell) -> None:
-    (chosen,) = with_a_name(admin.api, 1)
-    before = rates(admin.api, chosen)
-    listed = admin.done("subscribers", "list", "--username", chosen["username"], "-o", "csv")
-    assert by_file(admin, listed.replace(f",{before[0]},", ",61mbit,"), "--yes").status == 0
-    assert rates(admin.api, chosen) == (61_000_000, before[1])
-
-
 def test_without_an_undo_file_nothing_is_changed(admin: Shell) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)

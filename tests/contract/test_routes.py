@@ -366,28 +366,18 @@ def test_a_head_request_has_the_status_and_no_body(api: Api) -> None:
 
 # What gunicorn refuses before Flask sees it
 
+LOGIN = b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\n"
 RAW = {
-    "no request line": b"\r\n\r\n",
     "nonsense": b"GARBAGE\r\n\r\n",
     "a bad version": b"GET /api/v1/health HTTP/9.9\r\nHost: x\r\n\r\n",
-    "a header without a colon": b"GET /api/v1/health HTTP/1.1\r\nHost: x\r\nbroken\r\n\r\n",
     "a line that is too long": b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
     "too many headers": b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 300 + b"\r\n",
-    "a negative chunk": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\n"
-    b"Transfer-Encoding: chunked\r\n\r\n-1\r\n{}\r\n0\r\n\r\n",
-    "a chunk of nonsense": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\n"
-    b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
-    "two framings": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
-    b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "two lengths": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
-    b"Content-Length: 3\r\n\r\n{}",
-    "a negative length": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: -2\r\n\r\n{}",
-    "an unknown coding": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: br\r\n\r\n",
-    "an unknown expectation": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nExpect: gold\r\n"
-    b"Content-Length: 2\r\n\r\n{}",
+    "a negative chunk": LOGIN + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n{}\r\n0\r\n\r\n",
+    "two framings": LOGIN + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two lengths": LOGIN + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+    "an unknown expectation": LOGIN + b"Expect: gold\r\nContent-Length: 2\r\n\r\n{}",
     "bytes in a header": b"GET /api/v1/qos HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n",
     "bytes in a path": b"GET /api/v1/\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
-    "bytes in a query": b"GET /api/v1/subscribers?\xff=\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
 }
 
 

@@ -1,12 +1,13 @@
 """The ledger of logins under a running API: a full disk, a power cut, a reboot, a broken file."""
 
 import errno
+import multiprocessing
 import os
-import re
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from gateway_api.auth.ledger import SharedState, open_ledger, prepare_ledger
 from tests.support.stack import Api, descendants, running_api, wait_for
 
 STILL_VALID = "Cannot store the logout: the token is still valid"
@@ -113,25 +115,6 @@ def test_the_api_starts_on_a_full_disk_and_knows_what_was_revoked(
     assert "the disk of the login ledger is full" in (state / "api.log").read_text()
 
 
-# A power cut takes what isn't synced
-
-
-def test_a_logout_is_answered_when_it_is_on_the_disk(api: Api, state: Path, folder: Path) -> None:
-    output = folder.parent / "trace"
-    with running(api, state, folder) as own:
-        token = own.new_token("operator")
-        with tracing(worker_of(folder), output):
-            assert log_out(own, token).status_code == 200
-            wait_for("the end of the trace", lambda: "<socket:" in output.read_text(), 10)
-    seen = list(events(output.read_text()))
-    answered = max(number for number, (call, _) in enumerate(seen) if call == "answer")
-    written = [number for number, event in enumerate(seen) if event == ("write", "logins.sqlite-wal")]
-    assert written
-    assert ("sync", "logins.sqlite-wal") in seen[written[-1] : answered], seen
-    # The file's name, too: SQLite syncs the folder when it syncs a new file for the first time.
-    assert ("sync", folder.name) in seen[:answered], seen
-
-
 def worker_of(folder: Path) -> int:
     """The process that has the ledger open."""
     mine = descendants(int(Path("/proc/self").resolve().name))
@@ -140,60 +123,6 @@ def worker_of(folder: Path) -> int:
         if any(str(link.resolve()).startswith(str(folder / "logins")) for link in links):
             return pid
     pytest.fail("nobody has the ledger open")
-
-
-@contextmanager
-def tracing(pid: int, output: Path) -> Iterator[None]:
-    """What all threads of a process do to files and sockets, in the order in which it was done."""
-    calls = "trace=pwrite64,write,fsync,fdatasync,sendto,sendmsg"
-    command = ["strace", "-f", "-y", "-s", "0", "-p", str(pid), "-e", calls, "-o", str(output)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        assert "attached" in line, f"strace is not allowed to trace a process here, which this needs: {line}"
-        try:
-            yield
-        finally:
-            process.terminate()
-
-
-def events(trace: str) -> Iterator[tuple[str, str]]:
-    """What was done, and to which file. A call counts where it ends, a write where it begins."""
-    begun: dict[str, str] = {}
-    for line in trace.splitlines():
-        thread, _, text = line.partition(" ")
-        text = text.strip()
-        if "resumed>" in text:
-            text = begun.pop(thread) + text
-        elif text.endswith("<unfinished ...>"):
-            begun[thread] = text
-            if not text.startswith(("pwrite64", "write", "send")):
-                continue
-        call = re.match(r"(\w+)\(\d+<([^>]*)>", text)
-        if call is None:
-            continue
-        name, path = call.groups()
-        if "sync" in name:
-            yield "sync", Path(path).name
-        elif path.startswith(("socket:", "TCP")):
-            yield "answer", ""
-        else:
-            yield "write", Path(path).name
-
-
-# A reboot, an upgrade, a broken file
-
-
-def test_a_revoked_token_stays_revoked_after_a_reboot(api: Api, state: Path, folder: Path) -> None:
-    runtimes = [folder.parent / name for name in ("run", "again")]
-    for runtime in runtimes:
-        runtime.mkdir()
-    with running(api, state, folder, runtimes[0]) as own:
-        token, other = own.new_token("operator"), own.new_token("operator")
-        assert log_out(own, token).status_code == 200
-    with running(api, state, folder, runtimes[1]) as own:
-        assert not holds(own, token)
-        assert holds(own, other)
 
 
 # A ledger that is lost while the API runs
@@ -270,3 +199,31 @@ def test_a_logout_works_when_a_read_only_state_folder_becomes_writable(
         assert log_out(own, token).status_code == 200
         assert not holds(own, token)
         assert ledger_health(own)[0] == "ok"
+
+
+def _open_together(folder: str, rounds: int, start: threading.Barrier) -> None:
+    errors = []
+    for turn in range(rounds):
+        start.wait(120)
+        try:
+            open_ledger(Path(folder) / f"{turn}.sqlite").close()
+        except sqlite3.Error as error:
+            errors.append(error)
+    if errors:
+        sys.exit(f"{len(errors)} of {rounds}: {errors[0]!r}")
+
+
+def test_workers_that_start_together_all_open_the_ledger(tmp_path: Path) -> None:
+    rounds, workers = 20, 4
+    for turn in range(rounds):
+        prepare_ledger(tmp_path / f"{turn}.sqlite", SharedState())
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(workers)
+    started = [
+        context.Process(target=_open_together, args=(str(tmp_path), rounds, start)) for _ in range(workers)
+    ]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(120)
+    assert [process.exitcode for process in started] == [0] * workers

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -219,30 +218,3 @@ def of_both_workers(api: Api) -> bool:
     """Whether there are the files of two workers. Each makes them with its first request."""
     health(api)
     return len(files(api)) == 2 * KINDS
-
-
-def test_one_that_was_started_twice_leaves_the_files_of_the_first(tmp_path: Path) -> None:
-    with running_stack(tmp_path, sessions=10) as (api, _):
-        health(api)
-        before = counts(samples(api))
-        environment = {
-            **os.environ,
-            "GATEWAY_API_RUNTIME": str(tmp_path),
-            "GATEWAY_API_STATE": str(tmp_path),
-            "GATEWAY_API_BIND": "127.0.0.1:0",
-            "GATEWAY_API_AUDIT": str(tmp_path / "audit"),
-            "GATEWAY_API_CERTIFICATE": str(tmp_path / "certificate.pem"),
-            "GATEWAY_API_KEY": str(tmp_path / "key.pem"),
-        }
-        gunicorn = str(Path(sys.executable).parent / "gunicorn")
-        ended = subprocess.run(
-            [gunicorn, "--config", "python:gateway_api.serving.users"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-        assert "another process serves" in ended.stderr
-        after = samples(api)
-        assert [series for series, value in before.items() if after.get(series, 0) < value] == []

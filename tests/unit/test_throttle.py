@@ -139,15 +139,18 @@ def test_after_a_success_in_one_worker_failures_in_another_count_in_both(
 
 
 def test_a_worker_without_a_ledger_counts_the_newest_of_very_many_clients(
-    tmp_path: Path, ledger: Ledger, clock: SteppedClock
+    tmp_path: Path, ledger: Ledger, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gateway_api.auth.login._MOST_UNSAVED", 100)
     throttle = throttle_of(ledger, clock)
     lose(tmp_path / "ledger.sqlite")
-    for number in range(10_001):
+    for number in (*[0] * 5, *range(1, 101)):
         throttle.failed(f"user{number}", HERE)
     for _ in range(6):
-        throttle.failed("user10000", HERE)
-    assert pause(throttle, "user10000") == 4
+        throttle.failed("user100", HERE)
+    assert pause(throttle, "user100") == 4
+    # The oldest client is forgotten.
+    assert pause(throttle, "user0") == 0
 
 
 def test_the_failures_outlive_a_worker(tmp_path: Path, clock: SteppedClock) -> None:
