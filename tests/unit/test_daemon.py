@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from gateway_api.base.errors import (
+    CoreAbsent,
     CoreLacksMethod,
     CoreUnavailable,
     Invalid,
@@ -54,6 +55,7 @@ QUESTIONS: dict[str, Ask] = {
     "DisconnectSession": lambda daemon: daemon.disconnect_session(7),
     "DisconnectInterface": lambda daemon: daemon.disconnect_interface("ppp0", dry_run=True),
     "SetSessionRate": lambda daemon: daemon.set_session_rate(7, rate_down_bps=1000, rate_up_bps=2000),
+    "GetConfiguration": lambda daemon: daemon.sections(GetConfiguration()),
     "ListVlans": lambda daemon: daemon.listed(ListVlans()),
     "ListOverheadProfiles": lambda daemon: daemon.fields(ListOverheadProfiles()),
     "GetBgpSummary": lambda daemon: daemon.fields(GetBgpSummary(), "summary"),
@@ -261,32 +263,73 @@ HEALTH = {
 ALICE = {"username": "alice", "role": "admin", "generation": "1"}
 
 
-@pytest.mark.parametrize("wrong", ["5", None, 1.5, True, [5], msgspec.Raw(b"1" * 5000)], ids=type)
-def test_a_field_of_another_type_is_core_unavailable(core: Core, daemon: Daemon, wrong: Any) -> None:
-    core.answer = {**HEALTH, "uptime_seconds": wrong}
-    with pytest.raises(CoreUnavailable):
-        daemon.reply(GetHealth())
-    # The next answer is good, and fields that a newer core adds are passed over.
-    core.answer = {**HEALTH, "new": [1]}
-    assert daemon.reply(GetHealth()).active_sessions == 7
+SETTINGS = {
+    "enabled": True,
+    "listen_address": "127.0.0.1",
+    "listen_port": 8080,
+    "denied_networks": [],
+    "receivers": [],
+    "history": {"days": 1, "mebibytes": 16},
+}
+LOGIN = {"token_lifetime": 60, "user": ALICE, "password_hash": "x", "highest_cost": 4}
+#: A question, a good answer, and fields that make it a bad one.
+SHAPES: dict[str, tuple[Ask, dict[str, Any], list[dict[str, Any]]]] = {
+    "health": (
+        lambda daemon: daemon.reply(GetHealth()),
+        # A newer core has more fields.
+        {**HEALTH, "new": [1]},
+        [{"uptime_seconds": each} for each in ("5", None, 1.5, True, [5], msgspec.Raw(b"1" * 5000))],
+    ),
+    "access": (
+        lambda daemon: daemon.check_access(["alice"]),
+        {"enabled": True, "users": [ALICE]},
+        [
+            *({"users": each} for each in (None, {}, ["alice"])),
+            *({"users": [{**ALICE, **each}]} for each in ({"role": "root"}, {"generation": ""})),
+            *({"users": [{key: ALICE[key] for key in ALICE if key != lacking}]} for lacking in ALICE),
+        ],
+    ),
+    "login": (
+        lambda daemon: daemon.login("alice"),
+        LOGIN,
+        [{"highest_cost": 3}, {"highest_cost": 32}, {"user": {}}, {"token_lifetime": None}],
+    ),
+    "settings": (
+        lambda daemon: daemon.settings(),
+        SETTINGS,
+        [
+            *({"auth_token": each} for each in ("", "x" * 15, 1)),
+            *({"listen_port": each} for each in (0, 65536)),
+            *({"listen_address": None}, {"enabled": "yes"}),
+        ],
+    ),
+    "configuration": (
+        lambda daemon: daemon.sections(GetConfiguration()),
+        {"configuration": {}, "etag": "x"},
+        [{"configuration": []}, {"etag": 1}, {"etag": None}],
+    ),
+    "disconnect": (
+        lambda daemon: daemon.disconnect_interface("ppp0", dry_run=False),
+        {"sessions": []},
+        [{"sessions": {}}],
+    ),
+    "list": (
+        lambda daemon: daemon.listed(ListVlans()),
+        {"vlans": [], "count": 0},
+        [{"vlans": each} for each in (None, {}, "[]")],
+    ),
+}
 
 
-def test_users_of_another_shape_are_core_unavailable(core: Core, daemon: Daemon) -> None:
-    for users in (
-        *(None, {}, ["alice"], [{**ALICE, "role": "root"}], [{**ALICE, "generation": ""}]),
-        *([{key: ALICE[key] for key in ALICE if key != lacking}] for lacking in ALICE),
-    ):
-        core.answer = {"enabled": True, "users": users}
+@pytest.mark.parametrize("name", SHAPES)
+def test_an_answer_of_another_shape_is_core_unavailable(core: Core, daemon: Daemon, name: str) -> None:
+    ask, good, wrong = SHAPES[name]
+    for fields in wrong:
+        core.answer = {**good, **fields}
         with pytest.raises(CoreUnavailable):
-            daemon.check_access(["alice"])
-
-
-def test_a_login_of_another_shape_is_core_unavailable(core: Core, daemon: Daemon) -> None:
-    good = {"token_lifetime": 60, "user": ALICE, "password_hash": "x", "highest_cost": 4}
-    for wrong in ({"highest_cost": 3}, {"highest_cost": 32}, {"user": {}}, {"token_lifetime": None}):
-        core.answer = {**good, **wrong}
-        with pytest.raises(CoreUnavailable):
-            daemon.login("alice")
+            ask(daemon)
+    core.answer = good
+    ask(daemon)
 
 
 def test_a_text_that_is_no_user_s_name_is_not_sent(core: Core, daemon: Daemon) -> None:
@@ -299,44 +342,12 @@ def test_a_text_that_is_no_user_s_name_is_not_sent(core: Core, daemon: Daemon) -
         assert core.asked == [("GetLogin", {"username": ""}), ("CheckAccess", {"usernames": names})]
 
 
-def test_a_token_that_is_none_lets_nobody_in(core: Core, daemon: Daemon) -> None:
-    settings = {
-        "enabled": True,
-        "listen_address": "127.0.0.1",
-        "listen_port": 8080,
-        "denied_networks": [],
-        "receivers": [],
-        "history": {"days": 1, "mebibytes": 16},
-    }
-    core.answer = settings
-    assert daemon.settings().auth_token is None
-    for wrong in (
-        {"auth_token": ""},
-        {"auth_token": "x" * 15},
-        {"auth_token": 1},
-        {"listen_address": None},
-        {"listen_port": 0},
-        {"listen_port": 65536},
-        {"enabled": "yes"},
-    ):
-        core.answer = {**settings, **wrong}
-        with pytest.raises(CoreUnavailable):
-            daemon.settings()
+def test_a_core_that_is_not_there_is_absent(tmp_path: Path) -> None:
+    with pytest.raises(CoreAbsent):
+        Daemon(Client(tmp_path / "nothing.sock", timeout=1)).reply(GetHealth())
 
 
-def test_answers_of_another_shape_are_core_unavailable(core: Core, daemon: Daemon) -> None:
-    for answer in ({"configuration": []}, {"configuration": {}, "etag": 1}, {"configuration": {}}):
-        core.answer = answer
-        with pytest.raises(CoreUnavailable):
-            daemon.sections(GetConfiguration())
-    core.answer = {"sessions": {}}
-    with pytest.raises(CoreUnavailable):
-        daemon.disconnect_interface("ppp0", dry_run=False)
-    for records in (None, {}, "[]"):
-        core.answer = {"vlans": records, "count": 0}
-        with pytest.raises(CoreUnavailable, match="vlans"):
-            daemon.listed(ListVlans())
-    # A page has its total.
+def test_a_page_has_its_total(core: Core, daemon: Daemon) -> None:
     core.answer = {"vlans": [], "count": 0}
     with pytest.raises(CoreUnavailable):
         daemon.listed(ListVlans(page=Page(5)))
