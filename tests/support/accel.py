@@ -12,7 +12,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from typing import Any
 VERSION = "1.14.0-152-g89637ee2"
 #: Bytes of a cell, and of a line that the command line reads.
 _CELL, _LINE = 127, 1023
+#: Seconds from a request to end a session to its end.
+_ENDING = 0.1
 _COLUMNS = frozenset({
     "netns", "vrf", "ifname", "username", "ip", "ip6", "ip6-dp", "type", "state", "uptime", "uptime-raw",
     "calling-sid", "called-sid", "sid", "comp", "rx-bytes", "tx-bytes", "rx-bytes-raw", "tx-bytes-raw",
@@ -44,8 +47,6 @@ class Peer:
     rate: str = ""
     #: Seconds that the session was up at its first moment here.
     uptime: int = 0
-    #: A request to end softly never completes.
-    dead: bool = False
     born: float = field(default_factory=time.monotonic)
     gone: float = float("inf")
 
@@ -75,8 +76,6 @@ class Faults:
     still: bool = False
     #: `terminate` does nothing, as silently as always.
     deaf: bool = False
-    #: Seconds from a request to end a session to its end.
-    ending: float = 0.1
     #: What `reload` and `restart hard` say.
     reload: str = ""
     restart: str = ""
@@ -147,12 +146,11 @@ class World:
                 return stat(self.faults.radius, int(time.monotonic() - self.started))
             case ["show", "sessions", columns]:
                 return self._table(columns.split(","))
-            case ["terminate", "sid", sid, ("soft" | "hard") as how]:
+            case ["terminate", "sid", sid, ("soft" | "hard")]:
                 for peer in self.peers():
                     if peer.sid == sid and not self.faults.deaf:
                         peer.state = "finishing"
-                        if how == "hard" or not peer.dead:
-                            peer.gone = time.monotonic() + self.faults.ending
+                        peer.gone = time.monotonic() + _ENDING
                 return b""
             case ["pppoe", "interface", "add", added]:
                 name, _, limit = added.partition(",")
@@ -235,38 +233,9 @@ def stat(radius: tuple[bool, int, int, int] | None, uptime: int = 6) -> bytes:
     return "".join(f"{line}\r\n" for line in lines).encode()
 
 
-def _serve(port: int, answer: Callable[[socket.socket], None]) -> None:
-    listener = socket.create_server(("127.0.0.1", port), backlog=1)
-
-    def accept() -> None:
-        while True:
-            peer, _ = listener.accept()
-            threading.Thread(target=converse, args=(peer,), daemon=True).start()
-
-    def converse(peer: socket.socket) -> None:
-        with peer:
-            try:
-                answer(peer)
-            except OSError:
-                return
-
-    threading.Thread(target=accept, daemon=True).start()
-
-
-def _send(peer: socket.socket, reply: bytes, fault: str | int | None) -> None:
-    if fault == "hang":
-        threading.Event().wait()
-    if fault == "drip":
-        for place in range(len(reply)):
-            peer.sendall(reply[place : place + 1])
-            time.sleep(0.05)
-    peer.sendall(reply[:fault] if isinstance(fault, int) else reply)
-
-
-def _command_line(world: World) -> Callable[[socket.socket], None]:
-    def answer(peer: socket.socket) -> None:
-        reply = b""
-        password = world.password
+def _converse(world: World, peer: socket.socket) -> None:
+    with peer, suppress(OSError):
+        reply, password = b"", world.password
         trusted = password is None
         for line in _lines(peer):
             if not trusted:
@@ -279,7 +248,31 @@ def _command_line(world: World) -> Callable[[socket.socket], None]:
             else:
                 reply += world.command(line)
 
-    return answer
+
+def _accept(world: World, listener: socket.socket) -> None:
+    while True:
+        peer, _ = listener.accept()
+        threading.Thread(target=_converse, args=(world, peer), daemon=True).start()
+
+
+def _main() -> None:
+    port, *files = sys.argv[1:]
+    world = World(Path(files[0]) if files else None)
+    listener = socket.create_server(("127.0.0.1", int(port)), backlog=1)
+    threading.Thread(target=_accept, args=(world, listener), daemon=True).start()
+    print("{}", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(world.change(json.loads(line))), flush=True)
+
+
+def _send(peer: socket.socket, reply: bytes, fault: str | int | None) -> None:
+    if fault == "hang":
+        threading.Event().wait()
+    if fault == "drip":
+        for place in range(len(reply)):
+            peer.sendall(reply[place : place + 1])
+            time.sleep(0.05)
+    peer.sendall(reply[:fault] if isinstance(fault, int) else reply)
 
 
 def _lines(peer: socket.socket) -> Iterator[str]:
@@ -289,15 +282,6 @@ def _lines(peer: socket.socket) -> Iterator[str]:
         yield from (line.decode("latin-1") for line in lines)
         if len(held) == _LINE:
             return
-
-
-def _main() -> None:
-    port, *files = sys.argv[1:]
-    world = World(Path(files[0]) if files else None)
-    _serve(int(port), _command_line(world))
-    print("{}", flush=True)
-    for line in sys.stdin:
-        print(json.dumps(world.change(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

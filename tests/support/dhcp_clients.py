@@ -20,6 +20,8 @@ import sys
 import time
 from contextlib import suppress
 
+from tests.support.packets import icmp, udp
+
 _BROADCAST = b"\xff" * 6
 _IPV4, _ARP, _VLAN = 0x0800, 0x0806, 0x8100
 _COOKIE = b"\x63\x82\x53\x63"
@@ -64,10 +66,8 @@ class _Clients:
         elif ethertype == _IPV4 and frame[23] == socket.IPPROTO_ICMP:
             if frame[34] == 8 and own == frame[30:34]:
                 packet = frame[14 : 14 + int.from_bytes(frame[16:18])]
-                message = packet[20:]
-                reply = _summed(b"\0\0\0\0" + message[4:], 2)
-                header = _header(socket.IPPROTO_ICMP, len(reply), own, packet[12:16])
-                self._send(vlan, _IPV4, header + reply, frame[6:12])
+                reply = icmp(socket.inet_ntoa(own), socket.inet_ntoa(packet[12:16]), 0, packet[24:])
+                self._send(vlan, _IPV4, reply, frame[6:12])
         elif ethertype == _IPV4 and frame[36:38] == b"\0\x44" and own is None:
             self._take(vlan, frame[42:])
 
@@ -98,8 +98,7 @@ def _packet(kind: int, transaction: int, hardware_type: int, hardware: bytes, mo
     # With the flag for replies by broadcast.
     start = struct.pack("!BBBBIHH16x", 1, hardware_type, len(hardware), 0, transaction, 0, 0x8000)
     message = (start + hardware).ljust(236, b"\0") + _COOKIE + bytes((53, 1, kind)) + more + b"\xff"
-    udp = struct.pack("!HHHH", 68, 67, 8 + len(message), 0) + message
-    return _header(socket.IPPROTO_UDP, len(udp), bytes(4), b"\xff" * 4) + udp
+    return udp("0.0.0.0", "255.255.255.255", message, 68, 67)
 
 
 def _lease(device: str, hardware_type: int, hardware: bytes) -> str:
@@ -128,20 +127,6 @@ def _mac(vlan: int) -> bytes:
     return struct.pack("!HI", 0x0200, vlan)
 
 
-def _header(protocol: int, length: int, source: bytes, destination: bytes) -> bytes:
-    header = struct.pack("!BBHIBBH4s4s", 0x45, 0, 20 + length, 0, 64, protocol, 0, source, destination)
-    return _summed(header, 10)
-
-
-def _summed(data: bytes, place: int) -> bytes:
-    """With the checksum of RFC 1071 at a place."""
-    padded = data + bytes(len(data) % 2)
-    total = sum(word for (word,) in struct.iter_unpack("!H", padded))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return data[:place] + struct.pack("!H", ~total & 0xFFFF) + data[place + 2 :]
-
-
 def _options(data: bytes) -> dict[int, bytes]:
     found, at = {}, 0
     while at + 1 < len(data) and data[at] != 255:
@@ -159,7 +144,7 @@ def _answers(addresses: list[str], seconds: float) -> list[str]:
         for number, address in enumerate(addresses):
             # Its gateway may not be up yet.
             with suppress(OSError):
-                pings.sendto(_summed(struct.pack("!BBHHH", 8, 0, 0, 4711, number), 2), (address, 0))
+                pings.sendto(icmp(address, address, 8, struct.pack("!HH", 4711, number))[20:], (address, 0))
         deadline = time.monotonic() + seconds
         while missing and (rest := deadline - time.monotonic()) > 0:
             if select.select([pings], [], [], rest)[0]:

@@ -9,21 +9,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_api.core.gateways.linux.daemons.dnsmasq import LEASES, PID_FILE, SCRIPT, DhcpServer
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
-from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.gateways.linux.sources.source import PrefixOf, SourceSession
 from gateway_api.core.records.clock import Clock
-from gateway_api.wire.core.network import OVERHEAD_PROFILES
-from gateway_api.wire.core.sessions import SessionType
 from tests.support.documents import put, valid_document
 from tests.support.namespaces import inside, ip, neighbour, network_namespace
 from tests.support.stack import PATIENCE, wait_for
@@ -97,27 +92,17 @@ class Server:
         self.start()
 
     def source(self, clock: Clock | None = None, prefix_of: PrefixOf = lambda _: None) -> Dnsmasq:
-        return Dnsmasq(
-            "dnsmasq",
-            self.lease_file,
-            self._pid_file,
-            self.state / "records",
-            clock or Clock("1"),
-            prefix_of,
-        )
+        records = self.state / "records"
+        return Dnsmasq("dnsmasq", self.lease_file, self._pid_file, records, clock or Clock("1"), prefix_of)
 
     def start(self) -> None:
         file = self._folder / "dnsmasq.conf"
         file.write_text(self._rendered())
         self._pid_file.unlink(missing_ok=True)
+        places = {"STATE_DIRECTORY": str(self.state), "GATEWAY_TRIGGER": str(self.trigger)}
         self._process = subprocess.Popen(
             ["dnsmasq", "--keep-in-foreground", f"--conf-file={file}", "--log-facility=-"],
-            env={
-                **os.environ,
-                "STATE_DIRECTORY": str(self.state),
-                "GATEWAY_TRIGGER": str(self.trigger),
-                "BOOT_ID": self.boot_id,
-            },
+            env={**os.environ, **places, "BOOT_ID": self.boot_id},
         )
         wait_for("dnsmasq", self._pid_file.exists)
 
@@ -195,27 +180,6 @@ def route(session: SourceSession) -> None:
     """As the gateway does for each session: without it, no answer to a renewal finds the subscriber."""
     assert session.ip_address
     ip(f"route replace {session.ip_address}/32 dev {session.access_interface}")
-
-
-def provide(session: SourceSession) -> None:
-    """Makes what the session has in the kernel, but for limits."""
-    assert session.ip_address and session.ipv6_prefix and session.ipv6_gateway
-    DataPlane(KernelReader()).apply(
-        WantedSession(
-            session_id=1,
-            device=session.interface,
-            ifb="ifb-1",
-            access_interface=session.access_interface,
-            rate_down=0,
-            rate_up=0,
-            profile=OVERHEAD_PROFILES["none"],
-            address=IPv4Address(session.ip_address),
-            sets_host_route=session.type is SessionType.DHCP,
-            gateway=GATEWAY,
-            prefix=IPv6Network(session.ipv6_prefix),
-            ipv6_gateway=IPv6Address(session.ipv6_gateway),
-        )
-    )
 
 
 def the_session(source: Dnsmasq) -> SourceSession:

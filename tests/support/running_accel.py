@@ -63,18 +63,15 @@ class Accel:
 
     def commands(self) -> list[str]:
         """All that were received, without the proofs of life."""
-        commands: list[str] = self._order()["commands"]
-        return [command for command in commands if command != "show version"]
+        return [command for command in self._order()["commands"] if command != "show version"]
 
-    def interfaces(self) -> list[str]:
-        """Those with PPPoE."""
-        names: list[str] = self._order()["interfaces"]
-        return names
+    def interfaces(self) -> Any:
+        """The names of those with PPPoE."""
+        return self._order()["interfaces"]
 
-    def reloads(self) -> list[list[str]]:
+    def reloads(self) -> Any:
         """The interfaces of IPoE at each `reload`."""
-        found: list[list[str]] = self._order()["reloads"]
-        return found
+        return self._order()["reloads"]
 
     def command_line(self, **more: Any) -> CommandLine:
         return CommandLine(self.cli, **more)

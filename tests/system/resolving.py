@@ -7,12 +7,15 @@ asks the server that listens where they say.
 
 import json
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -56,15 +59,14 @@ class Dns:
     """Responds to A and AAAA queries from NAMES (RFC 1035), and counts each type separately."""
 
     def __init__(self, address: str) -> None:
-        self._asked: dict[tuple[str, int], int] = {}
+        self._asked = Counter[tuple[str, int]]()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((address, 53))
 
     def run(self) -> None:
         while True:
             question, client = self._socket.recvfrom(512)
-            reply = self._reply(question)
-            if reply:
+            if reply := self._reply(question):
                 self._socket.sendto(reply, client)
 
     def _reply(self, question: bytes) -> bytes:
@@ -76,16 +78,12 @@ class Dns:
         if name == SILENCE:
             return b""
         known = NAMES.get(name)
-        times = self._asked[name, kind] = self._asked.get((name, kind), 0) + 1
-        answers = [] if known is None else [ip_address(a) for a in known[min(times, len(known)) - 1]]
-        wanted = [address.packed for address in answers if {4: 1, 6: 28}[address.version] == kind]
-        flags = 0x8180 if known is not None else 0x8183
-        head = question[:2] + b"".join(n.to_bytes(2) for n in (flags, 1, len(wanted), 0, 0))
-        records = (
-            b"\xc0\x0c" + kind.to_bytes(2) + b"\x00\x01" + bytes(4) + len(data).to_bytes(2) + data
-            for data in wanted
-        )
-        return head + question[12 : at + 5] + b"".join(records)
+        self._asked[name, kind] += 1
+        found = known[min(self._asked[name, kind], len(known)) - 1] if known else []
+        wanted = [each.packed for each in map(ip_address, found) if {4: 1, 6: 28}[each.version] == kind]
+        head = struct.pack("!HHHHH", 0x8180 if known else 0x8183, 1, len(wanted), 0, 0)
+        records = (struct.pack("!HHHIH", 0xC00C, kind, 1, 0, len(data)) + data for data in wanted)
+        return question[:2] + head + question[12 : at + 5] + b"".join(records)
 
 
 class Listener:
@@ -117,12 +115,11 @@ class BlackHole:
             one.connect_ex((address, PORT))
 
 
-def _attempt(name: str, denied: list[str] | None = None) -> tuple[Sender, list[str]]:
+def _sender(name: str, denied: list[str]) -> Sender:
     url = f"http://{name}:{PORT}/hook"
     # As at a registration, which does not resolve names.
     checked_url(url)
-    networks: list[str] = denied if denied is not None else []
-    return Sender(url, None, lambda: networks, None), networks
+    return Sender(url, None, lambda: denied, None)
 
 
 def _send(sender: Sender) -> dict[str, object]:
@@ -132,35 +129,25 @@ def _send(sender: Sender) -> dict[str, object]:
 
 def _watched(name: str) -> dict[str, object]:
     """An attempt with the deadline of the hub's watch."""
-    sender, _ = _attempt(name)
-    done = threading.Event()
+    sender, done = _sender(name, []), threading.Event()
 
     def watch() -> None:
         while not done.wait(0.25):
             sender.cut(time.monotonic())
 
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        return _send(sender)
-    finally:
-        done.set()
-        thread.join()
-        sender.close()
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True)
+    with closing(sender), ThreadPoolExecutor(1) as pool:
+        pool.submit(watch)
+        try:
+            return _send(sender)
+        finally:
+            done.set()
 
 
 def _prepare(folder: Path) -> None:
-    _run("ip", "link", "set", "lo", "up")
-    for address in _OURS[1:]:
-        _run(
-            "ip", "addr", "add", f"{address}/{128 if ':' in address else 32}", "dev", "lo", *_at_once(address)
-        )
+    # Without a check for duplicates, an IPv6 address would be tentative for a second.
+    commands = ["ip link set lo up", *(f"ip address add {address} dev lo" for address in _OURS[1:-1])]
     # Mounts of this namespace must stay in it.
-    _run("mount", "--make-rprivate", "/")
+    commands += [f"ip address add {_OURS[-1]} dev lo nodad", "mount --make-rprivate /"]
     for name, text in {
         "resolv.conf": "".join(f"nameserver {address}\n" for address in _NAME_SERVERS),
         "hosts": f"127.0.0.1 localhost\n{METADATA} hosts-file.test\n",
@@ -171,12 +158,9 @@ def _prepare(folder: Path) -> None:
         (folder / name).write_text(text)
         place = Path("/etc") / name
         if place.exists():
-            _run("mount", "--bind", str(folder / name), str(place.resolve()))
-
-
-def _at_once(address: str) -> tuple[str, ...]:
-    """Without a check for duplicates: an IPv6 address would be tentative for a second."""
-    return ("nodad",) if ":" in address else ()
+            commands.append(f"mount --bind {folder / name} {place.resolve()}")
+    for command in commands:
+        subprocess.run(command.split(), check=True)
 
 
 def main() -> None:
@@ -194,12 +178,12 @@ def main() -> None:
             for name in (*NAMES, "hosts-file.test", "unknown.test"):
                 if name in slow:
                     continue
-                sender, networks = _attempt(name)
-                first = _send(sender)
-                if name == "denied-later.test":
-                    networks.append("10.9.9.10/32")
-                results[name] = [first, _send(sender)]
-                sender.close()
+                denied: list[str] = []
+                with closing(_sender(name, denied)) as sender:
+                    first = _send(sender)
+                    if name == "denied-later.test":
+                        denied.append("10.9.9.10/32")
+                    results[name] = [first, _send(sender)]
             results |= {name: [attempt.result()] for name, attempt in slow.items()}
         del holes
     reached = {address: listener.reached for address, listener in listeners.items()}
