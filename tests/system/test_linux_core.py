@@ -301,22 +301,30 @@ def restarts(core: LinuxCore) -> int:
     return core.accel.commands().count("restart hard")
 
 
-def test_a_switch_to_radius_restarts_accel_ppp_also_after_a_kill_of_the_core(core: LinuxCore) -> None:
+def test_a_switch_to_radius_restarts_accel_ppp_and_ends_its_sessions(core: LinuxCore) -> None:
+    core.call("EditCandidate", edits=[edit("radius.secret", "between-us")])
+    assert committed(core, "radius.server", "192.0.2.1") == [1, 2]
+    wait_for("the restart", lambda: restarts(core) == 1)
+    wait_for("the ends", lambda: core.states() == {})
+    assert {event["reason"] for event in core.events()[2:]} == {"admin_disconnect"}
+    core.kill()
+    core.start()
+    come(core, CAROL)
+    wait_for("a session", lambda: core.states() == {3: "active"})
+    # Of the same module.
+    assert committed(core, "radius.server", "192.0.2.2") == []
+    assert (core.states(), restarts(core)) == ({3: "active"}, 1)
+
+
+def test_a_restart_of_accel_ppp_that_a_killed_core_owes_is_made_up_for(core: LinuxCore) -> None:
     core.call("EditCandidate", edits=[edit("radius.secret", "between-us")])
     core.accel.faults(restart="not now")
-    assert committed(core, "radius.server", "192.0.2.1") == [1, 2]
+    committed(core, "radius.server", "192.0.2.1")
     wait_for("the attempt", lambda: "a commit is not finished" in core.log())
     core.kill()
     core.accel.faults(restart="")
     core.start()
     wait_for("the restart", lambda: restarts(core) == 2)
-    wait_for("the ends", lambda: core.states() == {})
-    assert {event["reason"] for event in core.events()} == {"admin_disconnect"}
-    come(core, CAROL)
-    wait_for("a session", lambda: core.states() == {3: "active"})
-    # Of the same module.
-    assert committed(core, "radius.server", "192.0.2.2") == []
-    assert (core.states(), restarts(core)) == ({3: "active"}, 2)
 
 
 def killed_before_the_ends(core: LinuxCore) -> None:
