@@ -6,24 +6,23 @@ that is the configuration before the change or the one that it makes, and nothin
 
 import errno
 import io
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from gateway_api.base.errors import StepFailed
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import Commit, ConfigurationStore, Unreadable
+from gateway_api.core.configuration.store import Commit, Unreadable
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
-from gateway_api.core.gateways.lab.gateway import LabServices
 from gateway_api.core.records.changes import Caller
 from gateway_api.wire.core.configuration import Edit
 from tests.support.clocks import NOW, StillClock
-from tests.support.workspaces import commit, stage
+from tests.support.workspaces import commit, opened, stage
 
 CALLS = ("open", "write", "fsync", "close", "mkdir", "rename", "unlink", "rmdir", "listdir", "scandir")
 ALICE = ChangeRequest("alice", "why", caller=Caller("tests.change"))
@@ -49,15 +48,15 @@ def disk(
     """The calls of the block to the disk. From number `killed_at` on, none has an effect, but for half of a
     write. Those that `fails` get EIO."""
     calls: list[Call] = []
-    opened: dict[int, Path] = {}
+    open_files: dict[int, Path] = {}
 
     def counting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(subject: Any, *more: Any, **options: Any) -> Any:
             number, is_read = len(calls), name == "read"
-            path = opened.get(subject, Path()) if isinstance(subject, int) else Path(subject)
+            path = open_files.get(subject, Path()) if isinstance(subject, int) else Path(subject)
             creates_name = name == "mkdir" or (name == "open" and bool(more[0] & os.O_CREAT))
             calls.append(Call(name, path, more[0] if name == "rename" else None, creates_name))
-            if name == "close" and opened.pop(subject, None):
+            if name == "close" and open_files.pop(subject, None):
                 real(subject)
             if killed_at is not None and number >= killed_at:
                 if name == "write" and number == killed_at:
@@ -67,7 +66,7 @@ def disk(
                 raise OSError(errno.EIO, "Input/output error")
             result = None if name == "close" else real(subject, *more, **options)
             if name == "open" and not is_read:
-                opened[result] = path
+                open_files[result] = path
             return result
 
         return call
@@ -80,111 +79,83 @@ def disk(
             yield calls
         except Killed:
             patch.undo()
-            for descriptor in opened:
+            for descriptor in open_files:
                 os.close(descriptor)
 
 
 class Seen(NamedTuple):
-    """What a workspace has, and what it found on the disk."""
+    """What a workspace has, and what is on its disk."""
 
     etag: str
     running: dict[str, Any]
     candidate: dict[str, Any]
     archive: list[tuple[Commit, dict[str, Any]]]
-    baseline: dict[str, Any] | None
+    baseline: Any
     noted: str | None
 
 
-class Core:
-    """The store and the workspace of a core, in a folder of its own."""
+class Change(NamedTuple):
+    """A change with bng3 staged, after a commit of bng2 that waits to be confirmed for some of them."""
 
-    def __init__(self, home: Path, document: dict[str, Any], clock: StillClock) -> None:
-        self.store = ConfigurationStore(home)
-        self.clock = clock
-        self.workspace = Workspace(
-            self.store, lambda: RunningConfiguration.of(document), clock, LabServices()
-        )
-
-    def seen(self) -> Seen:
-        snapshot = self.workspace.snapshot
-        archive = [self.workspace.archived(number) for number in range(1, len(snapshot.commits))]
-        deadline, change = snapshot.state.deadline, snapshot.state.change
-        return Seen(
-            snapshot.etag,
-            snapshot.running.document,
-            snapshot.candidate,
-            archive,
-            None if deadline is None else self.store.document(deadline.baseline),
-            None if change is None else change.action,
-        )
+    make: Callable[[Workspace], object]
+    confirm_seconds: int | None = None
+    now: int = NOW
 
 
-class Homes:
-    """Folders of configurations, each the copy of another."""
+EDITS = [Edit("set", "qos.default_up", "9mbit"), Edit("delete", "bgp")]
+CHANGES = {
+    "edit": Change(lambda workspace: workspace.edit(EDITS, ALICE)),
+    "discard": Change(lambda workspace: workspace.discard(ALICE)),
+    "rollback": Change(lambda workspace: workspace.rollback(1, ALICE)),
+    "commit": Change(lambda workspace: workspace.commit(ALICE)),
+    "commit to confirm": Change(lambda workspace: workspace.commit(ALICE, 60)),
+    "another commit to confirm": Change(lambda workspace: workspace.commit(ALICE, 60), 60),
+    "confirm": Change(lambda workspace: workspace.confirm(ALICE), 60),
+    "amend": Change(lambda workspace: workspace.amend(EDITS, ALICE), 60),
+    "return": Change(lambda workspace: workspace.return_if_due(), 60, NOW + 60),
+}
+
+
+class Bench:
+    """Folders of configurations; each is new, or the copy of another."""
 
     def __init__(self, folder: Path, document: dict[str, Any]) -> None:
         self._folder = folder
         self._document = document
         self._made = 0
 
-    def new(self, origin: Path | None = None) -> Path:
+    def home(self, origin: Path | None = None) -> Path:
         self._made += 1
         home = self._folder / str(self._made) / "configuration"
         if origin is not None:
             shutil.copytree(origin, home)
         return home
 
-    @contextmanager
-    def core(self, home: Path, now: float = NOW) -> Iterator[Core]:
-        core = Core(home, self._document, StillClock(now))
-        yield core
-        core.store.close()
+    def core(self, home: Path, now: int = NOW) -> AbstractContextManager[Workspace]:
+        clock = StillClock()
+        clock.now = now
+        return opened(home, self._document, clock)
 
-    def seen(self, home: Path) -> Seen:
+    def seen(self, workspace: Workspace, home: Path) -> Seen:
+        snapshot = workspace.snapshot
+        archive = [workspace.archived(number) for number in range(1, len(snapshot.commits))]
+        deadline, change, baseline = snapshot.state.deadline, snapshot.state.change, None
+        if deadline is not None:
+            file = home / "revisions" / str(deadline.baseline) / "configuration.json"
+            baseline = json.loads(file.read_bytes())
+        noted = None if change is None else change.action
+        running = snapshot.running.document
+        return Seen(snapshot.etag, running, snapshot.candidate, archive, baseline, noted)
+
+    def found(self, home: Path) -> Seen:
         """What the next start finds there."""
-        copy = self.new(home)
-        with self.core(copy) as core:
-            found = core.seen()
-        shutil.rmtree(copy.parent)
-        return found
-
-
-@pytest.fixture
-def homes(tmp_path: Path, document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Homes:
-    # Slow, and without an effect that could be seen here: the tests look at the order of the calls.
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    return Homes(tmp_path, document)
-
-
-class Change(NamedTuple):
-    """A change, after a commit of bng2 that waits to be confirmed for some of them, and with bng3 staged."""
-
-    make: Callable[[Core], object]
-    confirm_seconds: int | None = None
-
-
-def come_back(core: Core) -> None:
-    core.clock.now = NOW + 60
-    core.workspace.return_if_due()
-
-
-EDITS = [Edit("set", "qos.default_up", "9mbit"), Edit("delete", "bgp")]
-CHANGES = {
-    "edit": Change(lambda core: core.workspace.edit(EDITS, ALICE)),
-    "discard": Change(lambda core: core.workspace.discard(ALICE)),
-    "rollback": Change(lambda core: core.workspace.rollback(1, ALICE)),
-    "commit": Change(lambda core: core.workspace.commit(ALICE)),
-    "commit to confirm": Change(lambda core: core.workspace.commit(ALICE, 60)),
-    "another commit to confirm": Change(lambda core: core.workspace.commit(ALICE, 60), 60),
-    "confirm": Change(lambda core: core.workspace.confirm(ALICE), 60),
-    "amend": Change(lambda core: core.workspace.amend(EDITS, ALICE), 60),
-    "restore": Change(lambda core: core.workspace.restore(1, ALICE)),
-    "return": Change(come_back, 60),
-}
+        copy = self.home(home)
+        with self.core(copy) as workspace:
+            return self.seen(workspace, copy)
 
 
 class Plain(NamedTuple):
-    """A change that nothing disturbs: its calls, and what there was before, in `home`, and after."""
+    """A change that nothing disturbs: its calls, and what there is before, in `home`, and after."""
 
     home: Path
     change: Change
@@ -193,56 +164,66 @@ class Plain(NamedTuple):
     after: Seen
 
 
-def plain(homes: Homes, name: str) -> Plain:
-    home, change = homes.new(), CHANGES[name]
-    with homes.core(home) as core:
-        commit(core.workspace, "bng2", change.confirm_seconds)
-        stage(core.workspace, "bng3")
+def plain(bench: Bench, name: str) -> Plain:
+    home, change = bench.home(), CHANGES[name]
+    with bench.core(home) as workspace:
+        commit(workspace, "bng2", change.confirm_seconds)
+        stage(workspace, "bng3")
     # As a killed commit leaves it.
     shutil.copytree(home / "revisions" / "1", home / "revisions" / "7")
-    copy, before = homes.new(home), homes.seen(home)
-    with homes.core(copy) as core:
+    copy, before = bench.home(home), bench.found(home)
+    with bench.core(copy, change.now) as workspace:
         with disk() as calls:
-            change.make(core)
-        after = core.seen()
-    assert homes.seen(copy) == after != before
+            change.make(workspace)
+        after = bench.seen(workspace, copy)
+    assert bench.found(copy) == after != before
     return Plain(home, change, calls, before, after)
 
 
+@pytest.fixture
+def bench(tmp_path: Path, document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Bench:
+    # Slow, and without an effect that could be seen here: the tests look at the order of the calls.
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    return Bench(tmp_path, document)
+
+
 @pytest.fixture(params=CHANGES)
-def each(request: pytest.FixtureRequest, homes: Homes) -> Plain:
-    return plain(homes, request.param)
+def each(request: pytest.FixtureRequest, bench: Bench) -> Plain:
+    return plain(bench, request.param)
 
 
 def test_a_core_killed_at_any_call_of_a_change_has_made_all_of_it_or_nothing(
-    each: Plain, homes: Homes
+    each: Plain, bench: Bench
 ) -> None:
     outcomes = []
-    for number in range(len(each.calls)):
-        home = homes.new(each.home)
-        with homes.core(home) as core, disk(killed_at=number):
-            each.change.make(core)
-        found = homes.seen(home)
-        assert found in (each.before, each.after), each.calls[number]
+    for number, call in enumerate(each.calls):
+        if not call.creates_name and call.name not in ("write", "fsync", "rename", "unlink", "rmdir"):
+            continue
+        home = bench.home(each.home)
+        with bench.core(home, each.change.now) as workspace, disk(killed_at=number):
+            each.change.make(workspace)
+        found = bench.found(home)
+        assert found in (each.before, each.after), call
         outcomes.append(found == each.after)
-        with homes.core(home, NOW + 60) as core:
-            core.workspace.return_if_due()
-            commit(core.workspace, "afterwards")
-            assert core.seen().running["system"]["hostname"] == "afterwards"
+        with bench.core(home, NOW + 60) as workspace:
+            workspace.return_if_due()
+            commit(workspace, "afterwards")
+            assert workspace.snapshot.running.document["system"]["hostname"] == "afterwards"
     assert outcomes == sorted(outcomes)
     assert set(outcomes) == {False, True}
 
 
-def test_a_core_killed_at_any_call_of_its_first_start_starts_again(homes: Homes) -> None:
-    with disk() as calls, homes.core(homes.new()) as core:
-        after = core.seen()
+def test_a_core_killed_at_any_call_of_its_first_start_starts_again(bench: Bench) -> None:
+    home = bench.home()
+    with disk() as calls, bench.core(home) as workspace:
+        after = bench.seen(workspace, home)
     for number in range(len(calls)):
-        home = homes.new()
-        with disk(killed_at=number), homes.core(home):
+        home = bench.home()
+        with disk(killed_at=number), bench.core(home):
             pass
-        with homes.core(home) as core:
+        with bench.core(home) as workspace:
             # Until its first start is over, a core has another key for entity tags each time.
-            assert core.seen()[1:] == after[1:], calls[number]
+            assert bench.seen(workspace, home)[1:] == after[1:], calls[number]
 
 
 def unsynced(calls: list[Call]) -> set[Path]:
@@ -270,57 +251,51 @@ def test_a_change_is_safe_from_a_power_cut_before_it_counts_and_when_it_is_answe
     assert unsynced(each.calls) == set()
 
 
-def test_a_first_start_is_safe_from_a_power_cut_with_the_folders_that_it_makes(homes: Homes) -> None:
-    with disk() as calls, homes.core(homes.new()):
+def test_a_first_start_is_safe_from_a_power_cut_with_the_folders_that_it_makes(bench: Bench) -> None:
+    with disk() as calls, bench.core(bench.home()):
         pass
-    assert [call.path.name for call in calls if call.name == "mkdir"] == [
-        "1",
-        "configuration",
-        "revisions",
-        "1",
-    ]
+    made = [call.path.name for call in calls if call.name == "mkdir"]
+    assert made[1:] == ["configuration", "revisions", "1"]
     assert unsynced(calls) == set()
 
 
-def is_refused(plain: Plain, core: Core) -> bool:
+def is_refused(change: Change, workspace: Workspace) -> bool:
     try:
-        plain.change.make(core)
+        change.make(workspace)
     except (StepFailed, Unreadable):
         return True
     return False
 
 
 def test_a_change_at_any_call_of_which_the_disk_fails_is_refused_and_can_be_made_again(
-    each: Plain, homes: Homes
+    each: Plain, bench: Bench
 ) -> None:
     descriptors = len(list(Path("/dev/fd").iterdir()))
     for number, call in enumerate(each.calls):
-        if call.name == "read" and (each.change.make is come_back or call.path.name == "commit.json"):
+        if call.name == "read" and (each.change is CHANGES["return"] or call.path.name == "commit.json"):
             # What cannot be read is lost: a configuration that cannot return then, or who made it.
             continue
-        home = homes.new(each.home)
-        with homes.core(home) as core:
+        home = bench.home(each.home)
+        with bench.core(home, each.change.now) as workspace:
             with disk(fails=lambda now, name, number=number: now == number):
-                refused = is_refused(each, core)
-            assert refused, call
-            assert core.seen() == homes.seen(home) == each.before, call
-            each.change.make(core)
-            assert core.seen() == homes.seen(home) == each.after, call
+                assert is_refused(each.change, workspace), call
+            assert bench.seen(workspace, home) == bench.found(home) == each.before, call
+            each.change.make(workspace)
+            assert bench.seen(workspace, home) == bench.found(home) == each.after, call
     assert len(list(Path("/dev/fd").iterdir())) == descriptors
 
 
-@pytest.mark.parametrize("name", ["commit to confirm", "confirm"])
-def test_a_disk_that_keeps_failing_never_costs_the_configuration(name: str, homes: Homes) -> None:
+def test_a_disk_that_keeps_failing_never_costs_the_configuration(bench: Bench) -> None:
     """From one call on, all of its name fail, also those that undo the change. When the disk is well again,
     the next attempt is killed."""
-    one = plain(homes, name)
-    mkdir = next((number for number, call in enumerate(one.calls) if call.name == "mkdir"), 0)
+    one = plain(bench, "commit to confirm")
+    mkdir = next(number for number, call in enumerate(one.calls) if call.name == "mkdir")
     for number, call in enumerate(one.calls):
-        home = homes.new(one.home)
-        with homes.core(home) as core:
+        home = bench.home(one.home)
+        with bench.core(home) as workspace:
             with disk(fails=lambda now, name, at=(number, call.name): now >= at[0] and name == at[1]):
-                assert is_refused(one, core), call
-            assert core.seen() == one.before, call
+                assert is_refused(one.change, workspace), call
+            assert bench.seen(workspace, home) == one.before, call
             with disk(killed_at=mkdir):
-                one.change.make(core)
-        assert homes.seen(home) in (one.before, one.after), call
+                one.change.make(workspace)
+        assert bench.found(home) in (one.before, one.after), call
