@@ -144,15 +144,6 @@ def test_a_commit_runs_the_candidate_and_says_what_it_did(stack: Api) -> None:
     assert (running_name(stack), compared(stack)) == (name, [])
 
 
-@pytest.mark.parametrize(
-    "body", [None, {}, {"comment": None, "confirm_seconds": None, "max_sessions_dropped": None}]
-)
-def test_a_commit_needs_no_body(stack: Api, body: dict[str, Any] | None) -> None:
-    stage_name(stack)
-    said = done(post(stack, "commit", body))
-    assert (said["message"], said["comment"], said["confirm_deadline"]) == ("Committed 1 change", None, None)
-
-
 def test_with_nothing_to_commit_nothing_is_committed_and_that_is_no_error(stack: Api) -> None:
     name = commit_name(stack, comment="the last one")
     known, before = archive(stack), etag_of(stack)
@@ -210,8 +201,7 @@ def test_a_refused_value_is_named_by_its_path_and_stages_nothing(
     assert refused(stage(stack, path, value)) == [named]
     fine = {"op": "set", "path": "system.hostname", "value": "never.seen"}
     operations = [fine, {"op": "set", "path": path, "value": value}, fine]
-    wanted = f"operations.1.{'path' if len(path) > 512 else named}"
-    assert refused(post(stack, "edit", {"operations": operations})) == [wanted]
+    assert refused(post(stack, "edit", {"operations": operations})) == [f"operations.1.{named}"]
     assert etag_of(stack) == before
 
 
@@ -240,54 +230,46 @@ def test_a_field_that_is_missing_unknown_or_wrong_is_named(stack: Api) -> None:
         ("set", {"path": "bgp"}, "value"),
         ("set", {"path": 5, "value": "x"}, "path"),
         ("set", {"path": "system.hostname", "value": "x", "comment": "x"}, "comment"),
-        ("delete", {}, "path"),
-        ("delete", {"path": "bgp", "value": "x"}, "value"),
-        *(("edit", {"operations": wrong}, "operations") for wrong in ([], "x", [delete] * 1001)),
-        ("edit", {}, "operations"),
+        *(("delete", {}, "path"), ("edit", {}, "operations"), ("rollback", {}, "revision")),
+        *(("delete", {"path": "bgp", "value": "x"}, "value"), ("commit", {"remark": "x"}, "remark")),
         ("edit", {"operations": [{"op": "move", "path": "bgp"}]}, "operations.0.op"),
         ("edit", {"operations": [{"op": "set", "path": "bgp"}]}, "operations.0.value"),
         ("edit", {"operations": [{**delete, "value": 1}]}, "operations.0.value"),
-        ("commit", {"remark": "x"}, "remark"),
-        *(
-            ("commit", {"comment": wrong}, "comment")
-            for wrong in (5, "x" * 257, "two\nlines", "\x1b", "\u202e")
-        ),
-        *(("commit", {"confirm_seconds": wrong}, "confirm_seconds") for wrong in (0, 86_401, "5", True, 1.5)),
-        *(
-            ("commit", {"max_sessions_dropped": wrong}, "max_sessions_dropped")
-            for wrong in (-1, 1 << 31, "5")
-        ),
-        *(("rollback", {"revision": wrong}, "revision") for wrong in ("1", True, 1.5, None)),
-        ("rollback", {}, "revision"),
     ):
         assert refused(post(stack, step, body)) == [path]
+    for step, field, values in (
+        ("edit", "operations", ([], "x", [delete] * 1001)),
+        ("commit", "comment", (5, "x" * 257, "two\nlines", "\x1b", "\u202e")),
+        ("commit", "confirm_seconds", (0, 86_401, "5", True, 1.5)),
+        ("commit", "max_sessions_dropped", (-1, 1 << 31, "5")),
+        ("rollback", "revision", ("1", True, 1.5, None)),
+    ):
+        for value in values:
+            assert refused(post(stack, step, {field: value})) == [field]
     assert etag_of(stack) == before
 
 
 #: JSON that parsers may not survive.
-HARMFUL = {
-    "a lone surrogate": r'"\ud800"',
-    "a lone surrogate in a text in a text": r'"[\"\\ud800\"]"',
-    "400,000 lists": "[" * 400_000 + "]" * 400_000,
-    "20,000 objects in a text": '"' + r"{\"a\":" * 20_000 + "1" + "}" * 20_000 + '"',
-    **{f"objects {depth} deep": '{"a":' * depth + "1" + "}" * depth for depth in (900, *range(960, 1000, 5))},
-    "a number beyond all doubles": "1e400",
-    "infinity": "Infinity",
-    "a number with 900,000 digits": "9" * 900_000,
-    "control characters, longer when quoted again": '"' + r"\u0001" * 150_000 + '"',
-    "a body of over 1 MiB": '"' + "x" * (1 << 20) + '"',
-}
+HARMFUL = [
+    *(r'"\ud800"', r'"[\"\\ud800\"]"', "1e400", "Infinity", "9" * 900_000),
+    "[" * 400_000 + "]" * 400_000,
+    '"' + r"{\"a\":" * 20_000 + "1" + "}" * 20_000 + '"',
+    *('{"a":' * depth + "1" + "}" * depth for depth in (900, *range(960, 1000, 5))),
+    # Longer when they are quoted again.
+    '"' + r"\u0001" * 150_000 + '"',
+    '"' + "x" * (1 << 20) + '"',
+]
 
 
-@pytest.mark.parametrize("what", HARMFUL)
-def test_no_value_harms_the_gateway(stack: Api, what: str) -> None:
+def test_no_value_harms_the_gateway(stack: Api) -> None:
     before = etag_of(stack)
-    for step, body in (
-        ("set", f'{{"path":"demux","value":{HARMFUL[what]}}}'),
-        ("edit", f'{{"operations":[{{"op":"set","path":"interfaces.trunks","value":{HARMFUL[what]}}}]}}'),
-        ("candidate", f'{{"demux":{HARMFUL[what]}}}'),
-    ):
-        refused(post(stack, step, data=body.encode()), 413 if len(body) > 1 << 20 else 400)
+    for value in HARMFUL:
+        for step, body in (
+            ("set", f'{{"path":"demux","value":{value}}}'),
+            ("edit", f'{{"operations":[{{"op":"set","path":"interfaces.trunks","value":{value}}}]}}'),
+            ("candidate", f'{{"demux":{value}}}'),
+        ):
+            refused(post(stack, step, data=body.encode()), 413 if len(body) > 1 << 20 else 400)
     assert etag_of(stack) == before
 
 
@@ -329,14 +311,10 @@ def test_a_whole_candidate_replaces_all_that_was_staged_and_keeps_masked_secrets
 def test_a_whole_candidate_is_refused_with_every_wrong_value_and_may_lack_some(stack: Api) -> None:
     before, document = etag_of(stack), candidate(stack)
     del document["cgnat"]["vrf_table"]
-    wrong = {**document, "system": {"hostname": MASK}, "extra": {}, "qos": {"default_down": "fast"}}
-    answer = post(stack, "candidate", wrong)
-    refused(answer)
-    codes = {problem["path"]: problem["code"] for problem in answer.json()["errors"]}
-    assert codes == {"system.hostname": "invalid"}
-    wrong["system"] = {}
-    answer = post(stack, "candidate", wrong)
-    assert sorted(refused(answer)) == ["extra", "qos.default_down"]
+    wrong = {**document, "extra": {}, "qos": {"default_down": "fast"}}
+    assert sorted(refused(post(stack, "candidate", wrong))) == ["extra", "qos.default_down"]
+    wrong["system"] = {"hostname": MASK}
+    assert refused(post(stack, "candidate", wrong)) == ["system.hostname"]
     assert etag_of(stack) == before
     done(post(stack, "candidate", document))
     assert refused(post(stack, "commit")) == ["cgnat.vrf_table"]
@@ -379,7 +357,8 @@ def test_a_rollback_stages_a_revision_and_a_commit_runs_it(stack: Api) -> None:
     assert said == {"message": message, "revision": 1, "changes": 1}
     assert candidate(stack) == stack.get(f"{CONFIG}/archive/1")["configuration"]
     assert running_name(stack) == new
-    assert commit(stack)["committed"]
+    said = commit(stack, comment=None, confirm_seconds=None, max_sessions_dropped=None)
+    assert (said["message"], said["comment"], said["confirm_deadline"]) == ("Committed 1 change", None, None)
     assert running_name(stack) == old
     assert stack.get(f"{CONFIG}/archive/1")["configuration"]["system"]["hostname"] == new
 

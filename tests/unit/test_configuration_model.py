@@ -361,31 +361,35 @@ def take(document: Document, edit: Edit) -> None:
     del held[place]
 
 
-class Core:
-    """A workspace in a folder, with the methods of the model. It is also the services of the workspace."""
+class Pair:
+    """A workspace in a folder, and a model. `act` has both do the same. It is also the services."""
 
-    def __init__(self, folder: Path, model: Model) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._model = model
+        self.model = Model()
+        #: The kinds of outcomes that each action had.
+        self.outcomes: set[str] = set()
         #: The entity tag of all contents that were seen.
         self.etags: dict[str, str] = {}
+        #: How many configurations had run when the files were last compared.
+        self._compared_runs = 0
         self.start()
 
     def start(self) -> None:
         self.store = ConfigurationStore(self.folder)
         factory = RunningConfiguration(copy.deepcopy(FACTORY), FACTORY_SECTIONS)
-        self.workspace = Workspace(self.store, lambda: factory, self._model.clock, self)
+        self.workspace = Workspace(self.store, lambda: factory, self.model.clock, self)
         self.workspace.apply_running()
-        self.runs_at_start, self.followed = self._model.runs, list[Configuration]()
+        self.runs_at_start, self.followed = self.model.runs, list[Configuration]()
         self.workspace.follow(self.followed.append)
 
     def render(self, configuration: Configuration) -> Rendered:
-        if self._model.refusing and self._model.runs % 2:
+        if self.model.refusing and self.model.runs % 2:
             raise StepFailed("check the files of the services", "they are refused")
         return {"hostname": configuration.system.hostname}
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> None:
-        if self._model.refusing:
+        if self.model.refusing:
             raise StepFailed("reload a service", "it refuses its files")
         assert rendered == self.render(configuration)
         self.applied = configuration
@@ -395,16 +399,13 @@ class Core:
 
     def edit(self, edits: Sequence[Edit], if_match: Sequence[str] | None) -> None:
         operations = [WireEdit(edit.action, edit.path, copy.deepcopy(edit.value)) for edit in edits]
-        self._expect(self.workspace.edit(operations, self._request(if_match)).etag)
+        self.workspace.edit(operations, self._request(if_match))
 
     def discard(self, if_match: Sequence[str] | None) -> str:
-        reply = self.workspace.discard(self._request(if_match))
-        self._expect(reply.etag)
-        return reply.before.diff
+        return self.workspace.discard(self._request(if_match)).before.diff
 
     def rollback(self, revision: int, if_match: Sequence[str] | None) -> tuple[str, int]:
         reply = self.workspace.rollback(revision, self._request(if_match))
-        self._expect(reply.etag)
         return reply.before.diff, reply.changes
 
     def archived(self, revision: int) -> Revision:
@@ -415,9 +416,7 @@ class Core:
         self, comment: str | None, confirm_seconds: int | None, if_match: Sequence[str] | None
     ) -> tuple[Any, ...]:
         reply = self.workspace.commit(self._request(if_match, comment), confirm_seconds)
-        self._expect(reply.etag)
-        commit = (reply.author, reply.comment, reply.committed_at)
-        before = reply.before
+        before, commit = reply.before, (reply.author, reply.comment, reply.committed_at)
         return before.diff, before.confirm_deadline, reply.changes, commit, reply.confirm_deadline
 
     def confirm(self) -> None:
@@ -430,51 +429,36 @@ class Core:
         etags = None if if_match is None else [self.etags[contents] for contents in if_match]
         return ChangeRequest("alice", comment, etags)
 
-    def _expect(self, etag: str) -> None:
-        assert etag == self.workspace.snapshot.etag
-
-
-class Pair:
-    """A core and a model, with the same done to both."""
-
-    def __init__(self, folder: Path) -> None:
-        self.model = Model()
-        self.core = Core(folder, self.model)
-        #: The kinds of outcomes that each action had.
-        self.outcomes: set[str] = set()
-        #: How many configurations had run when the files were last compared.
-        self._compared_runs = 0
-
     def act(self, action: str, *arguments: Any) -> None:
-        expected, got = (outcome(getattr(one, action), *arguments) for one in (self.model, self.core))
+        expected, got = (outcome(getattr(one, action), *arguments) for one in (self.model, self))
         assert got == expected
         self.outcomes.add(f"{action} {expected[0]}")
 
     def check(self) -> None:
         """Fails unless all that can be seen of the core is as in the model."""
-        core, model = self.core, self.model
-        snapshot, difference = core.workspace.snapshot, core.workspace.compare(None)
+        model = self.model
+        snapshot, difference = self.workspace.snapshot, self.workspace.compare(None)
         assert Revision.of(snapshot.running.document, snapshot.commits[0]) == model.running
         # As text, because Python takes True for 1.
         assert in_json([snapshot.running.document, snapshot.candidate]) == model.contents()
         assert (difference.diff, difference.confirm_deadline) == (model.staged(), model.shown_deadline())
         assert not any(secret in difference.diff for secret in SECRETS)
-        assert core.etags.setdefault(model.contents(), snapshot.etag) == snapshot.etag
-        assert len(set(core.etags.values())) == len(core.etags)
+        assert self.etags.setdefault(model.contents(), snapshot.etag) == snapshot.etag
+        assert len(set(self.etags.values())) == len(self.etags)
         if self._compared_runs != model.runs:
             self._compared_runs = model.runs
-            assert [core.archived(number + 1) for number in range(len(model.archive))] == model.archive
+            assert [self.archived(number + 1) for number in range(len(model.archive))] == model.archive
             assert len(snapshot.commits) == 1 + len(model.archive)
             # Besides those that count, and one that may return: what the last commits left until the next.
-            assert len(list((core.folder / "revisions").iterdir())) <= 1 + len(model.archive) + 1 + 2
-            assert len(core.followed) == model.runs - core.runs_at_start
-            assert core.applied == snapshot.running.sections
-            assert not core.followed or core.followed[-1] is snapshot.running.sections
+            assert len(list((self.folder / "revisions").iterdir())) <= 1 + len(model.archive) + 1 + 2
+            assert len(self.followed) == model.runs - self.runs_at_start
+            assert self.applied == snapshot.running.sections
+            assert not self.followed or self.followed[-1] is snapshot.running.sections
 
     def known(self, knows: str) -> list[str] | None:
         """The contents whose entity tags a caller sends."""
         now = self.model.contents()
-        seen = [contents for contents in self.core.etags if contents != now][-2:]
+        seen = [contents for contents in self.etags if contents != now][-2:]
         return {"anything": None, "now": [now], "more": [*seen, now], "before": seen, "nothing": []}[knows]
 
 
@@ -515,8 +499,8 @@ class Workflow(RuleBasedStateMachine):
         self.pair = Pair(Path(mkdtemp(dir=self.folder)))
 
     def teardown(self) -> None:
-        self.pair.core.store.close()
-        shutil.rmtree(self.pair.core.folder)
+        self.pair.store.close()
+        shutil.rmtree(self.pair.folder)
         self.outcomes.update(self.pair.outcomes)
 
     @initialize(
@@ -579,8 +563,8 @@ class Workflow(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.pair.core.store.close()
-        self.pair.core.start()
+        self.pair.store.close()
+        self.pair.start()
 
     @invariant()
     def all_is_as_in_the_model(self) -> None:
@@ -618,7 +602,7 @@ def test_each_edit_alone_does_as_in_the_model(before: list[Edit], tmp_path: Path
             pair.check()
             pair.act("commit", None, None, None)
             pair.check()
-        pair.core.store.close()
+        pair.store.close()
 
 
 def test_a_workspace_does_as_its_model_in_sequences(tmp_path: Path) -> None:

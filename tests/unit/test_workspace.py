@@ -12,7 +12,7 @@ import pytest
 from gateway_api.base.errors import Invalid, StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.wire.core.configuration import Edit
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import StillClock
 from tests.support.workspaces import ADMIN, CheckedServices, commit, opened, stage
 
 HOUR, DAY, YEAR = 3_600, 86_400, 365 * 86_400
@@ -188,16 +188,6 @@ def test_a_disk_that_takes_nothing_stops_no_start_and_moves_no_deadline(
         in_the_way.rmdir()
         machine.wait(1)
         assert workspace.return_if_due()
-
-
-def test_a_commit_is_dated_by_the_clock_as_it_is_set(tmp_path: Path, document: dict[str, Any]) -> None:
-    clock = StillClock()
-    with opened(tmp_path, document, clock) as workspace:
-        for ahead, name in ((DAY, "bng2"), (-DAY, "bng3")):
-            clock.ahead = ahead
-            commit(workspace, name)
-        dates = [held.committed_at for held in workspace.snapshot.commits]
-        assert dates == [NOW - DAY, NOW + DAY, NOW]
 
 
 # An amendment while a commit waits to be confirmed.
