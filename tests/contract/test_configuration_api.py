@@ -191,7 +191,6 @@ def test_an_edit_stages_all_of_its_operations_in_their_order_and_answers_with_pa
         ("radius", f'{{"secret":"{MASK}"}}', "radius.secret"),
         ('bgp.neighbors."10.255.0.2".password', "null", 'bgp.neighbors."10.255.0.2".password'),
         ("bgp.neighbors.10.255.0.2.password", "x", "bgp.neighbors.10.255.0.2.password"),
-        ("qos.default_down", "7999", "qos.default_down"),
     ],
 )
 def test_a_refused_value_is_named_by_its_path_and_stages_nothing(
@@ -203,6 +202,19 @@ def test_a_refused_value_is_named_by_its_path_and_stages_nothing(
     operations = [fine, {"op": "set", "path": path, "value": value}, fine]
     assert refused(post(stack, "edit", {"operations": operations})) == [f"operations.1.{named}"]
     assert etag_of(stack) == before
+
+
+def test_a_rate_that_has_lost_its_unit_is_refused_wherever_a_rate_is_taken(stack: Api) -> None:
+    session = stack.get("/subscribers", params={"limit": 1})["sessions"][0]["id"]
+    for method, path, body, named in (
+        ("PUT", f"/subscribers/{session}/rate", {"rate_down": "50"}, "rate_down"),
+        ("POST", "/subscribers/rate", {"filter": {"type": "pppoe"}, "rate_up": "50"}, "rate_up"),
+        ("POST", f"{CONFIG}/set", {"path": "qos.default_down", "value": "50"}, "qos.default_down"),
+    ):
+        answer = stack.send(method, path, json=body)
+        assert refused(answer) == [named]
+        (problem,) = answer.json()["errors"]
+        assert problem["message"] == "must be at least 8 kbit/s, not 50 bit/s: is the unit missing?"
 
 
 def test_a_path_that_is_not_in_the_candidate_cannot_be_deleted(stack: Api) -> None:

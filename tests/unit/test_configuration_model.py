@@ -542,8 +542,10 @@ class Workflow(RuleBasedStateMachine):
     def discard(self, knows: str) -> None:
         self.pair.act("discard", self.pair.known(knows))
 
-    @rule()
-    def confirm(self) -> None:
+    @rule(edits=st.lists(SOUND_EDIT, max_size=2))
+    def confirm(self, edits: list[Edit]) -> None:
+        if edits:
+            self.edit_and_commit(True, edits, 60, False)
         self.pair.act("confirm")
 
     @rule(until=st.sampled_from(["", "just before", "deadline"]), returns=st.booleans(), refusing=SELDOM)
@@ -605,10 +607,10 @@ def test_each_edit_alone_does_as_in_the_model(before: list[Edit], tmp_path: Path
         pair.store.close()
 
 
-def test_a_workspace_does_as_its_model_in_sequences(tmp_path: Path) -> None:
-    Workflow.folder = tmp_path
+def run_sequences(number: int, folder: Path) -> None:
+    Workflow.folder = folder
     sequences = settings(
-        max_examples=150,
+        max_examples=number,
         stateful_step_count=12,
         database=None,
         # All but the explanation of failures, for which every step would be traced.
@@ -622,3 +624,7 @@ def test_a_workspace_does_as_its_model_in_sequences(tmp_path: Path) -> None:
         *("rollback NotFound", "rollback Stale", "commit done", "commit Invalid", "commit Stale"),
         *("commit StepFailed", "confirm done", "confirm NothingToConfirm", "return_if_due done"),
     }
+
+
+def test_a_workspace_does_as_its_model_in_sequences(tmp_path: Path) -> None:
+    run_sequences(150, tmp_path)
