@@ -4,7 +4,7 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -199,29 +199,29 @@ def test_an_exchange_has_no_more_reads_and_bytes_than_it_may(
             assert [read.result() for read in (first, *others)] == [1, *ids]
 
 
+HALF = (METHOD, {"id": "x" * (MOST_BYTES // 2)})
+
+
 @pytest.mark.usefixtures("hung")
-def test_a_read_of_more_bytes_than_an_exchange_may_have_waits_for_no_other(
-    listener: socket.socket, reads: Reads, longest: float
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.exchange(HALF, HALF, at_once=True),
+        # It is not answered at once.
+        lambda client: client.call(METHOD, {"id": 2}),
+    ],
+    ids=["more bytes than an exchange may have", "a plain call"],
+)
+def test_a_call_that_no_other_can_share_waits_for_none(
+    listener: socket.socket, reads: Reads, longest: float, ask: Callable[[Client], object]
 ) -> None:
-    half = (METHOD, {"id": "x" * (MOST_BYTES // 2)})
     with ThreadPoolExecutor(1) as pool:
         began = time.monotonic()
-        long = pool.submit(reads.client.exchange, half, half, at_once=True)
+        under_way = pool.submit(ask, reads.client)
         with accepted(listener) as connection:
             echo(connection, calls_in(connection))
-            assert len(long.result()) == 2
+            assert under_way.result()
         assert time.monotonic() - began < longest
-
-
-@pytest.mark.usefixtures("hung")
-def test_a_call_that_is_not_answered_at_once_waits_for_no_other(
-    listener: socket.socket, reads: Reads
-) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        under_way = pool.submit(reads.client.call, METHOD, {"id": 2})
-        with accepted(listener) as connection:
-            echo(connection, calls_in(connection))
-            assert bytes(under_way.result()) == b'{"id":2}'
 
 
 def test_a_read_alone_is_sent_once(path: Path, reads: Reads, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The varlink server, spoken to in bytes over its socket."""
 
+import itertools
 import logging
 import select
 import socket
@@ -64,6 +65,8 @@ class Handlers:
             "RefuseLimit": Handler(NoParameters, self.refuse_limit),
             "Big": Handler(NoParameters, lambda _: {"text": "x" * (1 << 20)}),
             "List": Handler(NoParameters, lambda _: Numbers()),
+            "Count": Handler(NoParameters, self.count, streams=True),
+            "First": Handler(NoParameters, self.count, streams=True, replies_once=True),
             "Look": Handler(NoParameters, self.look),
             "Odd": Handler(NoParameters, lambda _: {"odd": object()}),
         }
@@ -72,6 +75,10 @@ class Handlers:
     def echo(self, call: EchoCall) -> dict[str, str]:
         self.texts.append(call.text)
         return {"text": call.text}
+
+    def count(self, _: NoParameters) -> Iterator[dict[str, int]]:
+        self.texts.append("counted")
+        return ({"number": number} for number in itertools.count())
 
     def look(self, _: NoParameters) -> dict[str, bool]:
         """Whether a reply waits for the caller."""
@@ -229,6 +236,19 @@ def test_a_reply_in_parts_comes_in_parts_to_a_call_for_more_alone(caller: Caller
         {"parameters": {}},
     ]
     assert caller.ask("List") == {"parameters": {"numbers": [1, 2, 3]}}
+
+
+def test_a_stream_is_for_calls_for_more_unless_its_first_reply_is_enough(
+    caller: Caller, handlers: Handlers
+) -> None:
+    assert caller.ask("Count") == {"error": "org.varlink.service.ExpectedMore", "parameters": {}}
+    caller.send("Count", oneway=True)
+    assert caller.ask("Nothing") == {"parameters": {}}
+    assert handlers.texts == []
+    assert caller.ask("First") == {"parameters": {"number": 0}}
+    caller.socket.sendall(encode(CallMessage(f"{INTERFACE}.Count", more=True)))
+    for number in range(3):
+        assert caller.read() == {"parameters": {"number": number}, "continues": True}
 
 
 def test_an_answer_that_cannot_be_encoded_is_an_internal_error(handlers: Handlers) -> None:
