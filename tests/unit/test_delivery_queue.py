@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from statistics import median
 
 import pytest
 
@@ -143,19 +144,6 @@ def test_first_attempts_start_in_the_order_of_the_messages() -> None:
         assert receiver.ids == [sent.id for sent in messages(1, 100)]
 
 
-def test_first_attempts_start_in_order_where_every_one_fails() -> None:
-    with running(always(REFUSED)) as (queue, receiver, clock):
-        queue.offer(messages(1, 9))
-        settled(queue, 3)
-        # Later than any retry, so that what is sent is sent for the first time, or was long due.
-        for attempts in range(4, 28):
-            pass_to(queue, clock, clock.now + 400)
-            settled(queue, attempts)
-        firsts = list(dict.fromkeys(receiver.ids))
-        assert firsts == [sent.id for sent in messages(1, len(firsts))]
-        assert len(firsts) > 5
-
-
 @pytest.mark.parametrize("takes", [0.0, 7.5])
 def test_retries_come_5_30_and_300_seconds_after_the_end_of_the_failed_attempt(takes: float) -> None:
     with running(failing("life-1")) as (queue, receiver, clock):
@@ -178,7 +166,7 @@ def test_retries_come_5_30_and_300_seconds_after_the_end_of_the_failed_attempt(t
         assert [at for at, sent in receiver.attempts if sent.id == "life-1"] == expected
 
 
-def test_a_message_is_tried_four_times_and_then_skipped() -> None:
+def test_a_message_is_tried_four_times_with_the_same_bytes_and_then_skipped() -> None:
     with running(failing("life-1")) as (queue, receiver, clock):
         queue.offer([message(1)])
         for attempt in range(1, 5):
@@ -187,24 +175,16 @@ def test_a_message_is_tried_four_times_and_then_skipped() -> None:
         pass_to(queue, clock, clock.now + 1_000_000)
         queue.offer([message(2)])
         log = settled(queue, 5)
-        assert receiver.ids == ["life-1"] * 4 + ["life-2"]
-        assert [(entry.attempt, entry.result) for entry in log] == [
-            *((1, "failed"), (2, "failed"), (3, "failed"), (4, "skipped"), (1, "delivered"))
+        assert [sent for _, sent in receiver.attempts] == [message(1)] * 4 + [message(2)]
+        assert [(entry.attempt, entry.result, entry.next_attempt_at is None) for entry in log] == [
+            *((1, "failed", False), (2, "failed", False), (3, "failed", False)),
+            *((4, "skipped", True), (1, "delivered", True)),
         ]
         assert vars(queue.counts) == {"delivered": 1, "failed": 4, "skipped": 1, "dropped": 0}
 
 
-def test_a_retry_is_the_same_message() -> None:
-    with running(failing("life-1")) as (queue, receiver, clock):
-        queue.offer([message(1)])
-        for attempt in range(1, 5):
-            settled(queue, attempt)
-            pass_to(queue, clock, clock.now + 300)
-        assert {(sent.id, sent.body) for _, sent in receiver.attempts} == {("life-1", message(1).body)}
-
-
 def test_a_message_that_succeeds_at_last_is_not_sent_again() -> None:
-    with running(lambda _, attempt: DELIVERED if attempt == 3 else REFUSED) as (queue, receiver, clock):
+    with running(lambda sent, attempt: DELIVERED if attempt == 3 else REFUSED) as (queue, receiver, clock):
         queue.offer([message(1)])
         for attempt in range(1, 4):
             settled(queue, attempt)
@@ -244,23 +224,6 @@ def test_a_failed_attempt_is_logged_with_its_times_and_its_reason() -> None:
         )
 
 
-@pytest.mark.parametrize("outcome", [DELIVERED, AttemptResult(204, None, 0.3)])
-def test_what_was_delivered_is_logged_without_a_next_attempt(outcome: AttemptResult) -> None:
-    with running(always(outcome)) as (queue, _, __):
-        queue.offer([message(1)])
-        (entry,) = settled(queue, 1)
-        assert (entry.result, entry.status, entry.next_attempt_at) == ("delivered", outcome.status, None)
-
-
-def test_what_is_skipped_is_logged_without_a_next_attempt() -> None:
-    with running(always(REFUSED)) as (queue, _, clock):
-        queue.offer([message(1)])
-        for attempt in range(1, 5):
-            settled(queue, attempt)
-            pass_to(queue, clock, clock.now + 300)
-        assert [entry.next_attempt_at is None for entry in queue.log()] == [True, False, False, False]
-
-
 def test_the_log_keeps_100_entries_with_the_newest_first() -> None:
     with running(always(DELIVERED)) as (queue, _, __):
         queue.offer(messages(1, 250))
@@ -269,23 +232,19 @@ def test_the_log_keeps_100_entries_with_the_newest_first() -> None:
         assert [entry.message_id for entry in queue.log()] == [sent.id for sent in messages(151, 250)[::-1]]
 
 
-def test_closing_ends_a_lane_that_waits_for_a_retry() -> None:
+def test_closing_ends_a_queue_that_waits_for_a_retry_and_it_takes_nothing_any_more() -> None:
     with running(always(REFUSED)) as (queue, receiver, clock):
         queue.offer([message(1)])
         settled(queue, 1)
         queue.close()
+        queue.offer([message(2)])
+        queue.test(message(3))
         assert len(queue) == 0
         pass_to(queue, clock, clock.now + 1000)
     assert receiver.ids == ["life-1"]
 
 
-def test_closing_ends_a_lane_that_has_nothing_to_do() -> None:
-    with running(always(DELIVERED)) as (queue, receiver, _):
-        queue.close()
-    assert receiver.ids == []
-
-
-def test_an_attempt_under_way_when_the_lane_closes_is_its_last() -> None:
+def test_an_attempt_under_way_when_the_queue_closes_is_its_last() -> None:
     with running(always(REFUSED)) as (queue, receiver, clock):
         receiver.gate.clear()
         queue.offer(messages(1, 3))
@@ -297,63 +256,25 @@ def test_an_attempt_under_way_when_the_lane_closes_is_its_last() -> None:
     assert len(queue) == 0
 
 
-def test_a_lane_that_was_closed_takes_nothing_any_more() -> None:
-    with running(always(DELIVERED)) as (queue, receiver, _):
-        queue.close()
-        queue.offer([message(1)])
-    assert receiver.ids == []
+# Room for what waits
 
 
-def test_10000_messages_wait_for_a_receiver_that_does_not_take_them() -> None:
-    with running(always(REFUSED)) as (queue, receiver, clock):
+def test_beyond_10000_the_oldest_messages_are_dropped_counted_and_logged_once() -> None:
+    with running(failing("life-0")) as (queue, receiver, clock):
         hang(queue, receiver, clock)
         queue.offer(messages(2, 10_000))
         assert (len(queue), queue.counts.dropped) == (MOST_WAITING, 0) == (10_000, 0)
-
-
-def test_beyond_10000_the_oldest_messages_are_dropped_and_counted() -> None:
-    with running(failing("life-0")) as (queue, receiver, clock):
-        hang(queue, receiver, clock)
-        queue.offer(messages(2, 10_100))
-        assert (len(queue), queue.counts.dropped) == (10_000, 100)
+        queue.offer(messages(10_001, 10_100))
+        newest, *others = queue.log()
+        assert newest == Delivery("life-2", "session.up", 0, "dropped", dropped=100)
+        # What is dropped in a row is one entry that grows.
+        queue.offer(messages(10_101, 10_130))
+        assert (len(queue), queue.counts.dropped) == (10_000, 130)
+        assert [entry.dropped for entry in queue.log()] == [130, *(0 for _ in others)] == [130, 0]
         receiver.gate.set()
         wait_for("all that waited", lambda: queue.counts.delivered == 10_000, 20)
         # Message 0 was attempted before, and its retry is due.
-        assert receiver.ids[2:] == ["life-0", *(sent.id for sent in messages(102, 10_100))]
-
-
-def test_what_one_offer_drops_is_one_entry_of_the_log_that_says_how_many() -> None:
-    with running(always(REFUSED)) as (queue, receiver, clock):
-        hang(queue, receiver, clock)
-        queue.offer(messages(2, 10_100))
-        newest, *others = queue.log()
-        assert newest == Delivery("life-2", "session.up", 0, "dropped", dropped=100)
-        assert [entry.result for entry in others] == ["failed"]
-
-
-def test_what_is_dropped_in_a_row_is_one_entry_of_the_log_that_grows() -> None:
-    with running(always(REFUSED)) as (queue, receiver, clock):
-        hang(queue, receiver, clock)
-        queue.offer(messages(2, 10_000))
-        for number in range(10_001, 10_031):
-            queue.offer(messages(2 * number, 2 * number + 1))
-        assert queue.counts.dropped == 60
-        assert [entry.dropped for entry in queue.log()] == [60, 0]
-
-
-def test_room_in_a_full_lane_costs_less_than_it_takes_to_send() -> None:
-    with running(always(REFUSED)) as (queue, receiver, clock):
-        hang(queue, receiver, clock)
-        queue.offer(messages(2, 10_000))
-        assert (len(queue), queue.counts.dropped) == (MOST_WAITING, 0)
-        more = messages(10_001, 12_000)
-        began = time.thread_time()
-        for one in more:
-            queue.offer([one])
-        dropped, spent = queue.counts.dropped, time.thread_time() - began
-        assert dropped == len(more)
-        # A hundred dead receivers are offered twenty batches a second by the thread that feeds the live.
-        assert spent / len(more) < 0.0003
+        assert receiver.ids[2:] == ["life-0", *(sent.id for sent in messages(132, 10_130))]
 
 
 def test_100000_messages_wait_for_a_receiver_that_takes_quickly() -> None:
@@ -382,7 +303,7 @@ def test_a_receiver_whose_attempt_takes_15_seconds_is_none_that_takes_quickly() 
         assert (len(queue), queue.counts.dropped) == (10_000, 10_000)
 
 
-@pytest.mark.parametrize("outcome", [REFUSED, AttemptResult(500, None, 0.01), AttemptResult(200, None, 0.5)])
+@pytest.mark.parametrize("outcome", [REFUSED, AttemptResult(200, None, 0.5)])
 @pytest.mark.parametrize(("seconds", "drops"), [(14.9, False), (15.1, True)])
 def test_15_seconds_of_attempts_that_fail_or_are_slow_end_the_room_for_a_burst(
     outcome: AttemptResult, seconds: float, drops: bool
@@ -418,7 +339,7 @@ def test_one_quick_success_makes_room_for_a_burst_again() -> None:
         assert queue.counts.dropped == 0
 
 
-def test_messages_that_were_attempted_keep_their_attempts_while_a_lane_is_full() -> None:
+def test_messages_that_were_attempted_keep_their_attempts_while_a_queue_is_full() -> None:
     with running(always(REFUSED)) as (queue, receiver, clock):
         queue.offer(messages(1, 3))
         settled(queue, 3)
@@ -458,7 +379,9 @@ def test_what_waits_for_a_retry_is_dropped_where_it_is_more_than_what_is_new() -
 def test_three_failures_in_a_row_pause_the_first_attempts_for_5_seconds() -> None:
     with running(always(REFUSED)) as (queue, receiver, clock):
         queue.offer(messages(1, 100))
-        settled(queue, 3)
+        log = settled(queue, 3)
+        # The log says which failure began the pause.
+        assert [entry.paused_until for entry in log] == [None, None, clock.wall() + 5]
         # What is due is looked for before a test, which goes at once.
         clock.now = 1004.999
         queue.test(message(0))
@@ -493,41 +416,28 @@ def test_a_pause_ends_with_one_message_whose_failure_begins_another_of_at_most_1
         assert pauses == [5, 10, *[15] * 7]
 
 
-def outage(seconds: int) -> tuple[Alone, Receiver]:
-    """A receiver that is away for so many seconds, while an event comes each second, and for ten minutes
-    after that. What was sent, and what it became, when nothing waits any more."""
+def test_after_an_outage_all_follows_the_first_success_and_each_message_has_its_attempts() -> None:
+    """A receiver is away for half an hour, while an event comes each second."""
 
     def answer(*_: object) -> AttemptResult:
-        return REFUSED if clock.now < 1000 + seconds else DELIVERED
+        return REFUSED if clock.now < 2800 else DELIVERED
 
     with running(answer) as (queue, receiver, clock):
-        for second in range(seconds + 600):
+        for second in range(1800 + 600):
             pass_to(queue, clock, 1000.0 + second)
-            if second < seconds:
+            if second < 1800:
                 queue.offer([message(second)])
-            offered = min(second + 1, seconds)
+            offered = min(second + 1, 1800)
             wait_for("what is due", lambda offered=offered: rests(queue, offered), 10)
-        return queue, receiver
-
-
-def test_an_outage_leaves_no_silence_of_over_15_seconds_and_all_follows_the_first_success() -> None:
-    _, receiver = outage(1800)
     times = [at for at, _ in receiver.attempts]
     assert max(later - earlier for earlier, later in pairwise(times) if earlier <= 2800) <= 15
     back = next(at for at in times if at >= 2800)
     assert back <= 2815
-    firsts = dict[str, float]()
-    for at, sent in receiver.attempts:
-        firsts.setdefault(sent.id, at)
-    assert list(firsts) == [message(number).id for number in range(1800)]
-    assert max(firsts.values()) == back
-
-
-def test_an_outage_takes_no_attempt_from_a_message_and_gives_it_none_too_many() -> None:
-    queue, receiver = outage(1800)
     attempts = dict[str, list[float]]()
     for at, sent in receiver.attempts:
         attempts.setdefault(sent.id, []).append(at)
+    assert list(attempts) == [message(number).id for number in range(1800)]
+    assert max(first for first, *_ in attempts.values()) == back
     for times in attempts.values():
         assert [later - earlier for earlier, later in pairwise(times)] == [5, 30, 300][: len(times) - 1]
         # None after a success, and four for what never had one.
@@ -566,7 +476,7 @@ def test_a_failed_retry_neither_ends_nor_lengthens_a_pause() -> None:
         assert queue.paused_until == before == clock.wall()
 
 
-def test_a_probe_that_succeeds_opens_the_lane() -> None:
+def test_a_probe_that_succeeds_ends_the_pause() -> None:
     with running(lambda sent, _: REFUSED if int(sent.id[5:]) <= 3 else DELIVERED) as (queue, receiver, clock):
         queue.offer(messages(1, 50))
         settled(queue, 3)
@@ -582,7 +492,7 @@ def test_a_probe_that_succeeds_opens_the_lane() -> None:
         assert queue.paused_until == clock.wall() + 5
 
 
-def test_a_retry_that_succeeds_opens_the_lane() -> None:
+def test_a_retry_that_succeeds_ends_the_pause() -> None:
     def answer(sent: WebhookMessage, attempt: int) -> AttemptResult:
         number = int(sent.id[5:])
         return DELIVERED if number > 4 or (number, attempt) == (4, 2) else REFUSED
@@ -612,7 +522,7 @@ def test_a_message_that_comes_after_a_pause_is_the_probe() -> None:
         assert queue.paused_until == clock.wall() + 10
 
 
-def test_a_test_is_sent_in_a_pause_and_opens_the_lane_when_it_succeeds() -> None:
+def test_a_test_is_sent_in_a_pause_and_ends_it_when_it_succeeds() -> None:
     with running(failing("life-1", "life-2", "life-3")) as (queue, receiver, _):
         queue.offer(messages(1, 9))
         settled(queue, 3)
@@ -635,15 +545,7 @@ def test_a_test_that_fails_lengthens_no_pause_and_is_tried_again() -> None:
         wait_for("its retry", lambda: receiver.ids.count("life-100") == 2, 10)
 
 
-def test_the_log_says_which_failure_paused_the_receiver_and_until_when() -> None:
-    with running(always(REFUSED)) as (queue, _, clock):
-        queue.offer(messages(1, 9))
-        log = settled(queue, 3)
-        assert [entry.paused_until for entry in log] == [None, None, clock.wall() + 5]
-        assert {entry.next_attempt_at for entry in log} == {clock.wall() + 5}
-
-
-def test_what_a_paused_lane_drops_is_one_entry_after_the_failure_that_paused_it() -> None:
+def test_what_a_paused_queue_drops_is_one_entry_after_the_failure_that_paused_it() -> None:
     with running(always(REFUSED)) as (queue, _, clock):
         queue.offer(messages(1, 3))
         settled(queue, 3)
@@ -656,10 +558,10 @@ def test_what_a_paused_lane_drops_is_one_entry_after_the_failure_that_paused_it(
         assert (paused.result, paused.paused_until) == ("failed", clock.wall() + 1)
 
 
-# Lanes that share a backlog
+# Queues that share a backlog
 
 
-def test_lanes_that_share_a_backlog_get_what_came_since_they_were_there() -> None:
+def test_queues_that_share_a_backlog_get_what_came_since_they_were_there() -> None:
     clock = SteppedClock()
     backlog = Backlog(clock)
     receivers = [Receiver(clock, always(DELIVERED)) for _ in range(2)]
@@ -706,11 +608,11 @@ def test_a_message_for_many_dead_receivers_costs_hardly_more_than_for_one() -> N
             DeliveryQueue(Receiver(clock, always(REFUSED)), backlog, clock, clock.wall) for _ in range(queues)
         ]
         began = time.thread_time()
-        for first in range(0, 50_000, 50):
+        for first in range(0, 20_000, 50):
             backlog.offer(sent[first : first + 50])
         spent = time.thread_time() - began
         assert all(len(queue) for queue in held)
         return spent
 
-    sent = messages(1, 50_000)
-    assert min(seconds(99) for _ in range(3)) < 5 * min(seconds(1) for _ in range(3))
+    sent = messages(1, 20_000)
+    assert median(seconds(99) / seconds(1) for _ in range(5)) < 5
