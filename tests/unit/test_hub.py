@@ -1,17 +1,11 @@
 """The hub's parts in one process: what may be delivered to, the registrations, and what a fork leaves."""
 
 import gc
-import json
 import logging
-import os
-import socket
-import stat
-import subprocess
-import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +20,7 @@ from gateway_api.hub import sender as senders
 from gateway_api.hub import service as hub
 from gateway_api.hub.client import Hub
 from gateway_api.hub.message import WebhookMessage
-from gateway_api.hub.registry import MAX_WEBHOOKS, Registry
+from gateway_api.hub.registry import Registry
 from gateway_api.hub.sender import AttemptResult, DeniedNetworks, Sender
 from gateway_api.wire import hub as wire
 from gateway_api.wire.core.configuration import Receiver as WireReceiver
@@ -70,19 +64,16 @@ class Refusing:
         (f"{wire.HUB.name}.TooManyWebhooks", b'{"most":100}', Conflict),
         (f"{wire.HUB.name}.InternalError", b"{}", HubUnavailable),
         ("org.varlink.service.MethodNotFound", b"{}", HubUnavailable),
+        # A reply that breaks the contract is none.
+        (None, b"{}", HubUnavailable),
     ],
 )
 def test_each_error_of_the_hub_is_one_of_the_api(
-    error: str, parameters: bytes, expected: type[Exception]
+    error: str | None, parameters: bytes, expected: type[Exception]
 ) -> None:
     client = Hub(Refusing(error, parameters))  # type: ignore[arg-type]
     with pytest.raises(expected):
         client.reply(wire.RemoveWebhook("wh_1"))
-
-
-def test_a_reply_of_the_hub_that_breaks_the_contract_is_no_reply() -> None:
-    with pytest.raises(HubUnavailable, match="breaks the contract"):
-        Hub(Refusing(None)).reply(wire.GetCounts())  # type: ignore[arg-type]
 
 
 # The networks that are denied
@@ -152,11 +143,6 @@ def no_more_threads() -> Iterator[None]:
         threading.stack_size(before)
 
 
-def fail_to_add(registry: Registry, url: str = "http://127.0.0.1:9/") -> None:
-    with no_more_threads(), pytest.raises(RuntimeError):
-        add(registry, url)
-
-
 def delivered(registry: Registry, number: int) -> bool:
     return counts(registry).delivered == number
 
@@ -184,16 +170,25 @@ def test_each_webhook_gets_the_events_that_it_wants(registry: Registry) -> None:
         assert (up.ids, both.ids) == (["life-1", "life-3"], ["life-1", "life-2", "life-3"])
 
 
-def test_a_webhook_without_a_thread_is_none(registry: Registry) -> None:
-    fail_to_add(registry)
-    assert listed(registry) == []
-    assert counts(registry) == count_of()
+class Watched(WebhookMessage):
+    """One that tells when it is gone."""
 
 
-def test_a_webhook_without_a_thread_takes_nothing(registry: Registry) -> None:
-    fail_to_add(registry)
-    registry.offer([message()])
-    assert counts(registry) == count_of()
+def test_a_webhook_without_a_thread_is_none_and_takes_nothing(registry: Registry) -> None:
+    with Receiver() as receiver:
+        with no_more_threads(), pytest.raises(RuntimeError):
+            add(registry, receiver.url)
+        assert listed(registry) == []
+        offered = [Watched(f"life-{number}", "session.up", b"") for number in range(5000)]
+        kept = [weakref.ref(one) for one in offered]
+        registry.offer(list(offered))
+        del offered
+        assert not any(one() for one in kept)
+        assert counts(registry) == count_of()
+        add(registry, receiver.url)
+        registry.offer([message()])
+        wait_for("the message", lambda: delivered(registry, 1), 10)
+        assert receiver.ids == ["life-1"]
 
 
 def test_a_declared_webhook_that_stays_keeps_its_queue_and_gets_its_new_secret(registry: Registry) -> None:
@@ -249,51 +244,18 @@ def test_a_declared_webhook_without_a_thread_comes_with_the_next_try(registry: R
     registry.declare([])
 
 
-class Watched(WebhookMessage):
-    """One that tells when it is gone."""
-
-
-def test_no_message_is_kept_for_a_webhook_without_a_thread(registry: Registry) -> None:
-    fail_to_add(registry)
-    offered = [Watched(f"life-{number}", "session.up", b"") for number in range(5000)]
-    kept = [weakref.ref(one) for one in offered]
-    registry.offer(list(offered))
-    del offered
-    assert not any(one() for one in kept)
-
-
-def test_after_a_webhook_without_a_thread_another_one_is_delivered_to(registry: Registry) -> None:
-    with Receiver() as receiver:
-        fail_to_add(registry, receiver.url)
-        webhook = add(registry, receiver.url)
-        registry.offer([message()])
-        wait_for("the message", lambda: delivered(registry, 1), 10)
-        assert receiver.ids == ["life-1"]
-        assert listed(registry) == [webhook]
-
-
-def test_the_101st_webhook_is_refused_until_one_goes(registry: Registry) -> None:
-    fail_to_add(registry)
-    added = [add(registry, "http://127.0.0.1:9/") for _ in range(MAX_WEBHOOKS)]
-    assert len(added) == 100
-    for _ in range(2):
-        with pytest.raises(ErrorReply, match="TooManyWebhooks") as refusal:
-            add(registry, "http://127.0.0.1:9/")
-        assert bytes(refusal.value.parameters) == b'{"most":100}'
+def test_the_101st_webhook_is_refused_and_starts_nothing_until_one_goes(registry: Registry) -> None:
+    added = [add(registry, "http://127.0.0.1:9/") for _ in range(100)]
+    before = threading.active_count()
+    with pytest.raises(ErrorReply, match="TooManyWebhooks") as refusal:
+        add(registry, "http://127.0.0.1:9/")
+    assert bytes(refusal.value.parameters) == b'{"most":100}'
+    assert threading.active_count() == before
     assert counts(registry).webhooks == 100
     remove(registry, added[7])
     add(registry, "http://127.0.0.1:9/")
     with pytest.raises(ErrorReply, match="TooManyWebhooks"):
         add(registry, "http://127.0.0.1:9/")
-
-
-def test_a_webhook_that_was_refused_starts_nothing(registry: Registry) -> None:
-    for _ in range(MAX_WEBHOOKS):
-        add(registry, "http://127.0.0.1:9/")
-    before = threading.active_count()
-    with pytest.raises(ErrorReply, match="TooManyWebhooks"):
-        add(registry, "http://127.0.0.1:9/")
-    assert threading.active_count() == before
 
 
 def test_what_became_of_the_messages_of_removed_webhooks_stays_counted(registry: Registry) -> None:
@@ -507,114 +469,6 @@ def test_a_hub_does_not_start_where_a_file_stands(settings: Settings) -> None:
     assert settings.hub_socket.read_text() == "somebody's"
     # One of an earlier test may end meanwhile.
     assert set(threading.enumerate()) <= before
-
-
-# What a worker inherits
-
-
-def in_a_process(function: Callable[..., None], *arguments: str, **more: Any) -> "subprocess.Popen[bytes]":
-    code = f"import sys; from tests.unit.test_hub import {function.__name__} as run; run(*sys.argv[1:])"
-    folder = Path(__file__).parents[2]
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=folder, **more)
-
-
-@pytest.fixture(scope="module")
-def fork() -> dict[str, Any]:
-    """What a child found after its fork, and what its parent saw."""
-    with in_a_process(fork_a_child, stdout=subprocess.PIPE) as process:
-        said, _ = process.communicate(timeout=30)
-    assert process.returncode == 0
-    found: dict[str, Any] = json.loads(said)
-    return found
-
-
-def fork_a_child() -> None:
-    """Forks a process that holds all kinds of things; prints what became of them."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    outgoing = socket.create_connection(listener.getsockname())
-    incoming, _ = listener.accept()
-    ours, others = socket.socketpair()
-    peer = os.dup(others.fileno())
-    report, reported = os.pipe()
-    over, ends = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(ends)
-            hub.give_up_sockets([listener.fileno()])
-            told: dict[str, Any] = {"sockets": _sockets(), "kept": [listener.fileno()]}
-            told["inherited by its children"] = [
-                one.fileno() for one in (outgoing, incoming, ours) if os.get_inheritable(one.fileno())
-            ]
-            # Whatever numbers are free are somebody else's from now on.
-            new = [os.open(__file__, os.O_RDONLY) for _ in range(20)]
-            for one in (outgoing, incoming, ours, others):
-                one.close()
-            told["lost"] = [descriptor for descriptor in new if not _is_open(descriptor)]
-            os.write(reported, json.dumps(told).encode())
-            # Lives until its parent has looked, or has ended.
-            os.read(over, 1)
-        finally:
-            os._exit(0)
-    os.close(reported)
-    others.close()
-    told = json.loads(os.read(report, 1 << 16))
-    listener.close()
-    ours.close()
-    with socket.socket(fileno=peer) as receiver:
-        receiver.settimeout(10)
-        try:
-            told["peer"] = receiver.recv(1).decode()
-        except TimeoutError:
-            told["peer"] = "nothing"
-    os.close(ends)
-    os.waitpid(pid, 0)
-    sys.stdout.write(json.dumps(told))
-
-
-def _sockets() -> list[int]:
-    found = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
-    return [number for number in found if _is_open(number) and stat.S_ISSOCK(os.fstat(number).st_mode)]
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
-
-
-def test_a_forked_child_holds_no_socket_but_those_that_are_kept(fork: dict[str, Any]) -> None:
-    assert fork["sockets"] == fork["kept"]
-
-
-def test_a_receiver_sees_the_end_of_a_connection_that_a_child_inherited(fork: dict[str, Any]) -> None:
-    assert fork["peer"] == ""
-
-
-def test_what_a_child_opens_is_not_closed_by_what_it_inherited(fork: dict[str, Any]) -> None:
-    assert fork["lost"] == []
-
-
-def test_nothing_of_it_goes_on_to_the_programs_that_a_child_starts(fork: dict[str, Any]) -> None:
-    assert fork["inherited by its children"] == []
-
-
-def forget_and_speak() -> None:
-    """In a process whose output is a socket."""
-    hub.give_up_sockets([])
-    sys.stdout.write("still heard")
-
-
-def test_a_process_that_speaks_to_a_socket_is_heard_after_it_forgot_its_sockets() -> None:
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            process = in_a_process(forget_and_speak, stdout=theirs)
-        assert process.wait(30) == 0
-        ours.settimeout(5)
-        assert ours.recv(100) == b"still heard"
 
 
 # A gap in the core's events
