@@ -3,7 +3,6 @@
 import json
 import select
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -15,24 +14,24 @@ import pytest
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.protocol import CallMessage, ErrorReply, MessageBuffer, encode
-from tests.support.stack import running_core, wait_for
+from tests.support.stack import PATIENCE, running_core, wait_for
 
 METHOD = f"{CORE.name}.SubscribeEvents"
 
 
 @contextmanager
-def core(tmp_path: Path, document: dict[str, Any], *arguments: str) -> Iterator[Path]:
-    (tmp_path / "factory.json").write_text(json.dumps(document))
-    socket_path = tmp_path / "core.sock"
-    with running_core(socket_path, tmp_path / "factory.json", *arguments):
-        yield socket_path
+def core(folder: Path, document: dict[str, Any], *arguments: str) -> Iterator[tuple[Path, int]]:
+    """The socket of a core, and its process."""
+    (folder / "factory.json").write_text(json.dumps(document))
+    with running_core(folder / "core.sock", folder / "factory.json", *arguments) as process:
+        yield folder / "core.sock", process.pid
 
 
 @contextmanager
 def followed(path: Path, boot_id: str | None, after: int | None) -> Iterator[Iterator[dict[str, Any]]]:
-    client = Client(path, timeout=5)
+    client = Client(path, timeout=PATIENCE)
     wanted = {"boot_id": boot_id, "after_sequence": after}
-    with closing(client.stream(METHOD, wanted, silence=20)) as replies:
+    with closing(client.stream(METHOD, wanted, silence=PATIENCE)) as replies:
         yield (msgspec.json.decode(reply) for reply in replies)
 
 
@@ -46,8 +45,8 @@ def collected(replies: Iterator[dict[str, Any]], number: int) -> list[int]:
     return found
 
 
-def test_a_core_s_events_can_be_resumed_exactly(tmp_path: Path, document: dict[str, Any]) -> None:
-    with core(tmp_path, document, "--arrivals", "300") as path:
+def test_a_core_s_events_can_be_resumed_exactly_in_one_life(tmp_path: Path, document: dict[str, Any]) -> None:
+    with core(tmp_path, document, "--arrivals", "300") as (path, _):
         with followed(path, None, None) as replies:
             boot_id = next(replies)["boot_id"]
             found = collected(replies, 200)
@@ -55,66 +54,30 @@ def test_a_core_s_events_can_be_resumed_exactly(tmp_path: Path, document: dict[s
             found += collected(replies, 200)
         with followed(path, boot_id, 0) as replies:
             everything = collected(replies, found[-1])
+        for parameters, name in (
+            ({"after_sequence": -1}, "org.varlink.service.InvalidParameter"),
+            ({"since": 1}, "org.varlink.service.InvalidParameter"),
+        ):
+            with pytest.raises(ErrorReply) as refusal:
+                next(Client(path, timeout=PATIENCE).stream(METHOD, parameters, silence=PATIENCE))
+            assert refusal.value.name == name
+        with closing(Client(path, timeout=PATIENCE)) as client, pytest.raises(ErrorReply) as refusal:
+            client.call(METHOD, {})
+        assert refusal.value.name == "org.varlink.service.ExpectedMore"
     assert found == list(range(found[0], found[0] + len(found)))
     assert everything == list(range(1, len(everything) + 1))
-
-
-@pytest.mark.parametrize("after", [3, 0, None])
-def test_a_core_says_that_it_had_no_such_life(
-    tmp_path: Path, document: dict[str, Any], after: int | None
-) -> None:
-    with (
-        core(tmp_path, document, "--arrivals", "300") as path,
-        followed(path, "another", after) as replies,
-    ):
+    with core(tmp_path, document, "--arrivals", "300") as (path, _), followed(path, boot_id, 3) as replies:
         gap = next(replies)
+        assert gap["boot_id"] != boot_id
         assert (gap["gap"], gap["events"]) == (True, [])
         assert collected(replies, 20)[0] == gap["newest"] + 1
-
-
-def test_every_life_of_a_core_has_another_name(tmp_path: Path, document: dict[str, Any]) -> None:
-    names = set()
-    for _ in range(2):
-        with core(tmp_path, document) as path, followed(path, None, None) as replies:
-            names.add(next(replies)["boot_id"])
-    assert len(names) == 2
-
-
-@pytest.mark.parametrize(
-    ("parameters", "named"),
-    [
-        ({"after_sequence": -1}, "after_sequence"),
-        ({"after_sequence": "1"}, "after_sequence"),
-        ({"boot_id": 1}, "boot_id"),
-        ({"since": 1}, "since"),
-    ],
-)
-def test_a_place_that_cannot_be_is_refused_and_named(
-    tmp_path: Path, document: dict[str, Any], parameters: dict[str, Any], named: str
-) -> None:
-    with core(tmp_path, document) as path, pytest.raises(ErrorReply) as refusal:
-        next(Client(path, timeout=5).stream(METHOD, parameters, silence=5))
-    assert refusal.value.name == "org.varlink.service.InvalidParameter"
-    assert msgspec.json.decode(refusal.value.parameters) == {"parameter": named}
-
-
-def test_who_does_not_ask_for_more_is_refused(tmp_path: Path, document: dict[str, Any]) -> None:
-    with (
-        core(tmp_path, document) as path,
-        closing(Client(path, timeout=5)) as client,
-        pytest.raises(ErrorReply) as refusal,
-    ):
-        client.call(METHOD, {})
-    assert refusal.value.name == "org.varlink.service.ExpectedMore"
 
 
 def test_the_core_lets_followers_who_have_left_go_though_nothing_happens(
     tmp_path: Path, document: dict[str, Any]
 ) -> None:
-    path, factory = tmp_path / "core.sock", tmp_path / "factory.json"
-    factory.write_text(json.dumps(document))
-    with running_core(path, factory, "--sessions", "5", "--arrivals", "0") as process:
-        threads = Path(f"/proc/{process.pid}/task")
+    with core(tmp_path, document, "--sessions", "5", "--arrivals", "0") as (path, pid):
+        threads = Path(f"/proc/{pid}/task")
         with ExitStack() as stack:
             for _ in range(20):
                 next(stack.enter_context(followed(path, None, None)))
@@ -130,7 +93,7 @@ def test_a_client_that_never_reads_is_cut_off_and_delays_nobody(
     # It takes up to 25 s until who doesn't read is cut off. At 1,000 a second, what happens by then
     # fits into the ring: it can still ask for the rest.
     with (
-        core(tmp_path, document, "--sessions", "500", "--arrivals", "1000") as path,
+        core(tmp_path, document, "--sessions", "500", "--arrivals", "1000") as (path, _),
         followed(path, None, None) as replies,
         socket.socket(socket.AF_UNIX) as idle,
     ):
@@ -140,23 +103,19 @@ def test_a_client_that_never_reads_is_cut_off_and_delays_nobody(
         end.register(idle, select.POLLHUP)
         next(replies)
         found: list[int] = []
-        slowest, began = 0.0, time.monotonic()
         while not end.poll(0):
-            asked = time.monotonic()
-            assert asked - began < 100
             found += collected(replies, 100)
-            slowest = max(slowest, time.monotonic() - asked)
-        # Less than who never reads is waited for.
-        assert slowest < 10
         assert found == list(range(found[0], found[0] + len(found)))
         # What reached it is whole up to where it was cut, and the rest comes when it asks.
         buffer, seen = MessageBuffer(64 << 20), []
-        idle.settimeout(60)
+        idle.settimeout(PATIENCE)
         while data := idle.recv(1 << 16):
             buffer.feed(data)
             while (message := buffer.next_message()) is not None:
                 reply = json.loads(message)["parameters"]
                 seen += [event["sequence"] for event in reply["events"]]
         assert seen == list(range(seen[0], seen[0] + len(seen)))
+        # The other one had more before the end of the wait for this one.
+        assert found[-1] > seen[-1]
         with followed(path, reply["boot_id"], seen[-1]) as again:
             assert collected(again, 100)[0] == seen[-1] + 1
