@@ -228,10 +228,13 @@ def flood(before: bytes, each: bytes) -> Behaviour:
 
 
 def say(words: bytes) -> Behaviour:
-    """Sends these bytes after any request, and closes."""
+    """Sends these bytes and the end of its side. What it has not read then would reset the connection, which
+    may overtake the bytes."""
 
-    def behave(_: Rude, connection: socket.socket, __: int) -> None:
+    def behave(receiver: Rude, connection: socket.socket, number: int) -> None:
         connection.sendall(words)
+        connection.shutdown(socket.SHUT_WR)
+        receiver.wait_for_end(connection, number)
 
     return behave
 

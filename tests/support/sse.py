@@ -269,7 +269,7 @@ def workers_of(process: "subprocess.Popen[bytes]") -> list[int]:
 def worker_of(stream: Stream, workers: list[int]) -> int:
     """The worker with the server's end of a stream."""
     inode = server_end(stream)[1]
-    (worker,) = (pid for pid in workers if f"socket:[{inode}]" in _links(pid))
+    (worker,) = (pid for pid in workers if f"socket:[{inode}]" in open_files(pid))
     return worker
 
 
@@ -317,7 +317,8 @@ def _file(pid: int, name: str) -> bytes:
         return b""
 
 
-def _links(pid: int) -> set[str]:
+def open_files(pid: int) -> set[str]:
+    """What a process has open, by name."""
     found = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):

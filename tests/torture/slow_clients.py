@@ -13,8 +13,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 _FROM_ONE_ADDRESS = 100
 _AT_ONCE = 100
@@ -23,16 +22,13 @@ _TRICKLE = 1.0
 _CLOSED = 7
 
 
-class Stray:
+class SlowClient:
     """One client. The server cannot have waited for it before `began`."""
 
-    def __init__(self, kind: str, number: int, port: int, token: str) -> None:
-        self.kind = kind
-        self.port = port
-        self.token = token
-        self.source = (
-            f"127.0.{1 + number // _FROM_ONE_ADDRESS // 250}.{1 + number // _FROM_ONE_ADDRESS % 250}"
-        )
+    def __init__(self, number: int, port: int, token: str, held: Callable[[], None]) -> None:
+        self.port, self.token, self.held = port, token, held
+        network, host = divmod(number // _FROM_ONE_ADDRESS, 250)
+        self.source = f"127.0.{1 + network}.{1 + host}"
         self.began = 0.0
         self.seconds: float | None = None
 
@@ -50,79 +46,67 @@ class Stray:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        return await asyncio.open_connection(
-            sock=sock, ssl=context, server_hostname="" if tls else None, limit=4096
-        )
+        name = "" if tls else None
+        return await asyncio.open_connection(sock=sock, ssl=context, server_hostname=name, limit=4096)
 
-    async def ends(self, reader: asyncio.StreamReader) -> None:
-        """Waits for the end of the connection, and ignores data."""
+    async def trickle(self, head: bytes, tls: bool = True, each: bytes = b"a") -> None:
+        """Sends a byte per second, until the end of the connection."""
+        reader, writer = await self.connect(tls)
+        writer.write(head)
+        self.held()
+
+        async def send() -> None:
+            while not writer.is_closing():
+                writer.write(each)
+                await asyncio.sleep(_TRICKLE)
+
+        task = asyncio.create_task(send())
         try:
             while await reader.read(65536):
                 pass
         except OSError:
             pass
         self.seconds = time.monotonic() - self.began
+        task.cancel()
 
 
-Life = Callable[[Stray, Callable[[], None]], Coroutine[Any, Any, None]]
-
-
-async def idle(stray: Stray, held: Callable[[], None]) -> None:
+async def idle(client: SlowClient) -> None:
     """Connects, and sends nothing."""
-    reader, _ = await stray.connect(tls=False)
-    held()
-    await stray.ends(reader)
+    await client.trickle(b"", tls=False, each=b"")
 
 
-async def slow_head(stray: Stray, held: Callable[[], None]) -> None:
+async def slow_head(client: SlowClient) -> None:
     """Sends a header, one byte per second."""
-    reader, writer = await stray.connect(tls=True)
-    writer.write(b"GET /api/v1/health HTTP/1.1\r\nHost: a\r\nX-Slow: ")
-    held()
-    await _trickling(stray, reader, writer)
+    await client.trickle(b"GET /api/v1/health HTTP/1.1\r\nHost: a\r\nX-Slow: ")
 
 
-async def slow_body(stray: Stray, held: Callable[[], None]) -> None:
+async def slow_body(client: SlowClient) -> None:
     """Sends the body of a login, one byte per second."""
-    reader, writer = await stray.connect(tls=True)
-    writer.write(b"POST /api/v1/auth/login HTTP/1.1\r\nHost: a\r\nContent-Length: 10000\r\n\r\n")
-    held()
-    await _trickling(stray, reader, writer)
+    await client.trickle(b"POST /api/v1/auth/login HTTP/1.1\r\nHost: a\r\nContent-Length: 10000\r\n\r\n")
 
 
-async def slow_reader(stray: Stray, held: Callable[[], None]) -> None:
+async def slow_reader(client: SlowClient) -> None:
     """Requests all sessions, and reads nothing of the response."""
-    _, writer = await stray.connect(tls=True, SO_RCVBUF=4096)
+    _, writer = await client.connect(tls=True, SO_RCVBUF=4096)
     writer.transport.pause_reading()  # type: ignore[attr-defined]
-    head = f"GET /api/v1/subscribers HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {stray.token}\r\n\r\n"
+    head = f"GET /api/v1/subscribers HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {client.token}\r\n\r\n"
     writer.write(head.encode())
-    held()
+    client.held()
     # asyncio closes its own descriptor as soon as it sees the reset.
     with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as sock:
         answered = select.poll()
         answered.register(sock, select.POLLIN)
         while not answered.poll(0):
             await asyncio.sleep(_TRICKLE)
-        stray.began = time.monotonic()
+        client.began = time.monotonic()
         while sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _CLOSED:
             await asyncio.sleep(_TRICKLE)
-        stray.seconds = time.monotonic() - stray.began
+        client.seconds = time.monotonic() - client.began
     writer.transport.abort()
 
 
-async def _trickling(stray: Stray, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    async def trickle() -> None:
-        while not writer.is_closing():
-            writer.write(b"a")
-            await asyncio.sleep(_TRICKLE)
-
-    task = asyncio.create_task(trickle())
-    await stray.ends(reader)
-    task.cancel()
-
-
 #: Those with the longest deadline come first, so that all are connected at the same time.
-KINDS: dict[str, Life] = {
+KINDS: dict[str, Callable[[SlowClient], Awaitable[None]]] = {
     "slow reader": slow_reader,
     "slow body": slow_body,
     "slow head": slow_head,
@@ -132,43 +116,32 @@ KINDS: dict[str, Life] = {
 
 async def hold(port: int, count: int, token: str) -> None:
     slots = asyncio.Semaphore(_AT_ONCE)
-    slow: list[Stray] = []
     waiting = count * len(KINDS)
     all_held = asyncio.Event()
 
-    async def live(stray: Stray, life: Life) -> None:
+    def held() -> None:
+        nonlocal waiting
+        slots.release()
+        waiting -= 1
+        if not waiting:
+            all_held.set()
+
+    async def live(client: SlowClient, life: Callable[[SlowClient], Awaitable[None]]) -> None:
         await slots.acquire()
-        taken = True
+        await life(client)
 
-        def held() -> None:
-            nonlocal waiting, taken
-            taken = False
-            slots.release()
-            waiting -= 1
-            if not waiting:
-                all_held.set()
-
-        try:
-            await life(stray, held)
-        except OSError as error:
-            sys.stderr.write(f"{stray.kind}: {error!r}\n")
-        finally:
-            if taken:
-                held()
-
-    lives = []
-    for kind, life in KINDS.items():
-        for _ in range(count):
-            slow.append(Stray(kind, len(slow), port, token))
-            lives.append(asyncio.create_task(live(slow[-1], life)))
-    await all_held.wait()
-    sys.stdout.write("held\n")
-    sys.stdout.flush()
-    await asyncio.gather(*lives)
-    found: dict[str, list[float | None]] = {kind: [] for kind in KINDS}
-    for stray in slow:
-        found[stray.kind].append(stray.seconds)
-    sys.stdout.write(json.dumps(found) + "\n")
+    clients = {
+        kind: [SlowClient(place * count + number, port, token, held) for number in range(count)]
+        for place, kind in enumerate(KINDS)
+    }
+    async with asyncio.TaskGroup() as lives:
+        for kind, life in KINDS.items():
+            for client in clients[kind]:
+                lives.create_task(live(client, life))
+        await all_held.wait()
+        sys.stdout.write("held\n")
+        sys.stdout.flush()
+    sys.stdout.write(json.dumps({kind: [one.seconds for one in clients[kind]] for kind in KINDS}) + "\n")
     sys.stdout.flush()
 
 

@@ -1,8 +1,5 @@
 """Which clients may keep a worker waiting, for how long, and which make room for others."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from gateway_api.serving.connections import Connection, Connections, Limits, NoRoom, Phase
@@ -26,7 +23,7 @@ class Table:
         self.clock.now += 1
         return self.admit(name, address)
 
-    def ends_after(self, phase: Phase) -> float:
+    def ends_after(self) -> float:
         """Seconds until a sweep ends the only one that is left, which must not be before."""
         began = self.clock.now
         while not self.connections.sweep():
@@ -42,71 +39,53 @@ def table() -> Table:
     return Table()
 
 
-@contextmanager
-def requested(connection: Connection) -> Iterator[None]:
-    """After the head of a request."""
+def work(connection: Connection) -> Connection:
+    """The head of a request has come, and waits for us."""
     with connection.next_request():
         pass
-    yield
+    return connection
 
 
-def test_a_handshake_has_10_seconds(table: Table) -> None:
+def test_a_handshake_and_the_first_request_have_10_seconds_each_and_the_next_has_30(table: Table) -> None:
     table.admit("a")
-    assert table.ends_after(Phase.HANDSHAKE) == 10
-
-
-def test_the_first_request_has_10_seconds_from_the_handshake(table: Table) -> None:
-    connection = table.admit("a")
+    assert table.ends_after() == 10
+    table.ended.clear()
+    connection = table.admit("b")
     table.clock.now += 9
     with connection.next_request():
-        assert table.ends_after(Phase.HEADER) == 10
-
-
-def test_the_next_request_has_30_seconds(table: Table) -> None:
-    connection = table.admit("a")
-    with connection.next_request():
-        pass
-    with connection.next_request():
-        assert table.ends_after(Phase.IDLE) == 30
-
-
-def test_a_head_gets_no_more_time_by_coming_in_pieces(table: Table) -> None:
-    connection = table.admit("a")
-    with connection.next_request():
         table.clock.now += 6
+        # A head gets no more time by coming in pieces.
         with connection.reading():
             pass
         with connection.reading():
-            assert table.ends_after(Phase.HEADER) == 4
-
-
-def test_a_body_has_20_seconds_however_many_pieces_it_comes_in(table: Table) -> None:
-    connection = table.admit("a")
+            assert table.ends_after() == 4
+    table.ended.clear()
+    connection = table.admit("c")
+    work(connection)
+    # Work of ours has no deadline.
+    table.clock.now += 10_000
+    assert not table.connections.sweep()
+    assert connection.phase is Phase.WORK
     with connection.next_request():
-        pass
+        assert table.ends_after() == 30
+
+
+def test_each_body_has_20_seconds_however_many_pieces_it_comes_in(table: Table) -> None:
+    connection = work(table.admit("a"))
+    with connection.reading():
+        table.clock.now += 15
+    work(connection)
     for _ in range(19):
         with connection.reading():
             table.clock.now += 1
     with connection.reading():
-        assert table.ends_after(Phase.BODY) == 1
-
-
-def test_the_next_body_has_its_own_20_seconds(table: Table) -> None:
-    connection = table.admit("a")
-    for _ in range(2):
-        with connection.next_request():
-            pass
-        with connection.reading():
-            table.clock.now += 15
-    assert not table.connections.sweep()
+        assert table.ends_after() == 1
 
 
 def test_an_answer_has_10_seconds_and_one_for_each_32_kb(table: Table) -> None:
-    connection = table.admit("a")
-    with connection.next_request():
-        pass
+    connection = work(table.admit("a"))
     with connection.writing(bytes(64 << 10)):
-        assert table.ends_after(Phase.RESPONSE) == 12
+        assert table.ends_after() == 12
 
 
 def test_an_answer_inside_another_wait_keeps_its_deadline(table: Table) -> None:
@@ -115,15 +94,6 @@ def test_an_answer_inside_another_wait_keeps_its_deadline(table: Table) -> None:
         with connection.writing(bytes(64 << 10)):
             assert connection.phase is Phase.HEADER
         assert connection.phase is Phase.HEADER
-    assert connection.phase is Phase.WORK
-
-
-def test_work_of_ours_has_no_deadline(table: Table) -> None:
-    connection = table.admit("a")
-    with connection.next_request():
-        pass
-    table.clock.now += 10_000
-    assert not table.connections.sweep()
     assert connection.phase is Phase.WORK
 
 
@@ -139,9 +109,7 @@ def test_a_sweep_tells_what_was_not_done(table: Table) -> None:
 def test_a_stream_has_no_deadline_and_takes_nobodys_place() -> None:
     table = Table(in_all=2, of_one_address=2)
     for name in ("a", "b", "c"):
-        connection = table.admit(name)
-        with connection.next_request():
-            pass
+        connection = work(table.admit(name))
         connection.is_stream()
     table.clock.now += 10_000
     with connection.writing(bytes(100)):
@@ -150,8 +118,8 @@ def test_a_stream_has_no_deadline_and_takes_nobodys_place() -> None:
     assert not table.ended
 
 
-def test_who_has_been_waited_for_longest_makes_room_for_one_of_the_same_address() -> None:
-    table = Table(of_one_address=3)
+def test_who_has_been_waited_for_longest_makes_room_for_one_of_the_same_address_and_of_all() -> None:
+    table = Table(of_one_address=3, in_all=5)
     for name in "abc":
         table.waiting(name)
     table.waiting("another", "192.0.2.2")
@@ -159,21 +127,15 @@ def test_who_has_been_waited_for_longest_makes_room_for_one_of_the_same_address(
     assert table.ended == ["a"]
     table.waiting("e")
     assert table.ended == ["a", "b"]
-
-
-def test_who_has_been_waited_for_longest_makes_room_where_there_are_too_many() -> None:
-    table = Table(in_all=3)
-    for number, name in enumerate("abcd"):
-        table.waiting(name, f"192.0.2.{number}")
-    assert table.ended == ["a"]
-    assert len(table.connections) == 3
+    table.waiting("f", "192.0.2.3")
+    assert table.ended == ["a", "b"]
+    table.waiting("g", "192.0.2.4")
+    assert table.ended == ["a", "b", "c"]
 
 
 def test_who_waits_for_us_never_makes_room() -> None:
     table = Table(in_all=2)
-    busy = table.admit("busy")
-    with busy.next_request():
-        pass
+    work(table.admit("busy"))
     table.waiting("a", "192.0.2.2")
     table.waiting("b", "192.0.2.3")
     assert table.ended == ["a"]
@@ -190,16 +152,10 @@ def test_who_waits_for_us_never_makes_room() -> None:
 )
 def test_one_clients_addresses_count_as_one(one: str, other: str) -> None:
     table = Table(of_one_address=1)
+    table.waiting("of another network", "2001:db8:0:1::1")
     table.waiting("a", one)
     table.waiting("b", other)
     assert table.ended == ["a"]
-
-
-def test_addresses_of_two_networks_count_apart() -> None:
-    table = Table(of_one_address=1)
-    table.waiting("a", "2001:db8:0:1::1")
-    table.waiting("b", "2001:db8:0:2::1")
-    assert not table.ended
 
 
 def test_a_place_is_free_again_when_its_connection_is_closed() -> None:
@@ -214,37 +170,22 @@ def test_a_place_is_free_again_when_its_connection_is_closed() -> None:
 
 def test_the_slowest_of_those_who_take_their_answers_makes_room_for_the_next_answer() -> None:
     table = Table(waiting_bytes=1000)
-    connections = []
-    for name in "abc":
-        connections.append(table.waiting(name))
-        with requested(connections[-1]):
-            pass
-    a, b, c = connections
+    a, b, c = (work(table.waiting(name)) for name in "abc")
     with a.writing(bytes(400)):
         table.clock.now += 1
         with b.writing(bytes(400)):
             assert not table.ended
             with c.writing(bytes(400)):
                 assert table.ended == ["a"]
+    # A single one may be larger than all may be.
+    with b.writing(bytes(5000)):
         assert table.ended == ["a"]
-    with b.writing(bytes(600)), c.writing(bytes(400)):
-        assert table.ended == ["a"]
-
-
-def test_a_single_answer_may_be_larger_than_all_may_be() -> None:
-    table = Table(waiting_bytes=1000)
-    connection = table.admit("a")
-    with requested(connection), connection.writing(bytes(5000)):
-        assert not table.ended
 
 
 def test_an_answer_that_several_take_counts_once() -> None:
     table = Table(waiting_bytes=1000)
     shared = bytes(900)
-    a, b, c = (table.waiting(name) for name in "abc")
-    for connection in (a, b, c):
-        with requested(connection):
-            pass
+    a, b, c = (work(table.waiting(name)) for name in "abc")
     with a.writing(shared), b.writing(shared), c.writing(shared):
         assert not table.ended
     # Nobody else takes them any more, so their room is free.
@@ -262,16 +203,10 @@ def test_few_places_have_a_part_for_this_machine_s_own() -> None:
     assert many == Limits()
 
 
-def working(table: Table, name: str, address: str) -> None:
-    """One more whose request waits for us."""
-    with requested(table.admit(name, address)):
-        pass
-
-
 def test_who_comes_is_turned_away_where_all_wait_for_us() -> None:
     table = Table(in_all=2)
     for name in "ab":
-        working(table, name, f"192.0.2.{ord(name)}")
+        work(table.admit(name, f"192.0.2.{ord(name)}"))
     with pytest.raises(NoRoom):
         table.admit("c", "192.0.2.3")
     assert not table.ended
@@ -283,8 +218,8 @@ def test_who_comes_is_turned_away_where_all_wait_for_us() -> None:
 def test_some_room_is_for_this_machine_s_own(address: str) -> None:
     table = Table(in_all=2, for_loopback=1)
     for name in "ab":
-        working(table, name, f"192.0.2.{ord(name)}")
-    working(table, "own", address)
+        work(table.admit(name, f"192.0.2.{ord(name)}"))
+    work(table.admit("own", address))
     with pytest.raises(NoRoom):
         table.admit("c", address)
 
@@ -301,10 +236,8 @@ def test_who_has_asked_nothing_yet_ends_at_a_stop_but_a_little_later(table: Tabl
 
 
 def test_idle_ones_end_at_a_stop_and_those_under_way_do_not(table: Table) -> None:
-    idle, asking, coming = (table.admit(name) for name in ("idle", "asking", "coming"))
-    for one in (idle, asking):
-        with one.next_request():
-            pass
+    idle, _ = (work(table.admit(name)) for name in ("idle", "asking"))
+    coming = table.admit("coming")
     with idle.next_request(), coming.next_request():
         table.connections.end_unasked(0.5, 2)
         assert not table.ended

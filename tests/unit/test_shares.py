@@ -62,18 +62,12 @@ def work(clock: SteppedClock, seconds: float, name: str, done: Counter[str]) -> 
 
 
 def test_a_greenlet_without_a_share_needs_no_look_at_the_clock() -> None:
-    looks = 0
-
-    def clock() -> float:
-        nonlocal looks
-        looks += 1
-        return 0.0
-
-    Shares(clock)
+    looks = iter(range(1000))
+    Shares(lambda: next(looks))
     try:
-        before = looks
+        before = next(looks)
         gevent.joinall([gevent.spawn(gevent.sleep, 0) for _ in range(100)])
-        assert looks == before
+        assert next(looks) == before + 1
     finally:
         greenlet.settrace(None)
 
@@ -141,25 +135,6 @@ def test_a_connection_that_was_idle_gets_no_turns_for_that(shares: Shares, clock
     assert met[0] == pytest.approx(100, abs=10)
 
 
-def test_time_in_which_a_connection_waits_is_not_its_own(shares: Shares, clock: SteppedClock) -> None:
-    done: Counter[str] = Counter()
-
-    def waits() -> None:
-        with shares.share() as share:
-            while work_of_waiting():
-                before = clock.now
-                while clock.now < before + 0.02:
-                    gevent.sleep(1e-9)
-                used.append(shares.used_by(share))
-                share.wait()
-
-    used: list[float] = []
-    work_of_waiting = work(clock, 0.001, "waits", done)
-    busy = kept_alive(shares, work(clock, 0.01, "busy", done))
-    gevent.joinall([gevent.spawn(waits), busy], raise_error=True)
-    assert max(used) == pytest.approx(0.001)
-
-
 def test_time_of_what_has_no_share_is_no_connections_own(shares: Shares, clock: SteppedClock) -> None:
     used: list[float] = []
 
@@ -180,25 +155,12 @@ def test_time_of_what_has_no_share_is_no_connections_own(shares: Shares, clock: 
     assert used == pytest.approx(3 * [0.001])
 
 
-def test_time_that_the_processor_is_elsewhere_is_not_a_connections_own() -> None:
-    def is_held_up() -> None:
-        with shares.share() as share:
-            began = time.perf_counter()
-            # The whole thread waits, as one that the kernel gives no turn.
-            time.sleep(0.2)
-            assert time.perf_counter() - began >= 0.2
-            assert shares.used_by(share) < 0.1
-
-    shares = Shares()
-    try:
-        gevent.spawn(is_held_up).get()
-    finally:
-        greenlet.settrace(None)
-
-
-def test_work_of_the_processor_is_a_connections_own() -> None:
+def test_work_of_the_processor_is_a_connections_own_and_time_elsewhere_is_not() -> None:
     def works() -> None:
         with shares.share() as share:
+            # The whole thread waits, as one that the kernel gives no turn.
+            time.sleep(0.2)
+            assert shares.used_by(share) < 0.1
             began = time.thread_time()
             while time.thread_time() - began < 0.05:
                 pass
@@ -253,27 +215,6 @@ def test_a_turn_goes_on_until_it_was_long_enough(shares: Shares, clock: SteppedC
     assert "".join(order) == "aabbaabb"
 
 
-def test_a_request_that_has_waited_goes_on_after_those_that_used_less(
-    shares: Shares, clock: SteppedClock
-) -> None:
-    order: list[str] = []
-
-    def long() -> None:
-        with shares.share():
-            clock.now += TURN
-            gevent.sleep(0)
-            order.append("long waited")
-            pause()
-            order.append("long goes on")
-
-    def short() -> None:
-        with shares.share():
-            order.append("short")
-
-    gevent.joinall([gevent.spawn(long), gevent.spawn(short)], raise_error=True)
-    assert order == ["long waited", "short", "long goes on"]
-
-
 @pytest.mark.parametrize(("turns", "before"), [([0.55], 1), ([1], 3), ([2], 7), ([0.6, 0.6], 4)])
 def test_a_request_that_has_waited_pays_four_times_for_its_time_after_half_a_turn(
     shares: Shares, clock: SteppedClock, turns: list[float], before: int
@@ -313,46 +254,77 @@ def test_only_the_first_request_of_a_connection_begins_in_the_turn_in_which_that
     assert order == ["a", "a0", "b", "b0", "a1", "b1", "a2", "b2"]
 
 
-def test_what_belongs_to_no_connection_does_not_pause(shares: Shares, clock: SteppedClock) -> None:
+def test_what_belongs_to_no_connection_neither_pauses_nor_gathers(
+    shares: Shares, clock: SteppedClock
+) -> None:
     clock.now += 1
     pause()
+    assert not gather(True)
 
 
-def test_one_that_gathers_goes_on_after_the_next_turn(shares: Shares) -> None:
-    order: list[str] = []
+def begins(shares: Shares, order: list[str], name: str, cost: float = 0.0) -> gevent.Greenlet:
+    """A request that waits for a turn, after one that took `cost` seconds."""
 
-    def gathers() -> None:
+    def run() -> None:
+        with shares.share() as share:
+            share.cost = cost
+            share.wait()
+            order.append(name)
+
+    return gevent.spawn(run)
+
+
+def gathers(shares: Shares, order: list[str], before: Callable[[], object] = int) -> gevent.Greenlet:
+    """A request that does something in its turn, and then gathers others."""
+
+    def run() -> None:
         with shares.share() as share:
             share.wait()
+            before()
             order.append("gathers")
             assert gather(False)
             order.append("goes on")
 
-    def begins(name: str) -> None:
-        with shares.share() as share:
-            share.cost = 0.0
-            share.wait()
-            order.append(name)
+    return gevent.spawn(run)
 
-    all_of_them = [gevent.spawn(gathers), *(gevent.spawn(begins, name) for name in "ab")]
+
+def test_one_that_gathers_goes_on_after_the_next_turn(shares: Shares) -> None:
+    order: list[str] = []
+    all_of_them = [gathers(shares, order), *(begins(shares, order, name) for name in "ab")]
     gevent.joinall(all_of_them, raise_error=True)
     assert order == ["gathers", "a", "goes on", "b"]
 
 
+def test_one_that_gathers_goes_on_when_the_one_whose_turn_is_next_is_killed(shares: Shares) -> None:
+    order: list[str] = []
+    gathering = gathers(shares, order, lambda: gevent.spawn(killed.kill, block=False))
+    killed = begins(shares, order, "killed")
+    gevent.joinall([gathering, killed], timeout=10, raise_error=True)
+    assert order == ["gathers", "goes on"]
+
+
+def test_one_that_is_killed_while_it_gathers_leaves_the_others_their_turns(shares: Shares) -> None:
+    order: list[str] = []
+    gathering = gathers(shares, order, lambda: gevent.spawn(gathering.kill, block=False))
+    all_of_them = [gathering, *(begins(shares, order, name) for name in "ab")]
+    gevent.joinall(all_of_them, timeout=10, raise_error=True)
+    assert order == ["gathers", "a", "b"]
+
+
 @pytest.mark.parametrize("expects", [True, False])
 def test_one_that_gathers_where_nobody_waits_goes_on(shares: Shares, expects: bool) -> None:
-    def gathers() -> None:
+    def run() -> None:
         with shares.share():
             assert not gather(expects)
 
-    gevent.joinall([gevent.spawn(gathers)], raise_error=True)
+    gevent.joinall([gevent.spawn(run)], raise_error=True)
 
 
 def test_one_that_expects_another_sees_what_has_been_sent(shares: Shares) -> None:
     ours, theirs = gevent.socket.socketpair()
     order: list[str] = []
 
-    def gathers() -> None:
+    def expects() -> None:
         with shares.share():
             theirs.sendall(b"x")
             assert gather(True)
@@ -366,97 +338,26 @@ def test_one_that_expects_another_sees_what_has_been_sent(shares: Shares) -> Non
             order.append("reads")
 
     with ours, theirs:
-        gevent.joinall([gevent.spawn(reads), gevent.spawn(gathers)], raise_error=True)
+        gevent.joinall([gevent.spawn(reads), gevent.spawn(expects)], raise_error=True)
     assert order == ["reads", "goes on"]
-
-
-def test_one_that_gathers_goes_on_when_the_one_whose_turn_is_next_is_killed(shares: Shares) -> None:
-    done: list[bool] = []
-
-    def gathers() -> None:
-        with shares.share() as share:
-            share.wait()
-            gevent.spawn(killed.kill, block=False)
-            done.append(gather(False))
-
-    def waits() -> None:
-        with pytest.raises(gevent.GreenletExit), shares.share() as share:
-            share.cost = 0.0
-            share.wait()
-            pytest.fail("its turn came")
-
-    gathering, killed = gevent.spawn(gathers), gevent.spawn(waits)
-    gevent.joinall([gathering, killed], timeout=10, raise_error=True)
-    assert done == [True]
-
-
-def test_one_that_is_killed_while_it_gathers_leaves_the_others_their_turns(shares: Shares) -> None:
-    order: list[str] = []
-
-    def gathers() -> None:
-        with pytest.raises(gevent.GreenletExit), shares.share() as share:
-            share.wait()
-            gevent.spawn(gevent.getcurrent().kill, block=False)
-            gather(False)
-
-    def begins(name: str) -> None:
-        with shares.share() as share:
-            share.cost = 0.0
-            share.wait()
-            order.append(name)
-
-    all_of_them = [gevent.spawn(gathers), *(gevent.spawn(begins, name) for name in "ab")]
-    gevent.joinall(all_of_them, timeout=10, raise_error=True)
-    assert order == ["a", "b"]
-
-
-def test_what_belongs_to_no_connection_gathers_nobody() -> None:
-    assert not gather(True)
-
-
-def test_nobody_gathers_a_long_request(shares: Shares) -> None:
-    order: list[str] = []
-
-    def gathers() -> None:
-        with shares.share():
-            order.append(f"gathers {gather(False)}")
-
-    def begins() -> None:
-        with shares.share():
-            order.append("begins")
-
-    gevent.joinall([gevent.spawn(gathers), gevent.spawn(begins)], raise_error=True)
-    assert order == ["gathers False", "begins"]
 
 
 @pytest.mark.parametrize(
     ("own", "other", "gathered"),
-    [
-        (0.1, 0.5, True),
-        (0.1, 0.6, False),
-        (0.4, 0.7, True),
-        (0.4, 0.9, False),
-        (1.0, 1.0, True),
-        (1.0, 1.1, False),
-    ],
+    [(0.1, 0.5, True), (0.1, 0.6, False), (0.4, 0.7, True), (0.4, 0.9, False), (1.0, 1.1, False)],
 )
 def test_a_request_gathers_those_of_half_a_turn_and_those_of_twice_its_time_up_to_a_turn(
     shares: Shares, own: float, other: float, gathered: bool
 ) -> None:
     found: list[bool] = []
 
-    def gathers() -> None:
+    def run() -> None:
         with shares.share() as share:
             share.cost = own * TURN
             share.wait()
             found.append(gather(False))
 
-    def begins() -> None:
-        with shares.share() as share:
-            share.cost = other * TURN
-            share.wait()
-
-    gevent.joinall([gevent.spawn(gathers), gevent.spawn(begins)], raise_error=True)
+    gevent.joinall([gevent.spawn(run), begins(shares, [], "other", other * TURN)], raise_error=True)
     assert found == [gathered]
 
 

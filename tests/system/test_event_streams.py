@@ -1,0 +1,199 @@
+"""Event streams of clients while processes of the gateway end, start and are held up."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from tests.support.sse import (
+    Stream,
+    assert_gapless,
+    collector,
+    is_cut,
+    listen,
+    master_of,
+    resident_megabytes,
+    resume,
+    wait_for_workers,
+    worker_of,
+    workers_of,
+)
+from tests.support.stack import Api, core_of, running_stack, wait_for
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Running:
+    """A stack and its process."""
+
+    api: Api
+    process: "subprocess.Popen[bytes]"
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Forty subscribers come and go a second."""
+    with running_stack(tmp_path_factory.mktemp("busy"), sessions=200, arrivals=40) as made:
+        yield Running(*made)
+
+
+@pytest.fixture
+def own(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    """A stack for one test, with so many arrivals a second."""
+    with running_stack(tmp_path, sessions=200, arrivals=getattr(request, "param", 20)) as made:
+        yield Running(*made)
+
+
+def read_to_end(stream: Stream) -> None:
+    while stream.read():
+        pass
+
+
+def refused(api: Api) -> tuple[int, Any]:
+    with Stream(api.url, api.environment["GATEWAY_CA"], api.token("operator")) as answer:
+        return answer.status, json.loads(answer.read_all())
+
+
+def test_a_client_that_comes_back_to_another_worker_misses_nothing(busy: Running) -> None:
+    workers = workers_of(busy.process)
+    with ExitStack() as streams:
+        first = streams.enter_context(listen(busy.api))
+        messages = first.take(30)
+
+        def elsewhere() -> Stream | None:
+            stream = streams.enter_context(resume(busy.api, messages[4].id))
+            return stream if worker_of(stream, workers) != worker_of(first, workers) else None
+
+        other: Stream = wait_for("the other worker to take a connection", elsewhere)
+        assert other.take(25) == messages[5:]
+        assert_gapless([messages[-1], *other.take(30)])
+
+
+def test_a_worker_gives_up_what_a_departed_client_held(busy: Running) -> None:
+    workers = workers_of(busy.process)
+
+    def sockets() -> int:
+        return sum(len(list(Path(f"/proc/{worker}/fd").iterdir())) for worker in workers)
+
+    busy.api.get("/health", None)
+    before = sockets()
+    with ExitStack() as streams:
+        for _ in range(30):
+            streams.enter_context(listen(busy.api)).take(1)
+        assert sockets() >= before + 30
+    wait_for("the sockets to be closed", lambda: sockets() < before + 15)
+
+
+def test_killed_workers_cost_no_client_an_event(busy: Running) -> None:
+    chance = random.Random(7)
+    with ExitStack() as opened:
+        clients = [opened.enter_context(collector(busy.api)) for _ in range(4)]
+        wait_for("all to listen", lambda: all(len(client) for client in clients))
+        for number in range(40):
+            workers = workers_of(busy.process)
+            # Both at once, too.
+            victims = workers if number % 10 == 0 else [chance.choice(workers)]
+            seen = sum(map(len, clients))
+            for victim in victims:
+                os.kill(victim, signal.SIGKILL)
+            wait_for_workers(busy.process, 2, set(victims))
+            # Else it would be a test of workers that never came to serve anybody.
+            wait_for("events", lambda seen=seen: sum(map(len, clients)) > seen)
+        newest = max(client.messages[-1].sequence for client in clients)
+        wait_for("all to be there", lambda: all(client.has(newest + 50) for client in clients))
+    for client in clients:
+        assert_gapless(client.messages)
+        assert client.returns >= 4
+
+
+def test_a_restarted_core_is_one_gap_for_who_listens_and_for_who_comes_back(own: Running) -> None:
+    with listen(own.api) as stream:
+        before = stream.take(20)
+        os.kill(core_of(own.process), signal.SIGKILL)
+        *rest, gap = stream.until(lambda message: message.name == "gap")
+        assert_gapless([*before, *rest])
+        after = stream.take(20)
+        assert gap.boot_id != before[0].boot_id
+        assert gap.data["newest"] == gap.id
+        assert gap.data["oldest"].startswith(f"{gap.boot_id}-")
+        assert_gapless(after)
+        assert after[0].sequence == gap.sequence + 1
+    with resume(own.api, before[-1].id) as resumed:
+        gap, *messages = resumed.take(20)
+    assert (gap.name, gap.boot_id) == ("gap", after[0].boot_id)
+    assert_gapless(messages)
+    assert messages[0].sequence == gap.sequence + 1
+
+
+def test_without_a_core_it_is_500_and_works_again_with_one_until_the_api_is_disabled(own: Running) -> None:
+    core = core_of(own.process)
+    own.api.token("operator")
+    os.kill(core, signal.SIGSTOP)
+    try:
+        # A worker that has the events begins a stream without the core.
+        assert refused(own.api) == (500, {"status": "error", "message": "Core daemon unreachable"})
+    finally:
+        os.kill(core, signal.SIGCONT)
+    with listen(own.api) as stream:
+        assert_gapless(stream.take(10))
+        body = {"path": "api.enabled", "value": False}
+        assert own.api.send("POST", "/system/config/set", json=body).status_code == 200
+        assert own.api.send("POST", "/system/config/commit").status_code == 200
+        read_to_end(stream)
+    status, answer = refused(own.api)
+    assert (status, answer["status"]) == (503, "error")
+
+
+def test_silence_is_broken_by_a_colon_on_a_line_and_no_blank_line(tmp_path: Path) -> None:
+    with running_stack(tmp_path, sessions=10) as (api, process), ExitStack() as opened:
+        began = monotonic()
+        streams = [opened.enter_context(listen(api)) for _ in range(50)]
+        assert streams[0].read() == b":\n"
+        assert monotonic() - began > 14
+        api.send("DELETE", "/subscribers/1")
+        (message,) = streams[0].take(1)
+        assert message.name == "session_down"
+        # A stop ends all of them properly, before gunicorn would end them, after half a minute.
+        master, began = master_of(process), monotonic()
+        os.kill(master, signal.SIGTERM)
+        for stream in streams:
+            read_to_end(stream)
+        wait_for("the end of gunicorn", lambda: not Path(f"/proc/{master}/cmdline").exists())
+        assert monotonic() - began < 20
+
+
+@pytest.mark.parametrize("own", [1500], indirect=True)
+def test_a_client_that_never_reads_is_cut_off_while_a_storm_of_events_reaches_a_reader_whole(
+    own: Running,
+) -> None:
+    api = own.api
+    with collector(api) as reader, listen(api, receive_buffer=4096) as live:
+        wait_for("some events", lambda: len(reader) > 100)
+        before = {worker: resident_megabytes(worker) for worker in workers_of(own.process)}
+        with resume(api, f"{reader.messages[0].boot_id}-0", receive_buffer=4096) as resumed:
+
+            def are_cut() -> bool:
+                assert api.get("/health", None)
+                return is_cut(live) and is_cut(resumed)
+
+            wait_for("both to be cut off", are_cut)
+            newest = reader.messages[-1].sequence
+            wait_for("the reader to go on", lambda: reader.has(newest + 2000))
+            with pytest.raises((OSError, HTTPException)):
+                live.take(10_000_000)
+        after = {worker: resident_megabytes(worker) for worker in workers_of(own.process)}
+    assert_gapless(reader.messages)
+    assert reader.returns <= 1
+    assert set(after) == set(before)
+    assert all(after[worker] < 1.5 * before[worker] + 60 for worker in before)
