@@ -41,7 +41,6 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     [
         ({}, [4, 3, 2, 1]),
         ({"username": "bob_b"}, [2]),
-        ({"username": "BOB_B"}, []),
         ({"type": "pppoe", "until": AT + 100}, [1]),
         ({"type": "dhcp"}, []),
         ({"mac_address": "02:00:00:00:ab:01"}, [4, 1]),
@@ -49,7 +48,6 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
         ({"ip_address": "2001:db8::7"}, [1]),
         ({"ip_address": "2001:db8::ffff:1"}, [1]),
         ({"ip_address": "2001:db8:8000:2ff::1"}, [2]),
-        ({"ip_address": "2001:db8:8000:300::1"}, []),
         ({"interface": "ipoe4"}, [2]),
         ({"interface": "trunk1.9"}, [3]),
         ({"reason": "idle_timeout"}, [2]),
@@ -61,7 +59,6 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
         ({"at": AT + 600}, [4]),
         ({"at": AT - 1}, []),
         ({"since": AT + 200}, [4, 3, 2]),
-        ({"until": AT + 100}, [1]),
         ({"since": AT + 201, "until": AT + 500}, [3]),
         ({"username": "Ann@lab.example", "at": AT + 50}, [1]),
         ({"search": "ann@"}, [4, 1]),
@@ -69,11 +66,9 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
         ({"search": "%"}, []),
         ({"search": "ab:01"}, [4, 1]),
         ({"search": "0200.0000.ab02"}, [2]),
-        ({"search": "02-00-00-00-AB-02"}, [2]),
         ({"search": "0200-0000-AB02"}, [2]),
         ({"search": "0000-ab"}, [4, 2, 1]),
         ({"search": "00.ab02"}, [2]),
-        ({"search": "2:00:00:00:ab:0"}, [4, 2, 1]),
         # Bytes, not digits from the middle of two.
         ({"search": "0a:b0"}, []),
         ({"search": "0ab0"}, [4, 2, 1]),
@@ -82,7 +77,6 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
         ({"search": "100.64.3.7"}, [4, 2, 1]),
         ({"search": "100.64.3.0/29"}, [4, 2, 1]),
         ({"search": "100.64.3.8/29"}, []),
-        ({"search": "100.64.3"}, [4, 2, 1]),
         ({"search": "100.64.3."}, [4, 2, 1]),
         ({"search": "64.3"}, []),
         ({"search": "2001:DB8:0:0"}, [1]),
@@ -91,20 +85,13 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
         ({"search": "2001:db8:8000:300::/64"}, []),
         ({"search": "id:2"}, [2]),
         ({"search": "user:ann@"}, [4, 1]),
-        ({"search": "user:ipoe"}, []),
         ({"search": "ip:100.64.3"}, [4, 2, 1]),
         ({"search": "mac:ab01"}, [4, 1]),
-        ({"search": "mac:ann"}, []),
         ({"id": 2}, [2]),
     ],
 )
 def test_sessions_are_found(past: History, wanted: dict[str, Any], ids: list[int]) -> None:
     assert past.ids(**wanted) == ids
-
-
-def test_an_address_and_a_time_tell_whose_address_it_was(past: History) -> None:
-    (found,) = past.found(ip_address="100.64.3.7", at=AT + 150)
-    assert (found.username, found.mac_address) == ("bob_b", "02:00:00:00:ab:02")
 
 
 def test_a_session_has_its_networks_as_text(past: History) -> None:
@@ -131,12 +118,11 @@ def pages(past: History, limit: int) -> list[list[int]]:
             return found
 
 
-def test_pages_have_each_session_once(past: History) -> None:
+def test_pages_have_each_session_once_of_those_that_started_in_one_second_too(
+    past: History, tmp_path: Path
+) -> None:
     assert pages(past, 3) == [[4, 3, 2], [1]]
     assert pages(past, 4) == [[4, 3, 2, 1]]
-
-
-def test_sessions_that_started_in_one_second_are_not_lost_between_pages(tmp_path: Path) -> None:
     with history(tmp_path / "history.sqlite") as past:
         past.add(*(up(id, AT) for id in range(1, 6)))
         assert pages(past, 2) == [[5, 4], [3, 2], [1]]

@@ -85,18 +85,10 @@ def test_an_uptime_in_whole_seconds_may_seem_to_grow_less() -> None:
 
 
 def test_a_step_is_the_mean_of_its_samples(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "h", sample(1200, 100, 10), sample(1230, 300, 30), sample(1260, 500, 50))
-    assert kept.found(1200, 1300, 60) == [sample(1200, 200, 20), sample(1260, 500, 50)]
-
-
-def test_a_step_without_a_sample_is_missing(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "h", sample(1200), sample(1300))
-    assert [one.at for one in kept.found(0, 2000)] == [1200, 1300]
-
-
-def test_a_span_begins_at_its_start_and_ends_before_its_end(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "h", sample(90), sample(100), sample(110), sample(120))
-    assert [one.at for one in kept.found(100, 120)] == [100, 110]
+    samples = (sample(1190), sample(1200, 100, 10), sample(1230, 300, 30), sample(1380, 500, 50))
+    # One without a sample is missing. The span begins at its start, and ends before its end.
+    kept = Kept(tmp_path / "h", *samples, sample(1440))
+    assert kept.found(1200, 1440, 60) == [sample(1200, 200, 20), sample(1380, 500, 50)]
 
 
 @pytest.mark.parametrize(("seconds", "step"), [(0, 10), (3600, 10), (3601, 20), (86_400, 240)])

@@ -62,15 +62,6 @@ def recording(tmp_path: Path) -> Recording:
     return Recording(tmp_path)
 
 
-def test_what_the_core_held_before_the_first_worker_is_there(recording: Recording) -> None:
-    journal = Journal("life")
-    fail(journal, "ann")
-    fail(journal, "bob", 2.0)
-    with serving(recording.socket, journal, tells_failures=True):
-        recording.run()
-    assert recording.usernames() == ["bob", "ann"]
-
-
 def test_a_recorder_goes_on_behind_the_last_failure_that_it_has(recording: Recording) -> None:
     journal = Journal("life")
     fail(journal, "ann")
