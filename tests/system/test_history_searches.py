@@ -60,7 +60,6 @@ def taken(api: Api) -> float:
     return median(times)
 
 
-@pytest.mark.last
 @pytest.mark.slow
 def test_the_newest_take_at_most_twice_their_time_beside_many_searches_of_another_user(
     tmp_path: Path,
@@ -76,8 +75,5 @@ def test_the_newest_take_at_most_twice_their_time_beside_many_searches_of_anothe
             alone = taken(api)
             with diggers.at_work():
                 ratios.append(taken(api) / alone)
-            # Other programs come and go: it takes one quiet moment.
-            if len(ratios) >= 3 and median(ratios) <= 2:
-                break
         assert median(ratios) <= 2, (ratios, diggers.statuses)
         assert set(diggers.statuses) <= {200, 503}

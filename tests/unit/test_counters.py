@@ -1,28 +1,13 @@
-"""The counters of a worker on a disk that is full, or becomes full while they grow."""
+"""The counters of a worker in their file, and in memory."""
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from prometheus_client.mmap_dict import MmapedDict
 
 from gateway_api.web.counters import CounterFile
-
-#: A disk on which a file of 64 KiB has room, and no larger one.
-SMALL = ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs"]
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run([*SMALL, str(folder)], capture_output=True, check=False).returncode:
-        pytest.skip("nothing can be mounted here")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def in_file(path: Path) -> dict[str, float]:
@@ -46,24 +31,6 @@ def test_counters_grow_in_their_file_and_the_next_worker_continues_them(tmp_path
     assert in_file(path) == written
     with closing(CounterFile(path)) as following:
         assert following.read_value(next(reversed(written)))[0] == 4999.0  # type: ignore[no-untyped-call]
-
-
-def test_counters_that_outgrow_a_full_disk_go_on_in_memory_until_there_is_room(disk: Path) -> None:
-    path = disk / "counter_0.db"
-    file = CounterFile(path)
-    assert file.settle() is None
-    written = count(file, range(5000))
-    # By itself prometheus_client would write beyond the end of the disk here, and the kernel would kill it.
-    assert file.settle() is not None
-    held = in_file(path)
-    assert 0 < len(held) < 5000
-    assert held.items() <= written.items()
-    assert not list(disk.glob("*.new"))
-    subprocess.run([*SMALL[:4], "remount,size=4m", str(disk)], check=True)
-    assert file.settle() is None
-    assert in_file(path) == written
-    assert count(file, range(6000)) == in_file(path)
-    file.close()  # type: ignore[no-untyped-call]
 
 
 def test_workers_whose_counters_are_in_memory_are_counted_in_all_processes(tmp_path: Path) -> None:
