@@ -18,22 +18,10 @@ import pytest
 import requests
 import sseclient
 
-from tests.support.npm import installed
 from tests.support.sse import PATH, wait_for_workers, workers_of
 from tests.support.stack import Api, running_stack, wait_for
 
 pytestmark = pytest.mark.slow
-
-NODE_CLIENT = """
-    const {EventSource} = require('eventsource');
-    const [url, token] = process.argv.slice(-2);
-    const source = new EventSource(url, {fetch: (input, init) => fetch(input,
-        {...init, headers: {...init.headers, Authorization: 'Bearer ' + token}})});
-    for (const name of ['session_up', 'session_down', 'gap', 'message'])
-        source.addEventListener(name, event => process.stdout.write(JSON.stringify(
-            [event.lastEventId, name, JSON.parse(event.data)]) + '\\n'));
-    source.onopen = () => process.stdout.write('"open"\\n');
-"""
 
 
 class Client:
@@ -93,39 +81,19 @@ def run_sseclient(url: str, token: str, certificate: str) -> None:
 
 
 @contextmanager
-def running(command: list[str], folder: Path, **environment: str) -> Iterator[Client]:
-    with (folder / "said").open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, env={**os.environ, **environment})
+def running(run: Callable[[str, str, str], None], api: Api, said: Path) -> Iterator[Client]:
+    code = f"import sys; from {__name__} import {run.__name__} as run; run(*sys.argv[1:])"
+    given = [api.url + PATH, api.token("operator"), api.environment["GATEWAY_CA"]]
+    with said.open("wb") as output:
+        process = subprocess.Popen([sys.executable, "-c", code, *given], stdout=output)
     try:
-        yield Client(folder / "said")
+        yield Client(said)
     finally:
         process.kill()
         process.wait()
 
 
-def python_client(run: Callable[[str, str, str], None], api: Api, folder: Path) -> Any:
-    code = f"import sys; from {__name__} import {run.__name__} as run; run(*sys.argv[1:])"
-    given = [api.url + PATH, api.token("operator"), api.environment["GATEWAY_CA"]]
-    return running([sys.executable, "-c", code, *given], folder)
-
-
-def node_client(api: Api, folder: Path) -> Any:
-    installed(folder, "eventsource@3.0.7", "eventsource-parser@3.0.6")
-    script = folder / "client.cjs"
-    script.write_text(NODE_CLIENT)
-    return running(
-        ["node", str(script), api.url + PATH, api.token("operator")],
-        folder,
-        NODE_PATH=str(folder / "node_modules"),
-        NODE_EXTRA_CA_CERTS=api.environment["GATEWAY_CA"],
-    )
-
-
-CLIENTS: dict[str, Callable[[Api, Path], Any]] = {
-    "httpx-sse": lambda api, folder: python_client(run_httpx_sse, api, folder),
-    "sseclient-py": lambda api, folder: python_client(run_sseclient, api, folder),
-    "eventsource": node_client,
-}
+CLIENTS = {"httpx-sse": run_httpx_sse, "sseclient-py": run_sseclient}
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +102,9 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Clie
     third session that ended meanwhile."""
     folder = tmp_path_factory.mktemp("clients")
     with running_stack(folder / "state", sessions=10) as (api, process), ExitStack() as opened:
-        found = {}
-        for name, client in CLIENTS.items():
-            (folder / name).mkdir()
-            found[name] = opened.enter_context(client(api, folder / name))
+        found = {
+            name: opened.enter_context(running(run, api, folder / name)) for name, run in CLIENTS.items()
+        }
 
         def all_have(messages: int, connections: int) -> bool:
             return all(

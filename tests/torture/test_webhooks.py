@@ -1,10 +1,9 @@
-"""Webhooks while receivers misbehave, processes are killed, and all sessions come back at once."""
+"""Webhooks while receivers misbehave and processes are killed."""
 
 import json
 import os
 import random
 import re
-import shutil
 import signal
 import socket
 import ssl
@@ -21,17 +20,13 @@ from typing import Any
 import pytest
 import requests
 
-from gateway_api.hub.delivery_queue import MOST_WAITING
 from gateway_api.wire.hub import TIMEOUT
 from tests.support.receivers import OK, Fast, Receiver, Rude, answer, close, flood, hang, reset, say, trickle
 from tests.support.sse import master_of, open_files, workers_of
 from tests.support.stack import (
     Api,
     core_of,
-    descendants,
     free_port,
-    running_api,
-    running_core,
     running_stack,
     wait_for,
 )
@@ -388,60 +383,6 @@ def test_a_restart_of_the_api_ends_what_was_registered_and_leaves_what_is_declar
     assert (webhook["id"], webhook["url"]) == (declared["id"], fast.url)
     arrive(fast, 20)
     gateway.declare()
-
-
-# A gateway whose sessions all come back at once.
-
-BURST = 30_000
-
-
-def test_every_event_of_a_burst_is_delivered_once_and_what_a_dead_receiver_misses_is_counted(
-    gateway: Gateway, tmp_path: Path
-) -> None:
-    for name in ("certificate.pem", "key.pem", "secret", "factory.json"):
-        shutil.copy(gateway.state / name, tmp_path)
-    core, factory = tmp_path / "core.sock", tmp_path / "factory.json"
-    with ExitStack() as stack:
-        fast = stack.enter_context(Fast(tmp_path / "ids"))
-        hanging = stack.enter_context(Rude(hang))
-        first = ExitStack()
-        first.enter_context(running_core(core, factory, "--sessions", "0", "--arrivals", "0"))
-        url = stack.enter_context(running_api(core, tmp_path))
-        api = Api({**gateway.api.environment, "GATEWAY_URL": url})
-        register(api, fast.url, BOTH)
-        dead = register(api, hanging.url, BOTH)
-        processes = descendants(os.getpid())
-        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes}
-        arbiter = max(pid for pid in commands if b"gunicorn" in commands[pid] and _is_ours(pid))
-        before = memory(arbiter)
-        first.close()
-        with running_core(core, factory, "--sessions", "0", "--arrivals", "5000"):
-            # At the rate at which this machine can make them. The dead one has room for 10,000.
-            wait_for("a burst", lambda: metrics(api)["_dropped_total"] > BURST - MOST_WAITING, 300)
-            log = api.get(f"/webhooks/{dead}/deliveries")["deliveries"]
-        stack.enter_context(running_core(core, factory, "--sessions", "100", "--arrivals", "0"))
-        # The dead one's stay.
-        wait_for("all that waited", lambda: metrics(api)["_waiting"] <= MOST_WAITING, 300)
-        samples = metrics(api)
-        api.send("DELETE", f"/webhooks/{dead}")
-        grown = memory(arbiter) - before
-        api.session.close()
-        ids = fast.ids
-    (found,) = numbers(ids).values()
-    assert len(found) > BURST
-    assert faults(ids) == NO_FAULTS
-    assert samples["_attempts_totaldelivered"] == len(found)
-    dropped = [entry for entry in log if entry["result"] == "dropped"]
-    assert dropped
-    assert all(entry["dropped"] > 0 and entry["message_id"] for entry in dropped)
-    # What waits for the dead one, and the one that it holds.
-    assert samples["_dropped_total"] > len(ids) - MOST_WAITING - 1000
-    # The memory of a burst is given back.
-    assert grown < 60
-
-
-def _is_ours(pid: int) -> bool:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) == os.getpid()
 
 
 # A receiver that takes, beside many that refuse.

@@ -545,19 +545,6 @@ def test_a_test_that_fails_lengthens_no_pause_and_is_tried_again() -> None:
         wait_for("its retry", lambda: receiver.ids.count("life-100") == 2, 10)
 
 
-def test_what_a_paused_queue_drops_is_one_entry_after_the_failure_that_paused_it() -> None:
-    with running(always(REFUSED)) as (queue, _, clock):
-        queue.offer(messages(1, 3))
-        settled(queue, 3)
-        clock.now += 4
-        queue._takes_until = clock.now
-        for number in range(4, 12_004):
-            queue.offer([message(number)])
-        dropped, paused, *_ = queue.log()
-        assert (dropped.result, dropped.dropped) == ("dropped", queue.counts.dropped) == ("dropped", 2003)
-        assert (paused.result, paused.paused_until) == ("failed", clock.wall() + 1)
-
-
 # Queues that share a backlog
 
 

@@ -98,7 +98,7 @@ def test_a_full_line_sends_away_who_comes_and_takes_him_later(most: int, most_fr
     assert line.served == ["a"]
 
 
-def test_who_has_most_places_in_a_full_line_gives_up_the_newest() -> None:
+def test_a_client_with_most_places_in_a_full_line_gives_up_the_newest() -> None:
     line = Line(most=5)
     with line.held("a"):
         for address in ("b", "c", "c", "c"):
@@ -116,7 +116,7 @@ def test_who_was_served_lately_gives_up_a_place_for_a_new_one() -> None:
     with line.held("a"):
         for address in "bc":
             line.comes(address)
-        # Nobody gives up a place for one who has had as much.
+        # Nobody gives up a place for one that was served as lately.
         with pytest.raises(TooManyAttempts), line.turns.turn("a"):
             pass
         line.comes_instead("new")

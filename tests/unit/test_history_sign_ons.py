@@ -39,7 +39,7 @@ def test_a_failed_sign_on_is_there_with_all_that_was_known_of_it(past: History) 
 
 
 def test_attempts_that_follow_one_another_are_one_record(past: History) -> None:
-    # Also of one who is unknown but for a port.
+    # Also where nothing but the port is known.
     nobody: dict[str, Any] = {"username": None, "mac_address": None}
     past.fail(failed(AT, **nobody), failed(AT + 10, **nobody), failed(AT + 910, **nobody))
     past.fail(failed(AT + 1000, **nobody), failed(AT + 1901, **nobody))

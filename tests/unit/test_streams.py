@@ -395,20 +395,6 @@ def test_who_is_far_behind_does_not_wait_on_the_way(worker: Worker, short: None)
     assert client.sequences == list(range(1, 3501))
 
 
-def test_who_is_quicker_than_the_worker_waits_for_it_where_it_is(worker: Worker, short: None) -> None:
-    grow(worker.journal, 50)
-    worker.listener()
-    core = worker.core
-    core.holds = lambda number: number == BROADCAST
-    grow(worker.journal, 7)
-    client = worker.listener(resume=0)
-    client.wait_for(57)
-    grow(worker.journal, 3)
-    core.holds = lambda _: False
-    client.wait_for(60)
-    assert client.sequences == list(range(1, 61))
-
-
 def test_who_is_quicker_than_a_worker_that_stands_still_goes_on_with_the_core(
     worker: Worker, short: None
 ) -> None:
@@ -710,31 +696,6 @@ def test_a_client_that_takes_each_piece_in_its_time_stays(worker: Worker, sweepi
     assert client.end is None
 
 
-def test_a_client_to_whom_nothing_happens_stays(worker: Worker, sweeping: SteppedClock) -> None:
-    clients = [worker.listener(), worker.listener(resume=0), worker.listener(names=DOWN)]
-    grow(worker.journal, 1)
-    worker.reach(1)
-    sweeping.now += 14.0
-    worker.sweep()
-    assert [client.end for client in clients] == [None] * 3
-
-
-def test_a_client_that_stays_away_from_what_it_comes_back_for_is_ended_in_time(
-    worker: Worker, short: None, sweeping: SteppedClock
-) -> None:
-    grow(worker.journal, 50)
-    client = worker.client(resume=0)
-    client.takes.clear()
-    until("the headers", lambda: client.pieces)
-    client.takes.set()
-    client.takes.clear()
-    client.wait_for(50)
-    sweeping.now += 10.1
-    until("its end", lambda: client.end)
-    assert client.end == "cut"
-    until("its connection to be closed", lambda: worker.core.open == {BROADCAST})
-
-
 def test_whose_stream_has_ended_while_it_was_asked_for_is_left_alone(
     worker: Worker, sweeping: SteppedClock
 ) -> None:
@@ -824,16 +785,6 @@ def test_close_ends_all_streams(worker: Worker, short: None) -> None:
     for client in (*clients, *live, stuck):
         until("its end", lambda client=client: client.end, SOON)
     assert ([client.end for client in live], len(worker.streams)) == (["properly"] * 3, 0)
-
-
-def test_a_stream_that_waits_to_be_caught_up_ends_when_its_bearer_may_listen_no_more(
-    worker: Worker, short: None, sweeping: SteppedClock
-) -> None:
-    grow(worker.journal, 50)
-    worker.core.holds = lambda number: number > BROADCAST
-    *_, last = (worker.listener(resume=0, bearer=str(number)) for number in range(17))
-    worker.refused = {"16"}
-    until("its end", lambda: last.end, SOON)
 
 
 @pytest.mark.parametrize("end", ["lose_the_events", "lose_the_sweep"])
