@@ -210,13 +210,13 @@ def test_the_limit_holds_while_sessions_that_stay_up_change_their_rates(past: Hi
     limits, sequences = HistoryLimits(90, 16), count(1)
     past.add(*(up(id, 0) for id in range(1, 101)))
     sizes = []
-    # Half an hour at ten changes a second. The limit is looked at each minute.
+    # Half an hour at 100 changes a second. The limit is looked at each minute.
     for at in range(0, 1800, 60):
         past.add(
             *(
-                rate(id, 0, at + each, 1, 1, author=f"{id:>1000}", sequence=next(sequences))
+                rate(id, 0, at + each, 1, 1, author=f"{id:>100}", sequence=next(sequences))
                 for id in range(1, 101)
-                for each in range(6)
+                for each in range(60)
             )
         )
         while past.store.trim(limits, at):
