@@ -8,42 +8,6 @@ from hypothesis import strategies as some
 from gateway_api.base.ring import Ring
 
 
-def test_an_empty_ring_gives_what_comes_after_nothing() -> None:
-    ring: Ring[str] = Ring(3)
-    assert (ring.oldest, ring.newest) == (1, 0)
-    assert ring.after(0, 10) == []
-    assert ring.after(1, 10) is None
-    assert ring.after(-1, 10) is None
-
-
-def test_a_ring_counts_on_from_where_it_is_told() -> None:
-    ring: Ring[str] = Ring(3, newest=41)
-    assert (ring.oldest, ring.newest) == (42, 41)
-    ring.add("a")
-    assert (ring.oldest, ring.newest) == (42, 42)
-    assert ring.after(41, 10) == ["a"]
-    assert ring.after(40, 10) is None
-
-
-def test_a_full_ring_lets_the_oldest_go() -> None:
-    ring: Ring[str] = Ring(3)
-    for item in "abcd":
-        ring.add(item)
-    assert (ring.oldest, ring.newest) == (2, 4)
-    assert ring.after(1, 10) == ["b", "c", "d"]
-    assert ring.after(0, 10) is None
-
-
-def test_a_ring_gives_at_most_so_many() -> None:
-    ring: Ring[str] = Ring(3)
-    for item in "abcd":
-        ring.add(item)
-    assert ring.after(1, 2) == ["b", "c"]
-    assert ring.after(4, 2) == []
-    assert ring.after(5, 2) is None
-    assert ring.after(2, 0) == []
-
-
 @given(
     held=some.integers(1, 7),
     newest=some.integers(0, 20),
