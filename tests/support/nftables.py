@@ -3,13 +3,13 @@
 import json
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
+from gateway_api.core.gateways.linux.dataplane import own_table
 from gateway_api.core.gateways.linux.dataplane.nftables import RulesetEvents
-from gateway_api.core.gateways.linux.dataplane.own_table import OwnTable, keep
-from tests.support.measuring import within
-from tests.support.stack import wait_for
+from gateway_api.core.gateways.linux.dataplane.own_table import OwnTable
 
 
 def nft(command: str, *options: str) -> str:
@@ -28,24 +28,12 @@ def elements(table: str, name: str) -> int:
 
 @contextmanager
 def kept(*tables: OwnTable) -> Iterator[None]:
-    """The core looks at the tables, in the network of the calling thread."""
-    with RulesetEvents() as events:
-        thread = threading.Thread(target=keep, args=(tables, events))
+    """The core looks at the tables when rules change, in the network of the calling thread."""
+    with RulesetEvents() as events, patch.object(own_table, "_INTERVAL", 600.0):
+        thread = threading.Thread(target=own_table.keep, args=(tables, events))
         thread.start()
         try:
             yield
         finally:
             events.close()
             thread.join()
-
-
-def repaired_within_5_s(damage: str, repairs: Callable[[], int]) -> int:
-    """Damages a table, and waits until there is one repair more: how many there are then."""
-
-    def damaged_and_repaired() -> int:
-        before = repairs()
-        nft(damage)
-        wait_for("the repair", lambda: repairs() > before)
-        return before + 1
-
-    return within(5, damaged_and_repaired)

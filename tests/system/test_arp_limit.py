@@ -15,8 +15,8 @@ from gateway_api.core.gateways.linux.dataplane.arp_limit import ArpLimit
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
 from gateway_api.core.gateways.linux.kernel.links import SUBSCRIBERS
 from tests.support.documents import valid_document
-from tests.support.inside.false_sources import icmp
 from tests.support.namespaces import can, inside, ip_batch, neighbour, network_namespace, network_of
+from tests.support.packets import icmp
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -40,8 +40,7 @@ def arp_request(number: int) -> tuple[int, bytes]:
 def solicitation(number: int) -> tuple[int, bytes]:
     """The same for IPv6 (RFC 4861 section 4.3)."""
     more = bytes(4) + IPv6Address(GATEWAY6).packed + b"\1\1" + struct.pack("!HI", 0x0200, number)
-    ethertype, _, packet = icmp(str(IPv6Address("fe80::aa:0:0") + number), GATEWAY6, 135, more)
-    return ethertype, packet
+    return 0x86DD, icmp(str(IPv6Address("fe80::aa:0:0") + number), GATEWAY6, 135, more)
 
 
 @pytest.fixture

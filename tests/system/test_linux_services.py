@@ -18,7 +18,7 @@ from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons import accel_ppp
 from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
-from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
+from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles, PutBack
 from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
 from gateway_api.core.gateways.linux.daemons.frr import FrrByDifference, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
@@ -60,22 +60,29 @@ class World:
         file.unlink(missing_ok=True)
         return lines
 
-    def refuse(self, pattern: str | None) -> None:
-        (self.folder / "refused").unlink(missing_ok=True)
+    def _tell_stand_in(self, name: str, pattern: str | None) -> None:
+        (self.folder / name).unlink(missing_ok=True)
         if pattern is not None:
-            (self.folder / "refused").write_text(f"{pattern}\n")
+            (self.folder / name).write_text(f"{pattern}\n")
+
+    def refuse(self, pattern: str | None) -> None:
+        self._tell_stand_in("refused", pattern)
 
     def hang(self, pattern: str | None) -> None:
         """Until the next call."""
-        (self.folder / "hangs").unlink(missing_ok=True)
-        if pattern is not None:
-            (self.folder / "hangs").write_text(f"{pattern}\n")
+        self._tell_stand_in("hangs", pattern)
 
-    def units(self) -> PppoeUnits:
-        """As after a start of the core."""
+    def units(self, *started: str) -> PppoeUnits:
+        """As after a start of the core. Starts those servers."""
         units = PppoeUnits(self.systemd, self.folder / "pppoe", is_source=True)
         units.begin(self.configuration)
+        if started:
+            units.start(started)
+            self.asked()
         return units
+
+    def placed(self) -> PlacedFiles:
+        return PlacedFiles(self.folder / "services")
 
     def settings(self) -> dict[str, str]:
         files = (self.folder / "pppoe").iterdir()
@@ -86,11 +93,11 @@ class World:
         return {path.name: path.read_text() for path in folder.iterdir()} if folder.exists() else {}
 
     def services(self, apply: float = 30, put_back: float = 30) -> LinuxServices:
-        secrets = SignOnFiles(PlacedFiles(self.folder / "services"))
-        return LinuxServices([secrets, self.units(), self.dhcp(is_source=True)], apply, put_back)
+        daemons = [SignOnFiles(self.placed()), self.units(), self.dhcp(is_source=True)]
+        return LinuxServices(daemons, apply, put_back)
 
     def dhcp(self, *, is_source: bool) -> DhcpServer:
-        return DhcpServer(self.systemd, PlacedFiles(self.folder / "services"), is_source=is_source)
+        return DhcpServer(self.systemd, self.placed(), is_source=is_source)
 
     def without_sources(self) -> LinuxServices:
         """After a change to accel-ppp."""
@@ -132,72 +139,42 @@ def of(document: dict[str, Any], **changes: Any) -> Configuration:
 
 def test_each_vlan_has_a_server_with_a_block_of_its_own(world: World) -> None:
     units = world.units()
-    units.start(["trunk0.300", "trunk0.301"])
+    for _ in range(2):
+        units.start(["trunk0.300", "trunk0.301"])
     assert world.settings() == {
         "trunk0.300": "100.64.0.1 100.64.0.16 secrets bng1\n",
         "trunk0.301": "100.64.0.1 100.64.0.32 secrets bng1\n",
     }
-    assert world.asked() == ["start gateway-pppoe@trunk0.300.service gateway-pppoe@trunk0.301.service"]
-
-
-def test_a_vlan_keeps_its_block_over_a_restart_of_the_core(world: World) -> None:
-    first = world.units()
-    first.start(["trunk0.300"])
-    first.start(["trunk0.301"])
-    first.stop("trunk0.300")
+    assert world.asked() == ["start gateway-pppoe@trunk0.300.service gateway-pppoe@trunk0.301.service"] * 2
+    for _ in range(2):
+        units.stop("trunk0.300")
     before = world.settings()
-    second = world.units()
-    second.start(["trunk0.301"])
+    assert before.keys() == {"trunk0.301"}
+    # After a restart of the core, it keeps its block.
+    units = world.units("trunk0.301")
     assert world.settings() == before
-    second.start(["trunk0.300"])
+    units.start(["trunk0.300"])
     assert world.settings()["trunk0.300"].split()[1] == "100.64.0.16"
 
 
-def test_the_block_of_a_server_that_did_not_stop_stays_taken(world: World) -> None:
-    units = world.units()
-    units.start(["trunk0.300"])
-    world.refuse("^stop")
+def test_the_block_of_a_server_that_did_not_stop_stays_taken(world: World, document: dict[str, Any]) -> None:
+    units = world.units("trunk0.300")
+    world.refuse("^st")
     with pytest.raises(SourceRefused, match="Job for it failed"):
         units.stop("trunk0.300")
-    units.start(["trunk0.301"])
-    assert world.settings()["trunk0.301"].split()[1] == "100.64.0.32"
-
-
-def test_a_server_that_is_asked_for_again_is_no_error(world: World) -> None:
-    units = world.units()
-    for _ in range(2):
-        units.start(["trunk0.300"])
-    units.stop("trunk0.300")
-    units.stop("trunk0.300")
-    assert world.settings() == {}
-
-
-def test_a_server_that_systemd_refuses_to_start_is_refused(world: World) -> None:
-    world.refuse("^start")
     with pytest.raises(SourceRefused, match="Job for it failed"):
-        world.units().start(["trunk0.300"])
-
-
-def test_without_an_answer_of_systemd_the_source_is_unavailable(world: World) -> None:
-    world.hang("^start")
-    systemd = Systemd([str(world.folder / "systemctl")], seconds=0.5)
-    units = PppoeUnits(systemd, world.folder, is_source=True)
-    units.begin(world.configuration)
-    with pytest.raises(SourceUnavailable, match="did not end within"):
-        units.start(["trunk0.300"])
-
-
-def test_without_a_free_block_a_vlan_is_refused(world: World, document: dict[str, Any]) -> None:
+        units.start(["trunk0.301"])
+    assert world.settings()["trunk0.301"].split()[1] == "100.64.0.32"
     world.configuration = of(document, cgnat__source_range="10.0.0.0/27")
     with pytest.raises(SourceRefused, match="no free block"):
-        world.units().start(["trunk0.300"])
+        world.units().start(["trunk0.302"])
 
 
-def test_vlans_share_a_small_range_in_smaller_blocks(world: World, document: dict[str, Any]) -> None:
+def test_vlans_share_a_small_range_in_smaller_blocks_until_a_commit_makes_room(
+    world: World, document: dict[str, Any]
+) -> None:
     world.configuration = of(document, cgnat__source_range="10.0.0.0/26")
-    units = world.units()
-    units.start(["trunk0.300"])
-    world.asked()
+    units = world.units("trunk0.300")
     # A sign-on may go on, with an address that the other VLAN gets later.
     with pytest.raises(SourceRefused, match="in smaller blocks now"):
         units.start(["trunk0.301"])
@@ -210,17 +187,6 @@ def test_vlans_share_a_small_range_in_smaller_blocks(world: World, document: dic
     units.stop("trunk0.301")
     units.start(["trunk0.301"])
     assert world.settings()["trunk0.300"] == "10.0.0.1 10.0.0.16/29 secrets bng1\n"
-
-
-def test_a_commit_gives_vlans_larger_blocks_where_there_is_room(
-    world: World, document: dict[str, Any]
-) -> None:
-    world.configuration = of(document, cgnat__source_range="10.0.0.0/26")
-    units = world.units()
-    units.start(["trunk0.300"])
-    with pytest.raises(SourceRefused):
-        units.start(["trunk0.301"])
-    units.start(["trunk0.301"])
     units.apply({}, of(document, cgnat__source_range="10.0.0.0/16"), limits())
     blocks = {interface: settings.split()[1] for interface, settings in world.settings().items()}
     assert blocks == {"trunk0.300": "10.0.0.16", "trunk0.301": "10.0.0.32"}
@@ -229,79 +195,44 @@ def test_a_commit_gives_vlans_larger_blocks_where_there_is_room(
 def test_other_settings_reload_the_servers_and_keep_their_blocks(
     world: World, document: dict[str, Any]
 ) -> None:
-    units = world.units()
-    units.start(["trunk0.300"])
-    units.start(["trunk0.301"])
-    world.asked()
+    units = world.units("trunk0.300", "trunk0.301")
     document["radius"] = RADIUS
+    document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
     after = of(document, system__hostname="bng9")
     assert units.action({}, after) == "reload"
     units.apply({}, after, limits())
     assert world.settings() == {
-        "trunk0.300": "100.64.0.1 100.64.0.16 radius bng9\n",
-        "trunk0.301": "100.64.0.1 100.64.0.32 radius bng9\n",
+        "trunk0.300": "100.64.0.1 100.64.0.16 radius bng9\n192.0.2.53 192.0.2.54\n",
+        "trunk0.301": "100.64.0.1 100.64.0.32 radius bng9\n192.0.2.53 192.0.2.54\n",
     }
     units_asked = "gateway-pppoe@trunk0.300.service gateway-pppoe@trunk0.301.service"
     assert world.asked() == [f"try-reload-or-restart {units_asked}"]
-    assert units.action({}, after) is None
-
-
-def test_other_dns_servers_reload_the_servers(world: World, document: dict[str, Any]) -> None:
-    units = world.units()
-    units.start(["trunk0.300"])
-    world.asked()
-    document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
-    assert units.action({}, of(document)) == "reload"
-    units.apply({}, of(document), limits())
-    assert world.settings()["trunk0.300"] == "100.64.0.1 100.64.0.16 secrets bng1\n192.0.2.53 192.0.2.54\n"
-    assert world.asked() == ["try-reload-or-restart gateway-pppoe@trunk0.300.service"]
-
-
-def test_another_range_gives_the_vlans_other_blocks(world: World, document: dict[str, Any]) -> None:
-    units = world.units()
-    units.start(["trunk0.300"])
-    units.apply({}, of(document, cgnat__source_range="10.8.0.0/16"), limits())
-    assert world.settings()["trunk0.300"] == "10.8.0.1 10.8.0.16 secrets bng1\n"
-
-
-def test_what_is_of_no_concern_to_pppoe_leaves_the_servers_alone(
-    world: World, document: dict[str, Any]
-) -> None:
-    units = world.units()
-    units.start(["trunk0.300"])
-    world.asked()
-    after = of(document, qos__default_down="1gbit")
-    assert units.action({}, after) is None
-    units.apply({}, after, limits())
+    # What is of no concern to PPPoE leaves the servers alone.
+    document["system"]["hostname"] = "bng9"
+    other = of(document, qos__default_down="1gbit")
+    assert units.action({}, other) is None
+    units.apply({}, other, limits())
     assert world.asked() == []
+    units.apply({}, of(document, cgnat__source_range="10.8.0.0/16"), limits())
+    assert world.settings()["trunk0.300"].startswith("10.8.0.1 10.8.0.16 ")
 
 
-def test_servers_that_do_not_reload_have_their_settings_as_before(
-    world: World, document: dict[str, Any]
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_servers_that_do_not_reload_have_their_settings_as_before_and_reload_later(
+    world: World, document: dict[str, Any], is_restarted: bool
 ) -> None:
-    units = world.units()
-    units.start(["trunk0.300"])
+    units = world.units("trunk0.300")
     before = world.settings()
     world.refuse("^try-reload")
     with pytest.raises(StepFailed) as failed:
         units.apply({}, of(document, system__hostname="bng9"), limits())
     assert (failed.value.step, failed.value.reason) == ("configure pppoe-server", "Job for it failed.")
     assert world.settings() == before
-
-
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_servers_that_may_run_by_a_failed_commit_reload_later(
-    world: World, document: dict[str, Any], is_restarted: bool
-) -> None:
-    units = world.units()
-    units.start(["trunk0.300"])
-    world.refuse("^try-reload")
-    with pytest.raises(StepFailed, match="Job for it failed"):
-        units.apply({}, of(document, system__hostname="bng9"), limits())
     world.refuse(None)
     world.asked()
     if is_restarted:
         units = world.units()
+    # They may run by the commit that failed.
     assert units.action({}, world.configuration) == "reload"
     units.apply({}, world.configuration, limits())
     assert world.asked() == ["try-reload-or-restart gateway-pppoe@trunk0.300.service"]
@@ -312,8 +243,7 @@ def test_no_vlan_gets_addresses_that_a_server_with_a_larger_block_may_give_away(
     world: World, document: dict[str, Any]
 ) -> None:
     world.configuration = of(document, cgnat__source_range="10.8.0.0/26")
-    units = world.units()
-    units.start(["trunk0.300"])
+    units = world.units("trunk0.300")
     world.refuse("^try-reload")
     for _ in range(2):
         with pytest.raises(SourceRefused, match="Job for it failed"):
@@ -327,31 +257,27 @@ def test_no_vlan_gets_addresses_that_a_server_with_a_larger_block_may_give_away(
     assert world.asked() == ["start gateway-pppoe@trunk0.301.service"]
 
 
-def test_a_vlan_that_is_gone_gives_its_block_back_at_the_start_of_the_core(world: World) -> None:
-    world.units().start(["trunk0.300"])
-    ip("link del trunk0.300")
-    units = world.units()
-    units.apply({}, world.configuration, limits())
-    assert world.asked()[-1] == "stop gateway-pppoe@trunk0.300.service"
-    assert world.settings() == {}
-
-
-def test_several_vlans_that_are_gone_are_stopped_at_once(world: World) -> None:
-    world.units().start(["trunk0.300", "trunk0.301"])
+def test_vlans_that_are_gone_give_their_blocks_back_at_the_start_of_the_core(world: World) -> None:
+    world.units("trunk0.300", "trunk0.301")
     ip("link del trunk0.300", "link del trunk0.301")
-    world.asked()
     world.units().apply({}, world.configuration, limits())
     (stop,) = world.asked()
+    assert stop.split()[0] == "stop"
     assert sorted(stop.split()[1:]) == [
         "gateway-pppoe@trunk0.300.service",
         "gateway-pppoe@trunk0.301.service",
     ]
+    assert world.settings() == {}
 
 
 def test_a_commit_does_not_wait_for_a_start_that_hangs(world: World, document: dict[str, Any]) -> None:
+    world.hang("^start")
+    world.systemd = Systemd([str(world.folder / "systemctl")], seconds=0.5)
+    with pytest.raises(SourceUnavailable, match="did not end within"):
+        world.units().start(["trunk0.300"])
+    world.asked()
     world.systemd = Systemd([str(world.folder / "systemctl")], seconds=60)
     units = world.units()
-    world.hang("^start")
     with ThreadPoolExecutor() as pool:
         start = pool.submit(units.start, ["trunk0.300"])
         wait_for("the start", world.asked)
@@ -368,6 +294,28 @@ def test_a_commit_does_not_wait_for_a_start_that_hangs(world: World, document: d
 # accel-ppp
 
 
+@dataclass
+class Switch:
+    """A commit that sets `radius.server`: accel-ppp has to load other modules."""
+
+    world: World
+    accel: Accel
+    local: Configuration
+    radius: Configuration
+
+    def daemon(self, systemd: Systemd | None = None, **more: Any) -> AccelPppReload:
+        """As after a start of the core."""
+        return AccelPppReload(self.world.placed(), self.accel.command_line(), systemd, **more)
+
+    def apply(self, daemon: AccelPppReload, *configurations: Configuration) -> PutBack:
+        for configuration in configurations:
+            put_back = daemon.apply(render(configuration), configuration, limits())
+        return put_back
+
+    def restarts(self) -> int:
+        return self.accel.commands().count("restart hard")
+
+
 @pytest.fixture
 def accel(world: World) -> Iterator[Accel]:
     """In the network of the world."""
@@ -375,170 +323,117 @@ def accel(world: World) -> Iterator[Accel]:
         yield running
 
 
-def test_accel_ppp_reloads_what_has_changed(world: World, document: dict[str, Any], accel: Accel) -> None:
-    placed = PlacedFiles(world.folder / "services")
-    daemon = AccelPppReload(placed, accel.command_line())
-    rendered = render(world.configuration)
+@pytest.fixture
+def switch(world: World, document: dict[str, Any], accel: Accel) -> Switch:
+    return Switch(world, accel, world.configuration, of({**document, "radius": RADIUS}))
+
+
+def test_accel_ppp_reloads_what_has_changed(world: World, switch: Switch, accel: Accel) -> None:
+    daemon, rendered = switch.daemon(), render(world.configuration)
     assert daemon.action(rendered, world.configuration) == "reload"
-    for _ in range(2):
-        daemon.apply(rendered, world.configuration, limits())
+    switch.apply(daemon, world.configuration, world.configuration)
     assert accel.commands().count("reload") == 1
     assert world.files()["accel-ppp.conf"] == rendered["accel-ppp.conf"]
     assert daemon.action(rendered, world.configuration) is None
     # As the core does not know what it runs by, after a start.
-    AccelPppReload(placed, accel.command_line()).apply(rendered, world.configuration, limits())
+    switch.apply(switch.daemon(), world.configuration)
     assert accel.commands().count("reload") == 2
 
 
-def test_accel_ppp_restarts_for_radius_once_the_commit_counts(
-    world: World, document: dict[str, Any], accel: Accel
-) -> None:
-    placed = PlacedFiles(world.folder / "services")
-    daemon = AccelPppReload(placed, accel.command_line())
-    local, radius = world.configuration, of({**document, "radius": RADIUS})
-    daemon.apply(render(local), local, limits())
+def test_accel_ppp_restarts_for_radius_once_the_commit_counts(switch: Switch) -> None:
+    daemon = switch.daemon()
+    switch.apply(daemon, switch.local)
     assert not daemon.is_unfinished()
-    assert daemon.action(render(radius), radius) == "restart"
-    daemon.apply(render(radius), radius, limits())
-    assert (daemon.is_unfinished(), "restart hard" in accel.commands()) == (True, False)
+    assert daemon.action(render(switch.radius), switch.radius) == "restart"
+    switch.apply(daemon, switch.radius)
+    assert (daemon.is_unfinished(), switch.restarts()) == (True, 0)
     # Another life of the core does it, too.
     for _ in range(2):
-        AccelPppReload(placed, accel.command_line()).finish(radius)
-    assert (daemon.is_unfinished(), accel.commands().count("restart hard")) == (False, 1)
+        switch.daemon().finish(switch.radius)
+    assert (daemon.is_unfinished(), switch.restarts()) == (False, 1)
 
 
-def test_accel_ppp_that_runs_as_a_unit_is_restarted_by_systemd(
-    world: World, document: dict[str, Any], accel: Accel
-) -> None:
-    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line(), world.systemd)
-    for configuration in (world.configuration, of({**document, "radius": RADIUS})):
-        daemon.apply(render(configuration), configuration, limits())
+def test_accel_ppp_that_runs_as_a_unit_is_restarted_by_systemd(world: World, switch: Switch) -> None:
+    daemon = switch.daemon(world.systemd)
+    switch.apply(daemon, switch.local, switch.radius)
     world.refuse("^restart")
     with pytest.raises(StepFailed, match=r"cannot restart accel-ppp\.service: Job for it failed"):
-        daemon.finish(configuration)
+        daemon.finish(switch.radius)
     assert daemon.is_unfinished()
     world.refuse(None)
-    daemon.finish(configuration)
+    daemon.finish(switch.radius)
     assert not daemon.is_unfinished()
     assert world.asked() == 2 * ["is-active accel-ppp.service", "restart accel-ppp.service"]
-    assert "restart hard" not in accel.commands()
+    assert switch.restarts() == 0
 
 
-@pytest.mark.parametrize("by_a_commit", [True, False])
-def test_accel_ppp_that_has_its_modules_again_needs_no_restart(
-    world: World, document: dict[str, Any], accel: Accel, by_a_commit: bool
-) -> None:
-    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line())
-    local, radius = world.configuration, of({**document, "radius": RADIUS})
-    daemon.apply(render(local), local, limits())
-    put_back = daemon.apply(render(radius), radius, limits())
-    if by_a_commit:
-        daemon.apply(render(local), local, limits())
-    else:
+@pytest.mark.parametrize("by", ["another commit", "a failed commit", "a restart of the core"])
+def test_accel_ppp_that_has_its_modules_again_needs_no_restart(switch: Switch, by: str) -> None:
+    daemon = switch.daemon()
+    put_back = switch.apply(daemon, switch.local, switch.radius)
+    if by == "a failed commit":
         put_back()
-    daemon.finish(local)
-    assert (daemon.is_unfinished(), "restart hard" in accel.commands()) == (False, False)
+    else:
+        if by == "a restart of the core":
+            # It was killed before the commit counts. The next one may finish before it has resumed.
+            daemon = switch.daemon()
+            daemon.finish(switch.local)
+        switch.apply(daemon, switch.local)
+    daemon.finish(switch.local)
+    assert (daemon.is_unfinished(), switch.restarts()) == (False, 0)
 
 
-def test_accel_ppp_does_not_restart_for_a_commit_that_does_not_count(
-    world: World, document: dict[str, Any], accel: Accel
-) -> None:
-    placed = PlacedFiles(world.folder / "services")
-    daemon = AccelPppReload(placed, accel.command_line())
-    local, radius = world.configuration, of({**document, "radius": RADIUS})
-    daemon.apply(render(local), local, limits())
-    # The core is killed before the commit counts. The next one may finish before it has resumed.
-    daemon.apply(render(radius), radius, limits())
-    daemon = AccelPppReload(placed, accel.command_line())
-    daemon.finish(local)
-    daemon.apply(render(local), local, limits())
-    daemon.finish(local)
-    assert (daemon.is_unfinished(), "restart hard" in accel.commands()) == (False, False)
-
-
-def test_accel_ppp_that_has_started_by_a_commit_that_does_not_count_restarts(
-    world: World, document: dict[str, Any], accel: Accel
-) -> None:
-    placed = PlacedFiles(world.folder / "services")
-    daemon = AccelPppReload(placed, accel.command_line(), wall=lambda: time.time() - 100)
-    local, radius = world.configuration, of({**document, "radius": RADIUS})
-    for configuration in (local, radius):
-        daemon.apply(render(configuration), configuration, limits())
+def test_accel_ppp_that_has_started_by_a_commit_that_does_not_count_restarts(switch: Switch) -> None:
+    switch.apply(switch.daemon(wall=lambda: time.time() - 100), switch.local, switch.radius)
     # The machine has lost its power: accel-ppp has loaded its modules by the file, and runs for some seconds.
-    daemon = AccelPppReload(placed, accel.command_line())
-    daemon.apply(render(local), local, limits())
-    daemon.finish(local)
-    assert (daemon.is_unfinished(), accel.commands().count("restart hard")) == (False, 1)
+    daemon = switch.daemon()
+    switch.apply(daemon, switch.local)
+    daemon.finish(switch.local)
+    assert (daemon.is_unfinished(), switch.restarts()) == (False, 1)
 
 
-def test_a_restart_that_accel_ppp_refuses_is_owed(
-    world: World, document: dict[str, Any], accel: Accel
-) -> None:
-    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line())
-    radius = of({**document, "radius": RADIUS})
-    for configuration in (world.configuration, radius):
-        daemon.apply(render(configuration), configuration, limits())
-    accel.faults(restart="not now\r\n")
-    with pytest.raises(StepFailed, match="cannot restart accel-ppp: 'not now'"):
-        daemon.finish(radius)
-    assert daemon.is_unfinished()
-
-
-def test_a_restart_that_accel_ppp_does_not_do_is_owed_until_somebody_does_it(
-    world: World, document: dict[str, Any], accel: Accel, monkeypatch: pytest.MonkeyPatch
+def test_a_restart_that_accel_ppp_refuses_or_does_not_do_is_owed_until_somebody_does_it(
+    switch: Switch, accel: Accel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accel_ppp, "_RESTARTS", 1.0)
-    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line())
-    for configuration in (world.configuration, of({**document, "radius": RADIUS})):
-        daemon.apply(render(configuration), configuration, limits())
-    accel.faults(lasting=True)
+    daemon = switch.daemon()
+    switch.apply(daemon, switch.local, switch.radius)
+    accel.faults(restart="not now\r\n")
+    with pytest.raises(StepFailed, match="cannot restart accel-ppp: 'not now'"):
+        daemon.finish(switch.radius)
+    accel.faults(restart="", lasting=True)
     with pytest.raises(StepFailed, match=r"it has not restarted, and is not accel-ppp\.service: restart it"):
-        daemon.finish(configuration)
+        daemon.finish(switch.radius)
     assert daemon.is_unfinished()
     accel.restart()
-    daemon.finish(configuration)
-    assert (daemon.is_unfinished(), accel.commands().count("restart hard")) == (False, 1)
+    daemon.finish(switch.radius)
+    assert (daemon.is_unfinished(), switch.restarts()) == (False, 2)
 
 
-def test_accel_ppp_that_refuses_its_file_gets_the_former_one(
-    world: World, document: dict[str, Any], accel: Accel
+def test_accel_ppp_that_refuses_its_file_or_hangs_gets_the_former_one_and_reloads_later(
+    world: World, document: dict[str, Any], switch: Switch, accel: Accel
 ) -> None:
-    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line())
-    daemon.apply(render(world.configuration), world.configuration, limits())
-    before = world.files()
-    after = of(document, system__hostname="bng9")
+    daemon = AccelPppReload(world.placed(), accel.command_line(timeout=60))
+    switch.apply(daemon, world.configuration)
+    before, after = world.files(), of(document, system__hostname="bng9")
     accel.faults(reload="failed\r\n")
-    try:
-        with pytest.raises(StepFailed) as failed:
-            daemon.apply(render(after), after, limits())
-    finally:
-        accel.reset()
+    with pytest.raises(StepFailed) as failed:
+        daemon.apply(render(after), after, limits())
     assert (failed.value.step, failed.value.reason) == ("reload accel-ppp", "'failed'")
     assert world.files() == before
-
-
-def test_accel_ppp_that_hangs_gets_the_former_file_and_reloads_later(
-    world: World, document: dict[str, Any], accel: Accel
-) -> None:
-    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line(timeout=60))
-    daemon.apply(render(world.configuration), world.configuration, limits())
-    before = world.files()
-    after = of(document, system__hostname="bng9")
-    accel.faults(cli="hang")
-    try:
-        with pytest.raises(StepFailed, match=r"^cannot reload accel-ppp: .*no reply within (1|0\.[0-9]+) s$"):
-            daemon.apply(render(after), after, limits(1, 1))
-    finally:
-        accel.reset()
+    accel.faults(reload="", cli="hang")
+    with pytest.raises(StepFailed, match=r"^cannot reload accel-ppp: .*no reply within (1|0\.[0-9]+) s$"):
+        daemon.apply(render(after), after, limits(1, 1))
     assert world.files() == before
+    accel.reset()
     # It may have read the other file.
-    daemon.apply(render(world.configuration), world.configuration, limits())
+    switch.apply(daemon, world.configuration)
     assert accel.commands().count("reload") == 1
 
 
 def test_accel_ppp_that_does_not_run_reads_its_file_at_its_next_start(world: World) -> None:
     absent = CommandLine(Endpoint(LOCALHOST, free_port()), timeout=5)
-    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), absent)
+    daemon = AccelPppReload(world.placed(), absent)
     daemon.apply(render(world.configuration), world.configuration, limits())
     assert world.files()["accel-ppp.conf"] == render(world.configuration)["accel-ppp.conf"]
 
@@ -546,20 +441,20 @@ def test_accel_ppp_that_does_not_run_reads_its_file_at_its_next_start(world: Wor
 # FRR
 
 
-@pytest.mark.parametrize("bgp", [True, False])
-def test_only_a_gateway_with_bgp_requires_frr(world: World, document: dict[str, Any], bgp: bool) -> None:
+def test_only_a_gateway_with_bgp_requires_frr(world: World, document: dict[str, Any]) -> None:
     absent = FrrFolders(world.folder, world.folder, world.folder, world.folder)
-    daemon = FrrByDifference(PlacedFiles(world.folder / "services"), absent)
-    if not bgp:
-        document["bgp"] = None
-        daemon.apply(render(of(document)), of(document), limits())
-        # Nothing would happen to it at the next commit.
-        assert daemon.action(render(of(document)), of(document)) is None
-        return
-    with pytest.raises(StepFailed) as failed:
-        daemon.apply(render(of(document)), of(document), limits())
+    daemon = FrrByDifference(world.placed(), absent)
+    # A full disk is found before FRR changes.
+    with no_file_longer_than(0), pytest.raises(StepFailed) as failed:
+        daemon.apply(render(world.configuration), world.configuration, limits())
+    assert failed.value.step == "write frr.conf"
+    with pytest.raises(StepFailed, match="cannot run vtysh") as failed:
+        daemon.apply(render(world.configuration), world.configuration, limits())
     assert failed.value.step == "apply frr.conf to FRR"
-    assert "cannot run vtysh" in failed.value.reason
+    without = of({**document, "bgp": None})
+    daemon.apply(render(without), without, limits())
+    # Nothing would happen to it at the next commit.
+    assert daemon.action(render(without), without) is None
 
 
 def frr_stand_in(folder: Path, script: str) -> FrrFolders:
@@ -570,33 +465,19 @@ def frr_stand_in(folder: Path, script: str) -> FrrFolders:
     return FrrFolders(folder, folder, folder, folder)
 
 
-def test_a_gateway_without_bgp_does_not_do_without_an_frr_that_hangs(
+def test_an_frr_that_hangs_or_refuses_its_file_is_found_before_any_service_changes(
     world: World, document: dict[str, Any]
 ) -> None:
-    hanging = frr_stand_in(world.folder, "exec sleep 60")
-    document["bgp"] = None
-    daemon = FrrByDifference(PlacedFiles(world.folder / "services"), hanging)
+    frr = FrrByDifference(world.placed(), frr_stand_in(world.folder, "exec sleep 60"))
+    # Also without BGP.
+    without = of({**document, "bgp": None})
     with pytest.raises(StepFailed, match=r"cannot apply frr\.conf to FRR: frr-reload\.py did not end within"):
-        daemon.apply(render(of(document)), of(document), limits(2, 2))
-    assert world.files() == {}
-
-
-def test_a_file_that_frr_refuses_is_found_before_any_service_changes(world: World) -> None:
-    folders = frr_stand_in(world.folder, "exit 1")
+        frr.apply(render(without), without, limits(2, 2))
     (world.folder / "vtysh").write_text("#!/bin/sh\necho 'line 2: % Unknown command'\n")
-    placed = PlacedFiles(world.folder / "services")
-    services = LinuxServices([world.dhcp(is_source=True), FrrByDifference(placed, folders)], 30, 30)
+    services = LinuxServices([world.dhcp(is_source=True), frr], 30, 30)
     with pytest.raises(StepFailed, match=r"FRR refuses frr\.conf: line 2: % Unknown command"):
         apply(services, world.configuration)
     assert (world.asked(), world.files()) == ([], {})
-
-
-def test_a_full_disk_is_found_before_frr_changes(world: World) -> None:
-    absent = FrrFolders(world.folder, world.folder, world.folder, world.folder)
-    daemon = FrrByDifference(PlacedFiles(world.folder / "services"), absent)
-    with no_file_longer_than(0), pytest.raises(StepFailed) as failed:
-        daemon.apply(render(world.configuration), world.configuration, limits())
-    assert failed.value.step == "write frr.conf"
 
 
 # DHCP, and the whole
@@ -614,6 +495,11 @@ def test_dnsmasq_runs_from_the_first_trunk_on(world: World, document: dict[str, 
     assert "interface=trunk0.*\ninterface=trunk1.*\n" in text
     assert "dhcp-range=set:pool0,100.96.0.0,100.127.255.254,255.192.0.0,600\n" in text
     assert "dhcp-option=tag:pool0,option:router,100.64.0.1\n" in text
+    # Where nothing changed, it is started and not restarted.
+    services = world.services()
+    assert services.plan(world.configuration) == ()
+    apply(services, world.configuration)
+    assert world.asked() == ["start gateway-dnsmasq.service"]
 
 
 def test_dnsmasq_can_end_the_leases_of_former_networks_and_trunks(
@@ -637,65 +523,28 @@ def test_dnsmasq_can_end_the_leases_of_former_networks_and_trunks(
     assert former(["trunk0", "trunk1"], "100.64.0.0/16") == [again]
 
 
-def test_dhcp_gives_away_no_address_of_a_local_subscriber(world: World, document: dict[str, Any]) -> None:
+def test_dhcp_tells_the_dns_servers_and_gives_away_no_address_of_a_local_subscriber(
+    world: World, document: dict[str, Any]
+) -> None:
     addresses = ("100.64.0.20", "100.96.0.20", "192.0.2.20")
-    document["subscribers"] = {
-        "local": [{"username": address, "password": "secret", "ip_address": address} for address in addresses]
-    }
-    services = world.services()
-    apply(services, of(document))
+    local = [{"username": address, "password": "secret", "ip_address": address} for address in addresses]
+    document["subscribers"] = {"local": local, "dns_servers": ["192.0.2.53", "192.0.2.54"]}
+    apply(world.services(), of(document))
     lines = world.files()["dnsmasq.conf"].splitlines()
     assert [line for line in lines if "host" in line] == ["dhcp-host=id:reserved,100.96.0.20,ignore"]
-
-
-def test_dhcp_tells_subscribers_the_dns_servers(world: World, document: dict[str, Any]) -> None:
-    document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
-    services = world.services()
-    apply(services, of(document))
-    lines = world.files()["dnsmasq.conf"].splitlines()
     assert "dhcp-option=option:dns-server,192.0.2.53,192.0.2.54" in lines
 
 
-def test_dnsmasq_is_started_and_not_restarted_where_nothing_changed(world: World) -> None:
-    apply(world.services(), world.configuration)
-    world.asked()
-    services = world.services()
-    assert services.plan(world.configuration) == ()
-    apply(services, world.configuration)
-    assert world.asked() == ["start gateway-dnsmasq.service"]
-
-
-def test_services_run_by_what_a_new_version_renders_from_its_start_on(world: World, accel: Accel) -> None:
-    placed = PlacedFiles(world.folder / "services")
-    services = LinuxServices(
-        [AccelPppReload(placed, accel.command_line()), world.dhcp(is_source=True)], 30, 30
-    )
-    new = services.render(world.configuration)
-    for name in new:
-        placed.place(name, "# Rendered by a former version.\n")
-    services.resume(world.configuration)
-    assert accel.commands().count("reload") == 1
-    assert world.asked() == ["restart gateway-dnsmasq.service"]
-    assert world.files() == new
-
-
-def test_dhcp_starts_after_the_vlans_of_its_leases(world: World) -> None:
-    services = LinuxServices([world.dhcp(is_source=True), world.units()], 30, 30)
-    # Nothing was started before.
-    waits: list[tuple[float, list[str]]] = []
-    asked_before: list[list[str]] = []
-    services.await_vlans = lambda seconds: waits.append((seconds, world.asked()))
-    services.dhcp_started = lambda: asked_before.append(world.asked())
-    services.resume(world.configuration)
-    assert waits == [(30.0, [])]
-    assert asked_before == [["restart gateway-dnsmasq.service"]]
-
-
-def test_a_daemon_that_hangs_at_a_start_does_not_delay_dhcp(
+def test_dhcp_starts_after_the_vlans_of_its_leases_whatever_another_daemon_does(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    absent = FrrFolders(world.folder, world.folder, world.folder, world.folder)
     units = world.units()
-    services = LinuxServices([units, world.dhcp(is_source=True)], 30, 30)
+    daemons = [world.dhcp(is_source=True), units, FrrByDifference(world.placed(), absent)]
+    services = LinuxServices(daemons, 30, 30)
+    # Nothing was started before.
+    waits: list[tuple[float, list[str]]] = []
+    services.await_vlans = lambda seconds: waits.append((seconds, world.asked()))
     started = threading.Event()
     services.dhcp_started = started.set
 
@@ -704,60 +553,42 @@ def test_a_daemon_that_hangs_at_a_start_does_not_delay_dhcp(
         return lambda: None
 
     monkeypatch.setattr(units, "apply", hang)
-    services.resume(world.configuration)
+    with pytest.raises(StepFailed, match=r"cannot apply frr\.conf"):
+        services.resume(world.configuration)
+    assert waits == [(30.0, [])]
     assert world.asked() == ["restart gateway-dnsmasq.service"]
 
 
 def test_daemons_that_are_sources_no_longer_are_stopped_once(world: World) -> None:
-    units = world.units()
-    units.start(["trunk0.300"])
+    world.units("trunk0.300")
     apply(world.services(), world.configuration)
-    world.asked()
+    world.refuse("^stop gateway-dnsmasq")
+    for _ in range(2):
+        with pytest.raises(StepFailed, match="Job for it failed"):
+            world.without_sources().resume(world.configuration)
+    assert "dnsmasq.conf" in world.files()
+    world.refuse(None)
+    # DHCP beside the others.
+    assert {*world.asked()} >= {"stop gateway-pppoe@trunk0.300.service"}
     for _ in range(2):
         world.without_sources().resume(world.configuration)
-    # DHCP beside the others.
-    stopped = ["stop gateway-dnsmasq.service", "stop gateway-pppoe@trunk0.300.service"]
-    assert sorted(world.asked()) == stopped
+    assert world.asked() == ["stop gateway-dnsmasq.service"]
     assert (world.settings(), "dnsmasq.conf" in world.files()) == ({}, False)
     assert world.without_sources().plan(world.configuration) == ()
 
 
-def test_a_daemon_that_did_not_stop_is_stopped_later(world: World) -> None:
-    apply(world.services(), world.configuration)
-    world.refuse("^stop")
-    for _ in range(2):
-        with pytest.raises(StepFailed, match="Job for it failed"):
-            world.without_sources().resume(world.configuration)
-    world.refuse(None)
-    world.asked()
-    world.without_sources().resume(world.configuration)
-    assert world.asked() == ["stop gateway-dnsmasq.service"]
-
-
-def test_a_service_that_refuses_at_a_start_keeps_no_other_from_running(world: World) -> None:
-    placed = PlacedFiles(world.folder / "services")
-    absent = FrrFolders(world.folder, world.folder, world.folder, world.folder)
-    services = LinuxServices([FrrByDifference(placed, absent), world.dhcp(is_source=True)], 30, 30)
-    with pytest.raises(StepFailed, match=r"cannot apply frr\.conf"):
-        services.resume(world.configuration)
-    assert world.asked() == ["restart gateway-dnsmasq.service"]
-
-
 def test_the_secrets_of_subscribers_are_for_root_and_the_core(world: World, document: dict[str, Any]) -> None:
-    document["subscribers"] = {"local": [{"username": "alice", "password": "pw-alice"}]}
-    services = world.services()
-    apply(services, of(document))
+    apply(world.services(), world.configuration)
     secrets = world.folder / "services" / "chap-secrets"
-    assert "alice * pw-alice *\n" in secrets.read_text()
     assert oct(secrets.stat().st_mode & 0o777) == "0o600"
-    document["radius"] = RADIUS
-    apply(services, of(document))
+    apply(world.services(), of({**document, "radius": RADIUS}))
     assert not secrets.exists()
     assert "radius-servers" in world.files()
 
 
-def test_a_service_that_refuses_leaves_all_as_before(world: World, document: dict[str, Any]) -> None:
-    services = world.services()
+def test_a_service_that_refuses_or_hangs_leaves_all_as_before(world: World, document: dict[str, Any]) -> None:
+    world.systemd = Systemd([str(world.folder / "systemctl")], seconds=60)
+    services = world.services(apply=3, put_back=2)
     apply(services, world.configuration)
     before = world.files()
     document["radius"] = RADIUS
@@ -767,18 +598,9 @@ def test_a_service_that_refuses_leaves_all_as_before(world: World, document: dic
     with pytest.raises(StepFailed) as failed:
         apply(services, after)
     assert (failed.value.step, failed.value.reason) == ("restart dnsmasq", "Job for it failed.")
-    assert world.files() == before
     # The second time with the former file.
     assert world.asked() == ["restart gateway-dnsmasq.service"] * 2
-
-
-def test_a_service_that_hangs_leaves_all_as_before(world: World, document: dict[str, Any]) -> None:
-    world.systemd = Systemd([str(world.folder / "systemctl")], seconds=60)
-    services = world.services(apply=3, put_back=2)
-    apply(services, world.configuration)
-    before = world.files()
-    document["radius"] = RADIUS
-    after = of(document, cgnat__source_range="10.8.0.0/16")
+    world.refuse(None)
     world.hang("^restart gateway-dnsmasq")
     with pytest.raises(StepFailed) as failed:
         apply(services, after)
@@ -799,7 +621,7 @@ esac
 def test_an_frr_that_hangs_leaves_the_others_time_to_be_put_back(
     world: World, document: dict[str, Any]
 ) -> None:
-    placed = PlacedFiles(world.folder / "services")
+    placed = world.placed()
     apply(world.services(), world.configuration)
     before = world.files()
     world.asked()

@@ -31,10 +31,17 @@ exec "$1" "$2"
 
 
 @pytest.mark.parametrize(("action", "stay"), [("remove", True), ("purge", False)])
-def test_a_purge_removes_the_tables_of_the_gateway_and_no_other(action: str, stay: bool) -> None:
+def test_a_purge_removes_the_tables_of_the_gateway_and_the_links_of_subscribers_and_no_other(
+    action: str, stay: bool
+) -> None:
     configuration = RunningConfiguration.of(valid_document()).sections
     others = ["table inet gateway_of_others", "table ip gateway", "table inet filter"]
     with network_namespace():
+        # In place of VLANs, which a small kernel lacks.
+        ip(
+            "link add trunk0 type veth peer name far0",
+            f"link add v300 group {SUBSCRIBERS} type veth peer name far300",
+        )
         for each in others:
             nft(f"add {each}")
             nft(f"add chain {each.removeprefix('table ')} input {{ type filter hook input priority 0; }}")
@@ -48,16 +55,5 @@ def test_a_purge_removes_the_tables_of_the_gateway_and_no_other(action: str, sta
         subprocess.run(["unshare", "--mount", "sh", "-c", _EMPTY, "sh", str(_SCRIPT), action], check=True)
         assert nft("list tables").splitlines() == [*others, *(ours if stay else ())]
         assert stay or nft("list ruleset") == foreign
-
-
-@pytest.mark.parametrize(("action", "stay"), [("remove", True), ("purge", False)])
-def test_a_purge_removes_the_links_of_subscribers_and_no_other(action: str, stay: bool) -> None:
-    with network_namespace():
-        # In place of VLANs, which a small kernel lacks.
-        ip(
-            "link add trunk0 type veth peer name far0",
-            f"link add v300 group {SUBSCRIBERS} type veth peer name far300",
-        )
-        subprocess.run(["unshare", "--mount", "sh", "-c", _EMPTY, "sh", str(_SCRIPT), action], check=True)
         names = {name for _, name in socket.if_nameindex()}
     assert names - {"lo"} == {"trunk0", "far0", *(("v300", "far300") if stay else ())}
