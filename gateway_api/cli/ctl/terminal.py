@@ -239,7 +239,10 @@ def ask(question: str) -> str:
 @contextmanager
 def _woken_by_signals() -> Iterator[int]:
     """A descriptor that is readable when a signal has come. In the main thread."""
-    woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    # Not by pipe2(), which macOS lacks.
+    woken, wakes = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wakes, False)
     before = signal.set_wakeup_fd(wakes)
     try:
         yield woken
