@@ -105,6 +105,7 @@ def test_services_and_gateway_have_a_configuration_before_it_counts_and_sessions
         gateway, seen = Gateway(workspace), list[int]()
         services.steps = [lambda: seen.append(running_number(tmp_path))]
         commit(workspace, "bng2")
+        workspace.apply_running()
         assert (seen, running_number(tmp_path), services.names()) == ([1], 2, ["bng2"])
         assert gateway.steps == ["stop", "apply bng2", "follow bng2", "go on"]
 
@@ -269,7 +270,9 @@ def test_the_range_of_the_baseline_is_served_until_the_commit_is_confirmed(
     with opened(tmp_path, document, StillClock(), services) as workspace:
         workspace.follow(lambda configuration: followed.append(services.render(configuration)))
         assert workspace.in_force.cgnat.source_ranges == (IPv4Network(AGAIN), IPv4Network(FORMER))
+        gateway = Gateway(workspace)
         workspace.confirm(ADMIN)
+        assert gateway.steps == ["stop", "apply bng1", "follow bng1", "go on"]
         assert workspace.snapshot.state.deadline is None
     assert services.ranges() == [f"{MOVED} {FORMER}", f"{AGAIN} {FORMER}", AGAIN]
     assert [rendered["file"] for rendered in followed] == services.applied
