@@ -55,25 +55,25 @@ def existing(devices: VlanDevices) -> set[AccessVlan]:
     return set(devices.existing("trunk0"))
 
 
-def test_one_tag_is_a_device_on_the_trunk(devices: VlanDevices) -> None:
-    devices.make(SINGLE)
+def test_one_tag_is_a_device_on_the_trunk_and_two_are_802_1q_on_802_1ad(devices: VlanDevices) -> None:
+    other, same = AccessVlan("trunk0", 50, 8), AccessVlan("trunk0", None, 50)
+    for vlan in (SINGLE, DOUBLE, other, same):
+        devices.make(vlan)
     assert "trunk0.300@trunk0" in shown("trunk0.300")
     assert "protocol 802.1Q id 300" in shown("trunk0.300")
-    assert KernelReader().link("trunk0.300").is_up
-
-
-def test_two_tags_are_802_1q_on_802_1ad(devices: VlanDevices) -> None:
-    devices.make(DOUBLE)
     assert "trunk0.50.7@trunk0-50" in shown("trunk0.50.7")
     assert "protocol 802.1Q id 7" in shown("trunk0.50.7")
     assert "protocol 802.1ad id 50" in shown("trunk0-50")
-    assert KernelReader().link("trunk0-50").is_up
-
-
-def test_the_same_id_with_one_tag_and_outside_of_two_is_no_conflict(devices: VlanDevices) -> None:
-    devices.make(DOUBLE)
-    devices.make(AccessVlan("trunk0", None, 50))
-    assert names() == {"trunk0-50", "trunk0.50.7", "trunk0.50"}
+    assert all(KernelReader().link(name).is_up for name in ("trunk0.300", "trunk0-50", "trunk0.50.7"))
+    # Of VLANs of an earlier life, an operator's are none.
+    ip("link add link trunk0 name trunk0.301 type vlan id 301")
+    assert set(VlanDevices(KernelReader()).former()) == {SINGLE, DOUBLE, other, same}
+    ip("link del trunk0.301")
+    devices.remove([DOUBLE, SINGLE, same])
+    assert names() == {"trunk0-50", "trunk0.50.8"}
+    # The last one takes the outer device with it. What is gone already is no error.
+    devices.remove([other, SINGLE, DOUBLE, AccessVlan("missing0", None, 1)])
+    assert names() == set()
 
 
 def test_what_exists_is_found_and_stays_and_is_set_up(devices: VlanDevices) -> None:
@@ -85,23 +85,6 @@ def test_what_exists_is_found_and_stays_and_is_set_up(devices: VlanDevices) -> N
         devices.make(vlan)
     assert KernelReader().link("trunk0.300").index == index
     assert KernelReader().link("trunk0.300").is_up
-
-
-def test_what_an_earlier_life_made_on_any_trunk_is_told_from_what_an_operator_made(
-    devices: VlanDevices,
-) -> None:
-    on_another = AccessVlan("access0", None, 7)
-    for vlan in (SINGLE, DOUBLE, on_another):
-        devices.make(vlan)
-    ip("link add link trunk0 name trunk0.301 type vlan id 301")
-    assert set(VlanDevices(KernelReader()).former()) == {SINGLE, DOUBLE, on_another}
-
-
-def test_a_vlan_that_is_made_for_an_operator_is_none_of_an_earlier_life(devices: VlanDevices) -> None:
-    for vlan in (SINGLE, DOUBLE):
-        devices.make(vlan, is_own=False)
-    assert existing(devices) == {SINGLE, DOUBLE}
-    assert set(VlanDevices(KernelReader()).former()) == set()
 
 
 def test_an_outer_device_of_an_operator_is_used_and_stays(devices: VlanDevices) -> None:
@@ -122,27 +105,10 @@ def test_other_devices_with_the_tags_or_the_name_are_an_error_and_stay(devices: 
     assert names() == {"customer", "trunk0.301"}
 
 
-def test_the_last_vlan_takes_the_outer_device_with_it(devices: VlanDevices) -> None:
-    other = AccessVlan("trunk0", 50, 8)
-    for vlan in (SINGLE, DOUBLE, other):
-        devices.make(vlan)
-    devices.remove([DOUBLE])
-    assert names() == {"trunk0.300", "trunk0-50", "trunk0.50.8"}
-    devices.remove([other, SINGLE])
-    assert names() == set()
-
-
-def test_what_is_gone_already_is_no_error(devices: VlanDevices) -> None:
-    devices.remove([SINGLE, DOUBLE, AccessVlan("missing0", None, 1)])
-
-
-def test_a_trunk_that_is_missing_is_an_error(devices: VlanDevices) -> None:
+def test_a_trunk_that_is_missing_or_whose_name_is_too_long_is_an_error(devices: VlanDevices) -> None:
     assert list(devices.existing("missing0")) == []
     with pytest.raises(NoDevice):
         devices.make(AccessVlan("missing0", None, 300))
-
-
-def test_a_name_that_is_too_long_is_refused(devices: VlanDevices) -> None:
     ip("link set trunk0 down", "link set trunk0 name trunk0-longname", "link set trunk0-longname up")
     with pytest.raises(KernelError, match=r"cannot make trunk0-longname\.300: Numerical result out of range"):
         devices.make(AccessVlan("trunk0-longname", None, 300))

@@ -14,7 +14,6 @@ from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, messages
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
 from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.health import FaultKind
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
@@ -117,23 +116,6 @@ def test_what_arrives_from_a_steered_session_goes_to_the_appliance(plane: DataPl
         assert reaches(30)
         plane.configure(replace(CGNAT, enabled=False))
         assert not reaches(1)
-
-
-def test_the_link_stays_as_it_is(plane: DataPlane) -> None:
-    before = KernelReader().link("acc0")
-    with Watcher() as watcher:
-        plane.configure(CGNAT)
-        plane.apply(FIRST)
-        plane.remove(FIRST)
-        ip("address add 192.0.2.1/24 dev cgnat0")
-        seen: set[Changed] = set()
-        for changed in watcher:
-            seen |= changed
-            if Changed.ADDRESSES in seen:
-                break
-    assert Changed.LINKS not in seen
-    after = KernelReader().link("acc0")
-    assert (after.oper_state, after.master) == (before.oper_state, before.master)
 
 
 def test_one_rule_steers_all_sessions_of_the_range(plane: DataPlane) -> None:
