@@ -116,12 +116,28 @@ def test_who_was_served_lately_gives_up_a_place_for_a_new_one() -> None:
     with line.held("a"):
         for address in "bc":
             line.comes(address)
-        # Nobody gives up a place for one that was served as lately.
-        with pytest.raises(TooManyAttempts), line.turns.turn("a"):
-            pass
         line.comes_instead("new")
     assert line.served == ["new", "b"]
     assert line.sent_away == ["c"]
+
+
+def test_the_newest_of_those_with_as_many_places_gives_up_its_own() -> None:
+    line = Line(most=5)
+    with line.held("a"):
+        for address in ("b", "b", "c", "c"):
+            line.comes(address)
+        line.comes_instead("d")
+    assert line.sent_away == ["c"]
+
+
+def test_nobody_gives_up_a_place_for_one_who_has_had_as_much() -> None:
+    line = Line(most=3)
+    with line.held("a"):
+        for address in "bc":
+            line.comes(address)
+        with pytest.raises(TooManyAttempts), line.turns.turn("d"):
+            pass
+    assert line.served == ["b", "c"]
 
 
 def test_several_are_served_at_a_time_but_one_of_each() -> None:
