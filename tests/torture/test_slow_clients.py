@@ -106,7 +106,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Held:
 
 def test_health_is_answered_nearly_as_quickly_as_without_them(held: Held) -> None:
     # The first of them go while the last come, where each takes the machine longer.
-    assert held.held[0] > 0.5 * EACH * len(KINDS)
+    assert held.held[0] > EACH
     assert median(held.meanwhile) < 5 * median(held.before)
 
 
