@@ -12,7 +12,7 @@ import pytest
 
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
-from tests.contract.test_audit import children
+from tests.support.audit import children
 from tests.support.stack import Api, call_core, core_of, listens, running_core, running_stack, wait_for
 
 SESSIONS = 300

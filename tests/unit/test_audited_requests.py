@@ -1,0 +1,88 @@
+"""Requests of an application whose audit log fails, or that break off."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+from flask.testing import FlaskClient
+
+from gateway_api.audit.record import AuditEntry
+from gateway_api.base.errors import AuditUnavailable
+from gateway_api.base.settings import USERS, Settings
+from gateway_api.web import app as application
+from gateway_api.web.operation import Access, ApiOperation, Routes
+from gateway_api.web.records import Message
+from gateway_api.web.services import UserProfileParts
+from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
+
+FULL = AuditUnavailable("write", OSError("full"))
+
+
+def fail(*_: Any) -> None:
+    raise FULL
+
+
+class Service:
+    """An application with one operation for admins, whose audit log is in memory."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+        self.parts = UserProfileParts.from_settings(
+            Settings(folder / "none", folder, b"-" * 32, folder, audit=folder)
+        )
+        access = AccessReply(True, (ApiUser("admin", Role.ADMIN, "1"),))
+        self.parts.daemon.check_access = lambda _: access  # type: ignore[method-assign]
+        self.recorded: list[AuditEntry] = []
+        self.made = 0
+        self.view: Callable[[], object] = lambda: None
+        self.parts.audit.add = self.recorded.append  # type: ignore[method-assign]
+        row = ApiOperation(method, "/change", self._change, Access.ADMIN, name="change")
+        monkeypatch.setitem(application.ROUTES, USERS, (Routes("rows", "", row),))
+        self.client: FlaskClient = application.create_app(self.parts).test_client()
+
+    def _change(self) -> Message:
+        self.made += 1
+        self.view()
+        return Message("done")
+
+    def send(self, method: str) -> int:
+        token = self.parts.tokens.issue("admin", Role.ADMIN, "1", 60)
+        headers = {"Authorization": f"Bearer {token}"}
+        return self.client.open("/change", method=method, headers=headers).status_code
+
+
+@pytest.mark.parametrize(("method", "status", "made"), [("POST", 500, 0), ("GET", 200, 1)])
+def test_while_the_audit_log_cannot_be_written_an_admin_changes_nothing_and_reads_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, status: int, made: int
+) -> None:
+    service = Service(tmp_path, monkeypatch, method)
+    service.parts.audit.check = fail  # type: ignore[method-assign]
+    assert (service.send(method), service.made) == (status, made)
+
+
+def test_a_change_whose_record_cannot_be_written_is_answered_and_its_record_is_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = Service(tmp_path, monkeypatch, "POST")
+    service.parts.audit.add = fail  # type: ignore[method-assign]
+    assert (service.send("POST"), service.made) == (200, 1)
+    (line,) = (each for each in caplog.records if each.levelno == logging.CRITICAL)
+    assert "not in the audit log" in line.getMessage()
+    assert '"action":"rows.change"' in str(vars(line))
+
+
+def test_a_change_that_broke_off_is_kept_as_unanswered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop() -> None:
+        raise gevent.GreenletExit
+
+    service = Service(tmp_path, monkeypatch, "POST")
+    service.view = stop
+    with pytest.raises(gevent.GreenletExit):
+        service.send("POST")
+    (record,) = service.recorded
+    assert (record.user, record.action, record.status) == ("admin", "rows.change", None)
+    assert record.result == "unanswered"
