@@ -36,12 +36,10 @@ test: $(DEVELOPED)
 	@$(PYTEST) $(PARALLEL) $(TESTS)
 	@echo "\`make test-all\`, as root on Debian, also tests processes, files, the Linux gateway, browsers, packages, crashes and floods."
 
-# All other tests, but for those of `make test-long`. The virtual machine takes longest, so it comes first. Tests that compare
-# times run at the end, one by one.
+# All other tests, but for those of `make test-long`. The virtual machine takes longest, so it comes first.
 test-all: TESTS = tests/system/test_virtual_machine.py tests/system tests/torture tests/package tests/page
 test-all: $(DEVELOPED) tools docs
-	@$(PYTEST) $(PARALLEL) -m "not alone" $(TESTS)
-	@$(PYTEST) -m alone $(TESTS)
+	@$(PYTEST) $(PARALLEL) $(TESTS)
 
 # Tests that take minutes each: by hand, before a release. docs/explanation/measurements.md has the date of the last run.
 test-long: TESTS = tests/long bench

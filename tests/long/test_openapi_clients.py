@@ -14,8 +14,6 @@ import pytest
 from tests.support import npm
 from tests.support.stack import Api
 
-pytestmark = pytest.mark.slow
-
 DOCUMENT = Path(__file__).parents[2] / "etc" / "openapi.json"
 CLIENTS = Path(__file__).with_name("clients")
 

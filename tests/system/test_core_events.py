@@ -86,7 +86,6 @@ def test_the_core_lets_followers_who_have_left_go_though_nothing_happens(
         wait_for("their threads to end", lambda: len(list(threads.iterdir())) == most - 20)
 
 
-@pytest.mark.slow
 def test_a_client_that_never_reads_is_cut_off_and_delays_nobody(
     tmp_path: Path, document: dict[str, Any]
 ) -> None:

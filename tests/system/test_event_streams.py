@@ -30,8 +30,6 @@ from tests.support.sse import (
 )
 from tests.support.stack import Api, core_of, running_stack, wait_for
 
-pytestmark = pytest.mark.slow
-
 
 @dataclass
 class Running:

@@ -21,8 +21,6 @@ import sseclient
 from tests.support.sse import PATH, wait_for_workers, workers_of
 from tests.support.stack import Api, running_stack, wait_for
 
-pytestmark = pytest.mark.slow
-
 
 class Client:
     """A client that is a process, and says a line of JSON for each message and each connection."""

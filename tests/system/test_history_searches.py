@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-import pytest
-
 from tests.support.histories import crowd
 from tests.support.stack import Api, running_stack, wait_for
 
@@ -60,7 +58,6 @@ def taken(api: Api) -> float:
     return median(times)
 
 
-@pytest.mark.slow
 def test_the_newest_take_at_most_twice_their_time_beside_many_searches_of_another_user(
     tmp_path: Path,
 ) -> None:

@@ -15,13 +15,9 @@ TRUNK = "link add trunk0 type veth peer name access0"
 SINGLE = AccessVlan("trunk0", None, 300)
 DOUBLE = AccessVlan("trunk0", 50, 7)
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        not can(f"ip {TRUNK}", "ip link add link trunk0 name v type vlan id 1"),
-        reason="the kernel has no VLANs",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    not can(f"ip {TRUNK}", "ip link add link trunk0 name v type vlan id 1"), reason="the kernel has no VLANs"
+)
 
 
 @pytest.fixture

@@ -103,7 +103,6 @@ def test_counters_whose_devices_cannot_be_named_are_an_error(monkeypatch: pytest
         KernelReader().statistics()
 
 
-@pytest.mark.kernel
 @pytest.mark.skipif(
     not can(
         "ip link add v type veth peer name w",

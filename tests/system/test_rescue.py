@@ -22,8 +22,6 @@ from tests.support.shell import GATEWAYCTL
 from tests.support.stack import running_core, wait_for
 from tests.system.test_cli import COMMAND, typed
 
-pytestmark = pytest.mark.slow
-
 FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
 
 

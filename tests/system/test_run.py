@@ -362,7 +362,6 @@ def test_a_missing_python_gets_one_sentence(tmp_path: Path) -> None:
     assert "Python 3.11 or newer is needed" in ended.stderr
 
 
-@pytest.mark.bare
 def test_a_fresh_clone_runs_with_nothing_but_python_make_openssl_and_git(tmp_path: Path) -> None:
     clone, tools = tmp_path / "clone", tmp_path / "bin"
     tools.mkdir()

@@ -326,7 +326,6 @@ def test_many_threads_may_shape_at_once(shaper: Shaper) -> None:
     assert (limit("line7"), limit("ifb-line7")) == (2_000_000, 2_000_000)
 
 
-@pytest.mark.kernel
 @with_fq_codel
 def test_the_queue_is_fq_codel_with_little_memory(shaper: Shaper) -> None:
     shape(shaper)

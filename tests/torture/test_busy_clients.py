@@ -19,8 +19,6 @@ import pytest
 from tests.support.stack import Api, running_stack
 from tests.torture.bursts import Burst, Bursts, bursts
 
-pytestmark = pytest.mark.slow
-
 CLIENTS = 4
 #: Seconds of a measurement, which are some hundred responses; and from the start of the busy clients until it
 #: begins.

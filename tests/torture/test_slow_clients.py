@@ -16,8 +16,6 @@ import requests
 from tests.support.stack import Api, descendants, running_stack
 from tests.torture.slow_clients import KINDS
 
-pytestmark = pytest.mark.slow
-
 EACH = 1250
 #: Seconds from the last step forward until a connection must be closed; and the bytes per second of an answer
 #: that give more.

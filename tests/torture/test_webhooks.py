@@ -32,8 +32,6 @@ from tests.support.stack import (
 )
 from tests.support.webhooks import BOTH, DOWN, SECRET, Gateway, metrics, register, verified
 
-pytestmark = pytest.mark.slow
-
 
 def memory(pid: int, what: str = "VmRSS") -> float:
     """MB."""
