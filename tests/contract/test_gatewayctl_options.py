@@ -189,9 +189,10 @@ class Place:
         said = failure.lines if isinstance(failure, ClientError) else ()
         if not isinstance(failure, ClientError | SystemExit | click.ClickException | None):
             raise failure
-        # Without the moment of the run, in the names of files, and the salt of a hash.
+        # Without the moment of the run, in the names of files and 30 days before it, and the salt of a hash.
         printed = re.sub(r"\d{8}T[\d.]+Z", "TIME", ended.output)
-        sent = [re.sub(r"\$2b\$[^\"]+", "HASH", repr(each)) for each in self.seen]
+        sent = [re.sub(r"(?<=since=)\d{10}(?=&limit=1')", "TIME", repr(each)) for each in self.seen]
+        sent = [re.sub(r"\$2b\$[^\"]+", "HASH", each) for each in sent]
         return sent, printed, ended.exit_code, said
 
     def run_twice(self, arguments: tuple[str, ...]) -> Any:

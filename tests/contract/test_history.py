@@ -80,7 +80,8 @@ def test_the_timeline_tells_who_changed_a_rate_and_who_ended_the_session(api: Ap
         return list(found["entries"])
 
     wait_for("the end in the timeline", lambda: entries()[0]["event"] == "session.down")
-    ended, changed, started = entries()
+    # Other tests may have changed the rate before.
+    ended, changed, *_, started = entries()
     assert (ended["reason"], ended["author"]) == ("admin_disconnect", admin)
     assert (changed["event"], changed["author"]) == ("session.rate", admin)
     assert (changed["rate_down"], changed["rate_up"]) == (1_000_000_000, 2_000_000)

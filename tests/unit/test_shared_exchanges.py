@@ -270,8 +270,8 @@ def test_each_of_eight_reads_gets_the_error_of_its_own_call(path: Path, reads: R
 @pytest.mark.usefixtures("patient")
 def test_an_error_reply_is_that_of_its_own_call(listener: socket.socket, reads: Reads) -> None:
     # The same call of several reads goes out once, and its error is one of each.
-    under_way = [*reads.together(EIGHT), reads.start(3)]
     reads.expected = 8
+    under_way = [reads.start(id) for id in (*EIGHT, 3)]
     with accepted(listener) as connection:
         for id in ids_of(calls_in(connection)):
             reply = b'{"error":"org.example.No"}\0' if id == 3 else b'{"parameters":{"id":%d}}\0' % id
