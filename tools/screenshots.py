@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.support.browser import LAPTOP, PHONE, Screen, Watched, chromium, screen
+from tests.support.browser import LAPTOP, PHONE, Screen, chromium, screen
 from tests.support.stack import Api, running_stack, wait_for
 
 FOLDER = Path(__file__).parents[1] / "etc" / "screenshots"
@@ -47,7 +47,7 @@ def main() -> None:
         expect(light.page.locator("#diff ins").first).to_be_visible()
         light.page.get_by_role("button", name="Commit…").click()
         take(light, "configuration-light")
-        take_docs(api, Watched(browser))
+        take_docs(api, screens.enter_context(screen(browser, api)))
 
 
 def has_bars(shown: Screen) -> bool:
@@ -68,7 +68,7 @@ def take(shown: Screen, name: str) -> None:
     shown.page.screenshot(path=FOLDER / f"{name}.png", animations="disabled")
 
 
-def take_docs(api: Api, window: Watched) -> None:
+def take_docs(api: Api, window: Screen) -> None:
     """Logged in, with one operation tried."""
     page = window.page
     page.set_viewport_size({"width": 1280, "height": 1700})

@@ -47,7 +47,8 @@ class Screen:
         page.set_default_timeout(PATIENCE)
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", self._asked)
+        # Not the bound method: Playwright writes to what it gets.
+        page.on("request", lambda request: self.requests.append(request))
 
     def open(self, view: str = "") -> "Screen":
         """The page, signed out."""
@@ -108,9 +109,6 @@ class Screen:
         )
         return {**found, "came": _number(found["came"]), "went": _number(found["went"])}
 
-    def _asked(self, request: Request) -> None:
-        self.requests.append(request)
-
     def _heard(self, message: ConsoleMessage) -> None:
         # chromium reports each failed request itself.
         if message.type in ("error", "warning") and not re.match("Failed to load resource", message.text):
@@ -132,20 +130,5 @@ def screen(browser: Browser, api: Api, **more: Any) -> Iterator[Screen]:
     finally:
         context.close()
     assert made.complaints == []
-    elsewhere = [asked.url for asked in made.requests if not asked.url.startswith(f"{api.url}/")]
+    elsewhere = [asked.url for asked in made.requests if not asked.url.startswith((f"{api.url}/", "data:"))]
     assert elsewhere == []
-
-
-class Watched:
-    """A separate browser window. `complaints` are messages of its console and of its security policies,
-    `requests` the requested URLs."""
-
-    def __init__(self, browser: Browser) -> None:
-        # The gateway's certificate is self-signed.
-        context = browser.new_context(ignore_https_errors=True, viewport=LAPTOP)
-        self.page: Page = context.new_page()
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda said: self.complaints.append(said.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
