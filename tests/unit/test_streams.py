@@ -3,12 +3,9 @@
 Greenlets on a core in this process, whose replies come when the test says so; or threads on a real socket.
 """
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import gevent
@@ -233,16 +230,6 @@ def test_who_comes_while_a_worker_is_on_its_way_to_now_gets_nothing_of_before(wo
     assert client.sequences == [2501]
 
 
-def test_a_worker_follows_the_core_once_for_all_of_its_clients(worker: Worker) -> None:
-    clients = [worker.listener() for _ in range(5)]
-    grow(worker.journal, 3)
-    for client in clients:
-        client.wait_for(3)
-        assert client.sequences == [1, 2, 3]
-    assert len(worker.core.open) == 1
-    assert len(worker.core.asked) == 2
-
-
 def test_nothing_is_sent_twice_at_most_1000_events_at_a_time(worker: Worker) -> None:
     client = worker.listener()
     client.takes.clear()
@@ -271,13 +258,6 @@ def test_a_client_further_behind_than_10000_events_is_ended_and_can_come_back_fo
         client = worker.listener(resume=0)
     client.wait_for(behind + 1)
     assert client.sequences == list(range(1, behind + 2))
-
-
-def test_a_client_that_takes_what_it_gets_stays_however_many_events_come_at_once(worker: Worker) -> None:
-    client = worker.listener()
-    grow(worker.journal, 25_000)
-    until("the events, or its end", lambda: client.end or client.has(25_000))
-    assert client.sequences == list(range(1, 25_001))
 
 
 def test_there_are_so_many_streams_at_a_time_from_their_begin_to_their_end(worker: Worker) -> None:
@@ -332,15 +312,6 @@ def test_a_client_gets_the_names_and_the_type_that_it_wants(worker: Worker) -> N
         assert [message.sequence for message in client.messages if message.name != "gap"] == expected
 
 
-def test_a_client_gets_what_it_wants_of_what_the_core_had_too(worker: Worker, short: None) -> None:
-    for id in range(1, 21):
-        worker.journal.session_up(session(id, type="DHCP" if id % 4 == 0 else "PPPoE"), 1.0)
-    client = worker.listener(resume=0, names=UP, type="dhcp")
-    client.wait_for(20)
-    assert client.sequences == [4, 8, 12, 16, 20]
-    assert worker.core.asked[-1] == ("life", 0)
-
-
 # Coming back
 
 
@@ -385,14 +356,6 @@ def test_many_come_back_from_far_while_events_keep_coming_and_none_has_a_hole_or
         assert_gapless(client.messages)
     assert len(worker.core.asked) == 2 + len(clients)
     assert worker.core.open == {BROADCAST}
-
-
-def test_who_is_far_behind_does_not_wait_on_the_way(worker: Worker, short: None) -> None:
-    worker.pace.core_patience = 60
-    grow(worker.journal, 3500)
-    client = worker.listener(resume=0)
-    client.wait_for(3500)
-    assert client.sequences == list(range(1, 3501))
 
 
 def test_who_is_quicker_than_a_worker_that_stands_still_goes_on_with_the_core(
@@ -478,17 +441,6 @@ def test_silence_is_broken_by_heartbeats_for_who_wants_nothing_of_what_happens_t
     assert picky.times[4] - picky.times[0] >= 0.15
 
 
-def test_an_event_puts_the_next_heartbeat_off(worker: Worker) -> None:
-    worker.pace.heartbeat = 0.3
-    client = worker.listener()
-    gevent.sleep(0.2)
-    grow(worker.journal, 1)
-    client.wait_for(1)
-    until("a heartbeat", lambda: client.pieces[-1] == b":\n")
-    before = [at for piece, at in zip(client.pieces, client.times, strict=True) if piece != b":\n"]
-    assert client.times[-1] - before[-1] > 0.2
-
-
 # A gap for all
 
 
@@ -524,42 +476,6 @@ def test_a_worker_that_the_core_left_behind_tells_everybody_what_is_held(worker:
         assert b"".join(client.pieces) == sse.gap("life", 7, 10)
 
 
-def test_who_hears_of_a_gap_late_gets_what_came_after_it(worker: Worker) -> None:
-    client, quick = worker.listener(), worker.listener()
-    client.takes.clear()
-    grow(worker.journal, 1)
-    client.wait_for(1)
-    second = Journal("second")
-    grow(second, 3)
-    worker.core.journal = second
-    quick.wait_for(3)
-    grow(second, 2)
-    quick.wait_for(5)
-    client.takes.set()
-    client.wait_for(5)
-    assert client.names == [("session_up", 1), ("gap", 3), ("session_up", 4), ("session_up", 5)]
-    assert sse.gap("second", 1, 3) in client.pieces
-
-
-def test_a_client_that_comes_back_before_the_worker_knows_of_the_restart_gets_one_gap(
-    worker: Worker, short: None
-) -> None:
-    grow(worker.journal, 50)
-    worker.listener()
-    second = Journal("second")
-    grow(second, 3)
-    core = worker.core
-    core.holds = lambda number: number == BROADCAST
-    core.journal = second
-    client = worker.listener(resume=20)
-    client.wait_for(3)
-    core.holds = lambda _: False
-    until("the worker to know", lambda: core.asked[-1] == ("life", 50) and core.given[len(core.asked) - 1])
-    grow(second, 1)
-    client.wait_for(4)
-    assert client.names == [("gap", 3), ("session_up", 4)]
-
-
 def test_who_knows_of_events_before_the_gap_of_the_worker_gets_all_of_them(
     worker: Worker, short: None
 ) -> None:
@@ -579,18 +495,6 @@ def test_who_knows_of_events_before_the_gap_of_the_worker_gets_all_of_them(
     grow(second, 2)
     client.wait_for(7)
     assert client.names == [("gap", 3), *(("session_up", sequence) for sequence in range(4, 8))]
-
-
-def test_a_connection_to_the_core_that_breaks_is_no_gap(worker: Worker) -> None:
-    client = worker.listener()
-    grow(worker.journal, 3)
-    client.wait_for(3)
-    worker.core.journal = None
-    until("the break", lambda: not worker.core.open)
-    grow(worker.journal, 3)
-    worker.core.journal = worker.journal
-    client.wait_for(6)
-    assert client.sequences == list(range(1, 7))
 
 
 # Without a core
@@ -683,19 +587,6 @@ def test_a_client_has_10_seconds_to_take_what_was_sent(worker: Worker, sweeping:
     assert (headers.end, stuck.end, other.end, len(worker.streams)) == ("cut", "cut", None, 1)
 
 
-def test_a_client_that_takes_each_piece_in_its_time_stays(worker: Worker, sweeping: SteppedClock) -> None:
-    client = worker.listener()
-    for sequence in range(1, 5):
-        client.takes.clear()
-        grow(worker.journal, 1)
-        client.wait_for(sequence)
-        sweeping.now += 9.0
-        worker.sweep()
-        client.takes.set()
-    worker.sweep()
-    assert client.end is None
-
-
 def test_whose_stream_has_ended_while_it_was_asked_for_is_left_alone(
     worker: Worker, sweeping: SteppedClock
 ) -> None:
@@ -725,19 +616,16 @@ def test_whose_stream_has_ended_while_it_was_asked_for_is_left_alone(
     assert served == ["a stream", "a request"]
 
 
-@pytest.mark.parametrize("hears", [False, True])
-def test_who_waits_to_be_caught_up_waits_as_long_as_it_takes(
-    worker: Worker, short: None, sweeping: SteppedClock, hears: bool
+def test_who_waits_to_be_caught_up_hears_heartbeats_and_waits_as_long_as_it_takes(
+    worker: Worker, short: None, sweeping: SteppedClock
 ) -> None:
     grow(worker.journal, 50)
     core = worker.core
     core.holds = lambda number: number > BROADCAST
-    if hears:
-        worker.pace.heartbeat = 0.1
+    worker.pace.heartbeat = 0.1
     clients = [worker.listener(resume=0) for _ in range(17)]
     last = clients.pop()
-    if hears:
-        until("a heartbeat", lambda: b":\n" in last.pieces)
+    until("a heartbeat", lambda: b":\n" in last.pieces)
     sweeping.now += 10.1
     worker.sweep()
     # Those before it have waited for the core too long, each in its turn.
@@ -787,43 +675,29 @@ def test_close_ends_all_streams(worker: Worker, short: None) -> None:
     assert ([client.end for client in live], len(worker.streams)) == (["properly"] * 3, 0)
 
 
-@pytest.mark.parametrize("end", ["lose_the_events", "lose_the_sweep"])
-def test_a_worker_that_follows_the_core_no_more_ends(end: str) -> None:
-    code = f"import tests.unit.test_streams as streams; streams.{end}()"
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert ended.returncode == 1
-    assert "the events of this worker have stopped" in ended.stderr
-    assert ended.stdout == "listening\n"
-
-
-def lose_the_events() -> None:
-    """What a worker does with a core that surprises it while a client listens."""
-    worker = Worker()
-    _listen(worker)
-    worker.core.surprise = RuntimeError("a surprise")
-    gevent.sleep(10)
-
-
-def lose_the_sweep() -> None:
-    """A worker that can't tell any more which clients may listen."""
-
+@pytest.mark.parametrize("lost", ["events", "sweep"])
+def test_a_worker_that_follows_the_core_no_more_ends(greenlets: None, lost: str) -> None:
     def fail() -> None:
         # No error that a sweep lives through.
         raise BaseException("a surprise")
 
+    ends: list[Any] = []
     worker = Worker()
-    _listen(worker)
-    worker.in_a_sweep = fail
-    gevent.sleep(10)
-
-
-def _listen(worker: Worker) -> None:
+    worker.streams.on_failure = ends.append
+    worker.pace.sweep = 0.01
     worker.listener()
-    sys.stdout.write("listening\n")
-    sys.stdout.flush()
+    if lost == "events":
+        worker.core.surprise = RuntimeError("a surprise")
+    else:
+        worker.in_a_sweep = fail
+    until("its end", lambda: ends)
+
+
+def test_the_end_of_a_worker_is_logged_and_ends_its_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr("gateway_api.events.streams.os._exit", codes.append)
+    Streams(Events(Daemon(InProcessCore(None))), lambda _: []).on_failure(gevent.Greenlet())  # type: ignore[arg-type]
+    assert codes == [1]
+    assert "the events of this worker have stopped" in caplog.text
