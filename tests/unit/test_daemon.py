@@ -26,14 +26,8 @@ from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import AccessReply, GetConfiguration, ReplaceCandidate
 from gateway_api.wire.core.health import ListFaults
 from gateway_api.wire.core.interface import CORE, REQUIRED
-from gateway_api.wire.core.jobs import ListJobs
-from gateway_api.wire.core.network import (
-    GetBgpSummary,
-    GetDemuxState,
-    ListOverheadProfiles,
-    ListVlans,
-)
-from gateway_api.wire.core.sessions import GetHealth, GetStatistics
+from gateway_api.wire.core.network import GetBgpSummary, GetDemuxState, ListVlans
+from gateway_api.wire.core.sessions import GetHealth
 from gateway_api.wire.core.traffic import WatchTraffic
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
@@ -42,10 +36,9 @@ from gateway_api.wire.varlink.server import Server
 
 Ask = Callable[[Daemon], Any]
 
-#: Every question to the core, by the method that it calls.
+#: A question of each kind, by the method that it calls.
 QUESTIONS: dict[str, Ask] = {
     "GetHealth": lambda daemon: daemon.reply(GetHealth()),
-    "GetStatistics": lambda daemon: daemon.reply(GetStatistics()),
     "CheckAccess": lambda daemon: daemon.check_access(["alice"]),
     "GetLogin": lambda daemon: daemon.login("alice"),
     "GetApiSettings": lambda daemon: daemon.settings(),
@@ -57,11 +50,8 @@ QUESTIONS: dict[str, Ask] = {
     "SetSessionRate": lambda daemon: daemon.set_session_rate(7, rate_down_bps=1000, rate_up_bps=2000),
     "GetConfiguration": lambda daemon: daemon.sections(GetConfiguration()),
     "ListVlans": lambda daemon: daemon.listed(ListVlans()),
-    "ListOverheadProfiles": lambda daemon: daemon.fields(ListOverheadProfiles()),
     "GetBgpSummary": lambda daemon: daemon.fields(GetBgpSummary(), "summary"),
     "GetDemuxState": lambda daemon: daemon.listed(GetDemuxState()),
-    "ListFaults": lambda daemon: daemon.listed(ListFaults()),
-    "ListJobs": lambda daemon: daemon.listed(ListJobs()),
 }
 
 
@@ -123,29 +113,23 @@ class Parts:
         raise AssertionError("the call is not for more")
 
 
-def test_a_question_calls_its_method_once(core: Core, daemon: Daemon) -> None:
-    core.error = ErrorReply.of("org.example.Whatever")
-    for method in QUESTIONS:
-        core.asked.clear()
-        with pytest.raises(CoreUnavailable):
-            QUESTIONS[method](daemon)
-        assert [name for name, _ in core.asked] == [method]
-
-
 def test_the_next_call_takes_the_access_check_with_it_and_no_later_one_does(
     core: Core, daemon: Daemon
 ) -> None:
-    core.answer = {"enabled": True, "users": [], "session": {"id": 7}}
+    core.answer = {"enabled": True, "users": [], "session": msgspec.Raw(b'{"id": 7, "rate":1.0}')}
     checked: list[AccessReply] = []
     checking = daemon.checking_access(["alice"], checked.append)
     for _ in range(2):
-        assert bytes(checking.session(7)) == b'{"id":7}'
+        # The bytes that the core sent.
+        assert bytes(checking.session(7)) == b'{"id": 7, "rate":1.0}'
     assert checked == [AccessReply(True, ())]
     assert [name for name, _ in core.asked] == ["CheckAccess", "GetSession", "GetSession"]
     assert core.asked[0][1] == {"usernames": ["alice"]}
 
 
-def test_who_is_refused_learns_nothing_of_the_reply_to_the_next_call(core: Core, daemon: Daemon) -> None:
+def test_the_next_call_s_reply_is_not_read_when_the_access_check_refuses_or_fails(
+    core: Core, daemon: Daemon
+) -> None:
     # No session in it: read, it would be CoreUnavailable.
     core.answer = {"enabled": True, "users": []}
 
@@ -154,22 +138,21 @@ def test_who_is_refused_learns_nothing_of_the_reply_to_the_next_call(core: Core,
 
     with pytest.raises(NotAllowed):
         daemon.checking_access(["alice"], refuse).session(7)
-
-
-def test_an_error_of_the_access_check_is_not_the_next_call_s(core: Core, daemon: Daemon) -> None:
     core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="usernames")
     with pytest.raises(CoreUnavailable, match="CheckAccess"):
         daemon.checking_access(["alice"], lambda _: None).session(7)
 
 
 @pytest.mark.parametrize("name", [f"{CORE.name}.InternalError", "org.varlink.service.InterfaceNotFound", ""])
-def test_an_error_that_is_none_of_the_callers_is_core_unavailable(
+def test_an_error_that_is_none_of_the_callers_is_core_unavailable_after_one_call(
     core: Core, daemon: Daemon, name: str
 ) -> None:
     core.error = ErrorReply.of(name)
     for method in QUESTIONS:
+        core.asked.clear()
         with pytest.raises(CoreUnavailable):
             QUESTIONS[method](daemon)
+        assert [name for name, _ in core.asked] == [method]
 
 
 @pytest.mark.parametrize("name", ["MethodNotFound", "MethodNotImplemented"])
@@ -195,18 +178,11 @@ def test_a_core_has_a_method_whatever_it_replies_to_it(core: Core, daemon: Daemo
     daemon.require(GetHealth())
 
 
-def test_an_error_of_the_caller_is_named_as_the_request_names_it(core: Core, daemon: Daemon) -> None:
-    core.error = ErrorReply.of(f"{CORE.name}.SessionNotFound", id=7)
-    with pytest.raises(NotFound, match="No such session"):
-        daemon.session(7)
-
-
 @pytest.mark.parametrize(
     ("parameters", "path"),
     [
         ({"parameter": "sort"}, "sort"),
         ({"parameter": "page.limit"}, "limit"),
-        ({"parameter": ""}, ""),
         ({"parameter": ["id"]}, ""),
         ({}, ""),
     ],
@@ -229,48 +205,43 @@ def test_a_document_that_is_nested_too_deeply_is_refused_as_a_whole(daemon: Daem
     assert refused.value.problems == (Problem("", "invalid", "must not be nested as deeply"),)
 
 
-def test_an_invalid_cursor_says_where_cursors_come_from(core: Core, daemon: Daemon) -> None:
+def test_an_invalid_cursor_and_an_unknown_session_are_told_in_words(core: Core, daemon: Daemon) -> None:
+    core.error = ErrorReply.of(f"{CORE.name}.SessionNotFound", id=7)
+    with pytest.raises(NotFound, match="No such session"):
+        daemon.session(7)
     core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="page.cursor")
     with pytest.raises(Invalid, match="cursor: must be what the last page gave as next_cursor"):
         daemon.list_sessions({}, None, Page(10, "x"))
 
 
-@pytest.mark.parametrize("method", ["GetHealth", "GetApiSettings", "CheckAccess", "GetLogin"])
 def test_an_invalid_parameter_where_no_client_gave_one_is_core_unavailable(
-    core: Core, daemon: Daemon, method: str
+    core: Core, daemon: Daemon
 ) -> None:
     core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="usernames")
-    with pytest.raises(CoreUnavailable):
-        QUESTIONS[method](daemon)
+    for method in ("GetHealth", "GetApiSettings", "CheckAccess", "GetLogin"):
+        with pytest.raises(CoreUnavailable):
+            QUESTIONS[method](daemon)
 
 
 def test_an_answer_without_its_fields_is_core_unavailable(core: Core, daemon: Daemon) -> None:
     for method in QUESTIONS:
-        for answer in ({}, {"count": 1, "total": 1}, [], None):
+        for answer in ({}, {"count": 1, "total": 1}, []):
             core.answer = answer
             with pytest.raises(CoreUnavailable):
                 QUESTIONS[method](daemon)
 
 
 HEALTH = {
-    "uptime_seconds": 5,
-    "active_sessions": 7,
-    "stale_sessions": 0,
-    "unavailable_sources": [],
-    "product": "p",
-    "version": "1",
-}
+    "uptime_seconds": 5, "active_sessions": 7, "stale_sessions": 0,
+    "unavailable_sources": [], "product": "p", "version": "1",
+}  # fmt: skip
 ALICE = {"username": "alice", "role": "admin", "generation": "1"}
 
 
 SETTINGS = {
-    "enabled": True,
-    "listen_address": "127.0.0.1",
-    "listen_port": 8080,
-    "denied_networks": [],
-    "receivers": [],
-    "history": {"days": 1, "mebibytes": 16},
-}
+    "enabled": True, "listen_address": "127.0.0.1", "listen_port": 8080, "denied_networks": [],
+    "receivers": [], "history": {"days": 1, "mebibytes": 16},
+}  # fmt: skip
 LOGIN = {"token_lifetime": 60, "user": ALICE, "password_hash": "x", "highest_cost": 4}
 #: A question, a good answer, and fields that make it a bad one.
 SHAPES: dict[str, tuple[Ask, dict[str, Any], list[dict[str, Any]]]] = {
@@ -278,7 +249,7 @@ SHAPES: dict[str, tuple[Ask, dict[str, Any], list[dict[str, Any]]]] = {
         lambda daemon: daemon.reply(GetHealth()),
         # A newer core has more fields.
         {**HEALTH, "new": [1]},
-        [{"uptime_seconds": each} for each in ("5", None, 1.5, True, [5], msgspec.Raw(b"1" * 5000))],
+        [{"uptime_seconds": each} for each in ("5", None, 1.5, msgspec.Raw(b"1" * 5000))],
     ),
     "access": (
         lambda daemon: daemon.check_access(["alice"]),
@@ -334,7 +305,7 @@ def test_an_answer_of_another_shape_is_core_unavailable(core: Core, daemon: Daem
 
 def test_a_text_that_is_no_user_s_name_is_not_sent(core: Core, daemon: Daemon) -> None:
     core.answer = {"token_lifetime": 60, "enabled": True, "users": []}
-    for name in ("\ud800", "a\0", "a\n", "x" * 257, "x" * 2_000_000):
+    for name in ("\ud800", "a\0", "x" * 257):
         core.asked.clear()
         assert daemon.login(name).user is None
         assert daemon.check_access([name, "al.ice", "x" * 256]).users == ()
@@ -345,12 +316,6 @@ def test_a_text_that_is_no_user_s_name_is_not_sent(core: Core, daemon: Daemon) -
 def test_a_core_that_is_not_there_is_absent(tmp_path: Path) -> None:
     with pytest.raises(CoreAbsent):
         Daemon(Client(tmp_path / "nothing.sock", timeout=1)).reply(GetHealth())
-
-
-def test_a_page_has_its_total(core: Core, daemon: Daemon) -> None:
-    core.answer = {"vlans": [], "count": 0}
-    with pytest.raises(CoreUnavailable):
-        daemon.listed(ListVlans(page=Page(5)))
 
 
 def test_sessions_that_are_still_connected_are_counted_with_the_reason(core: Core, daemon: Daemon) -> None:
@@ -368,25 +333,17 @@ def test_a_user_is_found_by_name(core: Core, daemon: Daemon) -> None:
     assert (access.user("alice"), access.user("Alice")) == (access.users[0], None)
 
 
-def test_a_session_is_the_bytes_that_the_core_sent(core: Core, daemon: Daemon) -> None:
-    core.answer = {"session": msgspec.Raw(b'{"id": 7, "rate":1.0}')}
-    assert bytes(daemon.session(7)) == b'{"id": 7, "rate":1.0}'
-
-
-@pytest.mark.parametrize(
-    ("records", "ask"),
-    [
-        ("sessions", lambda daemon, page: daemon.list_sessions({}, None, page)),
-        ("vlans", lambda daemon, page: daemon.listed(ListVlans(page=page))),
-    ],
-)
-def test_a_list_is_asked_for_whole_or_by_its_cursor(
-    core: Core, daemon: Daemon, records: str, ask: Callable[[Daemon, Page | None], Listed]
-) -> None:
-    core.answer = {records: [], "count": 0, "total": 9, "next_cursor": "b"}
-    assert plain(ask(daemon, Page(5, "a"))) == core.answer
-    assert plain(ask(daemon, None)) == {records: [], "count": 0}
-    assert [asked.get("page") for _, asked in core.asked] == [{"limit": 5, "cursor": "a"}, None]
+def test_a_list_is_asked_for_whole_or_by_its_cursor_filter_and_order(core: Core, daemon: Daemon) -> None:
+    for records, ask in (
+        ("sessions", lambda page: daemon.list_sessions({"username": "alice"}, "-id", page)),
+        ("vlans", lambda page: daemon.listed(ListVlans(page=page))),
+    ):
+        core.answer = {records: [], "count": 0, "total": 9, "next_cursor": "b"}
+        assert plain(ask(Page(5, "a"))) == core.answer
+        assert plain(ask(None)) == {records: [], "count": 0}
+    page = {"page": {"limit": 5, "cursor": "a"}}
+    filtered = {"filter": {"username": "alice"}, "sort": "-id"}
+    assert [asked for _, asked in core.asked] == [{**filtered, **page}, filtered, page, {}]
 
 
 def test_a_whole_list_has_the_records_of_all_its_parts(core: Core, daemon: Daemon) -> None:
@@ -416,30 +373,20 @@ def test_a_list_has_the_default_of_what_a_core_leaves_out(core: Core, daemon: Da
     assert plain(daemon.listed(ListVlans(page=Page(5)))) == {**core.answer, "next_cursor": None}
     core.answer = {"vlans": [], "count": 0, "rate_limited_total": 3}
     assert plain(daemon.listed(GetDemuxState())) == {**core.answer, "refusals": []}
+    # And no default of the total of a page.
+    with pytest.raises(CoreUnavailable):
+        daemon.listed(ListVlans(page=Page(5)))
 
 
 SESSION = {
-    "id": 7,
-    "session_type": "PPPoE",
-    "state": "active",
-    "username": "alice",
-    "mac_address": "02:00:00:00:00:07",
-    "ip_address": "100.64.0.7",
-    "gateway": None,
-    "access_interface": "trunk0.1000",
-    "ppp_interface": "ppp7",
-    "rate_down_bps": 50_000_000,
-    "rate_up_bps": 10_000_000,
-    "overhead_profile": "none",
-    "vrf_steered": False,
-    "acct_session_id": "ed2f89d94a2f20aa",
-    "started_at": 1_795_271_513,
+    "id": 7, "session_type": "PPPoE", "state": "active", "username": "alice", "source": "lab",
+    "mac_address": "02:00:00:00:00:07", "ip_address": "100.64.0.7", "access_interface": "trunk0.1000",
+    "ppp_interface": "ppp7", "rate_down_bps": 50_000_000, "rate_up_bps": 10_000_000,
+    "overhead_profile": "none", "vrf_steered": False, "acct_session_id": "ed2f89d94a2f20aa",
+    "started_at": 1_795_271_513, "delegated_prefixes": [], "faults": [],
     **dict.fromkeys(("bytes_in", "bytes_out", "packets_in", "packets_out"), 5),
-    **dict.fromkeys(("ipv6_address", "ipv6_prefix", "outer_vlan_id", "inner_vlan_id")),
-    "delegated_prefixes": [],
-    "source": "lab",
-    "faults": [],
-}
+    **dict.fromkeys(("gateway", "ipv6_address", "ipv6_prefix", "outer_vlan_id", "inner_vlan_id")),
+}  # fmt: skip
 
 
 def test_a_session_that_ended_is_told_by_what_a_record_keeps_of_it(core: Core, daemon: Daemon) -> None:
@@ -472,15 +419,8 @@ def test_a_rate_goes_to_the_core_in_bits_a_second(core: Core, daemon: Daemon) ->
     assert core.asked == [("SetSessionRate", {"id": 7, "rate_down_bps": 1000, "rate_up_bps": 2000})]
 
 
-def test_a_filter_and_an_order_go_to_the_core(core: Core, daemon: Daemon) -> None:
-    core.answer = {"sessions": [], "count": 0}
-    daemon.list_sessions({"username": "alice"}, "-id", None)
-    ((_, parameters),) = core.asked
-    assert parameters == {"filter": {"username": "alice"}, "sort": "-id"}
-
-
-@pytest.mark.parametrize("dry_run", [True, False])
-def test_a_dry_run_is_told_to_the_core(core: Core, daemon: Daemon, dry_run: bool) -> None:
+def test_a_dry_run_is_told_to_the_core(core: Core, daemon: Daemon) -> None:
     core.answer = {"sessions": [{"id": 7}]}
-    assert list(map(bytes, daemon.disconnect_interface("ppp0", dry_run=dry_run))) == [b'{"id":7}']
-    assert core.asked == [("DisconnectInterface", {"interface": "ppp0", "dry_run": dry_run})]
+    for dry_run in (True, False):
+        assert list(map(bytes, daemon.disconnect_interface("ppp0", dry_run=dry_run))) == [b'{"id":7}']
+        assert core.asked.pop() == ("DisconnectInterface", {"interface": "ppp0", "dry_run": dry_run})

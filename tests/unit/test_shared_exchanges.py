@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from gateway_api.base.shares import Shares
 from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.varlink import shared as shared_exchanges
-from gateway_api.wire.varlink.client import Client, NoSocket, Unreachable
+from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
 from gateway_api.wire.varlink.shared import LONGEST, MOST_BYTES, MOST_READS
 from tests.support.stack import PATIENCE, wait_for
@@ -99,15 +98,6 @@ def longest(monkeypatch: pytest.MonkeyPatch) -> float:
     return 60.0
 
 
-@contextmanager
-def listening(path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.settimeout(PATIENCE)
-        listener.bind(str(path))
-        listener.listen()
-        yield listener
-
-
 def accepted(listener: socket.socket) -> socket.socket:
     connection = listener.accept()[0]
     connection.settimeout(PATIENCE)
@@ -116,7 +106,10 @@ def accepted(listener: socket.socket) -> socket.socket:
 
 @pytest.fixture
 def listener(path: Path) -> Iterator[socket.socket]:
-    with listening(path) as made:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.settimeout(PATIENCE)
+        made.bind(str(path))
+        made.listen()
         yield made
 
 
@@ -149,54 +142,26 @@ def ids_of(calls: list[bytes]) -> list[int]:
     return [msgspec.json.decode(call)["parameters"]["id"] for call in calls]
 
 
-@pytest.mark.usefixtures("patient")
-def test_reads_that_come_during_an_exchange_go_out_together_after_it(path: Path, reads: Reads) -> None:
-    with listening(path) as listener:
-        first = reads.start(100)
-        with accepted(listener) as connection:
-            alone = calls_in(connection)
-            others = reads.start_behind(EIGHT)
-            echo(connection, alone)
-            assert first.result() == 100
-            shared = calls_in(connection)
-            assert ids_of(shared) == list(EIGHT)
-            echo(connection, shared)
-            assert [other.result() for other in others] == list(EIGHT)
-
-
-@pytest.mark.usefixtures("patient")
-def test_a_leader_takes_along_what_joins_while_it_gathers(path: Path, reads: Reads) -> None:
-    with listening(path) as listener:
-        under_way = reads.together(EIGHT)
-        with accepted(listener) as connection:
-            shared = calls_in(connection)
-            assert sorted(ids_of(shared)) == list(EIGHT)
-            echo(connection, shared)
-            assert [read.result() for read in under_way] == list(EIGHT)
-
-
 @pytest.mark.parametrize(("ids", "most"), [(range(20), MOST_READS), (range(10**500, 10**500 + 8), 3)])
 @pytest.mark.usefixtures("patient")
-def test_an_exchange_has_no_more_reads_and_bytes_than_it_may(
-    path: Path, reads: Reads, ids: range, most: int
+def test_reads_that_come_during_an_exchange_go_out_together_after_it_as_many_as_it_may_have(
+    listener: socket.socket, reads: Reads, ids: range, most: int
 ) -> None:
-    with listening(path) as listener:
-        first = reads.start(1)
-        with accepted(listener) as connection:
-            alone = calls_in(connection)
-            others = reads.start_behind(ids)
-            echo(connection, alone)
-            left, sizes = list(ids), []
-            while left:
-                shared = calls_in(connection)
-                assert sum(len(call) + 1 for call in shared) <= MOST_BYTES
-                assert ids_of(shared) == left[: len(shared)]
-                sizes.append(len(shared))
-                del left[: len(shared)]
-                echo(connection, shared)
-            assert sizes[0] == most
-            assert max(sizes) == most
-            assert [read.result() for read in (first, *others)] == [1, *ids]
+    first = reads.start(1)
+    with accepted(listener) as connection:
+        alone = calls_in(connection)
+        others = reads.start_behind(ids)
+        echo(connection, alone)
+        left, sizes = list(ids), []
+        while left:
+            shared = calls_in(connection)
+            assert sum(len(call) + 1 for call in shared) <= MOST_BYTES
+            assert ids_of(shared) == left[: len(shared)]
+            sizes.append(len(shared))
+            del left[: len(shared)]
+            echo(connection, shared)
+        assert sizes[0] == max(sizes) == most
+        assert [read.result() for read in (first, *others)] == [1, *ids]
 
 
 HALF = (METHOD, {"id": "x" * (MOST_BYTES // 2)})
@@ -231,7 +196,7 @@ def test_a_read_alone_is_sent_once(path: Path, reads: Reads, tmp_path: Path) -> 
         assert count.read_bytes().count(b"\n") == 1
 
 
-@pytest.mark.parametrize("fault", ["refuse", "hangup", "garbage", "hang", "last_late"])
+@pytest.mark.parametrize("fault", ["refuse", "garbage", "hang", "last_late"])
 def test_when_a_shared_exchange_fails_each_read_is_sent_once_more_alone(
     path: Path, reads: Reads, tmp_path: Path, fault: str
 ) -> None:
@@ -242,7 +207,7 @@ def test_when_a_shared_exchange_fails_each_read_is_sent_once_more_alone(
         assert max(sent.values()) <= 2
 
 
-@pytest.mark.parametrize("fault", ["hangup", "hang", "full"])
+@pytest.mark.parametrize("fault", ["hang", "full"])
 def test_each_of_eight_reads_to_a_faulty_peer_ends_by_its_deadline_with_its_own_error(
     path: Path, reads: Reads, fault: str
 ) -> None:
@@ -251,20 +216,7 @@ def test_each_of_eight_reads_to_a_faulty_peer_ends_by_its_deadline_with_its_own_
         errors = [read.exception() for read in reads.together(EIGHT, 2 * LONGEST)]
     assert time.monotonic() - began < MARGIN
     assert all(isinstance(error, Unreachable) for error in errors)
-    assert len({id(error) for error in errors}) == 8
-
-
-def test_each_of_eight_reads_gets_the_error_of_its_own_call(path: Path, reads: Reads) -> None:
-    methods = [f"org.example.Read{number}" for number in EIGHT]
-    reads.expected = 7
-    with ThreadPoolExecutor(8) as pool:
-
-        def read(method: str) -> object:
-            return reads.client.exchange((method, None), at_once=True)
-
-        errors = [under_way.exception() for under_way in [pool.submit(read, method) for method in methods]]
-    assert all(isinstance(error, NoSocket) for error in errors)
-    assert [str(error).split()[2] for error in errors] == methods
+    assert len(set(map(id, errors))) == 8
 
 
 @pytest.mark.usefixtures("patient")
@@ -283,13 +235,13 @@ def test_an_error_reply_is_that_of_its_own_call(listener: socket.socket, reads: 
 
 
 @pytest.mark.usefixtures("patient")
-def test_reads_of_two_calls_each_may_have_one_in_common(path: Path, reads: Reads) -> None:
+def test_reads_of_two_calls_each_may_have_one_in_common(listener: socket.socket, reads: Reads) -> None:
     def read(id: int) -> list[int]:
         replies = reads.client.exchange((METHOD, {"id": 100}), (METHOD, {"id": id}), at_once=True)
         return [msgspec.json.decode(reply.result())["id"] for reply in replies]
 
     reads.expected = 7
-    with listening(path) as listener, ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(8) as pool:
         under_way = [pool.submit(read, id) for id in EIGHT]
         with accepted(listener) as connection:
             shared = calls_in(connection)
@@ -316,21 +268,22 @@ def test_a_read_of_a_session_never_takes_the_reply_to_another(listener: socket.s
 
 
 @pytest.mark.usefixtures("patient")
-@pytest.mark.parametrize(("field", "page"), [("ip_address", None), ("mac_address", Page(100))])
-def test_searches_by_address_share_an_exchange(
-    listener: socket.socket, reads: Reads, field: str, page: Page | None
-) -> None:
+def test_searches_by_address_share_an_exchange(listener: socket.socket, reads: Reads) -> None:
+    fields = ("ip_address", "mac_address")
     with ThreadPoolExecutor(8) as pool:
         reads.expected = 7
         daemon = Daemon(reads.client)
-        under_way = [pool.submit(daemon.list_sessions, {field: str(id)}, None, page) for id in EIGHT]
+        under_way = [
+            pool.submit(daemon.list_sessions, {fields[id % 2]: str(id)}, None, (None, Page(100))[id % 2])
+            for id in EIGHT
+        ]
         with accepted(listener) as connection:
             calls = list(map(msgspec.json.decode, calls_in(connection)))
             assert len(calls) == 8
             # Each takes one reply.
             assert not any(call.get("more") for call in calls)
             for call in calls:
-                wanted = call["parameters"]["filter"][field].encode()
+                (wanted,) = map(str.encode, call["parameters"]["filter"].values())
                 connection.sendall(
                     b'{"parameters":{"sessions":[%s],"count":1,"total":1,"next_cursor":null}}\0' % wanted
                 )
@@ -340,13 +293,7 @@ def test_searches_by_address_share_an_exchange(
 @pytest.mark.usefixtures("hung")
 @pytest.mark.parametrize(
     "filter",
-    [
-        {},
-        {"username": "alice"},
-        {"search": ""},
-        {"ip_address": "100.64.0.5", "search": "a"},
-        {"mac_address": "02:00:00:00:00:06", "interface": "eth1.7"},
-    ],
+    [{}, {"username": "alice"}, {"ip_address": "100.64.0.5", "search": "a"}],
     ids=str,
 )
 def test_a_list_that_may_be_long_waits_for_no_other(

@@ -22,7 +22,7 @@ METHOD = "org.example.Echo"
 #: Seconds that are enough for any call with a deadline of its own, and far less than the client's own.
 MARGIN = 60.0
 
-FAULTS = ("refuse", "cut", "hangup", "hang", "half", "garbage", "twice", "endless", "trickle", "full")
+FAULTS = ("refuse", "cut", "hang", "half", "garbage", "twice", "endless", "trickle", "full")
 
 
 @contextmanager
@@ -110,18 +110,19 @@ def test_a_call_to_a_path_where_nobody_listens_is_not_sent(path: Path, client: C
     with pytest.raises(NotSent) as refused:
         client.call(METHOD)
     assert not isinstance(refused.value, NoSocket)
-
-
-def test_a_path_that_is_too_long_for_a_socket_ends_as_unreachable(tmp_path: Path) -> None:
     with pytest.raises(Unreachable):
-        Client(tmp_path / ("x" * 200), timeout=PATIENCE).call(METHOD)
+        Client(path / ("x" * 200), timeout=PATIENCE).call(METHOD)
 
 
-def test_stale_connections_do_not_fail_a_call(path: Path, client: Client) -> None:
-    with peer(path, "echo"), ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: answer(client, id=number), range(100)))
+def test_more_threads_than_connections_get_their_own_answers_and_stale_connections_fail_no_call(
+    path: Path,
+) -> None:
+    client = Client(path, timeout=PATIENCE, connections=3)
+    with peer(path, "echo"), ThreadPoolExecutor(20) as pool:
+        assert list(pool.map(lambda number: answer(client, id=number)["id"], range(200))) == [*range(200)]
     with peer(path, "echo"):
         assert answer(client, id=2) == {"id": 2}
+    client.close()
 
 
 @pytest.mark.parametrize(("mode", "served"), [("hangup", 0), ("once", 1)])
@@ -168,17 +169,6 @@ def test_two_calls_in_one_exchange_get_their_own_replies(path: Path, client: Cli
         connection.close()
 
 
-def test_more_threads_than_connections_all_get_their_own_answers(path: Path) -> None:
-    client = Client(path, timeout=PATIENCE, connections=3)
-
-    def ask(number: int) -> bool:
-        return all(answer(client, id=[number, turn]) == {"id": [number, turn]} for turn in range(50))
-
-    with peer(path, "echo"), ThreadPoolExecutor(20) as pool:
-        assert all(pool.map(ask, range(20)))
-    client.close()
-
-
 def test_a_call_waits_for_a_free_connection_until_its_deadline(path: Path) -> None:
     client = Client(path, timeout=PATIENCE, connections=1)
     with peer(path, "hang") as process, ThreadPoolExecutor(1) as pool:
@@ -194,18 +184,13 @@ def test_a_call_waits_for_a_free_connection_until_its_deadline(path: Path) -> No
     client.close()
 
 
-def text_for(size: int) -> dict[str, str]:
-    """Parameters that make a call of so many bytes."""
-    empty = len(encode(CallMessage(METHOD, msgspec.Raw(b'{"text":""}'))))
-    return {"text": "x" * (size - empty)}
-
-
 def test_a_request_over_the_cap_is_refused_and_not_sent(path: Path, client: Client, tmp_path: Path) -> None:
     count = tmp_path / "count"
+    longest = "x" * (REQUEST_CAP - len(encode(CallMessage(METHOD, msgspec.Raw(b'{"text":""}')))))
     with peer(path, "echo", count):
         with pytest.raises(TooLarge):
-            client.call(METHOD, text_for(REQUEST_CAP + 1))
-        assert answer(client, **text_for(REQUEST_CAP)) == text_for(REQUEST_CAP)
+            client.call(METHOD, {"text": longest + "x"})
+        assert answer(client, text=longest) == {"text": longest}
         assert count.read_bytes().count(b"\n") == 1
 
 
@@ -228,23 +213,19 @@ def _replying(
     return error or under_way.result()
 
 
-def test_a_reply_that_announces_another_one_is_no_answer_to_a_plain_call(path: Path) -> None:
-    assert isinstance(_replying(path, b'{"continues":true,"parameters":{}}\0'), Unreachable)
-
-
 def ask_for_more(client: Client) -> list[bytes]:
     replies = client.exchange((METHOD, None), (METHOD, None), more=True)
     return [bytes(reply.result()) for reply in replies]
 
 
-def test_a_call_for_more_gets_all_its_replies(path: Path) -> None:
+def test_a_call_for_more_alone_gets_several_replies(path: Path) -> None:
+    assert isinstance(_replying(path, b'{"continues":true,"parameters":{}}\0'), Unreachable)
+    path.unlink()
     replies = b'{"parameters":{"id":%d}}\0{"parameters":{"id":2},"continues":true}\0{"parameters":{"id":3}}\0'
     assert _replying(path, replies % 1, ask_for_more) == [b'{"id":1}', b'{"id":2}', b'{"id":3}']
 
 
-@pytest.mark.parametrize(
-    ("until_next", "until_last", "expected"), [(10, 1000, 30), (100, 1000, 100), (1000, 100, 130)]
-)
+@pytest.mark.parametrize(("until_next", "until_last", "expected"), [(100, 1000, 100), (1000, 100, 130)])
 def test_each_of_several_replies_has_a_limit_of_its_own_and_all_have_one(
     path: Path, monkeypatch: pytest.MonkeyPatch, until_next: float, until_last: float, expected: float
 ) -> None:
@@ -285,8 +266,7 @@ def test_replies_over_the_cap_end_as_unreachable(path: Path, monkeypatch: pytest
     monkeypatch.setattr(varlink_client, "_MOST", 1000)
     replies = b'{"parameters":{}}\0' + b'{"parameters":{"a":"%s"},"continues":true}\0' % (b"x" * 30) * 4
     error = _replying(path, replies, ask_for_more)
-    assert isinstance(error, Unreachable)
-    assert "over 1000 bytes" in str(error)
+    assert isinstance(error, Unreachable) and "over 1000 bytes" in str(error)
 
 
 def test_a_second_reply_that_comes_late_is_not_taken_for_the_answer_to_the_next_call(

@@ -45,17 +45,11 @@ def test_any_messages_in_any_pieces_come_out_the_same(sent: list[bytes], sizes: 
     assert found == sent
 
 
-def test_the_length_of_a_buffer_is_what_no_message_has_taken() -> None:
-    buffer = MessageBuffer(CAP)
-    buffer.feed(b"abc\0de")
-    buffer.next_message()
-    assert len(buffer) == 2
-
-
 def test_the_cap_is_for_one_message_and_not_for_all_that_wait() -> None:
     buffer = MessageBuffer(CAP)
     buffer.feed((b"x" * CAP + b"\0") * 5 + b"x" * CAP)
     assert len(all_messages(buffer)) == 5
+    assert len(buffer) == CAP
     buffer.feed(b"\0")
     assert buffer.next_message() == b"x" * CAP
 
@@ -81,30 +75,24 @@ def test_any_text_in_parameters_comes_out_the_same(text: str) -> None:
     assert msgspec.json.decode(decode_reply(wire[:-1]).parameters) == {"text": text}
 
 
-def test_the_parameters_of_a_reply_stay_the_bytes_that_came() -> None:
-    reply = decode_reply(b'{"parameters": {"a" :  1.0, "b":[ ]} }')
+@pytest.mark.parametrize("fields", [b"", b',"parameters":null'])
+def test_parameters_stay_the_bytes_that_came_and_absent_ones_are_an_empty_object(fields: bytes) -> None:
+    message = b'{"method":"a.b"%s}' % fields
+    assert bytes(decode_reply(message).parameters) == bytes(decode_call(message).parameters) == b"{}"
+    # A field that nobody knows is passed over.
+    reply = decode_reply(b'{"parameters": {"a" :  1.0, "b":[ ]}, "later":[1]}')
     assert bytes(reply.parameters) == b'{"a" :  1.0, "b":[ ]}'
 
 
-@pytest.mark.parametrize("fields", [b"", b',"parameters":null', b',"parameters":{}'])
-def test_absent_and_null_parameters_are_an_empty_object(fields: bytes) -> None:
-    message = b'{"method":"a.b"%s}' % fields
-    assert bytes(decode_reply(message).parameters) == bytes(decode_call(message).parameters) == b"{}"
-
-
-NOT_JSON = (
-    b"", b" ", b"hello", b"{", b'{"method":"a.b"', b'{"method":"a.b"} x', b"\xef\xbb\xbf{}", b"\xff", b"NaN",
-)  # fmt: skip
+NOT_JSON = (b"", b"hello", b'{"method":"a.b"', b'{"method":"a.b"} x', b"\xff", b"NaN")
 CALLS = (
-    b"[]", b"null", b'"a.b"', b"{}", b'{"method":null}', b'{"method":1}', b'{"method":"a.b","oneway":1}',
-    b'{"method":"a.b","more":"yes"}', b'{"method":"a.b","upgrade":null}', b'{"method":"\\ud800"}',
+    b"[]", b"{}", b'{"method":1}', b'{"method":"a.b","oneway":1}', b'{"method":"\\ud800"}',
     b'{"method":"a.b","parameters":{"a":%s}}' % (b"[" * 20_000 + b"]" * 20_000),
 )  # fmt: skip
 REPLIES = (
-    b"[]", b"null", b'"x"', b'{"error":1}', b'{"continues":1}', b'{"parameters":[]}', b'{"parameters":1}',
-    b'{"parameters":"text"}', b'{"parameters":true}', b'{"parameters":{"a":nul}}', b'{"parameters":{"a":01}}',
-    b'{"parameters":{"a":"\n"}}', b'{"parameters":{"a":"\xff"}}', b'{"parameters":{"a":"\xed\xa0\x80"}}',
-    b'{"parameters":{"a":"\\ud800"}}', b'{"parameters":{"a":%s}}' % (b"[" * 20_000),
+    b"[]", b'{"error":1}', b'{"continues":1}', b'{"parameters":[]}', b'{"parameters":"text"}',
+    b'{"parameters":{"a":01}}', b'{"parameters":{"a":"\xff"}}', b'{"parameters":{"a":"\\ud800"}}',
+    b'{"parameters":{"a":%s}}' % (b"[" * 20_000),
 )  # fmt: skip
 
 
@@ -118,10 +106,6 @@ def test_a_call_of_another_shape_is_refused(message: bytes) -> None:
 def test_a_reply_of_another_shape_is_refused(message: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_reply(message)
-
-
-def test_fields_that_nobody_knows_are_passed_over() -> None:
-    assert decode_reply(b'{"error":"a.B","later":[1]}').error == "a.B"
 
 
 @given(st.binary())

@@ -171,19 +171,14 @@ def invalid(name: str) -> Any:
     return {"error": "org.varlink.service.InvalidParameter", "parameters": {"parameter": name}}
 
 
-def test_pipelined_calls_are_answered_in_their_order(caller: Caller) -> None:
-    calls = (
-        CallMessage(f"{INTERFACE}.Echo", msgspec.Raw(b'{"text":"%d"}' % number)) for number in range(500)
-    )
-    caller.socket.sendall(b"".join(map(encode, calls)))
-    assert [caller.read()["parameters"]["text"] for _ in range(500)] == [str(number) for number in range(500)]
-
-
-def test_short_replies_to_pipelined_calls_come_together(caller: Caller, handlers: Handlers) -> None:
-    calls = CallMessage(f"{INTERFACE}.Nothing"), CallMessage(f"{INTERFACE}.Look")
+def test_short_replies_to_pipelined_calls_come_together_and_in_their_order(
+    caller: Caller, handlers: Handlers
+) -> None:
+    calls = [CallMessage(f"{INTERFACE}.Echo", msgspec.Raw(b'{"text":"%d"}' % number)) for number in range(50)]
+    calls.append(CallMessage(f"{INTERFACE}.Look"))
     handlers.caller = caller.socket
     caller.socket.sendall(b"".join(map(encode, calls)))
-    assert caller.read() == {"parameters": {}}
+    assert [caller.read()["parameters"]["text"] for _ in range(50)] == [str(number) for number in range(50)]
     assert caller.read() == {"parameters": {"has_reply": False}}
 
 
@@ -203,7 +198,6 @@ def test_a_wrong_parameter_is_named(caller: Caller) -> None:
         ({"text": 1}, "text"),
         ({"text": "a", "txt": "b"}, "txt"),
         ({"text": "a", "window": {}}, "window.limit"),
-        ({"text": "a", "window": {"limit": "5"}}, "window.limit"),
         ({"text": "a", "window": {"limit": msgspec.Raw(b"1" * 5000)}}, "window.limit"),
         ({"text": "a", "window": {"limit": 5, "offset": 1}}, "window.offset"),
     ):
@@ -217,12 +211,13 @@ def test_an_error_that_a_handler_raises_on_purpose_reaches_the_caller(caller: Ca
     assert caller.ask("RefuseLimit") == invalid("window.limit")
 
 
-def test_an_exception_in_a_handler_is_an_internal_error_that_tells_nothing_and_is_logged(
+def test_an_error_in_a_handler_or_its_answer_is_an_internal_error_that_tells_nothing_and_is_logged(
     caller: Caller, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert caller.ask("Fail") == {"error": f"{INTERFACE}.InternalError", "parameters": {}}
+    for method in ("Fail", "Odd"):
+        assert caller.ask(method) == {"error": f"{INTERFACE}.InternalError", "parameters": {}}
     records = [record for record in caplog.records if record.exc_info]
-    assert [record.getMessage() for record in records] == [f"cannot reply to {INTERFACE}.Fail"]
+    assert records[0].getMessage() == f"cannot reply to {INTERFACE}.Fail"
     assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
 
 
@@ -251,17 +246,10 @@ def test_a_stream_is_for_calls_for_more_unless_its_first_reply_is_enough(
         assert caller.read() == {"parameters": {"number": number}, "continues": True}
 
 
-def test_an_answer_that_cannot_be_encoded_is_an_internal_error(handlers: Handlers) -> None:
-    (reply,) = dispatcher(handlers).replies(encode(CallMessage(f"{INTERFACE}.Odd"))[:-1])
-    assert reply is not None
-    assert msgspec.json.decode(reply[:-1])["error"] == f"{INTERFACE}.InternalError"
-
-
 @pytest.mark.parametrize(
     ("method", "error", "parameters"),
     [
         (f"{INTERFACE}.Missing", "MethodNotFound", {"method": "Missing"}),
-        ("org.other.Echo", "InterfaceNotFound", {"interface": "org.other"}),
         ("Echo", "InterfaceNotFound", {"interface": ""}),
     ],
 )
@@ -346,31 +334,20 @@ def test_a_socket_with_a_server_is_not_taken_even_if_that_is_too_busy_to_accept(
             Server(path, dispatcher(handlers))
 
 
-def test_a_socket_that_a_dead_server_left_is_replaced(path: Path, handlers: Handlers) -> None:
+def test_a_socket_that_a_dead_server_left_is_replaced_and_a_file_that_is_no_socket_is_not(
+    path: Path, handlers: Handlers
+) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     with serving(path, handlers), Caller(path) as caller:
         assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
-
-
-def test_a_file_that_is_no_socket_is_left_alone(path: Path, handlers: Handlers) -> None:
     path.write_text("configuration")
     with pytest.raises((OSError, AlreadyServed)), serving(path, handlers):
         pass
     assert path.read_text() == "configuration"
 
 
-def test_a_socket_whose_file_is_removed_is_there_again(path: Path, handlers: Handlers) -> None:
-    with serving(path, handlers):
-        path.unlink()
-        wait_for("the socket", path.exists)
-        assert path.stat().st_mode & 0o777 == 0o660
-        with Caller(path) as caller:
-            assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
-    assert not path.exists()
-
-
-def test_a_path_that_another_server_has_taken_stays_its_own(
+def test_a_removed_socket_is_there_again_once_no_other_server_has_taken_its_path(
     path: Path, handlers: Handlers, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(path, handlers):
@@ -383,9 +360,11 @@ def test_a_path_that_another_server_has_taken_stays_its_own(
         assert (handlers.texts, other.texts) == ([], ["a"])
         # The other one has removed its socket.
         wait_for("the socket", path.exists)
+        assert path.stat().st_mode & 0o777 == 0o660
         with Caller(path) as caller:
             caller.ask("Echo", text="b")
         assert handlers.texts == ["b"]
+    assert not path.exists()
 
 
 def test_a_client_that_hangs_up_before_or_after_its_reply_is_no_fault(
