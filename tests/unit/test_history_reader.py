@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,32 +60,13 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
         ({"since": AT + 200}, [4, 3, 2]),
         ({"since": AT + 201, "until": AT + 500}, [3]),
         ({"username": "Ann@lab.example", "at": AT + 50}, [1]),
-        ({"search": "ann@"}, [4, 1]),
         ({"search": "_b"}, [2]),
         ({"search": "%"}, []),
-        ({"search": "ab:01"}, [4, 1]),
-        ({"search": "0200.0000.ab02"}, [2]),
-        ({"search": "0200-0000-AB02"}, [2]),
-        ({"search": "0000-ab"}, [4, 2, 1]),
-        ({"search": "00.ab02"}, [2]),
-        # Bytes, not digits from the middle of two.
-        ({"search": "0a:b0"}, []),
-        ({"search": "0ab0"}, [4, 2, 1]),
         ({"search": "TRUNK1"}, [3]),
-        ({"search": "ipoe"}, [2]),
-        ({"search": "100.64.3.7"}, [4, 2, 1]),
-        ({"search": "100.64.3.0/29"}, [4, 2, 1]),
-        ({"search": "100.64.3.8/29"}, []),
-        ({"search": "100.64.3."}, [4, 2, 1]),
-        ({"search": "64.3"}, []),
-        ({"search": "2001:DB8:0:0"}, [1]),
+        # A prefix that was delegated.
         ({"search": "2001:db8:8000::/40"}, [2]),
         ({"search": "2001:db8:8000:2ff::1"}, [2]),
         ({"search": "2001:db8:8000:300::/64"}, []),
-        ({"search": "id:2"}, [2]),
-        ({"search": "user:ann@"}, [4, 1]),
-        ({"search": "ip:100.64.3"}, [4, 2, 1]),
-        ({"search": "mac:ab01"}, [4, 1]),
         ({"id": 2}, [2]),
     ],
 )
@@ -104,31 +84,24 @@ def test_a_text_that_means_many_names_finds_the_newest(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keys, "_MOST_NAMES", 0)
-    assert past.ids(search="ann@") == [4, 1]
-    assert past.ids(search="ab:01") == [4, 1]
-
-
-def pages(past: History, limit: int) -> list[list[int]]:
-    cursor, found = None, []
-    while True:
-        page = past.reader.sessions(HistoryFilter(), Page(limit, cursor))
-        found.append([session.id for session in page.records])
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
+    assert [past.ids(search=text) for text in ("ann@", "ab:01")] == [[4, 1], [4, 1]]
 
 
 def test_pages_have_each_session_once_of_those_that_started_in_one_second_too(
     past: History, tmp_path: Path
 ) -> None:
-    assert pages(past, 3) == [[4, 3, 2], [1]]
-    assert pages(past, 4) == [[4, 3, 2, 1]]
+    assert past.reader.sessions(HistoryFilter(), Page(4)).next_cursor is None
     with history(tmp_path / "history.sqlite") as past:
         past.add(*(up(id, AT) for id in range(1, 6)))
-        assert pages(past, 2) == [[5, 4], [3, 2], [1]]
+        cursor, found = None, []
+        for _ in range(3):
+            page = past.reader.sessions(HistoryFilter(), Page(2, cursor))
+            found.append([session.id for session in page.records])
+            cursor = page.next_cursor
+        assert (found, cursor) == ([[5, 4], [3, 2], [1]], None)
 
 
-@pytest.mark.parametrize("cursor", ["x", "W10", "WzEsMl0x", "Wy0xLDJd", "bnVsbA", "WzEs!!!!Ml0"])
+@pytest.mark.parametrize("cursor", ["x", "W10", "Wy0xLDJd", "bnVsbA", "WzEs!!!!Ml0"])
 def test_a_cursor_that_no_page_gave_is_refused(past: History, cursor: str) -> None:
     with pytest.raises(Invalid, match="cursor: must be what the last page gave as next_cursor"):
         past.reader.sessions(HistoryFilter(), Page(2, cursor))
@@ -147,28 +120,6 @@ def test_a_search_over_its_time_is_refused_with_what_to_do(
     monkeypatch.setattr(reader, "DEADLINE", 0.0)
     with pytest.raises(SearchTooLong, match="narrow it to a subscriber"):
         Reader(past.path, Here()).sessions(HistoryFilter(), None)
-
-
-def test_long_searches_of_two_workers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns: list[int] = []
-
-    def search(connection: sqlite3.Connection, number: int) -> None:
-        def goes_on() -> bool:
-            if turns[-1:] != [number]:
-                turns.append(number)
-            return len(turns) < 10
-
-        connection.create_function("goes_on", 0, goes_on)
-        count = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE goes_on())"
-        connection.execute(f"{count} SELECT max(i) FROM n").fetchall()
-
-    # Each step is one of a slice.
-    monkeypatch.setattr(reader, "_STEPS", 1)
-    monkeypatch.setattr(reader, "_QUICK", 0.0)
-    with history(tmp_path / "history.sqlite") as past, ThreadPoolExecutor() as pool:
-        workers = [Searches(past.path, Here()) for _ in range(2)]
-        both = [pool.submit(worker.result, "", search, number) for number, worker in enumerate(workers)]
-        assert [each.result() for each in both] == [None, None]
 
 
 def test_all_reads_of_a_search_are_of_one_moment(tmp_path: Path) -> None:
@@ -207,12 +158,3 @@ def test_flapping_subscribers_are_those_with_the_most_sessions_and_the_last_of_e
         assert [one.username for one in past.reader.flapping(AT, AT + 60, 1)] == ["b"]
         # Before its last session started, and from its first one's start on.
         assert [one.sessions for one in past.reader.flapping(AT + 10, AT + 50, 10)] == [2]
-
-
-def test_a_reader_sees_what_a_writer_commits(past: History) -> None:
-    connection = sqlite3.connect(past.path, isolation_level=None)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        assert past.ids(username="bob_b") == [2]
-    finally:
-        connection.close()

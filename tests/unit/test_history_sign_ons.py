@@ -10,10 +10,10 @@ import pytest
 
 from gateway_api.base.errors import Invalid
 from gateway_api.history import sessions
-from gateway_api.history.sign_ons import SignOnPlace, SignOnStore, WantedFailures
+from gateway_api.history.sign_ons import WantedFailures
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import HistoryLimits
-from tests.support.histories import BOOT, History, down, failed, history, up
+from tests.support.histories import History, down, failed, history, up
 
 AT = 1_700_000_000
 _DAY = 86_400
@@ -51,7 +51,6 @@ def test_attempts_that_follow_one_another_are_one_record(past: History) -> None:
     "other",
     [
         {"reason": "radius_timeout"},
-        {"username": "bob"},
         {"username": None},
         {"mac_address": "02:00:00:00:00:08"},
         {"access_interface": "trunk0.8"},
@@ -65,31 +64,6 @@ def test_an_attempt_that_differs_is_another_record(past: History, other: dict[st
 def test_after_a_clock_was_set_back_no_record_ends_before_it_began(past: History) -> None:
     past.fail(failed(AT + _DAY), failed(AT))
     assert spans(past) == [(_DAY, _DAY, 1), (0, 0, 1)]
-
-
-def test_a_batch_that_fails_leaves_nothing_and_no_place(past: History) -> None:
-    with closing(SignOnStore(past.path)) as opened:
-        with pytest.raises(AttributeError):
-            opened.add([failed(AT), failed(AT, mac_address=7)], SignOnPlace(BOOT, 2))
-        assert opened.place() is None
-    assert past.failures() == []
-
-
-def test_the_place_is_where_the_last_batch_ended(past: History) -> None:
-    past.fail(failed(AT), sequence=17)
-    with closing(SignOnStore(past.path)) as opened:
-        assert opened.place() == SignOnPlace(BOOT, 17)
-    assert past.store.place() is None
-
-
-def test_a_history_without_failed_sign_ons_gets_a_place_for_them(past: History) -> None:
-    past.add(up(7, AT))
-    past.store.close()
-    with closing(sqlite3.connect(past.path)) as connection:
-        connection.executescript("DROP TABLE failed_sign_on; DROP TABLE sign_on_place")
-    with history(past.path) as opened:
-        opened.fail(failed(AT))
-        assert (opened.ids(), len(opened.failures())) == ([7], 1)
 
 
 def test_each_condition_finds_what_matches(past: History) -> None:
@@ -106,8 +80,6 @@ def test_each_condition_finds_what_matches(past: History) -> None:
         ({"since": AT + 11}, ["bob"]),
         ({"since": AT + 10}, ["bob", "ann"]),
         ({"until": AT + 100}, ["ann"]),
-        ({"search": "AN"}, ["ann"]),
-        ({"search": "00-00-08"}, ["bob"]),
         ({"search": "trunk0", "reason": "rejected"}, ["ann"]),
     ]
     for wanted, found in conditions:
@@ -117,13 +89,11 @@ def test_each_condition_finds_what_matches(past: History) -> None:
 def test_pages_have_each_record_once(past: History) -> None:
     past.fail(*(failed(AT + number // 2, username=str(number)) for number in range(5)))
     found, cursor = [], None
-    while True:
+    for _ in range(3):
         page = past.reader.failed_sign_ons(WantedFailures(), Page(2, cursor))
         found += [one.username for one in page.records]
         cursor = page.next_cursor
-        if cursor is None:
-            break
-    assert found == ["4", "3", "2", "1", "0"]
+    assert (found, cursor) == (["4", "3", "2", "1", "0"], None)
     with pytest.raises(Invalid):
         past.reader.failed_sign_ons(WantedFailures(), Page(2, "x"))
 
@@ -152,13 +122,13 @@ def test_failed_sign_ons_take_no_more_than_their_share_and_leave_the_sessions(
 
 
 def test_a_name_goes_with_the_last_that_has_it(past: History) -> None:
+    def kept() -> set[str]:
+        with closing(sqlite3.connect(past.path)) as connection:
+            return {text for (text,) in connection.execute("SELECT text FROM text")}
+
     past.add(up(1, AT, username="carl"), down(1, AT, AT + 1, username="carl"))
     past.fail(failed(AT, username="carl"), failed(AT, username="dora"), failed(AT + _DAY, username="eve"))
     trimmed(past, 1, 1024, AT + _DAY + 1)
-    with closing(sqlite3.connect(past.path)) as connection:
-        kept = {text for (text,) in connection.execute("SELECT text FROM text")}
-    assert {"carl", "dora", "eve"} & kept == {"carl", "eve"}
+    assert {"carl", "dora", "eve"} & kept() == {"carl", "eve"}
     trimmed(past, 1, 1024, AT + _DAY + 2)
-    with closing(sqlite3.connect(past.path)) as connection:
-        kept = {text for (text,) in connection.execute("SELECT text FROM text")}
-    assert kept == {"eve", "020000000007", "trunk0.7"}
+    assert kept() == {"eve", "020000000007", "trunk0.7"}

@@ -1,9 +1,6 @@
 """What the history keeps of the core's events, whatever comes twice, late or not at all."""
 
-import logging
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -15,14 +12,14 @@ from typing import Any, cast
 import pytest
 
 from gateway_api.base.errors import CoreUnavailable
+from gateway_api.history import database
 from gateway_api.history.database import open_to_read
 from gateway_api.history.recorder import Recorder
-from gateway_api.history.sessions import FeedPlace, prepare
+from gateway_api.history.sessions import FeedPlace
 from gateway_api.wire.core.configuration import HistoryLimits
 from gateway_api.wire.core.sessions import EventsReply
 from tests.support.histories import BOOT, History, down, history, listed, rate, up
 from tests.support.pools import Here
-from tests.support.stack import wait_for
 
 _DAY = 86_400
 
@@ -71,12 +68,6 @@ def test_names_that_an_older_version_has_recorded_are_found_in_any_case(past: Hi
         older.execute("ALTER TABLE text DROP COLUMN folded")
     with history(past.path) as upgraded:
         assert [upgraded.ids(search=text) for text in ("müller", "иван", "ann")] == [[7], [8], [9]]
-
-
-def test_a_prefix_that_was_delegated_later_is_kept(past: History) -> None:
-    prefix = "2001:db8:8000::/56"
-    past.add(up(7, 100), down(7, 100, 160, delegated_prefixes=(prefix,)))
-    assert past.found()[0].delegated_prefixes == (prefix,)
 
 
 def test_a_session_whose_clock_was_set_meanwhile_is_one_session(past: History) -> None:
@@ -130,13 +121,6 @@ def test_an_end_that_the_core_still_held_closes_the_hole(past: History) -> None:
     past.compare(at=190)
     past.add(down(7, 100, 150, "idle_timeout"))
     assert ends(past) == [(7, 150, None, None)]
-
-
-def test_a_session_that_was_never_seen_up_did_not_end_before_it_started(past: History) -> None:
-    past.add(at=130)
-    past.compare(listed(7, 150), at=190)
-    past.compare(at=250)
-    assert ends(past) == [(7, None, 190, 250)]
 
 
 def trimmed(past: History, days: int, mebibytes: int, now: int) -> list[int]:
@@ -227,48 +211,20 @@ def test_the_limit_holds_while_sessions_that_stay_up_change_their_rates(past: Hi
     assert len(past.ids()) == 100
 
 
-#: Locks what a writer locks while it copies the log: byte 121 of the index (https://sqlite.org/walformat.html,
-#: "WAL Locks").
-_COPIES = """
-import fcntl, sys
-index = open(sys.argv[1], "r+b")
-fcntl.lockf(index, fcntl.LOCK_EX, 1, 121)
-print("copies", flush=True)
-sys.stdin.read()
-"""
+def test_the_log_is_emptied_also_if_another_writer_copies_it_at_that_moment(
+    past: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replies, waits = iter([(1, -1, -1), (1, 5, 3), (0, 0, 0)]), []
 
+    def execute(statement: str) -> Any:
+        return SimpleNamespace(fetchone=lambda: next(replies)) if "checkpoint" in statement else None
 
-def test_the_log_is_emptied_also_if_another_writer_copies_it_at_that_moment(past: History) -> None:
-    past.store.trim(HistoryLimits(90, 16), 0)
     past.add(up(1, 1))
-    log, index = (past.path.with_name(f"{past.path.name}-{end}") for end in ("wal", "shm"))
-    writer = subprocess.Popen(
-        [sys.executable, "-c", _COPIES, index], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert writer.stdin is not None and writer.stdout is not None
-
-    def end() -> None:
-        wait_for("the log to be too long", lambda: log.stat().st_size > 3 << 20)
-        # Ten attempts without a wait take a millisecond.
-        threading.Event().wait(0.3)
-        writer.stdin.close()
-
-    ending = threading.Thread(target=end)
-    with writer:
-        assert writer.stdout.readline() == b"copies\n"
-        ending.start()
-        past.add(*(down(id, id, id + 1, username=f"{id:>100}") for id in range(2, 10_000)))
-        ending.join()
-    assert log.stat().st_size == 0
-
-
-def test_with_its_last_session_a_name_goes(past: History) -> None:
-    past.add(down(1, 100, 200), down(2, 100, 200 + _DAY, interface="ppp6"))
-    trimmed(past, 1, 1024, 201 + _DAY)
-    with closing(sqlite3.connect(past.path)) as connection:
-        texts = {text for (text,) in connection.execute("SELECT text FROM text")}
-        networks = connection.execute("SELECT count(*) FROM network").fetchone()
-    assert ("user1" in texts, "user2" in texts, "ppp6" in texts, networks) == (False, True, True, (0,))
+    monkeypatch.setattr(database.signal, "sigtimedwait", lambda _, seconds: waits.append(seconds))
+    monkeypatch.setattr(past.store, "_connection", SimpleNamespace(execute=execute))
+    monkeypatch.setattr(past.store, "_log_bytes", -1)
+    past.store._bound_log()
+    assert (waits, next(replies, None)) == ([database._COPIED], None)
 
 
 def test_a_store_that_was_removed_is_not_current(past: History) -> None:
@@ -314,11 +270,3 @@ def test_a_history_that_is_damaged_in_its_middle_costs_one_attempt(
         recorder.record()
     assert past.ids() == [*reversed(range(5000, 5300))]
     assert "history.sqlite.damaged" in caplog.text
-
-
-def test_a_service_without_room_for_a_history_starts_and_logs_why(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.ERROR):
-        prepare(tmp_path / "nowhere" / "history.sqlite")
-    assert "cannot open or create the history" in caplog.text

@@ -87,11 +87,6 @@ def test_changes_that_an_older_version_kept_are_there(past: History) -> None:
         assert messages(again, 1) == MESSAGES
 
 
-def test_the_newest_session_of_an_id_says_whose_timeline_it_is(past: History) -> None:
-    past.add(up(1, AT + 5000, username="bob"))
-    assert len(messages(past, 1)) == 2
-
-
 def test_an_id_that_no_session_had_and_a_cursor_that_no_page_gave_have_no_timeline(past: History) -> None:
     with pytest.raises(NotFound):
         past.reader.timeline(4, Page(100))
