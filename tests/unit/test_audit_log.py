@@ -56,7 +56,7 @@ def all_at_once(number: int, act: Callable[[int], None]) -> None:
 def test_records_that_come_together_are_written_together_before_they_are_acknowledged() -> None:
     trail = SlowTrail()
     writer = BatchWriter(trail, Here())
-    trail.is_ready = lambda records: sum(map(len, trail.batches)) + len(records + writer._next.records) == 100
+    trail.is_ready = lambda records: sum(map(len, trail.batches)) + len(records + writer._next.records) >= 100
     missing = []
 
     def add(each: int) -> None:
@@ -129,7 +129,8 @@ def test_requests_without_a_token_that_are_alike_are_one_record_whichever_worker
     workers = [AuditLog(tmp_path, SIZE, Here()) for _ in range(2)]
     for number in range(40):
         workers[number % 2].add(stranger(at=60.0 + number, request_id=str(number), path=f"/x/{number}"))
-    for log in workers:
+    # The last request is not written last.
+    for log in reversed(workers):
         log.close()
     (record,) = records(workers[0])
     assert (record["request_id"], record["path"], record["at"]) in [("0", "/x/0", 60.0), ("1", "/x/1", 61.0)]
@@ -336,6 +337,14 @@ def test_a_disk_that_is_nearly_full_is_full_before_a_change_is_made(
     log.check()
     Disk.f_bavail = 1023
     with pytest.raises(AuditUnavailable, match="are free"):
+        log.check()
+
+
+def test_in_a_folder_that_is_read_only_no_change_may_be_made(
+    log: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(AuditUnavailable, match="Permission denied"):
         log.check()
 
 
