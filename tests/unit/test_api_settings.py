@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable
+from gateway_api.base.errors import CoreLacksMethod
 from gateway_api.base.receivers import Denied
 from gateway_api.core.configuration import service as core_service
 from gateway_api.core.configuration.service import ConfigurationService
@@ -63,11 +63,6 @@ def receivers(*declared: dict[str, Any]) -> tuple[Receiver, ...]:
     return tuple(Receiver(one["url"], tuple(one["events"]), one.get("secret")) for one in declared)
 
 
-def urls(settings: ApiSettings | None) -> list[str]:
-    assert settings is not None
-    return [receiver.url for receiver in settings.receivers]
-
-
 def test_the_settings_are_those_of_the_running_configuration(core: Core) -> None:
     core.commit(ONE, OTHER, denied=("192.0.2.0/24", "2001:db8::/32"))
     assert next(core.follow()) == ApiSettings(
@@ -79,16 +74,6 @@ def test_the_settings_are_those_of_the_running_configuration(core: Core) -> None
         receivers=receivers(ONE, OTHER),
         history=HistoryLimits(90, 1024),
     )
-
-
-def test_a_follower_gets_the_settings_of_now_and_those_of_each_commit(core: Core) -> None:
-    core.commit(ONE)
-    replies = core.follow()
-    assert urls(next(replies)) == [ONE["url"]]
-    core.commit(ONE, OTHER)
-    assert urls(next(replies)) == [ONE["url"], OTHER["url"]]
-    core.commit()
-    assert urls(next(replies)) == []
 
 
 def test_a_reply_comes_from_time_to_time_without_a_commit(core: Core) -> None:
@@ -188,18 +173,13 @@ def test_the_hub_follows_a_core_over_its_restarts(tmp_path: Path, core: Core) ->
     hub.end()
 
 
-def test_until_the_core_was_reached_every_network_is_denied(tmp_path: Path) -> None:
-    hub = Following(tmp_path / "core.sock")
+def test_while_the_core_is_away_the_denied_networks_are_those_it_told_last_and_first_all(
+    tmp_path: Path, core: Core
+) -> None:
+    hub, networks = Following(tmp_path / "core.sock"), ("10.0.0.0/8", "fd00::/8")
     assert hub.configured.wait(PATIENCE)
     with pytest.raises(Denied, match="not known yet"):
         hub.denied()
-
-
-@pytest.mark.parametrize("networks", [("10.0.0.0/8", "fd00::/8"), ()])
-def test_while_the_core_is_away_the_denied_networks_are_those_it_told_last(
-    tmp_path: Path, core: Core, networks: tuple[str, ...]
-) -> None:
-    hub = Following(tmp_path / "core.sock")
     with served_at(tmp_path / "core.sock", interface(core)):
         hub.registry()
         core.commit(ONE, denied=networks)
@@ -221,11 +201,3 @@ def test_a_core_without_the_method_denies_no_network(tmp_path: Path) -> None:
         assert hub.denied() == ()
         with pytest.raises(CoreLacksMethod, match="lacks the method GetApiSettings"):
             next(Daemon(Client(tmp_path / "core.sock", timeout=PATIENCE)).follow(GetApiSettings()))
-
-
-def test_a_service_without_the_interface_is_unavailable(tmp_path: Path) -> None:
-    with (
-        served_at(tmp_path / "core.sock"),
-        pytest.raises(CoreUnavailable, match="InterfaceNotFound"),
-    ):
-        next(Daemon(Client(tmp_path / "core.sock", timeout=PATIENCE)).follow(GetApiSettings()))

@@ -77,15 +77,6 @@ def test_many_from_one_address_let_others_in_between() -> None:
     assert line.served == ["b", "a", "a", "a"]
 
 
-def test_a_turn_whose_work_failed_is_over() -> None:
-    turns = FairQueue(1, 1, full)
-    for _ in range(3):
-        with pytest.raises(RuntimeError), turns.turn("a"):
-            raise RuntimeError
-    with turns.turn("a"):
-        pass
-
-
 @pytest.mark.parametrize(("most", "most_from_one"), [(2, 9), (9, 2)])
 def test_a_full_line_sends_away_who_comes_and_takes_him_later(most: int, most_from_one: int) -> None:
     line = Line(most, most_from_one)
@@ -118,15 +109,6 @@ def test_who_was_served_lately_gives_up_a_place_for_a_new_one() -> None:
             line.comes(address)
         line.comes_instead("new")
     assert line.served == ["new", "b"]
-    assert line.sent_away == ["c"]
-
-
-def test_the_newest_of_those_with_as_many_places_gives_up_its_own() -> None:
-    line = Line(most=5)
-    with line.held("a"):
-        for address in ("b", "b", "c", "c"):
-            line.comes(address)
-        line.comes_instead("d")
     assert line.sent_away == ["c"]
 
 

@@ -204,27 +204,6 @@ def test_an_event_wakes_the_follower_that_waits_for_it(monkeypatch: pytest.Monke
     assert [sequences(reply) for reply in found] == [[1]]
 
 
-def test_every_follower_gets_every_event_of_several_writers() -> None:
-    journal, writers, each = Journal("life"), 4, 500
-    found: list[list[int]] = []
-
-    def read() -> None:
-        seen: list[int] = []
-        for reply in journal.follow("life", 0):
-            seen += sequences(reply)
-            if len(seen) >= writers * each:
-                break
-        found.append(seen)
-
-    threads = [threading.Thread(target=read) for _ in range(4)]
-    threads += [threading.Thread(target=grow, args=(journal, each)) for _ in range(writers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert found == [list(range(1, writers * each + 1))] * 4
-
-
 def test_failed_sign_ons_are_numbered_apart_from_session_events() -> None:
     journal = Journal("life")
     grow(journal, 2)

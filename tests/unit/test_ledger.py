@@ -12,7 +12,6 @@ from gateway_api.auth.ledger import Ledger, Revocations, SharedState, name_of, o
 from gateway_api.base.errors import LedgerUnavailable
 from tests.support.clocks import SteppedClock
 from tests.support.ledger import ledger_at, lose, revocations_of
-from tests.support.logins import HERE, pause, throttle_of
 
 
 def test_a_prepared_ledger_and_what_lies_beside_it_are_for_its_owner_alone(tmp_path: Path) -> None:
@@ -37,14 +36,11 @@ def test_preparing_a_ledger_again_keeps_what_it_knows(tmp_path: Path, clock: Ste
         assert revocations_of(ledger, clock).is_revoked("1f", name)
 
 
-@pytest.mark.parametrize("left", [0, 1000])
-def test_space_of_which_a_killed_start_kept_only_a_part_is_kept_by_the_next(
-    tmp_path: Path, left: int
-) -> None:
+def test_space_of_which_a_killed_start_kept_only_a_part_is_kept_by_the_next(tmp_path: Path) -> None:
     path, reserve = tmp_path / "ledger.sqlite", tmp_path / "ledger.sqlite.reserve"
     prepare_ledger(path, SharedState())
     whole = reserve.stat().st_size
-    reserve.write_bytes(bytes(left))
+    reserve.write_bytes(bytes(1000))
     prepare_ledger(path, SharedState())
     assert reserve.stat().st_size == whole >= 100_000
     assert reserve.stat().st_mode & 0o777 == 0o600
@@ -149,25 +145,16 @@ def test_a_token_that_is_known_to_be_valid_is_not_looked_up_again(
     assert not revocations.is_revoked("1f", name)
 
 
-def test_revoking_a_token_twice_is_no_error(ledger: Ledger, clock: SteppedClock) -> None:
+def test_a_revocation_lasts_as_long_as_its_token_and_outlives_a_clock_that_jumps(
+    ledger: Ledger, clock: SteppedClock
+) -> None:
+    revocations = revocations_of(ledger, clock)
+    # Twice is no error.
     for _ in range(2):
-        revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
-    assert revocations_of(ledger, clock).is_revoked("1f", ledger.name)
-
-
-def test_a_revocation_lasts_as_long_as_its_token(ledger: Ledger, clock: SteppedClock) -> None:
-    revocations = revocations_of(ledger, clock)
-    revocations.revoke("1f", int(clock()) + 60)
-    clock.now += 59
-    revocations.revoke("2f", int(clock()) + 60)
-    assert revocations.is_revoked("1f", ledger.name)
-
-
-def test_a_revocation_outlives_a_clock_that_jumps_ahead_and_back(ledger: Ledger, clock: SteppedClock) -> None:
-    revocations = revocations_of(ledger, clock)
-    revocations.revoke("1f", int(clock()) + 60)
-    clock.now += 86_400
-    revocations.revoke("2f", int(clock()) + 60)
+        revocations.revoke("1f", int(clock()) + 60)
+    for passed in (59, 86_400):
+        clock.now += passed
+        revocations.revoke("2f", int(clock()) + 60)
     clock.now -= 86_400
     assert revocations.is_revoked("1f", ledger.name)
 
@@ -198,14 +185,6 @@ def test_a_token_is_not_taken_for_valid_where_the_ledger_cannot_be_read(
         revocations.is_revoked("1f", name)
 
 
-def test_of_several_tokens_it_is_known_which_are_revoked(ledger: Ledger, clock: SteppedClock) -> None:
-    revocations = revocations_of(ledger, clock)
-    for jti in ("1f", "2f", "3f"):
-        revocations.revoke(jti, int(clock()) + 60)
-    assert revocations.among(dict.fromkeys(["1f", "3f", "4f"], ledger.name)) == {"1f", "3f"}
-    assert revocations.among({}) == set()
-
-
 # A ledger that is damaged, removed or replaced while workers use it
 
 
@@ -220,9 +199,6 @@ def empty(path: Path) -> None:
 def restore(path: Path) -> None:
     """Puts a backup in its place: without the revocations since."""
     path.with_name("backup").replace(path)
-
-
-FAULTS = pytest.mark.parametrize("fault", [damage, empty, Path.unlink, restore])
 
 
 @pytest.fixture
@@ -241,7 +217,7 @@ def revoked_since(
     return both
 
 
-@FAULTS
+@pytest.mark.parametrize("fault", [damage, empty, Path.unlink, restore])
 def test_all_tokens_end_with_their_ledger_in_each_worker_and_later_ones_count(
     tmp_path: Path,
     ledger: Ledger,
@@ -259,21 +235,8 @@ def test_all_tokens_end_with_their_ledger_in_each_worker_and_later_ones_count(
     one, other = revoked_since
     assert not one.is_revoked("3f", ledger.name)
     other.revoke("3f", int(clock()) + 60)
-    assert one.is_revoked("3f", ledger.name)
-
-
-@FAULTS
-def test_a_logout_is_stored_in_the_ledger_that_took_the_place_of_another(
-    tmp_path: Path,
-    ledger: Ledger,
-    revoked_since: tuple[Revocations, Revocations],
-    clock: SteppedClock,
-    fault: Callable[[Path], None],
-) -> None:
-    fault(tmp_path / "ledger.sqlite")
-    ledger_at(tmp_path / "ledger.sqlite", ledger.shared, clock).close()
-    revoked_since[0].revoke("3f", int(clock()) + 60)
-    name = ledger.name
+    assert one.is_revoked("3f", name := ledger.name)
+    # It is stored in the ledger that took the place of the other.
     with closing(ledger_at(tmp_path / "ledger.sqlite", SharedState())) as later:
         assert (later.name, revocations_of(later, clock).is_revoked("3f", name)) == (name, True)
 
@@ -286,10 +249,9 @@ def test_a_damaged_ledger_is_kept_beside_the_new_one_and_the_log_says_so(
     damage(path)
     ledger_at(path, ledger.shared, clock).close()
     assert (tmp_path / "ledger.sqlite.damaged").read_bytes() == b"garbage" * 1000
-    assert [record.getMessage() for record in caplog.records] == [
-        f"began a new login ledger: the old one is damaged, and is now {path}.damaged",
-        f"the login ledger {path} is a new one: all users have to log in again",
-    ]
+    damaged, new = (record.getMessage() for record in caplog.records)
+    assert f"{path}.damaged" in damaged
+    assert "all users have to log in again" in new
 
 
 def test_a_worker_that_finds_the_new_ledger_of_another_worker_begins_none(
@@ -298,14 +260,3 @@ def test_a_worker_that_finds_the_new_ledger_of_another_worker_begins_none(
     (tmp_path / "ledger.sqlite").unlink()
     assert ledger.name == neighbours_ledger.name == ledger.name
     assert len(caplog.records) == 1
-
-
-def test_failed_logins_are_counted_in_the_ledger_that_took_the_place_of_another(
-    tmp_path: Path, ledger: Ledger, neighbours_ledger: Ledger, clock: SteppedClock
-) -> None:
-    throttle = throttle_of(ledger, clock)
-    throttle.failed("alice", HERE)
-    (tmp_path / "ledger.sqlite").unlink()
-    for _ in range(7):
-        throttle.failed("alice", HERE)
-    assert pause(throttle_of(neighbours_ledger, clock)) == 4

@@ -1,6 +1,5 @@
 """Whose turn it is in a worker, and for how long."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -153,24 +152,6 @@ def test_time_of_what_has_no_share_is_no_connections_own(shares: Shares, clock: 
 
     gevent.spawn(works).get()
     assert used == pytest.approx(3 * [0.001])
-
-
-def test_work_of_the_processor_is_a_connections_own_and_time_elsewhere_is_not() -> None:
-    def works() -> None:
-        with shares.share() as share:
-            # The whole thread waits, as one that the kernel gives no turn.
-            time.sleep(0.2)
-            assert shares.used_by(share) < 0.1
-            began = time.thread_time()
-            while time.thread_time() - began < 0.05:
-                pass
-            assert shares.used_by(share) >= 0.05
-
-    shares = Shares()
-    try:
-        gevent.spawn(works).get()
-    finally:
-        greenlet.settrace(None)
 
 
 def test_one_that_is_killed_while_it_waits_leaves_the_others_their_turns(shares: Shares) -> None:

@@ -37,17 +37,9 @@ def test_a_duration_is_so_long_ago(text: str, seconds: int) -> None:
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("02:13", "2026-03-10 02:13"),
-        ("2:13", "2026-03-10 02:13"),
-        ("02:13:05", "2026-03-10 02:13:05"),
-        ("12:00", "2026-03-10 12:00"),
-        ("13:00", "2026-03-09 13:00"),
-        ("today 13:00", "2026-03-10 13:00"),
-        ("yesterday 02:13", "2026-03-09 02:13"),
-        ("yesterday", "2026-03-09 00:00"),
-        ("2026-03-01", "2026-03-01 00:00"),
-        ("2026-03-01 02:13", "2026-03-01 02:13"),
-        ("2026-03-01T02:13:05", "2026-03-01 02:13:05"),
+        *(("2:13", "2026-03-10 02:13"), ("12:00", "2026-03-10 12:00"), ("13:00", "2026-03-09 13:00")),
+        *(("today 13:00", "2026-03-10 13:00"), ("yesterday 02:13", "2026-03-09 02:13")),
+        *(("yesterday", "2026-03-09 00:00"), ("2026-03-01T02:13:05", "2026-03-01 02:13:05")),
         # Another offset in summer.
         ("2025-07-01 02:13", "2025-07-01 02:13"),
     ],
@@ -65,31 +57,19 @@ def test_a_time_of_day_is_the_next_one_where_a_time_is_in_the_future(text: str, 
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("2026-03-01T12:00:00Z", 1772366400.0),
-        ("2026-03-01T13:00:00+01:00", 1772366400.0),
-        ("1772366400.5", 1772366400.5),
-    ],
+    ("text", "seconds"), [("2026-03-01T13:00:00+01:00", 1772366400.0), ("1772366400.5", 1772366400.5)]
 )
 def test_a_time_with_its_offset_and_epoch_seconds_are_what_they_were(text: str, seconds: float) -> None:
     assert parse_moment(text, NOW, ZONE) == GivenTime(seconds, is_local=False)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "soon", "25:00", "02:60", "2026-02-30", "yesterday at noon", "-2h", "1.5h", "\u0661h"]
-)
+@pytest.mark.parametrize("text", ["", "25:00", "2026-02-30", "yesterday at noon", "-2h", "\u0661h"])
 def test_another_text_is_refused_with_the_rule(text: str) -> None:
     with pytest.raises(ValueError, match="must be a time, such as 2h, 02:13, yesterday 02:13"):
         parse_moment(text, NOW, ZONE)
 
 
 DAY = 86_400
-
-
-@pytest.mark.parametrize("text", ["946684800", str(int(NOW)), f"{NOW - 0.5}", str(int(NOW) + DAY)])
-def test_a_number_from_2000_to_tomorrow_is_epoch_seconds(text: str) -> None:
-    assert epoch_seconds(text, NOW) == float(text)
 
 
 @pytest.mark.parametrize(
@@ -99,30 +79,32 @@ def test_a_number_from_2000_to_tomorrow_is_epoch_seconds(text: str) -> None:
         (str(int(NOW - DAY) * 10**6), ": microseconds?"),
         (str(int(NOW - DAY) * 10**9), ": nanoseconds?"),
         ("20261127", ": a date? Write 2026-11-27T00:00:00Z"),
-        *((text, "") for text in ("0", "946684799", str(int(NOW) + DAY + 1), "20261127101500", "9" * 20)),
+        *((text, "") for text in ("946684799", str(int(NOW) + DAY + 1), "20261127101500")),
     ],
 )
 def test_a_number_that_cannot_be_epoch_seconds_is_refused_and_says_what_it_may_be(
     text: str, hint: str
 ) -> None:
-    span = f"from 2000-01-01T00:00:00Z to {utc_text(NOW + DAY)}"
-    with pytest.raises(ValueError) as refused:
-        epoch_seconds(text, NOW)
-    rule = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
-    assert str(refused.value) == f"{rule}; {text} is not {span}{hint}"
     # The command line has the same sentence.
-    with pytest.raises(ValueError, match=re.escape(str(refused.value))):
-        parse_moment(text, NOW, ZONE)
+    for read in (epoch_seconds, parse_moment):
+        with pytest.raises(ValueError) as refused:
+            read(text, NOW)
+        assert str(refused.value).endswith(
+            f"; {text} is not from 2000-01-01T00:00:00Z to {utc_text(NOW + DAY)}{hint}"
+        )
 
 
-@pytest.mark.parametrize("text", ["20261127T101500Z", "20261127T111500+0100", "2026-11-27 10:15:00+00:00"])
+def test_a_number_from_2000_to_tomorrow_is_epoch_seconds() -> None:
+    for text in ("946684800", str(int(NOW) + DAY)):
+        assert epoch_seconds(text, NOW) == float(text)
+
+
+@pytest.mark.parametrize("text", ["20261127T111500+0100", "2026-11-27 10:15:00+00:00"])
 def test_a_basic_iso_8601_time_is_that_time(text: str) -> None:
     assert epoch_seconds(text, NOW) == 1795774500
 
 
-@pytest.mark.parametrize(
-    "text", ["20261127T101500", "2026-11-27", "2026-W48-5", "1.5e9", "-1", "nan", "1" * 21]
-)
+@pytest.mark.parametrize("text", ["20261127T101500", "2026-11-27", "1.5e9", "-1", "nan", "1" * 21])
 def test_a_time_without_an_offset_and_another_number_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^must be epoch seconds, or a time with its offset such as"):
         epoch_seconds(text, NOW)
@@ -130,7 +112,7 @@ def test_a_time_without_an_offset_and_another_number_are_refused(text: str) -> N
 
 def test_a_time_that_must_be_past_is_not_after_now() -> None:
     assert past_seconds(str(int(NOW)), NOW) == int(NOW)
-    for text in (str(int(NOW) + 1), "2026-03-10T12:00:01+01:00", "9999-12-31T00:00:00Z"):
+    for text in (str(int(NOW) + 1), "9999-12-31T00:00:00Z"):
         with pytest.raises(ValueError, match=r"^must not be in the future: it is 2026-03-10T11:00:00Z now$"):
             past_seconds(text, NOW)
 
@@ -146,11 +128,9 @@ def test_the_end_of_a_rate_may_be_a_number_up_to_a_year_ahead() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        *(("90s", 90), ("30m", 1800), ("1h", 3600), ("2d", 172_800), ("1h30m", 5400)),
+        *(("90s", 90), ("30m", 1800), ("2d", 172_800), ("1h30m", 5400)),
         # As the live page, tables and the alternative profile show them.
-        *(("1 d 2 h", 93_600), ("5 min 3 s", 303), ("0 s", 0), ("1 d", 86_400)),
-        *(("1 day, 2:03:04", 93_784), ("2 days, 0:00:00", 172_800), ("0:05:00", 300)),
-        *(("1d 02:03:04", 93_784), ("02:03:04", 7384)),
+        *(("1 d 2 h", 93_600), ("5 min 3 s", 303), ("1 day, 2:03:04", 93_784), ("2 days, 0:00:00", 172_800)),
     ],
 )
 def test_a_duration_is_numbers_with_units_or_as_it_is_shown(text: str, seconds: int) -> None:
@@ -159,10 +139,7 @@ def test_a_duration_is_numbers_with_units_or_as_it_is_shown(text: str, seconds: 
 
 
 def test_an_uptime_is_days_and_a_clock() -> None:
-    for seconds, text in (
-        *((0, "00:00:00"), (59, "00:00:59"), (60, "00:01:00"), (3599.99, "00:59:59"), (-1, "00:00:00")),
-        *((DAY - 1, "23:59:59"), (DAY, "1d 00:00:00"), (DAY + 7384, "1d 02:03:04")),
-    ):
+    for seconds, text in ((3599.99, "00:59:59"), (-1, "00:00:00"), (DAY + 7384, "1d 02:03:04")):
         assert uptime(1_700_000_000, 1_700_000_000 + seconds) == text
 
 
@@ -177,9 +154,7 @@ def test_a_time_that_is_shown_is_read(seconds: int) -> None:
         assert parse_moment(text, NOW, ZONE) == GivenTime(seconds)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", "h", "90", "1.5h", "-1h", "1w", "2h 1d", "1h, 2m", "2:60:00", "5:00", "\u0661h"]
-)
+@pytest.mark.parametrize("text", ["", "h", "90", "1.5h", "-1h", "1w", "2h 1d", "2:60:00", "\u0661h"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a number with s, m, h or d"):
         parse_duration(text)

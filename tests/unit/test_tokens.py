@@ -4,6 +4,7 @@ import base64
 import hmac
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import jwt
@@ -51,10 +52,11 @@ def assert_refused(token: str, now: float = NOW) -> None:
         tokens(now).read(token)
 
 
-def test_an_issued_token_says_who_it_was_issued_to() -> None:
-    token, another = (tokens().issue("alice", "operator", GENERATION, 60) for _ in range(2))
+def test_an_issued_token_says_who_it_was_issued_to_and_for_how_long() -> None:
+    token, another = (tokens(NOW + 0.9).issue("alice", "operator", GENERATION, 60) for _ in range(2))
     claims = tokens().read(token)
     assert (claims.iss, claims.sub, claims.role) == ("gateway-api", "alice", "operator")
+    assert (claims.iat, claims.exp) == (NOW, NOW + 60)
     assert claims.jti != tokens().read(another).jti
     assert jwt.get_unverified_header(token) == {"alg": "HS256", "typ": "JWT"}
     assert set(jwt.decode(token, options={"verify_signature": False})) == set(CLAIMS)
@@ -70,48 +72,28 @@ def test_a_token_that_was_read_before_ends_with_its_time() -> None:
         reader.read(token)
 
 
-def test_an_issued_token_ends_after_its_lifetime() -> None:
-    claims = tokens(NOW + 0.9).read(tokens(NOW + 0.9).issue("alice", "admin", GENERATION, 60))
-    assert (claims.iat, claims.exp) == (NOW, NOW + 60)
+def test_a_token_made_by_hand_from_all_that_is_right_holds_and_claims_that_nobody_knows_say_nothing() -> None:
+    for claims in (CLAIMS, {**CLAIMS, "more": [1]}):
+        assert tokens().read(signed(claims)).sub == "alice"
 
 
-def test_a_token_made_by_hand_from_all_that_is_right_holds() -> None:
-    assert tokens().read(signed(CLAIMS)).sub == "alice"
+def test_a_token_without_a_signature_is_refused() -> None:
+    for algorithm in ("none", "None", "", None):
+        body = ".".join(base64url(json.dumps(part).encode()) for part in ({"alg": algorithm}, CLAIMS))
+        assert_refused(f"{body}.")
 
 
-def test_claims_that_nobody_knows_are_passed_over() -> None:
-    assert tokens().read(signed({**CLAIMS, "more": [1]})).sub == "alice"
-
-
-@pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "", None])
-def test_a_token_without_a_signature_is_refused(algorithm: str | None) -> None:
-    body = ".".join(base64url(json.dumps(part).encode()) for part in ({"alg": algorithm}, CLAIMS))
-    assert_refused(f"{body}.")
-
-
-@pytest.mark.parametrize(("algorithm", "digest"), [("HS384", "sha384"), ("HS512", "sha512")])
-def test_a_token_signed_with_another_hash_is_refused(algorithm: str, digest: str) -> None:
-    assert_refused(signed(CLAIMS, {"alg": algorithm, "typ": "JWT"}, digest=digest))
-
-
-def test_a_token_that_names_another_algorithm_over_our_own_signature_is_refused() -> None:
-    for algorithm in ("RS256", "ES256", "PS256", "EdDSA", "hs256", ["HS256"], {"HS256": 1}, 1):
+def test_a_token_with_another_header_is_refused() -> None:
+    for algorithm in ("RS256", "EdDSA", "hs256", ["HS256"], 1):
         assert_refused(signed(CLAIMS, {"alg": algorithm, "typ": "JWT"}))
+    for extra in ({"crit": ["exp"]}, {"b64": False, "crit": ["b64"]}, {"kid": 1}):
+        assert_refused(signed(CLAIMS, {"alg": "HS256", "typ": "JWT", **extra}))
+    for header in ({}, b"null", b"{", b"\xff", b"[" * 20_000):
+        assert_refused(signed(CLAIMS, header))
+    assert_refused(signed(CLAIMS, {"alg": "HS512", "typ": "JWT"}, digest="sha512"))
 
 
-def test_a_token_with_a_header_of_another_shape_is_refused() -> None:
-    for header in ({}, [], 1, None, "HS256", b"{", b"\xff", b"[" * 20_000):
-        assert_refused(signed(CLAIMS, json.dumps(None).encode() if header is None else header))
-
-
-@pytest.mark.parametrize("extra", [{"crit": ["exp"]}, {"b64": False, "crit": ["b64"]}, {"kid": 1}])
-def test_a_token_with_a_header_that_asks_for_more_is_refused(extra: dict[str, Any]) -> None:
-    assert_refused(signed(CLAIMS, {"alg": "HS256", "typ": "JWT", **extra}))
-
-
-@pytest.mark.parametrize(
-    "secret", [b"", b"another secret of more than 32 bytes...", SECRET + b"\n", SECRET[:-1]]
-)
+@pytest.mark.parametrize("secret", [b"", SECRET + b"\n", SECRET[:-1]])
 def test_a_token_signed_with_another_secret_is_refused(secret: bytes) -> None:
     assert_refused(signed(CLAIMS, secret=secret))
 
@@ -145,28 +127,20 @@ def test_a_token_holds_from_its_start_to_its_end(claim: str, value: int, now: fl
 def test_a_claim_of_another_kind_or_value_or_none_is_refused() -> None:
     for name in CLAIMS:
         assert_refused(signed({key: value for key, value in CLAIMS.items() if key != name}))
-    for name in ("iss", "sub", "role", "gen", "ledger", "jti"):
-        for value in (1, None, True, ["alice"], {"a": 1}):
-            assert_refused(signed({**CLAIMS, name: value}))
-    for name in ("exp", "iat", "nbf"):
-        for value in (str(NOW), True, None, [NOW], {}, NOW + 0.5, float("inf"), float("nan"), -1, 10**400):
+    for names, values in (
+        (("iss", "sub", "role", "gen", "ledger", "jti"), (1, None, ["alice"])),
+        (("exp", "iat", "nbf"), (str(NOW), True, NOW + 0.5, float("nan"), -1, 10**400)),
+    ):
+        for name, value in product(names, values):
             assert_refused(signed({**CLAIMS, name: value}))
     assert_refused(signed({**CLAIMS, "iss": "gateway"}))
     assert_refused(signed({**CLAIMS, "ledger": LEDGER[::-1]}))
 
 
-def test_an_end_of_5000_digits_is_refused() -> None:
-    assert_refused(signed(json.dumps(CLAIMS).replace(str(NOW + 60), "9" * 5000).encode()))
-
-
 def test_a_signed_payload_of_another_shape_is_refused() -> None:
-    for payload in ([], 1, "text", b"", b"{", b"\xff", b"[" * 20_000, b"null"):
+    huge = json.dumps(CLAIMS).replace(str(NOW + 60), "9" * 5000).encode()
+    for payload in ([], 1, "text", b"", b"{", b"\xff", b"[" * 20_000, huge):
         assert_refused(signed(payload))
-
-
-def test_a_text_that_is_no_token_is_refused() -> None:
-    for text in ("", ".", "..", "...", "a.b.c", "Bearer x", "\0", "é.é.é", "\ud800", "a" * 100_000):
-        assert_refused(text)
 
 
 #: The same bits end in another letter: 32 bytes of signature leave two bits of the last letter over.
@@ -202,11 +176,6 @@ def test_a_character_that_base64url_has_not_is_not_passed_over() -> None:
     for character in ("+", "/", " ", "\n", "\t", "!", "é"):
         token = signed(CLAIMS)
         assert_refused(f"{token[:-8]}{character}{token[-8:]}")
-
-
-@pytest.mark.parametrize("garbage", ["x", ".x", ".", "é"])
-def test_a_token_with_garbage_behind_it_is_refused(garbage: str) -> None:
-    assert_refused(signed(CLAIMS) + garbage)
 
 
 @given(st.text())
