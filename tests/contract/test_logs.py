@@ -5,7 +5,6 @@ import re
 import secrets
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,12 +94,6 @@ def test_polls_that_succeed_are_not_logged_and_others_are(logged: Logged) -> Non
     assert not [line for line in logged.lines() if ids[0] in line or ids[1] in line]
 
 
-def test_the_core_writes_the_same_lines(logged: Logged) -> None:
-    (line,) = [fields for fields in map(parsed, logged.lines()) if fields["logger"] == "gateway_api.core"]
-    assert line["level"] == "info"
-    assert str(line["message"]).startswith("serving 5 sessions at ")
-
-
 def test_a_stream_is_one_line_when_it_ends(logged: Logged) -> None:
     headers = {"Authorization": f"Bearer {logged.api.token('admin')}", "X-Request-ID": "a-stream"}
     url, verify = f"{logged.api.url}/api/v1/events/subscribers", logged.api.environment["GATEWAY_CA"]
@@ -120,22 +113,7 @@ def test_a_stream_is_one_line_when_it_ends(logged: Logged) -> None:
     assert (line["status"], line["user"], line["path"]) == ("200", "admin", "/api/v1/events/subscribers")
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [b"GARBAGE", b"GET /api/v1/health HTTP/9.9", b"GET / HTTP/1.1\r\nX-Evil : hunter2\x1b[31m", b"\x00\x1b"],
-)
-def test_a_request_that_is_no_http_is_one_line(logged: Logged, sent: bytes) -> None:
-    answer = logged.raw(sent + b"\r\nHost: x\r\nConnection: close\r\n\r\n")
-    match = re.search(rb"X-Request-ID: (\w+)", answer)
-    assert match, answer
-    line = logged.of(match[1].decode())
-    assert [name for name in line if name not in ("time", "level", "logger")] == [*REQUEST, "refused"]
-    assert line["status"] == answer.split(b" ")[1].decode()
-
-
-@pytest.mark.parametrize(
-    "path", ["%0d%0atime=1%20status=200", "%1b[31m", "%e2%80%ae", "%ff%fe", "%22", "%00"]
-)
+@pytest.mark.parametrize("path", ["%0d%0atime=1%20status=200", "%1b[31m", "%ff%fe%00"])
 def test_a_path_or_a_header_cannot_break_or_colour_a_line(logged: Logged, path: str) -> None:
     headers = {"User-Agent": "\u202e\x85".encode(), "Referer": '" a="'}
     line = logged.ask("GET", f"/x{path}", headers=headers)
@@ -145,19 +123,20 @@ def test_a_path_or_a_header_cannot_break_or_colour_a_line(logged: Logged, path: 
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET /api/v1/qos HTTP/1.1\r\nHost: x\r\nAuthorization : Bearer %s",
-        b"GET /api/v1/qos HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\x01",
+        b"GET /api/v1/qos HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\x1b[31m",
         b"GET /api/v1/qos?token=%s HTTP/9.9\r\nHost: x",
-        b"GET /api/v1/qos?token=%s\r\nHost: x",
+        b"GARBAGE %s",
         b"GET /api/v1/qos HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: %s",
         b"POST /api/v1/auth/login HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\nzz%s",
     ],
 )
-def test_a_token_in_a_broken_request_is_not_logged(logged: Logged, head: bytes) -> None:
+def test_a_broken_request_is_one_line_without_its_token(logged: Logged, head: bytes) -> None:
     mark = secrets.token_hex(8)
-    before = len(logged.lines())
-    logged.raw(head % mark.encode() + b"\r\nConnection: close\r\n\r\n")
-    wait_for("the request's line", lambda: len(logged.lines()) > before)
+    answer = logged.raw(head % mark.encode() + b"\r\nConnection: close\r\n\r\n")
+    match = re.search(rb"X-Request-ID: (\w+)", answer)
+    assert match, answer
+    line = logged.of(match[1].decode())
+    assert line["status"] == answer.split(b" ")[1].decode()
     assert mark not in logged.text()
 
 
@@ -166,8 +145,7 @@ def test_queries_headers_and_passwords_are_not_logged(logged: Logged) -> None:
     headers = {"Authorization": f"Bearer {mark}", "Cookie": mark, "Referer": mark, "User-Agent": mark}
     line = logged.ask("GET", "/qos", None, params={"token": mark, mark: "x"}, headers=headers)
     assert (line["path"], line["status"], line["user"]) == ("/api/v1/qos", "401", None)
-    for body in ({"username": mark, "password": mark}, {mark: mark}, [mark]):
-        assert logged.ask("POST", "/auth/login", None, json=body)["user"] is None
+    assert logged.ask("POST", "/auth/login", None, json={"username": mark, "password": mark})["user"] is None
     assert mark not in logged.text()
 
 
@@ -178,29 +156,6 @@ def test_a_client_without_tls_is_one_line(logged: Logged) -> None:
         wait_for("the line", lambda: len(logged.lines()) > before)
     assert parsed(logged.lines()[-1])["message"] == "no TLS from 127.0.0.1: HTTP_REQUEST"
     assert "Traceback" not in logged.text()
-
-
-def test_many_requests_at_once_are_a_line_each(logged: Logged) -> None:
-    ids = [[f"at-once-{number}-{each}" for each in range(25)] for number in range(8)]
-
-    def send(mine: list[str]) -> None:
-        with requests.Session() as session:
-            session.trust_env, session.verify = False, logged.api.environment["GATEWAY_CA"]
-            for request_id in mine:
-                url = f"{logged.api.url}/api/v1/{'x' * 2000}"
-                session.get(url, headers={"X-Request-ID": request_id}, timeout=60)
-
-    threads = [threading.Thread(target=send, args=(mine,)) for mine in ids]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for mine in ids:
-        # A line comes after its response.
-        logged.of(mine[-1])
-    # Half a line could not be parsed.
-    seen = [str(parsed(line).get("request_id")) for line in logged.lines()]
-    assert sorted(id for id in seen if id.startswith("at-once-")) == sorted(id for mine in ids for id in mine)
 
 
 def test_in_json_every_line_is_an_object_and_a_fault_has_its_request_id(

@@ -45,11 +45,6 @@ def test_the_factory_document_lacks_nothing_but_an_admin() -> None:
     assert [p.path for p in problems(json.loads(FACTORY.read_text()))] == ["api.users"]
 
 
-def test_without_users_the_api_must_be_off(document: dict[str, Any]) -> None:
-    document["api"] = {"enabled": False}
-    assert RunningConfiguration.of(document).sections.api.users == ()
-
-
 def test_what_may_be_left_out_has_its_default(bare: dict[str, Any]) -> None:
     sections = RunningConfiguration.of(bare).sections
     assert sections.bgp is None
@@ -59,30 +54,19 @@ def test_what_may_be_left_out_has_its_default(bare: dict[str, Any]) -> None:
     assert (radius.authentication_port, radius.accounting_port) == (1812, 1813)
 
 
-def test_a_vlan_range_may_be_a_single_id(document: dict[str, Any]) -> None:
-    put(document, "demux.vlan_profiles.0.vlan_range", "4094")
-    vlan_range = RunningConfiguration.of(document).sections.demux.vlan_profiles[0].vlan_range
-    assert (vlan_range.first, vlan_range.last, len(vlan_range)) == (4094, 4094, 1)
-
-
-def test_a_handoff_interface_that_does_not_exist_is_no_problem_while_cgnat_is_off(
-    document: dict[str, Any],
-) -> None:
-    document["cgnat"].update(enabled=False, handoff_interface="absent0")
-    assert not RunningConfiguration.of(document).sections.cgnat.enabled
-
-
 #: Values that are refused at their path.
 BROKEN: dict[str, tuple[Any, ...]] = {
-    "system.hostname": ("", "-bng", "a" * 64, "bng1\n"),
-    "interfaces.trunks": ("trunk0", ["trunk0", "trunk1", "trunk0"]),
+    # Null is none.
+    **dict.fromkeys(("interfaces.trunks.0", "demux.vlan_profiles.0", "api.users.0.role"), (None,)),
+    "system.hostname": (None, "", "-bng", "a" * 64, "bng1\n"),
+    "interfaces.trunks": (None, "trunk0", ["trunk0", "trunk1", "trunk0"]),
     "radius.server": ("10.0.0.256", 167772161),
     "radius.authentication_port": (0, 65536),
     "radius.accounting_port": ("1813",),
     "radius.secret": ("",),
     "cgnat.enabled": ("yes",),
     "cgnat.vrf_name": ("vrf of sixteen_c", "default"),
-    "cgnat.vrf_table": (True, 100.0),
+    "cgnat.vrf_table": (None, True, 100.0),
     "cgnat.handoff_interface": ("absent0",),
     "cgnat.handoff_gateway": ("10.255.1",),
     "cgnat.source_range": ("100.64.0.1/10", "100.64.0.0/33", "100.64.0.0/31", "fd00::/8", "127.0.0.0/8"),
@@ -90,7 +74,6 @@ BROKEN: dict[str, tuple[Any, ...]] = {
     "qos.default_up": (20_000_000,),
     "demux.trunks": (["trunk0", "trunk2"], ["trunk0", "trunk0"]),
     "demux.vlan_profiles": ({},),
-    "demux.vlan_profiles.0": ("pppoe",),
     "demux.vlan_profiles.0.name": ("1st",),
     "demux.vlan_profiles.1.type": ("PPPoE",),
     "demux.vlan_profiles.0.vlan_range": ("0-5", "4000-4095", "300-200", " 5", 5),
@@ -99,7 +82,7 @@ BROKEN: dict[str, tuple[Any, ...]] = {
     "demux.rate_limits.max_vlans": (4094 * 4094 + 1,),
     "demux.idle_timeout": (-1,),
     "api.enabled": ("true",),
-    "api.token_lifetime": (59, 86401),
+    "api.token_lifetime": (None, 59, 86401),
     "api.users": (
         *({"admin": USER}, [], [{**USER, "role": "operator"}]),
         [USER, {**USER, "role": "operator"}],
@@ -115,7 +98,7 @@ BROKEN: dict[str, tuple[Any, ...]] = {
     "bgp.router_id": ("router",),
     "bgp.neighbors.1.remote_as": ("64513",),
     "bgp": ([],),
-    **dict.fromkeys(SECTIONS, ([],)),
+    **dict.fromkeys(SECTIONS, ([], None)),
 }
 
 
@@ -127,23 +110,28 @@ def test_a_broken_value_is_named_by_its_path() -> None:
             assert [(p.path, p.code) for p in problems(document)] == [(path, "invalid")]
 
 
-def test_a_name_that_an_interface_can_have_is_valid() -> None:
-    for name in ("a", "eth0.100", "fifteen_letters", "br-lan", "...", "a@b"):
-        document = valid_document()
-        put(document, "interfaces.uplinks.0", name)
-        assert RunningConfiguration.of(document).sections.interfaces.uplinks[0] == name
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("api", {"enabled": False}),
+        ("demux.vlan_profiles.0.vlan_range", "4094"),
+        # It need not exist while CGNAT is off.
+        ("cgnat", {**valid_document()["cgnat"], "enabled": False, "handoff_interface": "absent0"}),
+        *(("interfaces.uplinks.0", name) for name in ("a", "eth0.100", "fifteen_letters", "...", "a@b")),
+        *((path, None) for path in ("radius.server", "demux.vlan_profiles.1.outer_vlan_range", "bgp")),
+    ],
+)
+def test_a_value_at_the_edge_is_valid(document: dict[str, Any], path: str, value: Any) -> None:
+    put(document, path, value)
+    assert RunningConfiguration.of(document).document == document
 
 
 def test_a_name_that_another_interface_has_is_refused() -> None:
     for path, value, named in (
         ("interfaces.trunks", ["trunk0", "trunk1", "lo"], "interfaces.trunks"),
         ("interfaces.uplinks", ["trunk0", "cgnat0"], "interfaces.uplinks"),
-        ("interfaces.uplinks", ["cgnat0", "lo"], "interfaces.uplinks"),
         ("interfaces.uplinks", ["cgnat0", "cgnat"], "cgnat.vrf_name"),
-        ("cgnat.vrf_name", "trunk1", "cgnat.vrf_name"),
-        ("cgnat.vrf_name", "lo", "cgnat.vrf_name"),
-        ("cgnat.vrf_name", "trunk1.100", "cgnat.vrf_name"),
-        ("cgnat.vrf_name", "trunk1.7.100", "cgnat.vrf_name"),
+        *(("cgnat.vrf_name", name, "cgnat.vrf_name") for name in ("trunk1", "lo", "trunk1.7.100")),
     ):
         document = valid_document()
         put(document, path, value)
@@ -152,77 +140,36 @@ def test_a_name_that_another_interface_has_is_refused() -> None:
 
 def test_what_is_missing_is_named_by_its_path() -> None:
     for path in (
-        *SECTIONS,
-        "system.hostname",
-        "cgnat.source_range",
-        "demux.vlan_profiles.1.outer_vlan_range",
-        "demux.rate_limits.burst",
-        "api.users.1.password_hash",
-        "bgp.router_id",
+        *(*SECTIONS, "system.hostname", "demux.vlan_profiles.1.outer_vlan_range"),
+        *("demux.rate_limits.burst", "api.users.1.password_hash", "bgp.router_id"),
     ):
         document = valid_document()
         remove(document, path)
         assert [(p.path, p.code) for p in problems(document)] == [(path, "missing")]
 
 
-def test_null_is_refused_where_something_must_be() -> None:
-    for path in (
-        *SECTIONS,
-        "system.hostname",
-        "interfaces.trunks",
-        "interfaces.trunks.0",
-        "cgnat.vrf_table",
-        "demux.vlan_profiles.0",
-        "demux.rate_limits",
-        "api.token_lifetime",
-        "api.users.0.role",
-    ):
-        document = valid_document()
-        put(document, path, None)
-        assert [p.path for p in problems(document)] == [path]
-
-
-@pytest.mark.parametrize(
-    "path", ["radius.server", "radius.secret", "demux.vlan_profiles.1.outer_vlan_range", "bgp"]
-)
-def test_null_is_valid_where_nothing_may_be(document: dict[str, Any], path: str) -> None:
-    put(document, path, None)
-    assert RunningConfiguration.of(document).document == document
-
-
 def test_an_unknown_key_is_named_by_its_path() -> None:
-    for path in (
-        "syst",
-        "system.host_name",
-        "demux.vlan_profiles.0.vlans",
-        "demux.rate_limits.max",
-        "api.users.1.password",
-    ):
+    for path in ("syst", "demux.vlan_profiles.0.vlans", "demux.rate_limits.max", "api.users.1.password"):
         document = valid_document()
         put(document, path, "anything")
         assert [(p.path, p.code) for p in problems(document)] == [(path, "unknown")]
 
 
-def test_all_that_is_wrong_is_named_at_once(document: dict[str, Any]) -> None:
+def test_all_that_is_wrong_is_named_at_once_without_its_value(document: dict[str, Any]) -> None:
     put(document, "system.hostname", "-")
     put(document, "qos.default_up", "fast")
-    put(document, "api.users.1.role", "root")
+    put(document, "api.users.1.password_hash", "plain text")
     remove(document, "demux.idle_timeout")
-    wrong = {"system.hostname", "qos.default_up", "api.users.1.role", "demux.idle_timeout"}
+    wrong = {"system.hostname", "qos.default_up", "api.users.1.password_hash", "demux.idle_timeout"}
     assert {p.path for p in problems(document)} == wrong
+    with pytest.raises(Invalid, match=r"api\.users\.1\.password_hash: must be a bcrypt hash") as refused:
+        RunningConfiguration.of(document)
+    assert "plain text" not in str(refused.value)
     # And all names that refer to nothing.
     document = valid_document()
     put(document, "demux.trunks", ["absent0"])
     put(document, "cgnat.handoff_interface", "absent1")
     assert {p.path for p in problems(document)} == {"demux.trunks", "cgnat.handoff_interface"}
-
-
-def test_the_text_of_a_refusal_has_paths_and_rules_but_no_value(document: dict[str, Any]) -> None:
-    put(document, "api.users.0.password_hash", "plain text")
-    with pytest.raises(Invalid) as refused:
-        RunningConfiguration.of(document)
-    assert str(refused.value).startswith("api.users.0.password_hash: must be a bcrypt hash")
-    assert "plain text" not in str(refused.value)
 
 
 def test_every_secret_is_masked_in_what_is_shown_and_all_else_is_as_written(document: dict[str, Any]) -> None:
@@ -250,19 +197,15 @@ def test_a_configuration_without_users_has_those_of_another_file(
     (tmp_path / "users.json").write_text(json.dumps(document["api"]["users"]))
     read = RunningConfiguration.read(tmp_path / "factory.json", tmp_path / "users.json")
     assert read == RunningConfiguration.of(document)
-
-
-def test_a_configuration_with_users_needs_no_other_file(document: dict[str, Any], tmp_path: Path) -> None:
+    # One with users needs no other file.
     (tmp_path / "factory.json").write_text(json.dumps(document))
     for users in ((), (tmp_path / "absent.json",)):
-        read = RunningConfiguration.read(tmp_path / "factory.json", *users)
-        assert read == RunningConfiguration.of(document)
+        assert RunningConfiguration.read(tmp_path / "factory.json", *users) == read
 
 
 def test_a_file_without_a_json_object_is_unreadable(tmp_path: Path) -> None:
     for content in (
-        *(b"", b"{", b"{} {}", b'{"system": NaN}', b"[]", b"null", b'"text"', b'{"a": "\xff"}', b"\0"),
-        *(b"[" * 100_000, b'{"a": ' + b"[" * 100_000),
+        *(b"", b"{} {}", b'{"system": NaN}', b"[]", b"null", b'{"a": "\xff"}', b"\0", b"[" * 100_000),
     ):
         (tmp_path / "running.json").write_bytes(content)
         with pytest.raises(Unreadable, match=r"running\.json"):
@@ -279,15 +222,8 @@ def test_a_configuration_has_at_most_a_mebibyte_of_json() -> None:
         refuse_too_large({"text": f"{most}x"})
 
 
-@pytest.mark.parametrize("trunk", ["enp1s0", "enp129s0f1np1.7"])
-def test_a_trunk_may_have_any_name_and_any_tags(document: dict[str, Any], trunk: str) -> None:
-    document["demux"]["vlan_profiles"][1].update(vlan_range="1-4094", outer_vlan_range="1-4094")
-    document["interfaces"]["trunks"] = document["demux"]["trunks"] = [trunk, "trunk0"]
-    RunningConfiguration.of(document)
-
-
 @pytest.mark.parametrize("other", ["enp1s0", "np1s0", "xnp1s0"])
-def test_trunks_whose_vlans_could_have_the_same_name_are_refused(
+def test_trunks_whose_vlans_could_have_the_same_short_name_are_refused(
     document: dict[str, Any], other: str
 ) -> None:
     document["interfaces"]["trunks"] = ["wanp1s0", other]
@@ -296,9 +232,7 @@ def test_trunks_whose_vlans_could_have_the_same_name_are_refused(
     RunningConfiguration.of(document)
     document["demux"]["vlan_profiles"][1].update(vlan_range="100-1000", outer_vlan_range="100")
     assert [problem.path for problem in problems(document)] == ["demux.vlan_profiles.1.vlan_range"]
-
-
-def test_a_vrf_is_not_named_like_a_vlan_with_a_short_name(document: dict[str, Any]) -> None:
+    # Nor is a VRF named like one of these.
     document["interfaces"]["trunks"] = document["demux"]["trunks"] = ["enp129s0f1"]
     document["cgnat"]["vrf_name"] = "9s0f1.50.7"
     assert [problem.path for problem in problems(document)] == ["cgnat.vrf_name"]

@@ -75,6 +75,17 @@ def shuffled(value: Any) -> Any:
 
 CORE1, CORE2 = valid_document()["bgp"]["neighbors"]
 
+#: A line for each value of the section.
+BGP = [
+    "bgp.as_number = 64512",
+    *(
+        f'bgp.neighbors."{address}".{value}'
+        for address, description in (("10.255.0.2", "core1"), ("10.255.0.6", "core2"))
+        for value in (f'address = "{address}"', f'description = "{description}"', "remote_as = 64513")
+    ),
+    'bgp.router_id = "10.255.0.1"',
+]
+
 
 @pytest.fixture
 def document(document: dict[str, Any]) -> dict[str, Any]:
@@ -90,8 +101,11 @@ def document(document: dict[str, Any]) -> dict[str, Any]:
     ("path", "value", "expected"),
     [
         ("cgnat.enabled", False, ["- cgnat.enabled = true", "+ cgnat.enabled = false"]),
-        ("cgnat.vrf_table", 1, ["- cgnat.vrf_table = 100", "+ cgnat.vrf_table = 1"]),
-        ("radius.server", "10.0.0.1", ["- radius.server = null", '+ radius.server = "10.0.0.1"']),
+        ("bgp", None, ["+ bgp = null", *(f"- {line}" for line in BGP)]),
+        # They look alike, as in a candidate that has been looked at in part only.
+        ("cgnat.enabled", 1, ["- cgnat.enabled = true", "+ cgnat.enabled = 1"]),
+        ("cgnat.vrf_table", "100", ["- cgnat.vrf_table = 100", '+ cgnat.vrf_table = "100"']),
+        ("radius.server", "null", ["- radius.server = null", '+ radius.server = "null"']),
         (
             "interfaces.trunks",
             ["trunk1", "trunk0"],
@@ -111,15 +125,7 @@ def document(document: dict[str, Any]) -> dict[str, Any]:
             [{"address": "10.0.0.9", "remote_as": 7}, CORE1, CORE2],
             ['+ bgp.neighbors."10.0.0.9".address = "10.0.0.9"', '+ bgp.neighbors."10.0.0.9".remote_as = 7'],
         ),
-        (
-            "bgp.neighbors",
-            [CORE2],
-            [
-                '- bgp.neighbors."10.255.0.2".address = "10.255.0.2"',
-                '- bgp.neighbors."10.255.0.2".description = "core1"',
-                '- bgp.neighbors."10.255.0.2".remote_as = 64513',
-            ],
-        ),
+        ("bgp.neighbors", [CORE2], [f"- {line}" for line in BGP if "10.255.0.2" in line]),
         # Items in another order, with what changed in them, and with others that came and went.
         (
             "bgp.neighbors",
@@ -163,7 +169,6 @@ def document(document: dict[str, Any]) -> dict[str, Any]:
         ),
         ("system", {}, ["+ system = {}", '- system.hostname = "bng1"']),
         # It is no secret that there was none.
-        ("radius.secret", "hunter2", ["- radius.secret = null", f"+ radius.secret = {MASK}"]),
         ("radius.secret", "null", ["- radius.secret = null", f"+ radius.secret = {MASK}"]),
         (
             "subscribers.local.0.password",
@@ -183,22 +188,9 @@ def test_what_changed_has_a_line_before_and_one_after(
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("cgnat.enabled", ["cgnat.enabled = true"]),
         ("radius.server", ["radius.server = null"]),
         ("interfaces.uplinks", ['interfaces.uplinks = ["uplink0","cgnat0"]']),
-        (
-            "bgp",
-            [
-                "bgp.as_number = 64512",
-                'bgp.neighbors."10.255.0.2".address = "10.255.0.2"',
-                'bgp.neighbors."10.255.0.2".description = "core1"',
-                'bgp.neighbors."10.255.0.2".remote_as = 64513',
-                'bgp.neighbors."10.255.0.6".address = "10.255.0.6"',
-                'bgp.neighbors."10.255.0.6".description = "core2"',
-                'bgp.neighbors."10.255.0.6".remote_as = 64513',
-                'bgp.router_id = "10.255.0.1"',
-            ],
-        ),
+        ("bgp", BGP),
     ],
 )
 def test_what_came_or_went_has_a_line_a_value(
@@ -208,25 +200,6 @@ def test_what_came_or_went_has_a_line_a_value(
     remove(without, path)
     assert lines(document, without) == [f"- {line}" for line in expected]
     assert lines(without, document) == [f"+ {line}" for line in expected]
-
-
-@pytest.mark.parametrize(("empty", "shown"), [({}, "{}"), (None, "null")])
-def test_a_section_without_values_has_a_line_of_its_own(
-    document: dict[str, Any], empty: Any, shown: str
-) -> None:
-    del document["bgp"]
-    now = {**document, "bgp": empty}
-    assert lines(document, now) == [f"+ bgp = {shown}"]
-    assert lines(now, document) == [f"- bgp = {shown}"]
-
-
-@pytest.mark.parametrize(
-    ("before", "now"), [(1, True), (0, False), (1, "1"), ("null", None), ([], {}), ([], "[]")]
-)
-def test_values_that_look_alike_differ(document: dict[str, Any], before: Any, now: Any) -> None:
-    """A candidate may hold them: it has been looked at in part only."""
-    one, other = ({**document, "system": {"hostname": value}} for value in (before, now))
-    assert len(lines(one, other)) == 2
 
 
 # Whatever the documents are.
@@ -247,15 +220,11 @@ def test_there_are_no_changes_exactly_when_the_documents_are_equal(
 
 @given(documents, documents)
 @enough
-def test_the_other_way_round_what_was_is_what_will_be(before: dict[str, Any], now: dict[str, Any]) -> None:
-    turned = [Change(change.path, change.after, change.before) for change in changes(before, now)]
-    assert changes(now, before) == turned
-
-
-@given(documents, documents)
-@enough
-def test_lines_do_not_depend_on_the_order_of_fields(before: dict[str, Any], now: dict[str, Any]) -> None:
+def test_lines_depend_on_the_direction_and_not_on_the_order_of_fields(
+    before: dict[str, Any], now: dict[str, Any]
+) -> None:
     found = changes(before, now)
+    assert changes(now, before) == [Change(one.path, one.after, one.before) for one in found]
     assert changes(shuffled(before), shuffled(now)) == found
     paths = [path_text(change.path) for change in found]
     assert paths == sorted(set(paths))

@@ -3,7 +3,7 @@
 import copy
 import string
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from gateway_api.base.errors import Invalid
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.wire.configuration import LocalSubscriber, masked
 from tests.support.documents import problems, put
+from tests.support.rendered import profile
 
 PRINTABLE = [chr(code) for code in range(0x20, 0x7F)]
 
@@ -50,21 +51,6 @@ def refused_characters(
     found = {character for character, _ in refused}
     assert len(refused) == len(found) * len(around), "it depends on the place"
     return found
-
-
-def profile(name: str, vlan_range: str, outer_vlan_range: str | None = None) -> dict[str, Any]:
-    return {
-        "name": name,
-        "type": "pppoe",
-        "vlan_range": vlan_range,
-        "outer_vlan_range": outer_vlan_range,
-        "overhead_profile": "none",
-    }
-
-
-def with_subscribers(document: dict[str, Any], *local: Any) -> dict[str, Any]:
-    document["subscribers"] = {"local": list(local)}
-    return document
 
 
 @pytest.fixture
@@ -106,12 +92,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "subscribers.local.1.ip_address": ("*", *NO_ADDRESS),
     "subscribers.dns_servers.0": (None, *NO_ADDRESS),
     "subscribers.dns_servers.1": ("0.0.0.0", "224.0.0.1", "255.255.255.255"),
-    "subscribers.dns_servers": (
-        None,
-        "192.0.2.53",
-        ["192.0.2.53"] * 2,
-        ["192.0.2.1", "192.0.2.2", "192.0.2.3"],
-    ),
+    "subscribers.dns_servers": (None, ["192.0.2.53"] * 2, ["192.0.2.1", "192.0.2.2", "192.0.2.3"]),
     "subscribers.ipv6_range": NO_IPV6_RANGE,
     "subscribers.delegated_range": NO_IPV6_RANGE,
     "subscribers.ipv6_dns_servers.0": (
@@ -148,20 +129,17 @@ def test_a_value_at_the_edge_of_a_rule_is_accepted(document: dict[str, Any], pat
 # A RADIUS server and its secret.
 
 
+ANOTHER, THE_SAME = ({"address": f"10.0.0.{number}", "secret": "s3cret"} for number in (6, 5))
+
+
 @pytest.mark.parametrize(
     ("radius", "refused"),
     [
         ({"server": "10.0.0.5"}, "secret"),
         ({"server": "10.0.0.5", "secret": None}, "secret"),
-        ({"servers": [{"address": "10.0.0.6", "secret": "s3cret"}]}, "servers"),
-        (
-            {
-                **RADIUS,
-                "servers": [{"address": f"10.0.0.{number}", "secret": "s3cret"} for number in (6, 5)],
-            },
-            "servers.1.address",
-        ),
-        ({**RADIUS, "servers": [{"address": "10.0.0.6", "secret": "s3cret"}]}, None),
+        ({"servers": [ANOTHER]}, "servers"),
+        ({**RADIUS, "servers": [ANOTHER, THE_SAME]}, "servers.1.address"),
+        ({**RADIUS, "servers": [ANOTHER]}, None),
         ({"server": None, "secret": "s3cret"}, None),
         ({}, None),
     ],
@@ -182,10 +160,6 @@ def test_a_secret_may_hold_all_printable_characters_but_those_that_would_end_it_
 ) -> None:
     refused = refused_characters(document, path, PRINTABLE + NEVER, "a{}", "a{}b")
     assert refused == {*SPECIAL_IN_A_SECRET, *NEVER}
-
-
-@pytest.mark.parametrize("path", ["radius.secret", "subscribers.local.0.password"])
-def test_a_refusal_does_not_tell_the_secret(document: dict[str, Any], path: str) -> None:
     put(document, path, "hunter2 with spaces")
     assert "hunter2" not in str(problems(document))
 
@@ -196,14 +170,13 @@ def test_a_refusal_does_not_tell_the_secret(document: dict[str, Any], path: str)
 @pytest.mark.parametrize(
     ("one", "other", "overlap"),
     [
-        *[(("100-200", None), (other, None), True) for other in ("200-300", "1-100", "150", "50-250")],
+        *[(("100-200", None), (other, None), True) for other in ("200-300", "150", "50-250")],
         (("7", None), ("0007", None), True),
         (("100-200", "10-20"), ("200-300", "20-30"), True),
         (("150", "10-20"), ("1-4094", "20"), True),
         (("100-199", None), ("200-300", None), False),
         (("100-200", "10-20"), ("100-200", "21-30"), False),
         (("100-200", "10-20"), ("201-300", "10-20"), False),
-        (("10-20", None), ("100-200", "10-20"), False),
         (("1-4094", None), ("1-4094", "1-4094"), False),
     ],
 )
@@ -215,20 +188,14 @@ def test_vlans_of_two_profiles_do_not_overlap(
     put(document, "demux.trunks", ["tr0"])
     for first, second in ((one, other), (other, one)):
         # Of whatever type.
-        profiles = [profile("a", *first), {**profile("b", *second), "type": "dhcp"}]
+        profiles = [profile("a", "pppoe", *first), profile("b", "dhcp", *second)]
         document["demux"]["vlan_profiles"] = profiles
         if overlap:
-            assert refused_at(document) == ["demux.vlan_profiles.1.vlan_range"]
+            (problem,) = problems(document)
+            assert (problem.path, problem.code) == ("demux.vlan_profiles.1.vlan_range", "invalid")
+            assert problem.message == "must not overlap with the VLANs of a"
         else:
             assert accepted(document)
-
-
-def test_the_profile_that_overlaps_is_named_wherever_it_is(document: dict[str, Any]) -> None:
-    ranges = {"a": "100-199", "b": "200-299", "c": "300-399", "d": "250"}
-    document["demux"]["vlan_profiles"] = [profile(name, vlans) for name, vlans in ranges.items()]
-    (problem,) = problems(document)
-    assert (problem.path, problem.code) == ("demux.vlan_profiles.3.vlan_range", "invalid")
-    assert problem.message == "must not overlap with the VLANs of b"
 
 
 # BGP.
@@ -264,21 +231,21 @@ def test_a_name_of_an_interface_has_only_characters_that_need_no_quotes(document
 # Subscribers that the gateway itself knows.
 
 
-def test_a_document_need_not_have_subscribers(document: dict[str, Any]) -> None:
-    del document["subscribers"]
-    held = RunningConfiguration.of(document).sections.subscribers
-    assert (held.local, held.dns_servers) == ((), ())
-
-
 def test_a_local_subscriber_has_a_name_a_password_and_perhaps_an_address(document: dict[str, Any]) -> None:
     bob = {"username": "bob", "password": "pw-bob", "ip_address": "100.64.0.9"}
     carol = {"username": "carol", "password": "pw-carol"}
-    with_subscribers(document, SUBSCRIBER, bob, carol)
+    document["subscribers"] = {"local": [SUBSCRIBER, bob, carol]}
     assert RunningConfiguration.of(document).sections.subscribers.local == (
         LocalSubscriber("alice@isp", "pw-alice", None),
         LocalSubscriber("bob", "pw-bob", IPv4Address("100.64.0.9")),
         LocalSubscriber("carol", "pw-carol", None),
     )
+    # No two have the same address.
+    document["subscribers"]["local"] = [{**SUBSCRIBER, "ip_address": "100.64.0.9"}, bob]
+    assert refused_at(document) == ["subscribers.local.1.ip_address"]
+    del document["subscribers"]
+    held = RunningConfiguration.of(document).sections.subscribers
+    assert (held.local, held.dns_servers, held.ipv6_range, held.delegated_length) == ((), (), None, 56)
 
 
 def test_passwords_are_masked_where_they_are_shown(document: dict[str, Any]) -> None:
@@ -291,20 +258,7 @@ def test_passwords_are_masked_where_they_are_shown(document: dict[str, Any]) -> 
 # The DNS servers of subscribers.
 
 
-def test_dns_servers_are_in_their_order(document: dict[str, Any]) -> None:
-    document["subscribers"] = {"dns_servers": ["192.0.2.54", "192.0.2.53"]}
-    held = RunningConfiguration.of(document).sections.subscribers.dns_servers
-    assert held == (IPv4Address("192.0.2.54"), IPv4Address("192.0.2.53"))
-
-
 # The IPv6 networks of subscribers.
-
-
-def test_ipv6_networks_are_as_written(document: dict[str, Any]) -> None:
-    document["subscribers"] = {"ipv6_range": "2001:DB8:100::/40", "ipv6_dns_servers": ["fd00::0:53"]}
-    held = RunningConfiguration.of(document).sections.subscribers
-    assert (held.ipv6_range, held.delegated_range) == (IPv6Network("2001:db8:100::/40"), None)
-    assert (held.ipv6_dns_servers, held.delegated_length) == ((IPv6Address("fd00::53"),), 56)
 
 
 @pytest.mark.parametrize(
@@ -353,9 +307,3 @@ def test_no_two_items_have_the_same_key(document: dict[str, Any], path: str, key
     one, other = document[section][name]
     other[key] = one[key]
     assert refused_at(document) == [path]
-
-
-def test_two_subscribers_with_one_address_are_refused(document: dict[str, Any]) -> None:
-    bob = {**SUBSCRIBER, "username": "bob", "ip_address": "100.64.0.9"}
-    with_subscribers(document, {**SUBSCRIBER, "ip_address": "100.64.0.9"}, bob)
-    assert refused_at(document) == ["subscribers.local.1.ip_address"]

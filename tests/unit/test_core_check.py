@@ -72,10 +72,6 @@ def findings(tmp_path: Path, **replies: Callable[[], Any]) -> Findings:
         return check(client)
 
 
-def refused() -> Any:
-    raise ErrorReply.of(f"{CORE.name}.InternalError")
-
-
 def test_it_calls_each_method_that_only_reads_and_no_other() -> None:
     records = dict.fromkeys((ListSessions, ListJobs, ListArchive), HasOne())
     called = [type(call) for call in reads(records)]
@@ -85,9 +81,7 @@ def test_it_calls_each_method_that_only_reads_and_no_other() -> None:
     }
     assert len(called) == len(set(called))
     assert set(called) == set(CORE.methods) - changing
-
-
-def test_without_a_record_it_asks_for_none() -> None:
+    # Without a record it asks for none.
     names = {type(call).__name__ for call in reads({})}
     assert not names & {"GetSession", "WatchTraffic", "GetJob", "GetArchivedRevision"}
 
@@ -104,39 +98,32 @@ def test_what_a_core_does_not_declare_is_missing_in_the_order_of_the_interface(t
 
 
 def test_a_method_that_is_declared_and_not_found_is_missing(tmp_path: Path) -> None:
-    with core_that(tmp_path, declares="method GetHealth() -> ()\n  method GetBgpSummary () -> ()") as client:
+    text = "method GetHealth() -> ()\n  method GetBgpSummary () -> ()\n# method ListJobs() -> ()"
+    with core_that(tmp_path, declares=text) as client:
         found = check(client)
+    assert found.declared == {"GetHealth", "GetBgpSummary"}
     assert found.checked == []
     assert {"GetHealth", "GetBgpSummary"} <= set(found.required)
 
 
-def test_a_method_in_a_comment_is_not_declared(tmp_path: Path) -> None:
-    with core_that(tmp_path, declares="# method GetHealth() -> ()") as client:
-        assert check(client).declared == frozenset()
+def test_each_wrong_reply_is_told(tmp_path: Path) -> None:
+    def refused() -> Any:
+        raise ErrorReply.of(f"{CORE.name}.InternalError")
 
-
-def test_a_reply_that_lacks_a_field_is_named_with_the_field(tmp_path: Path) -> None:
-    found = findings(tmp_path, GetHealth=lambda: {**HEALTH, "active_sessions": "many"})
-    assert list(found.wrong) == ["GetHealth"]
-    assert "active_sessions" in found.wrong["GetHealth"]
-
-
-def test_an_error_as_the_reply_to_a_read_is_wrong(tmp_path: Path) -> None:
-    found = findings(tmp_path, GetHealth=refused)
-    assert found.wrong == {"GetHealth": "it replies with the error org.gatewayapi.core.InternalError"}
-
-
-def test_a_page_with_too_many_records_is_wrong(tmp_path: Path) -> None:
     fault = {"kind": "vlan", "object": "x", "session_id": None, "reason": "r", "since": 1}
-    reply = {"faults": [fault] * 11, "count": 11, "total": 11, "next_cursor": None}
-    found = findings(tmp_path, ListFaults=lambda: reply)
-    assert found.wrong == {"ListFaults": "a page of at most 10 records has 11"}
-
-
-def test_a_core_without_the_error_for_unknown_methods_is_wrong(tmp_path: Path) -> None:
-    found = findings(tmp_path, NoSuchMethod=dict)
+    page = {"faults": [fault] * 11, "count": 11, "total": 11, "next_cursor": None}
+    found = findings(
+        tmp_path,
+        GetHealth=lambda: {**HEALTH, "active_sessions": "many"},
+        GetStatistics=refused,
+        ListFaults=lambda: page,
+        NoSuchMethod=dict,
+    )
+    assert "active_sessions" in found.wrong.pop("GetHealth")
     assert found.wrong == {
-        "a method that does not exist": "no error, and not org.varlink.service.MethodNotFound"
+        "GetStatistics": "it replies with the error org.gatewayapi.core.InternalError",
+        "ListFaults": "a page of at most 10 records has 11",
+        "a method that does not exist": "no error, and not org.varlink.service.MethodNotFound",
     }
 
 

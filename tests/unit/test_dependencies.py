@@ -29,13 +29,7 @@ def disk(**folders: Path) -> Dependency:
 
 @pytest.mark.parametrize(
     ("days", "state", "said"),
-    [
-        (397, "ok", "397"),
-        (21, "ok", "21"),
-        (20.9, "degraded", "20"),
-        (0.1, "degraded", "0"),
-        (0, "failed", "expired"),
-    ],
+    [(21, "ok", "21"), (20.9, "degraded", "20"), (0.1, "degraded", "0"), (0, "failed", "expired")],
 )
 def test_a_certificate_is_degraded_in_its_last_three_weeks_and_failed_after_its_end(
     tmp_path: Path, days: float, state: str, said: str
@@ -66,14 +60,7 @@ def test_the_end_of_a_certificate_is_that_of_its_file(tmp_path: Path) -> None:
     assert end_of(pair) == end
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        "",
-        *(f"-----BEGIN CERTIFICATE-----\n{der}\n-----END CERTIFICATE-----\n" for der in ("", "AAAA", "MIIB")),
-    ],
-)
+@pytest.mark.parametrize("text", [None, "", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"])
 def test_a_certificate_that_cannot_be_read_is_unknown(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "certificate.pem"
     if text is not None:
@@ -127,13 +114,10 @@ def test_a_core_that_is_missing_is_told_from_one_that_hangs() -> None:
     assert "/run" not in absent.message + silent.message
 
 
-def test_a_ledger_is_well_while_it_can_be_read_and_written(ledger: Ledger) -> None:
-    assert check_ledger(ledger).state == "ok"
-
-
 def test_a_new_ledger_in_the_place_of_another_is_told_for_an_hour(
     tmp_path: Path, ledger: Ledger, clock: SteppedClock
 ) -> None:
+    assert check_ledger(ledger).state == "ok"
     (tmp_path / "ledger.sqlite").unlink()
     clock.now = NOW
     told = check_ledger(ledger, clock)

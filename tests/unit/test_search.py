@@ -55,8 +55,7 @@ def found(table: SessionTable[Session], text: str, **wanted: str) -> list[int]:
     "text",
     [
         *("ALICE.MÜLLER", "isp.example", "ice", "user:ALICE", "user:ice"),
-        *("02:a0:fc:00:1b:07", "02-A0-FC-00-1B-07", "02a0.fc00.1b07", "02A0FC001B07", "02A0-FC00-1B07"),
-        *("0-1B07", "02-A0-FC-", "2:a0:f", "fc00.1b", "a0fc", "mac:a0-fc", "mac:02A0.FC00.1B07"),
+        *("02-A0-FC-00-1B-07", "02a0.fc00.1b07", "02A0FC001B07", "0-1B07", "2:a0:f", "mac:a0-fc"),
         *("100.64.3.7", "100.64.3", "100.64.3.", "100.64.2.0/23", "100.64.3.7/32", "ip:100.64.3"),
         *("2001:db8:0:7::2", "2001:DB8:0:7::99", "2001:db8:8000:7ff::1", "2001:db8:0:7::/64"),
         *("2001:db8:8000::/40", "2001:db8:8000:740::/60", "2001:db8:0:7", "2001:db8:8000:700:"),
@@ -85,13 +84,8 @@ def test_a_session_is_not_found_by_less_or_by_something_else(table: SessionTable
 
 
 def test_a_prefix_finds_the_networks_in_it_from_the_first_to_the_last() -> None:
-    prefixes = [
-        "2001:db7:ffff:ffff::/64",
-        "2001:db8::/64",
-        "2001:db8:0:8000::/49",
-        "2001:db8:0:ffff::/64",
-        "2001:db8:1::/64",
-    ]
+    inside = ["2001:db8::/64", "2001:db8:0:8000::/49", "2001:db8:0:ffff::/64"]
+    prefixes = ["2001:db7:ffff:ffff::/64", *inside, "2001:db8:1::/64"]
     table = table_of(*(session(id, ipv6_prefix=prefix) for id, prefix in enumerate(prefixes)))
     assert found(table, "2001:db8::/48") == [1, 2, 3]
 
@@ -120,38 +114,22 @@ def test_other_filters_must_hold_too(table: SessionTable[Session]) -> None:
 def test_a_search_finds_what_has_changed_since() -> None:
     table = table_of(session(1), session(2))
     assert found(table, "user2") == [2]
+    table.add(session(9, username="dave", ip_address=None, mac_address=None, inner_vlan_id=None))
+    assert (found(table, "dave"), 9 in found(table, "0.0.0.0/0")) == ([9], False)
     table.replace(session(2, username="carol"))
     table.add(session(3, username="user20"))
     table.remove(1)
     assert (found(table, "user2"), found(table, "carol"), found(table, "user1")) == ([3], [2], [])
 
 
-def test_a_session_without_addresses_is_found_by_its_name_alone() -> None:
-    table = table_of(session(9, username="dave", ip_address=None, mac_address=None, inner_vlan_id=None))
-    assert found(table, "dave") == [9]
-    assert found(table, "0.0.0.0/0") == []
-
-
 #: What is known of three subscribers, by session id.
 KNOWN: dict[int, dict[str, Any]] = {
-    1: {
-        "username": "Jörg.MÜLLER@isp.example",
-        "mac_address": "02:00:00:00:00:05",
-        "ip_address": "100.64.0.5",
-        "ipv6_prefix": "2001:db8:0:6::/64",
-    },
-    2: {
-        "username": "Иван",
-        "mac_address": "02:00:00:0a:b0:06",
-        "ip_address": "100.64.1.6",
-        "ipv6_address": "2001:db8:1::6",
-    },
-    3: {
-        "username": "STRAẞE",
-        "mac_address": "0e:00:00:00:00:07",
-        "ip_address": "10.64.0.7",
-        "ipv6_address": None,
-    },
+    id: {"username": name, "mac_address": mac, "ip_address": address, **more}
+    for id, name, mac, address, more in (
+        (1, "Jörg.MÜLLER", "02:00:00:00:00:05", "100.64.0.5", {"ipv6_prefix": "2001:db8:0:6::/64"}),
+        (2, "Иван", "02:00:00:0a:b0:06", "100.64.1.6", {"ipv6_address": "2001:db8:1::6"}),
+        (3, "STRAẞE", "0e:00:00:00:00:07", "10.64.0.7", {"ipv6_address": None}),
+    )
 }
 
 
@@ -180,9 +158,7 @@ def everywhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
     ("text", "ids"),
     [
         *(("müller", [1]), ("JÖRG.m", [1]), ("иван", [2]), ("ИВ", [2]), ("strasse", [3]), ("straße", [3])),
-        *(("0200-0000-0005", [1]), ("0200.0000.0005", [1]), ("02-00-00-00-00-05", [1])),
-        *(("02:00:00:00:00:05", [1]), ("020000000005", [1]), ("0200-00", [1, 2]), ("0200-0000-00", [1])),
-        *(("00.0005", [1]), ("00-0005", [1]), ("02:00:00", [1, 2]), ("0A-B0", [2]), ("0AB006", [2])),
+        *(("0200-0000-0005", [1]), ("0200.00", [1, 2]), ("02:00:00", [1, 2]), ("0AB006", [2])),
         *(("00:ab", []), ("mac:0200-00", [1, 2]), ("mac:02:00", [1, 2]), ("user:ИВ", [2])),
     ],
 )

@@ -2,9 +2,8 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import gevent
@@ -84,9 +83,7 @@ def test_a_session_that_is_watched_has_its_rates_each_second(core: Core) -> None
     assert {(reply.down_bps, reply.up_bps) for reply in replies} == {(DOWN, UP)}
     # Packets have 1200 bytes down and 400 up, and only whole ones count.
     assert all(abs(reply.down_pps - 10_417) <= 1 and abs(reply.up_pps - 6250) <= 1 for reply in replies)
-
-
-def test_the_rates_go_by_the_time_between_the_samples_and_not_by_what_it_should_be(core: Core) -> None:
+    # They go by the time between the samples, and not by what it should be.
     core.late = 1.5
     (reply,) = islice(core.watches.watch(2), 1)
     assert (reply.interval_ms, reply.down_bps, reply.up_bps) == (2500, DOWN, UP)
@@ -111,31 +108,7 @@ def test_all_watchers_of_a_session_share_its_samples(core: Core) -> None:
     for other in others:
         assert next(other) == replies[1]
     assert len(core.gateway.samples) == 3
-
-
-def test_watchers_on_threads_share_samples(core: Core) -> None:
-    turn = threading.Barrier(8, timeout=PATIENCE)
-    # It stays: the others may be one after the other, each with a watch of its own.
-    next(stays := core.watches.watch(3))
-
-    def watched(_: int) -> list[TrafficReply]:
-        watch = core.watches.watch(3)
-        turn.wait()
-        return list(islice(watch, 20))
-
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(watched, range(8)))
-    assert {reply.down_bps for replies in found for reply in replies} == {DOWN}
-    assert all(after - before >= 0.999 for before, after in pairwise(core.gateway.samples))
-    assert next(stays).down_bps == DOWN
-
-
-def test_without_a_watcher_nothing_is_kept_or_sampled(core: Core) -> None:
-    watches = [core.watches.watch(id) for id in (1, 2, 2)]
-    for watch in watches:
-        next(watch)
-    assert len(core.watches) == 2
-    for watch in watches:
+    for watch in (first, *others):
         watch.close()  # type: ignore[attr-defined]
     assert len(core.watches) == 0
 
@@ -157,15 +130,11 @@ def test_sessions_come_by_their_traffic_now(core: Core) -> None:
     assert [id for id, *_ in talkers(core, "up", 1)] == [5]
 
 
-def test_the_first_list_takes_a_second_and_is_of_that_second(core: Core) -> None:
-    reply = core.talkers.top(TalkerOrder.MOST_DOWN, 20)
-    assert (core.clock.now - NOW, core.gateway.sweeps) == (1, 2)
-    assert (reply.at, reply.interval_ms, reply.count) == (NOW + 1, 1000, 5)
-    assert {session.down_bps for session in reply.sessions} == {DOWN}
-
-
 def test_all_lists_within_five_seconds_share_a_sweep(core: Core) -> None:
     first = core.talkers.top(TalkerOrder.MOST_DOWN, 20)
+    # The first one takes a second, and is of that second.
+    assert core.clock.now - NOW == 1
+    assert (first.at, first.interval_ms, first.count) == (NOW + 1, 1000, 5)
     core.clock.now += 4.9
     assert core.talkers.top(TalkerOrder.MOST_DOWN, 20) == first
     assert core.gateway.sweeps == 2
@@ -246,8 +215,14 @@ def traffic(greenlets: None) -> InProcessTraffic:
     return InProcessTraffic()
 
 
-def test_all_clients_of_a_worker_share_one_call_of_the_core(traffic: InProcessTraffic) -> None:
-    feeds = Feeds(traffic)  # type: ignore[arg-type]
+@pytest.fixture
+def feeds(traffic: InProcessTraffic) -> Feeds:
+    return Feeds(traffic, most=2)  # type: ignore[arg-type]
+
+
+def test_all_clients_of_a_worker_share_one_call_of_the_core_which_ends_with_the_last(
+    traffic: InProcessTraffic, feeds: Feeds
+) -> None:
     clients = [Client(feeds, 7) for _ in range(20)]
     until("the call", lambda: traffic.calls)
     for number in (1, 2):
@@ -257,13 +232,7 @@ def test_all_clients_of_a_worker_share_one_call_of_the_core(traffic: InProcessTr
     late = Client(feeds, 7)
     until("the last event", lambda: late.got(2))
     assert traffic.calls == [7]
-
-
-def test_the_call_ends_with_its_last_client(traffic: InProcessTraffic) -> None:
-    feeds = Feeds(traffic)  # type: ignore[arg-type]
-    clients = [Client(feeds, 7) for _ in range(2)]
-    until("the call", lambda: traffic.open)
-    for client in clients:
+    for client in (*clients, late):
         assert traffic.open == 1
         client.stream.ended = True
         client.stream.wake()
@@ -272,25 +241,23 @@ def test_the_call_ends_with_its_last_client(traffic: InProcessTraffic) -> None:
     assert len(feeds) == 0
 
 
-def test_the_last_event_of_a_session_that_ends_says_so(traffic: InProcessTraffic) -> None:
-    client = Client(Feeds(traffic), 7)  # type: ignore[arg-type]
-    traffic.queue.put(reply(1))
-    until("the event", lambda: client.got(1))
-    traffic.queue.put(NotFound("No such session"))
+@pytest.mark.parametrize(
+    ("error", "last"),
+    [
+        (NotFound("No such session"), [b'event: ended\ndata: {"id":7}\n\n']),
+        (CoreUnavailable("hung up"), []),
+    ],
+)
+def test_the_last_event_says_that_the_session_ended_but_not_when_the_core_goes(
+    traffic: InProcessTraffic, feeds: Feeds, error: Exception, last: list[bytes]
+) -> None:
+    client = Client(feeds, 7)
+    traffic.queue.put(error)
     until("the end", lambda: client.end)
-    assert (client.end, client.pieces[-1]) == ("properly", b'event: ended\ndata: {"id":7}\n\n')
+    assert (client.end, client.pieces) == ("properly" if last else error, last)
 
 
-def test_a_stream_ends_without_such_an_event_when_the_core_goes(traffic: InProcessTraffic) -> None:
-    client = Client(Feeds(traffic), 7)  # type: ignore[arg-type]
-    traffic.queue.put(CoreUnavailable("hung up"))
-    until("the end", lambda: client.end)
-    assert isinstance(client.end, CoreUnavailable)
-    assert client.pieces == []
-
-
-def test_a_worker_watches_only_so_many_sessions(traffic: InProcessTraffic) -> None:
-    feeds = Feeds(traffic, most=2)  # type: ignore[arg-type]
+def test_a_worker_watches_only_so_many_sessions(traffic: InProcessTraffic, feeds: Feeds) -> None:
     for id in (1, 2):
         feeds.check(id)
         Client(feeds, id)

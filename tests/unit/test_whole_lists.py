@@ -5,7 +5,6 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from gevent import GreenletExit
 
 from gateway_api.base.errors import TooManyLists
 from gateway_api.core_client.whole_lists import VersionedCache, WholeLists
@@ -95,31 +94,6 @@ def test_a_list_that_fails_fails_for_all_who_share_it_and_for_no_other() -> None
     assert taken(lists, "all", make) == b"2"
 
 
-def test_a_reader_that_is_killed_while_it_waits_keeps_no_other_waiting() -> None:
-    def clock() -> float:
-        if killed:
-            raise killed.pop()
-        return 0.0
-
-    killed = [GreenletExit()]
-    lists = WholeLists(patience=60, clock=clock)
-    with pytest.raises(GreenletExit):
-        lists.take("a", bytes)
-    bodies: list[bytes] = []
-    threading.Thread(target=lambda: bodies.append(taken(lists, "a", lambda: b"1")), daemon=True).start()
-    wait_for("the list", lambda: bodies == [b"1"])
-
-
-def test_lists_that_are_being_sent_keep_others_back_until_they_are_sent() -> None:
-    lists = WholeLists(patience=0.01, most=100)
-    _, first_sent = lists.take("a", lambda: bytes(99))
-    lists.take("b", lambda: bytes(1))
-    with pytest.raises(TooManyLists):
-        lists.take("c", bytes)
-    first_sent()
-    assert taken(lists, "c", bytes) == b""
-
-
 def test_a_list_is_sent_when_all_who_share_it_have_sent_it() -> None:
     lists, key, make = WholeLists(patience=1, most=100), Key(), Maker()
     with ThreadPoolExecutor(3) as readers:
@@ -161,29 +135,12 @@ def test_a_list_is_made_once_for_its_version() -> None:
     assert made == [b"0"] * 3
     assert taken(lists, "all", lambda: b"new", "w") == b"new"
     assert taken(lists, "other", lambda: b"another", "w") == b"another"
+    # One that fails is not kept.
+    with pytest.raises(ZeroDivisionError):
+        lists.take("failing", lambda: b"%d" % (1 // 0), "w")
+    assert taken(lists, "failing", lambda: b"made", "w") == b"made"
     # Without a version it is made for each request.
     assert [taken(lists, "all", lambda body=body: body) for body in (b"1", b"2")] == [b"1", b"2"]
-
-
-def test_a_kept_list_that_is_being_sent_keeps_others_back() -> None:
-    lists = WholeLists(patience=0.01, most=100, kept=60)
-    taken(lists, "a", lambda: bytes(100), "v")
-    _, sent = lists.take("a", bytes, "v")
-    with pytest.raises(TooManyLists):
-        lists.take("c", bytes)
-    sent()
-    assert taken(lists, "c", bytes) == b""
-
-
-def test_a_list_that_fails_is_not_kept() -> None:
-    lists = WholeLists(kept=60)
-
-    def fail() -> bytes:
-        raise OSError("core")
-
-    with pytest.raises(OSError, match="core"):
-        lists.take("all", fail, "v")
-    assert taken(lists, "all", lambda: b"1", "v") == b"1"
 
 
 def test_the_next_list_does_not_wait_until_another_is_finished() -> None:
@@ -224,12 +181,6 @@ def test_a_list_is_finished_once_for_all_who_share_it() -> None:
     assert finished == [b"list"]
 
 
-def test_a_list_keeps_others_back_by_the_size_that_is_sent() -> None:
-    lists = WholeLists[bytes](patience=0.01, most=100)
-    lists.take("a", lambda: bytes(1000), None, lambda body: body[:99])
-    assert taken(lists, "c", bytes) == b""
-
-
 def test_a_list_that_cannot_be_finished_keeps_none_back() -> None:
     lists = WholeLists[bytes](patience=0.01, most=100)
 
@@ -238,26 +189,23 @@ def test_a_list_that_cannot_be_finished_keeps_none_back() -> None:
 
     with pytest.raises(OSError, match="no memory"):
         lists.take("a", lambda: bytes(1000), None, fail)
+    # Its size is the one that is sent.
+    lists.take("b", lambda: bytes(1000), None, lambda body: body[:99])
     assert taken(lists, "c", bytes) == b""
 
 
-def test_only_the_last_lists_that_fit_are_kept() -> None:
+def test_only_the_last_lists_of_one_version_that_fit_are_kept() -> None:
     kept: VersionedCache[str] = VersionedCache(100, 60)
+    kept.put("former", "u", "former", 1)
     for key, size in (("a", 40), ("b", 40), ("c", 40)):
         kept.put(key, "v", key, size)
+    assert kept.get("former", "u") is None
     assert [kept.get(key, "v") for key in "abc"] == [None, "b", "c"]
     kept.get("b", "v")
     kept.put("d", "v", "d", 40)
     assert [kept.get(key, "v") for key in "bcd"] == ["b", None, "d"]
     kept.put("e", "v", "e", 1000)
     assert [kept.get(key, "v") for key in "bde"] == [None, None, "e"]
-
-
-def test_of_another_version_nothing_is_kept() -> None:
-    kept: VersionedCache[str] = VersionedCache(100, 60)
-    kept.put("a", "v", "a", 1)
-    kept.put("b", "w", "b", 1)
-    assert (kept.get("a", "v"), kept.get("b", "w")) == (None, "b")
 
 
 def test_a_list_that_nobody_requests_is_forgotten() -> None:
