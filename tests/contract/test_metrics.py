@@ -1,9 +1,7 @@
 """What the service says of itself in the text format of Prometheus."""
 
 import json
-import random
 import re
-import string
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,14 +45,11 @@ def test_a_request_is_counted_by_method_route_and_status(lonely: Api) -> None:
     wanted = Counter(labelled("GET", "/metrics", 200))
     for method, path, role, labels in (
         ("GET", "/health", None, ("GET", "/api/v1/health", 200)),
-        ("HEAD", "/health", None, ("HEAD", "/api/v1/health", 200)),
-        ("GET", "/health?x=1", None, ("GET", "/api/v1/health", 200)),
+        ("HEAD", "/health?x=1", None, ("HEAD", "/api/v1/health", 200)),
         ("GET", "/subscribers?x=1", "operator", ("GET", "/api/v1/subscribers", 400)),
         ("GET", "/subscribers", None, ("GET", "/api/v1/subscribers", 401)),
         ("GET", "/subscribers/7", "operator", ("GET", "/api/v1/subscribers/{id}", 200)),
-        ("GET", "/subscribers/abc", "operator", ("GET", "/api/v1/subscribers/{id}", 404)),
         ("DELETE", "/subscribers/7", "operator", ("DELETE", "/api/v1/subscribers/{id}", 403)),
-        ("POST", "/auth/login", None, ("POST", "/api/v1/auth/login", 400)),
         ("GET", "/metrics", None, ("GET", "/metrics", 200)),
         ("GET", "/nope", None, ("other", "unmatched", 404)),
         ("PATCH", "/health", None, ("other", "unmatched", 405)),
@@ -63,6 +58,8 @@ def test_a_request_is_counted_by_method_route_and_status(lonely: Api) -> None:
         wanted.update(labelled(*labels))
     after = samples(lonely)
     assert {series: after[series] - before.get(series, 0) for series in wanted} == wanted
+    assert total(after, f"{DURATIONS}_count") == total(after, REQUESTS) > 3
+    assert total(after, f"{DURATIONS}_bucket", 'le="+Inf"') == total(after, REQUESTS)
 
 
 def labelled(method: str, route: str, status: int) -> tuple[Series, Series]:
@@ -73,35 +70,22 @@ def labelled(method: str, route: str, status: int) -> tuple[Series, Series]:
     )
 
 
-def test_every_request_is_in_the_histogram(lonely: Api) -> None:
-    for path in ("/health", "/nope", "/subscribers/1"):
-        lonely.send("GET", path)
-    found = samples(lonely)
-    assert total(found, REQUESTS) > 3
-    assert total(found, f"{DURATIONS}_count") == total(found, REQUESTS)
-    assert total(found, f"{DURATIONS}_bucket", 'le="+Inf"') == total(found, REQUESTS)
-
-
 def test_what_clients_make_up_makes_no_series(lonely: Api) -> None:
-    def ask(seed: int) -> None:
-        dice = random.Random(seed)
-        for _ in range(20):
-            word = "".join(dice.choices(string.ascii_uppercase, k=dice.randint(3, 12)))
-            lonely.send("GET", f"/{word}/{word}")
-            lonely.send(word, "/health")
-            lonely.send(word, f"/{word}")
-            lonely.send("GET", f"/subscribers/{word}")
-            lonely.send("GET", f"/webhooks/{word}")
+    def ask(word: str) -> None:
+        for method, path in (("GET", f"/{word}"), (word, "/health"), (word, f"/{word}")):
+            lonely.send(method, path)
+        lonely.send("GET", f"/subscribers/{word}")
+        lonely.send("GET", f"/webhooks/{word}")
 
-    ask(1)
+    ask("BREW")
     before = samples(lonely)
-    ask(2)
+    ask("POUR")
     after = samples(lonely)
     # But that of the scrape before.
     assert {series for series in after if "/metrics" not in series} == {
         series for series in before if "/metrics" not in series
     }
-    assert total(after, REQUESTS, 'route="unmatched"') == total(before, REQUESTS, 'route="unmatched"') + 60
+    assert total(after, REQUESTS, 'route="unmatched"') == total(before, REQUESTS, 'route="unmatched"') + 3
 
 
 def test_an_open_stream_is_counted_once_and_is_no_slow_request(lonely: Api) -> None:
@@ -124,49 +108,37 @@ def test_an_open_stream_is_counted_once_and_is_no_slow_request(lonely: Api) -> N
     assert total(after, f"{DURATIONS}_sum", EVENTS) == total(during, f"{DURATIONS}_sum", EVENTS)
 
 
-def test_the_version_is_a_label(lonely: Api) -> None:
-    assert samples(lonely)[f'gateway_api_build_info{{version="{VERSION}"}}'] == 1
-
-
 # The text
 
 
 def test_every_metric_is_ours_and_has_help_and_type_once(lonely: Api) -> None:
-    text = lonely.send("GET", "/metrics", None).text
+    answer = lonely.send("GET", "/metrics", None, headers={"Accept": "application/openmetrics-text"})
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    text = answer.text
+    assert "# EOF" not in text
     helped = re.findall(r"^# HELP (\S+) \S", text, re.MULTILINE)
     typed = re.findall(r"^# TYPE (\S+) (?:counter|gauge|histogram)$", text, re.MULTILINE)
     assert helped == typed
     assert len(set(helped)) == len(helped)
     assert {name for name in helped if not name.startswith("gateway_")} == OF_THE_CONTRACT
+    reference = (ETC.parent / "docs/reference/metrics.md").read_text()
+    for name in helped:
+        assert re.search(rf"^\| [^|]*`{name}`[^|]* \|[^|]*\| .+ \|$", reference, re.MULTILINE), name
+    assert f'gateway_api_build_info{{version="{VERSION}"}}' in samples(lonely)
     for series in samples(lonely):
         name = series.partition("{")[0]
         assert {name, re.sub("_(bucket|sum|count)$", "", name)} & set(helped), series
 
 
-def test_every_metric_is_in_the_reference(lonely: Api) -> None:
-    text = lonely.send("GET", "/metrics", None).text
-    reference = (ETC.parent / "docs/reference/metrics.md").read_text()
-    for name in re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE):
-        assert re.search(rf"^\| [^|]*`{name}`[^|]* \|[^|]*\| .+ \|$", reference, re.MULTILINE), name
-
-
-@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0", "*/*", "text/html"])
-def test_the_format_is_0_0_4_whatever_is_asked_for(lonely: Api, accept: str) -> None:
-    answer = lonely.send("GET", "/metrics", None, headers={"Accept": accept})
-    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert "# EOF" not in answer.text
-
-
 def test_without_gunicorn_there_are_the_same_metrics(lonely: Api, tmp_path: Path) -> None:
     settings = Settings(core_socket=tmp_path / "none", runtime=tmp_path, state=tmp_path, secret=b"-" * 32)
-    for _ in range(2):
-        client = create_app(UserProfileParts.from_settings(settings)).test_client()
-        assert client.get("/api/v1/system/version").status_code == 200
-        text = client.get("/metrics").text
-        assert f'{REQUESTS}{{method="GET",route="/api/v1/system/version",status="200"}} 1.0\n' in text
-        assert f'{DURATIONS}_count{{method="GET",route="/api/v1/system/version"}} 1.0\n' in text
-        assert f"{STREAMS} 0.0\n" in text
-        assert "gateway_api_core_up 0.0\n" in text
+    client = create_app(UserProfileParts.from_settings(settings)).test_client()
+    assert client.get("/api/v1/system/version").status_code == 200
+    text = client.get("/metrics").text
+    assert f'{REQUESTS}{{method="GET",route="/api/v1/system/version",status="200"}} 1.0\n' in text
+    assert f'{DURATIONS}_count{{method="GET",route="/api/v1/system/version"}} 1.0\n' in text
+    assert f"{STREAMS} 0.0\n" in text
+    assert "gateway_api_core_up 0.0\n" in text
 
 
 # Rules, configuration and dashboard
@@ -189,17 +161,6 @@ def test_rules_and_dashboard_ask_for_what_there_is(lonely: Api) -> None:
     asked = set(re.findall(r"\b(?:gateway|svc)_\w+", "\n".join([*EXPRESSIONS, RULES.read_text()])))
     assert asked <= there
     assert asked >= OF_THE_CONTRACT
-
-
-def test_the_dashboard_has_its_own_place_for_every_panel() -> None:
-    places = set()
-    for panel in DASHBOARD["panels"]:
-        at = panel["gridPos"]
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert places.isdisjoint(cells)
-        assert max(x for x, _ in cells) < 24
-        places |= cells
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
 @pytest.mark.parametrize(
