@@ -10,7 +10,6 @@ from typing import Any
 
 import jwt
 import pytest
-import requests
 
 from gateway_api.auth.passwords import hash_password
 from tests.support.stack import Api, call_core, running_stack
@@ -56,33 +55,25 @@ def reconfigure(running: Running) -> Iterator[Reconfigure]:
     commit(before)
 
 
-def both_workers(ask: Callable[[], requests.Response]) -> list[requests.Response]:
-    """Enough answers on connections of their own that each of two workers gave some."""
-    return [ask() for _ in range(12)]
-
-
-def fresh(stack: Api, path: str, token: str) -> requests.Response:
-    """A GET on a connection of its own."""
+def statuses(stack: Api, token: str) -> set[int]:
+    """Of enough requests on connections of their own that each of two workers gets some."""
     headers = {"Authorization": f"Bearer {token}", "Connection": "close"}
-    return stack.session.get(f"{stack.url}/api/v1{path}", headers=headers, timeout=10)
+    url = f"{stack.url}/api/v1/qos"
+    return {stack.session.get(url, headers=headers, timeout=10).status_code for _ in range(12)}
 
 
 def test_the_answer_to_a_login_has_no_envelope_and_a_token_that_says_for_whom_and_how_long(
-    stack: Api,
+    stack: Api, reconfigure: Reconfigure
 ) -> None:
-    answer = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).json()
-    assert set(answer) == {"access_token", "token_type", "expires_in"}
-    assert (answer["token_type"], answer["expires_in"]) == ("bearer", 3600)
-    claims = jwt.decode(answer["access_token"], options={"verify_signature": False})
-    assert set(claims) == {"iss", "sub", "role", "gen", "ledger", "iat", "exp", "jti"}
-    assert (claims["sub"], claims["role"]) == ("operator", "operator")
-    assert claims["exp"] - claims["iat"] == 3600
-
-
-def test_every_worker_takes_a_token_of_any(stack: Api) -> None:
-    token = stack.new_token("operator")
-    answers = both_workers(lambda: fresh(stack, "/subscribers/summary", token))
-    assert {answer.status_code for answer in answers} == {200}
+    for lifetime in (3600, 60):
+        reconfigure(lambda api, seconds=lifetime: api.update(token_lifetime=seconds))
+        answer = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).json()
+        assert set(answer) == {"access_token", "token_type", "expires_in"}
+        assert (answer["token_type"], answer["expires_in"]) == ("bearer", lifetime)
+        claims = jwt.decode(answer["access_token"], options={"verify_signature": False})
+        assert set(claims) == {"iss", "sub", "role", "gen", "ledger", "iat", "exp", "jti"}
+        assert (claims["sub"], claims["role"]) == ("operator", "operator")
+        assert claims["exp"] - claims["iat"] == lifetime
 
 
 @pytest.mark.parametrize(
@@ -92,9 +83,7 @@ def test_every_worker_takes_a_token_of_any(stack: Api) -> None:
         ("nobody", "wrong"),
         ("", ""),
         ("admin", "x" * 73),
-        ("admin", "a\0b"),
-        ("é" * 500, "é" * 36),
-        ("a\nb", "\x1b[31m"),
+        ("a\nb", "a\0b"),
     ],
 )
 def test_a_wrong_login_is_401_whatever_is_wrong(stack: Api, username: str, password: str) -> None:
@@ -115,18 +104,12 @@ def test_guessing_is_slowed_down_until_a_right_login_after_the_pause(stack: Api)
     assert stack.log_in("operator", "guess").status_code == 401
 
 
-def test_a_logged_out_token_is_worthless_in_every_worker(stack: Api) -> None:
+def test_a_logged_out_token_is_worthless_in_every_worker_and_learns_nothing(stack: Api) -> None:
     token, other = stack.new_token("operator"), stack.new_token("operator")
+    assert statuses(stack, token) == {200}
     assert stack.send("POST", "/auth/logout", token=token).status_code == 200
-    answers = both_workers(lambda: fresh(stack, "/qos", token))
-    assert {answer.status_code for answer in answers} == {401}
-    assert fresh(stack, "/qos", other).status_code == 200
-
-
-def test_a_logged_out_token_learns_nothing_of_what_it_asks_for(stack: Api) -> None:
-    token = stack.new_token("operator")
-    assert stack.send("POST", "/auth/logout", token=token).ok
-    for path in ("/1", "/999999", "/none", "?limit=wrong", "/1?other=1", "?limit=2", ""):
+    assert (statuses(stack, token), statuses(stack, other)) == ({401}, {200})
+    for path in ("/1", "/999999", "?limit=wrong", "?limit=2", ""):
         answer = stack.send("GET", f"/subscribers{path}", token=token)
         assert (answer.status_code, answer.json()) == (401, NOBODY)
 
@@ -144,78 +127,48 @@ def test_a_demoted_admin_loses_the_right_at_once(stack: Api, reconfigure: Reconf
     assert answer.status_code == 403
 
 
-def new_password(api: dict[str, Any]) -> None:
-    api["users"][1]["password_hash"] = hash_password("another")
-
-
-def no_operator(api: dict[str, Any]) -> None:
-    del api["users"][1]
-
-
-def other_role(api: dict[str, Any]) -> None:
-    api["users"][1]["role"] = "admin"
-
-
-@pytest.mark.parametrize("change", [new_password, no_operator, other_role])
+@pytest.mark.parametrize("changed", ["password", "role", "removed"])
 def test_a_changed_or_removed_user_ends_its_tokens_for_good(
-    stack: Api, reconfigure: Reconfigure, change: Callable[[dict[str, Any]], None]
+    stack: Api, reconfigure: Reconfigure, changed: str
 ) -> None:
-    token = stack.new_token("operator")
+    def change(api: dict[str, Any]) -> None:
+        if changed == "password":
+            api["users"][1]["password_hash"] = hash_password("another")
+        elif changed == "role":
+            api["users"][1]["role"] = "admin"
+        else:
+            del api["users"][1]
+
+    token, admins = stack.new_token("operator"), stack.new_token("admin")
     reconfigure(change)
-    answers = both_workers(lambda: fresh(stack, "/qos", token))
-    assert {answer.status_code for answer in answers} == {401}
-    removed = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).status_code == 401
-    assert removed is (change is not other_role)
+    assert (statuses(stack, token), statuses(stack, admins)) == ({401}, {200})
+    refused = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).status_code == 401
+    assert refused is (changed != "role")
     reconfigure(lambda api: None)
-    answers = both_workers(lambda: fresh(stack, "/qos", token))
-    assert {answer.status_code for answer in answers} == {401}
-    assert fresh(stack, "/qos", stack.new_token("operator")).status_code == 200
+    assert (statuses(stack, token), statuses(stack, stack.new_token("operator"))) == ({401}, {200})
 
 
-def test_a_change_of_one_user_leaves_the_tokens_of_the_others(stack: Api, reconfigure: Reconfigure) -> None:
-    token = stack.new_token("admin")
-    reconfigure(new_password)
-    assert fresh(stack, "/qos", token).status_code == 200
-
-
+@pytest.mark.parametrize("by", ["operator", "admin"])
 @pytest.mark.parametrize("body", [None, {}, {"username": "operator"}])
-def test_a_user_ends_all_tokens_of_its_own(stack: Api, body: dict[str, str] | None) -> None:
-    token, other, admins = stack.new_token("operator"), stack.new_token("operator"), stack.new_token("admin")
-    answer = stack.send("POST", "/auth/logout-everywhere", token=token, json=body)
-    assert (answer.status_code, answer.json()["data"]) == (200, {"message": "Ended all tokens of operator"})
-    for ended in (token, other):
-        assert {a.status_code for a in both_workers(lambda t=ended: fresh(stack, "/qos", t))} == {401}
-    assert fresh(stack, "/qos", admins).status_code == 200
-    assert fresh(stack, "/qos", stack.new_token("operator")).status_code == 200
+def test_a_user_ends_all_tokens_of_its_own_and_an_admin_those_of_anybody(
+    stack: Api, by: str, body: dict[str, str] | None
+) -> None:
+    ended = body.get("username", by) if body else by
+    tokens = {role: stack.new_token(role) for role in ("operator", "admin")}
+    own = stack.new_token(by)
+    answer = stack.send("POST", "/auth/logout-everywhere", token=own, json=body)
+    assert (answer.status_code, answer.json()["data"]) == (200, {"message": f"Ended all tokens of {ended}"})
+    assert {role for role, token in tokens.items() if statuses(stack, token) == {401}} == {ended}
+    assert statuses(stack, stack.new_token(ended)) == {200}
 
 
-def test_an_admin_ends_the_tokens_of_anybody(stack: Api) -> None:
+def test_an_operator_ends_nobody_else_s_tokens_and_an_unknown_user_is_not_found(stack: Api) -> None:
     admins, operators = stack.new_token("admin"), stack.new_token("operator")
-    body = {"username": "operator"}
-    assert stack.send("POST", "/auth/logout-everywhere", token=admins, json=body).status_code == 200
-    assert fresh(stack, "/qos", operators).status_code == 401
-    assert fresh(stack, "/qos", admins).status_code == 200
-
-
-@pytest.mark.parametrize("username", ["admin", "nobody"])
-def test_an_operator_ends_nobody_else_s_tokens(stack: Api, username: str) -> None:
-    admins, operators = stack.new_token("admin"), stack.new_token("operator")
-    answer = stack.send("POST", "/auth/logout-everywhere", token=operators, json={"username": username})
-    assert (answer.status_code, answer.json()) == (403, {"detail": "Admin role required"})
-    assert fresh(stack, "/qos", admins).status_code == 200
-
-
-def test_the_tokens_of_a_user_who_does_not_exist_are_not_found(stack: Api) -> None:
-    body = {"username": "nobody"}
-    answer = stack.send("POST", "/auth/logout-everywhere", token=stack.new_token("admin"), json=body)
+    for username in ("admin", "nobody"):
+        answer = stack.send("POST", "/auth/logout-everywhere", token=operators, json={"username": username})
+        assert (answer.status_code, answer.json()) == (403, {"detail": "Admin role required"})
+    answer = stack.send("POST", "/auth/logout-everywhere", token=admins, json={"username": "nobody"})
     assert (answer.status_code, answer.json()) == (404, {"status": "error", "message": "No such user"})
-
-
-def test_the_token_lifetime_is_the_configured_one(stack: Api, reconfigure: Reconfigure) -> None:
-    reconfigure(lambda api: api.update(token_lifetime=60))
-    answer = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).json()
-    claims = jwt.decode(answer["access_token"], options={"verify_signature": False})
-    assert claims["exp"] - claims["iat"] == answer["expires_in"] == 60
 
 
 def test_a_disabled_api_answers_503_but_for_health_version_and_metrics(

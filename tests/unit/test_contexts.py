@@ -3,9 +3,7 @@
 import fcntl
 from base64 import urlsafe_b64encode
 from pathlib import Path
-from typing import Any
 
-import jwt
 import pytest
 
 from gateway_api.client.contexts import Context, Contexts, ContextsFile
@@ -33,25 +31,19 @@ def test_a_name_outdoes_the_environment_and_that_the_current_context(
     assert Contexts().chosen(None, {}) == Context("localhost:8443", "https://localhost:8443")
 
 
-def test_a_name_with_another_url_has_no_token() -> None:
+def test_of_contexts_that_differ_the_current_one_has_the_token() -> None:
     assert KNOWN.at(BNG.url, None, "lab") == Context("lab", BNG.url)
-
-
-def test_of_two_contexts_with_a_url_it_is_the_current_one() -> None:
     second = Context("second", LAB.url, token="another token")
     both = Contexts("second", {"lab": LAB, "second": second})
     assert both.chosen(None, {"GATEWAY_URL": LAB.url}) == second
+    left = KNOWN.without("lab")
+    assert (left.current, list(left.known)) == (None, ["bng"])
 
 
 @pytest.mark.parametrize("url", ["http://bng", "bng:8443", "https://", "https://admin:word@bng", ""])
 def test_a_url_that_could_leak_a_token_is_refused(url: str) -> None:
     with pytest.raises(BadContext):
         Contexts().at(url, None)
-
-
-def test_a_removed_context_is_no_longer_the_current_one() -> None:
-    left = KNOWN.without("lab")
-    assert (left.current, list(left.known)) == (None, ["bng"])
 
 
 def test_while_one_process_edits_the_contexts_another_waits(tmp_path: Path) -> None:
@@ -63,39 +55,31 @@ def test_while_one_process_edits_the_contexts_another_waits(tmp_path: Path) -> N
     assert file.read() == KNOWN
 
 
-def token(claims: dict[str, Any]) -> str:
-    return jwt.encode(claims, "of another thirty-two bytes, say.", "HS256")
-
-
 def problem(text: str | None, now: float = 99.0) -> str | None:
     return Context("lab", "https://lab", token=text).token_problem(now)
 
 
+def token(claims: str) -> str:
+    """One with any claims: no library would make some of them."""
+    return f"e30.{urlsafe_b64encode(claims.encode()).decode().rstrip('=')}.c2ln"
+
+
 def test_a_token_is_good_until_it_expires() -> None:
-    assert problem(token({"exp": 100}), 99.9) is None
-    assert str(problem(token({"exp": 100}), 100.0)).startswith("the token expired at 1970-01-01 ")
+    assert problem(token('{"exp": 100}'), 99.9) is None
+    assert str(problem(token('{"exp": 100}'), 100.0)).startswith("the token expired at 1970-01-01 ")
     assert problem(None) == problem("") == "there is no token: nobody is logged in"
-    for claims in ({}, {"exp": None}):
+    for claims in ("{}", '{"exp": null}'):
         assert problem(token(claims)) == "the token does not say when it expires"
-
-
-def of_text(payload: str) -> str:
-    """A token with these claims, which no library would make."""
-    return f"e30.{urlsafe_b64encode(payload.encode()).decode().rstrip('=')}.c2ln"
-
-
-@pytest.mark.parametrize(
-    "exp", ["1" + "0" * 400, "1e300", "1e999", "NaN", "-1", "-Infinity", '"123"', "[]", "{}", "999999999999"]
-)
-def test_an_expiry_that_is_no_time_is_said(exp: str) -> None:
-    assert problem(of_text(f'{{"exp": {exp}}}')) == "the token does not expire at a time: its exp is not one"
+    for exp in ("1" + "0" * 400, "1e999", "NaN", "-1", '"123"', "[]", "999999999999"):
+        said = problem(token(f'{{"exp": {exp}}}'))
+        assert said == "the token does not expire at a time: its exp is not one", exp
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("opaque", "a.b", "a.b.c", "..", "e30.e30.e30.e30", "e30.W10.x", "a b.c.d", "é.é.é", "x\ny.e30.z"),
-        *map(of_text, ("[" * 100_000, "1" * 5000, "null")),
+        *("opaque", "a.b.c", "..", "e30.e30.e30.e30", "a b.c.d", "é.é.é", "x\ny.e30.z"),
+        *map(token, ("[" * 100_000, "1" * 5000, "null")),
     ],
     ids=lambda text: ascii(text[:16]),
 )

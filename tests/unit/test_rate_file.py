@@ -18,33 +18,33 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "rates.csv"
 
 
-def test_a_row_has_the_number_of_its_line(file: Path) -> None:
-    file.write_text("username,down,up\n\n# comment\nalice,1mbit,2mbit\n")
-    assert read(str(file)) == [RateRow(4, None, "alice", MEGA, 2 * MEGA)]
-
-
-def test_an_id_may_stand_for_a_username(file: Path) -> None:
-    file.write_text("id,down,up\n7,1mbit,2mbit\nseven,1mbit,2mbit\n")
-    assert read(str(file)) == [
-        RateRow(2, 7, None, MEGA, 2 * MEGA),
-        BadRow(3, "id: must be a session id"),
-    ]
-
-
-def test_the_csv_of_a_list_is_such_a_file(file: Path) -> None:
-    file.write_text(csv_text([{**SESSION, "username": " alice "}, {**SESSION, "id": 8, "username": None}]))
-    assert read(str(file)) == [
-        RateRow(2, 7, " alice ", 250 * MEGA, 50 * MEGA),
-        RateRow(3, 8, None, 250 * MEGA, 50 * MEGA),
-    ]
-
-
-def test_the_columns_of_a_list_may_have_units(file: Path) -> None:
-    file.write_text("username,rate_down,up\nalice,50 Mbit/s,2mbit\nbob,50000000,2\n")
-    assert read(str(file)) == [
-        RateRow(2, None, "alice", 50 * MEGA, 2 * MEGA),
-        BadRow(3, "up: must have a unit, such as 250mbit"),
-    ]
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("username,down,up\n\n# comment\na,1mbit,2mbit\n", [RateRow(4, None, "a", MEGA, 2 * MEGA)]),
+        (
+            "id,down,up\n7,1mbit,2mbit\nseven,1mbit,2mbit\n",
+            [RateRow(2, 7, None, MEGA, 2 * MEGA), BadRow(3, "id: must be a session id")],
+        ),
+        # The columns of a list may have units.
+        (
+            "username,rate_down,up\na,50 Mbit/s,2mbit\nbob,50000000,2\n",
+            [
+                RateRow(2, None, "a", 50 * MEGA, 2 * MEGA),
+                BadRow(3, "up: must have a unit, such as 250mbit"),
+            ],
+        ),
+        (
+            csv_text([{**SESSION, "username": " alice "}, {**SESSION, "username": None}]),
+            [RateRow(n, 7, name, 250 * MEGA, 50 * MEGA) for n, name in ((2, " alice "), (3, None))],
+        ),
+    ],
+)
+def test_a_row_has_the_number_of_its_line_and_an_id_or_a_username(
+    file: Path, text: str, rows: list[RateRow | BadRow]
+) -> None:
+    file.write_text(text)
+    assert read(str(file)) == rows
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -62,9 +62,7 @@ def test_what_spreadsheets_of_any_country_save_is_such_a_file(file: Path, separa
     ]
 
 
-@pytest.mark.parametrize(
-    "name", ["alice", 'bob "the second", here', "", " spaces ", "two\nlines", "#1", None]
-)
+@pytest.mark.parametrize("name", ['bob "the second", here', "", " spaces ", "two\nlines", "#1", None])
 def test_what_is_written_is_read_again(file: Path, name: str | None) -> None:
     file.write_text(written([{**SESSION, "username": name}]))
     (row,) = read(str(file))
@@ -76,11 +74,9 @@ def test_what_is_written_is_read_again(file: Path, name: str | None) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("a,,1mbit", "down: must be a number and a unit, such as 50mbit"),
         ("a,xx,1mbit", "down: must be a number and a unit, such as 50mbit"),
         ("a,50,10mbit", "down: must have a unit, such as 250mbit"),
         ("a,50mbit,10bit", "up: must be at least 8 kbit/s, not 10 bit/s: is the unit missing?"),
-        ("a,1mbit,5 parsec", "up: has an unknown unit; use bit, kbit, mbit, gbit or tbit"),
         (",1mbit,1mbit", "username: is required"),
         ("first,2m,2m", "first is in line 2 already"),
         *((line, NO_ROW) for line in ("a,1m", "a,1m,1m,1m", '"a,1m,1m', 'a"b,1m,1m', 'a,"1"m,1m')),
@@ -91,26 +87,13 @@ def test_a_bad_cell_is_named_with_its_column_and_rule(file: Path, line: str, rea
     assert read(str(file))[1:] == [BadRow(3, reason)]
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        "alice,1m,1m", "down,up", "username,down", "username,down,rate_down,up", "username,down,up,until",
-        "context,id,down,up",
-    ],
-)  # fmt: skip
-def test_without_a_known_head_there_are_no_rows(file: Path, head: str) -> None:
-    file.write_text(f"{head}\nbob,1m,1m\n")
-    assert read(str(file)) == [
-        BadRow(
-            1,
-            "must name the columns: username or id, down and up, as subscribers list -o csv does, "
-            "separated by commas, semicolons or tabs",
-        )
-    ]
-
-
-@pytest.mark.parametrize("text", ["", "username,down,up\nalice,100mbit,5"])
-def test_a_truncated_file_is_refused(file: Path, text: str) -> None:
-    file.write_text(text)
-    with pytest.raises(CommandFailure):
-        read(str(file))
+def test_without_a_known_head_there_are_no_rows(file: Path) -> None:
+    for head in ("alice,1m,1m", "down,up", "username,down,rate_down,up", "username,down,up,until"):
+        file.write_text(f"{head}\nbob,1m,1m\n")
+        (row,) = read(str(file))
+        assert isinstance(row, BadRow)
+        assert (row.number, row.reason.partition(":")[0]) == (1, "must name the columns")
+    for text in ("", "username,down,up\nalice,100mbit,5"):
+        file.write_text(text)
+        with pytest.raises(CommandFailure):
+            read(str(file))
