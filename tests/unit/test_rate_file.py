@@ -35,8 +35,8 @@ def file(tmp_path: Path) -> Path:
             ],
         ),
         (
-            csv_text([{**SESSION, "username": " alice "}, {**SESSION, "username": None}]),
-            [RateRow(n, 7, name, 250 * MEGA, 50 * MEGA) for n, name in ((2, " alice "), (3, None))],
+            csv_text([{**SESSION, "username": " alice "}, {**SESSION, "id": 8, "username": None}]),
+            [RateRow(2, 7, " alice ", 250 * MEGA, 50 * MEGA), RateRow(3, 8, None, 250 * MEGA, 50 * MEGA)],
         ),
     ],
 )
