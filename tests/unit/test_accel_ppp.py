@@ -41,15 +41,6 @@ TABLE = b"""\
  def   | ppp0       | alice      | 100.64.0.10 |     |        | pppoe | active | 00:00:04 | 4          | e2:69:92:d1:e3:2a | trunk0.100:f2:da:9b:5e:2a:19 | 47805531253f7b24 | trunk0.100 | 20000/5000 \r
 """  # noqa: E501
 
-WEIRD = b"""\
- ifname | username |     ip     |        sid       | state  | rate-limit \r
---------+----------+------------+------------------+--------+------------\r
- ppp1   | u2       | 100.64.3.2 | 22422a0eaab5b381 | active | 10000/2000 \r
- ppp3   | we|ird   | 100.64.4.1 | 22422a0eaab5b384 | active |            \r
- ppp8   | sp ace   | 100.64.4.2 | 22422a0eaab5b389 | active |            \r
- ppp10  | \xc3\xa9t\xc3\xa9    | 100.64.4.3 | 22422a0eaab5b38b | active |            \r
-"""
-
 #: What a subscriber can put into a user name.
 USERNAMES = st.binary(max_size=127).map(lambda name: name.replace(b"\0", b"").rstrip(b" "))
 
@@ -60,10 +51,7 @@ def of_table(*peers: Peer) -> list[SourceSession]:
 
 
 def shown_name(name: bytes) -> str:
-    return "".join(
-        character if character < "\udc80" or character > "\udcff" else "\ufffd"
-        for character in name.decode(errors="surrogateescape")
-    )
+    return re.sub("[\udc80-\udcff]", "\ufffd", name.decode(errors="surrogateescape"))
 
 
 def one(**fields: Any) -> SourceSession:
@@ -97,16 +85,6 @@ def test_a_table_has_pppoe_and_dhcp_sessions() -> None:
     assert (pppoe.username, pppoe.started_at) == ("alice", NOW - 4)
 
 
-def test_the_cells_of_a_table_are_cut_where_its_ruler_is() -> None:
-    found = [(row["username"], row["ip"], row["rate-limit"]) for row in rows_of(WEIRD)]
-    assert found == [
-        (b"u2", b"100.64.3.2", b"10000/2000"),
-        (b"we|ird", b"100.64.4.1", b""),
-        (b"sp ace", b"100.64.4.2", b""),
-        ("été".encode(), b"100.64.4.3", b""),
-    ]
-
-
 # One session
 
 
@@ -125,9 +103,7 @@ def test_ipv6_is_an_address_and_its_network_and_ipv4_may_be_missing() -> None:
     assert shown.delegated_prefixes == ("2001:db8:1000::/56",)
 
 
-@pytest.mark.parametrize(
-    "stray", ["7f3a::/-17203", "::/0", "4100::/0", "2000::/3", "7f3a:2100::/49", "fe80::/64"]
-)
+@pytest.mark.parametrize("stray", ["7f3a::/-17203", "::/0", "2000::/3", "7f3a:2100::/49", "fe80::/64"])
 def test_stray_memory_in_place_of_a_delegated_prefix_is_none(stray: str) -> None:
     assert one(delegated=stray).delegated_prefixes == ()
 
@@ -138,22 +114,16 @@ def test_stray_memory_in_place_of_a_delegated_prefix_is_none(stray: str) -> None
         ("02:00:00:00:00:0A", "02:00:00:00:00:0a"),
         ("trunk0.100:02:00:00:00:00:0a", "02:00:00:00:00:0a"),
         ("trunk0.100", None),
-        ("192.0.2.1", None),
     ],
 )
 def test_a_mac_address_is_taken_out_of_the_station_id(calling: str, expected: str | None) -> None:
     assert one(calling=calling).mac_address == expected
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        *({"state": state} for state in ("starting", "finishing", "unknown")),
-        {"type": "l2tp", "inbound": "", "calling": "192.0.2.7"},
-    ],
-)
-def test_only_an_active_session_of_the_gateway_is_up(fields: dict[str, Any]) -> None:
-    assert of_table(Peer(KEY, **fields)) == []
+def test_only_an_active_session_of_the_gateway_is_up() -> None:
+    of_another = {"type": "l2tp", "inbound": "", "calling": "192.0.2.7"}
+    for fields in ({"state": "starting"}, {"state": "finishing"}, of_another):
+        assert of_table(Peer(KEY, **fields)) == []
 
 
 @pytest.mark.parametrize(
@@ -162,57 +132,50 @@ def test_only_an_active_session_of_the_gateway_is_up(fields: dict[str, Any]) -> 
         ("20000/5000", (20_000_000, 5_000_000)),
         # RADIUS has told a rate of 0: no limit, and not the default one.
         ("0/5000", (0, 5_000_000)),
-        ("20000/0", (20_000_000, 0)),
         ("", (None, None)),
         ("fast", (None, None)),
         ("2147483647/1", (400_000_000_000, 1000)),
     ],
 )
 def test_rates_are_in_kilobits_down_and_up(rate: str, expected: tuple[int | None, int | None]) -> None:
-    (shown,) = of_table(Peer(KEY, rate=rate))
+    shown = one(rate=rate)
     assert (shown.rate_down, shown.rate_up) == expected
 
 
 # Replies that are none
 
 
-@pytest.mark.parametrize(
-    "reply", [b"", b"syntax error\r\n", b"out of memory", TABLE.replace(b"\r", b""), WEIRD], ids=range(5)
-)
-def test_what_is_not_a_table_with_all_columns_is_unreadable(reply: bytes) -> None:
-    with pytest.raises(UnreadableReply):
-        table_sessions(reply, NOW)
-
-
-def test_a_missing_column_is_named() -> None:
+def test_what_is_not_a_table_with_all_columns_is_unreadable_and_a_missing_one_named() -> None:
+    for reply in (
+        b"",
+        b"syntax error\r\n",
+        TABLE.replace(b"\r", b""),
+        TABLE.replace(b"inbound", b"outbound"),
+    ):
+        with pytest.raises(UnreadableReply):
+            table_sessions(reply, NOW)
     with pytest.raises(UnknownColumn) as caught:
         table_sessions(b"unknown column rate-limit\r\n", NOW)
     assert caught.value.name == "rate-limit"
 
 
-@pytest.mark.parametrize("reply", [TABLE, WEIRD])
-def test_a_table_cut_within_a_row_is_unreadable(reply: bytes) -> None:
-    rows_end = {place + 1 for place, byte in enumerate(reply) if byte == ord("\n")}
-    for length in range(len(reply)):
-        if length not in rows_end:
+def test_a_table_cut_within_a_row_is_unreadable() -> None:
+    for length in range(len(TABLE)):
+        if not TABLE[:length].endswith(b"\n"):
             with pytest.raises(UnreadableReply):
-                list(rows_of(reply[:length]))
+                list(rows_of(TABLE[:length]))
 
 
 def test_a_reply_is_what_is_between_two_versions() -> None:
-    assert reply_in(b"1.14.0-152-g89637ee2\r\ncommand unknown\r\n1.14.0-152-g89637ee2\r\n") == (
-        b"command unknown\r\n"
-    )
-    assert reply_in(b"1.14.0\r\n1.14.0\r\n") == b""
+    version = b"1.14.0-152-g89637ee2\r\n"
+    assert reply_in(version + b"command unknown\r\n" + version) == b"command unknown\r\n"
+    assert reply_in(version * 2) == b""
+    for received in (b"", version, version + b"x\r\n1.14", b"command unknown\r\n" * 2):
+        with pytest.raises(UnreadableReply):
+            reply_in(received)
 
 
-@pytest.mark.parametrize("received", [b"", b"1.14.0\r\n", b"1.14.0\r\nx\r\n1.14", b"command unknown\r\n" * 2])
-def test_a_reply_without_both_versions_is_unreadable(received: bytes) -> None:
-    with pytest.raises(UnreadableReply):
-        reply_in(received)
-
-
-@pytest.mark.parametrize("command", ["", "show\nsessions", "show\tstat", "show é", "x" * 1001])
+@pytest.mark.parametrize("command", ["", "show\nsessions", "show é", "x" * 1001])
 def test_a_command_is_one_short_line_and_so_is_a_password(command: str) -> None:
     with pytest.raises(ValueError, match="not a command"):
         CommandLine(Endpoint(LOCALHOST, 1)).run(command)
@@ -220,7 +183,7 @@ def test_a_command_is_one_short_line_and_so_is_a_password(command: str) -> None:
         CommandLine(Endpoint(LOCALHOST, 1), password="secret\nreload")
 
 
-@pytest.mark.parametrize("damaged", [None, b"", b"password=\n", b"password=secret", b"\xff\n"])
+@pytest.mark.parametrize("damaged", [None, b"", b"password=secret", b"\xff\n"])
 def test_a_password_is_made_once_and_only_for_its_owner(tmp_path: Path, damaged: bytes | None) -> None:
     file = tmp_path / "services" / "accel-ppp-password"
     if damaged is not None:
@@ -232,19 +195,14 @@ def test_a_password_is_made_once_and_only_for_its_owner(tmp_path: Path, damaged:
     assert file.stat().st_mode & 0o777 == 0o600
     assert kept_password(file) == password
     assert kept_password(tmp_path / "another") != password
-
-
-def test_a_password_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "services").write_text("a file where the folder would be\n")
     with pytest.raises(SourceRefused, match=r"cannot keep the password of accel-ppp in .*: File exists"):
-        kept_password(tmp_path / "services" / "accel-ppp-password")
+        kept_password(tmp_path / "another" / "accel-ppp-password")
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("trunk0.50.7", True), ("ppp0", True), ("fifteen_letters", True), ("sixteen_letters_", False),
-     ("", False), ("a b", False), ("a,b", False), ("re:x", False), ("${a}", False), ("a{", False),
-     ("a/b", False), ("x\n", False), ("é", False)],
+    [("trunk0.50.7", True), ("fifteen_letters", True), ("sixteen_letters_", False), ("", False),
+     ("a b", False), ("a,b", False), ("re:x", False), ("${a}", False), ("x\n", False), ("é", False)],
 )  # fmt: skip
 def test_an_interface_is_one_argument_of_a_command(name: str, expected: bool) -> None:
     assert is_interface(name) is expected
@@ -260,7 +218,7 @@ def mutated(reply: bytes) -> st.SearchStrategy[bytes]:
     return st.builds(change, st.integers(0, len(reply)), st.integers(0, 40), st.binary(max_size=40))
 
 
-@given(st.one_of(st.binary(), mutated(TABLE), mutated(WEIRD), mutated(b"1.14.0\r\nx\r\n1.14.0\r\n")))
+@given(st.one_of(st.binary(), mutated(TABLE), mutated(b"1.14.0\r\nx\r\n1.14.0\r\n")))
 def test_any_bytes_are_a_reply_or_unreadable(reply: bytes) -> None:
     for parse in (lambda: table_sessions(reply, NOW), lambda: list(rows_of(reply)), lambda: reply_in(reply)):
         with suppress(UnreadableReply):

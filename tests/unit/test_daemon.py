@@ -113,9 +113,7 @@ class Parts:
         raise AssertionError("the call is not for more")
 
 
-def test_the_next_call_takes_the_access_check_with_it_and_no_later_one_does(
-    core: Core, daemon: Daemon
-) -> None:
+def test_the_next_call_takes_the_access_check_along_and_no_later_one(core: Core, daemon: Daemon) -> None:
     core.answer = {"enabled": True, "users": [], "session": msgspec.Raw(b'{"id": 7, "rate":1.0}')}
     checked: list[AccessReply] = []
     checking = daemon.checking_access(["alice"], checked.append)
@@ -127,9 +125,7 @@ def test_the_next_call_takes_the_access_check_with_it_and_no_later_one_does(
     assert core.asked[0][1] == {"usernames": ["alice"]}
 
 
-def test_the_next_call_s_reply_is_not_read_when_the_access_check_refuses_or_fails(
-    core: Core, daemon: Daemon
-) -> None:
+def test_no_reply_is_read_when_the_access_check_refuses_or_fails(core: Core, daemon: Daemon) -> None:
     # No session in it: read, it would be CoreUnavailable.
     core.answer = {"enabled": True, "users": []}
 
@@ -144,7 +140,7 @@ def test_the_next_call_s_reply_is_not_read_when_the_access_check_refuses_or_fail
 
 
 @pytest.mark.parametrize("name", [f"{CORE.name}.InternalError", "org.varlink.service.InterfaceNotFound", ""])
-def test_an_error_that_is_none_of_the_callers_is_core_unavailable_after_one_call(
+def test_an_error_of_the_core_is_core_unavailable_after_one_call(
     core: Core, daemon: Daemon, name: str
 ) -> None:
     core.error = ErrorReply.of(name)
@@ -214,9 +210,7 @@ def test_an_invalid_cursor_and_an_unknown_session_are_told_in_words(core: Core, 
         daemon.list_sessions({}, None, Page(10, "x"))
 
 
-def test_an_invalid_parameter_where_no_client_gave_one_is_core_unavailable(
-    core: Core, daemon: Daemon
-) -> None:
+def test_an_invalid_parameter_that_no_client_gave_is_core_unavailable(core: Core, daemon: Daemon) -> None:
     core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="usernames")
     for method in ("GetHealth", "GetApiSettings", "CheckAccess", "GetLogin"):
         with pytest.raises(CoreUnavailable):
@@ -327,12 +321,6 @@ def test_sessions_that_are_still_connected_are_counted_with_the_reason(core: Cor
         daemon.disconnect_interface("trunk0.100", dry_run=False)
 
 
-def test_a_user_is_found_by_name(core: Core, daemon: Daemon) -> None:
-    core.answer = {"enabled": True, "users": [ALICE]}
-    access = daemon.check_access(["alice", "Alice"])
-    assert (access.user("alice"), access.user("Alice")) == (access.users[0], None)
-
-
 def test_a_list_is_asked_for_whole_or_by_its_cursor_filter_and_order(core: Core, daemon: Daemon) -> None:
     for records, ask in (
         ("sessions", lambda page: daemon.list_sessions({"username": "alice"}, "-id", page)),
@@ -396,9 +384,7 @@ def test_a_session_that_ended_is_told_by_what_a_record_keeps_of_it(core: Core, d
     assert ended == {name: SESSION[name] for name in (*kept, "rate_down_bps", "rate_up_bps", "started_at")}
 
 
-def test_a_command_of_a_request_tells_the_core_its_user_and_an_id_of_its_own(
-    core: Core, daemon: Daemon
-) -> None:
+def test_a_command_of_a_request_tells_its_user_and_an_id_of_its_own(core: Core, daemon: Daemon) -> None:
     core.answer = {"session": SESSION}
     by_alice = daemon.by("alice", map(str, count(1)).__next__)
     for _ in range(2):
@@ -409,18 +395,3 @@ def test_a_command_of_a_request_tells_the_core_its_user_and_an_id_of_its_own(
         ("DisconnectSession", {"id": 7, "author": "alice", "request_id": "2"}),
         ("DisconnectSession", {"id": 7}),
     ]
-
-
-def test_a_rate_goes_to_the_core_in_bits_a_second(core: Core, daemon: Daemon) -> None:
-    core.answer = {"before": SESSION, "after": {**SESSION, "rate_down_bps": 1000, "rate_up_bps": 2000}}
-    before, after = daemon.set_session_rate(7, rate_down_bps=1000, rate_up_bps=2000)
-    assert (before.rate_down_bps, before.rate_up_bps) == (50_000_000, 10_000_000)
-    assert msgspec.to_builtins(after) == {"rate_down_bps": 1000, "rate_up_bps": 2000}
-    assert core.asked == [("SetSessionRate", {"id": 7, "rate_down_bps": 1000, "rate_up_bps": 2000})]
-
-
-def test_a_dry_run_is_told_to_the_core(core: Core, daemon: Daemon) -> None:
-    core.answer = {"sessions": [{"id": 7}]}
-    for dry_run in (True, False):
-        assert list(map(bytes, daemon.disconnect_interface("ppp0", dry_run=dry_run))) == [b'{"id":7}']
-        assert core.asked.pop() == ("DisconnectInterface", {"interface": "ppp0", "dry_run": dry_run})

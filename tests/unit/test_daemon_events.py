@@ -124,9 +124,7 @@ def test_who_wants_all_that_is_held_gets_it_after_another_life_began(path: Path,
     assert not found.gap
 
 
-def test_who_wants_all_that_is_held_begins_with_the_oldest_of_it_after_a_gap(
-    path: Path, events: Events
-) -> None:
+def test_who_wants_all_that_is_held_begins_with_the_oldest_after_a_gap(path: Path, events: Events) -> None:
     journal = Journal("life", held=4)
     with closing(events.for_ever(no_pause, all_held=True)) as batches:
         with serving(path, journal):
@@ -210,9 +208,7 @@ def test_a_core_that_says_what_it_must_not_is_as_good_as_none(
             next(batches)
 
 
-def test_a_follower_goes_on_from_where_it_came_after_a_core_that_says_what_it_must_not(
-    path: Path, events: Events
-) -> None:
+def test_a_follower_goes_on_where_it_was_after_a_core_that_is_wrong(path: Path, events: Events) -> None:
     journal = Journal("life")
     grow(journal, 3)
     first = next(journal.follow("life", 0)).events[0]

@@ -67,26 +67,18 @@ def test_until_the_confirmation_clients_with_a_lease_keep_it_and_new_ones_get_a_
         "dhcp-option=tag:held,option:router,100.64.9.1",
         f"dhcp-host={MAC},{ADDRESS}",
     ]
+    with pytest.raises(StepFailed, match="cannot read the leases of dnsmasq"):
+        held_lines(tmp_path, document, CAPTURED[:-1])
     assert held_lines(tmp_path, document, CAPTURED + elsewhere + strange) == expected
     # A lease that ended meanwhile may come back, and no other client gets one there.
     assert held_lines(tmp_path, document, b"") == expected
 
 
-def test_a_client_does_not_keep_an_address_that_the_new_range_shares_out(
-    tmp_path: Path, document: dict[str, Any]
-) -> None:
+def test_no_client_keeps_an_address_that_the_new_range_has(tmp_path: Path, document: dict[str, Any]) -> None:
     # The former range is the half of PPPoE now.
     document["cgnat"]["source_range"] = "100.64.8.0/22"
-    in_pppoe_half = CAPTURED.replace(b"100.64.9.32", b"100.64.9.200")
-    assert not [
-        line for line in held_lines(tmp_path, document, in_pppoe_half) if line.startswith("dhcp-host=")
-    ]
-
-
-def test_a_lease_file_that_is_not_read_refuses_the_commit(tmp_path: Path, document: dict[str, Any]) -> None:
-    document["cgnat"]["source_range"] = "100.65.0.0/16"
-    with pytest.raises(StepFailed, match="cannot read the leases of dnsmasq"):
-        held_lines(tmp_path, document, CAPTURED[:-1])
+    lines = held_lines(tmp_path, document, CAPTURED.replace(b"100.64.9.32", b"100.64.9.200"))
+    assert not [line for line in lines if line.startswith("dhcp-host=")]
 
 
 # The lease file
@@ -99,7 +91,6 @@ DUID = "00:01:00:01:02"
     ("line", "lease"),
     [
         (CAPTURED, Lease(ADDRESS, 1795305076, MAC, "01:52:61:db:13:7f:03")),
-        (b"0 52:61:db:13:7f:03 100.64.9.32 host *\n", Lease(ADDRESS, 0, MAC, None)),
         (b"1 52:61:db:13:7f:03 100.64.9.32 \xff;$(x) *\n", Lease(ADDRESS, 1, MAC, None)),
         (V6 + f"2 11189196 2001:db8::1 * {DUID}\n".encode(), Lease("2001:db8::1", 2, None, DUID)),
         # A temporary address.
@@ -110,28 +101,21 @@ def test_a_line_of_dnsmasq_is_a_lease(line: bytes, lease: Lease) -> None:
     assert leases_of(line) == {lease.address: lease}
 
 
-@pytest.mark.parametrize("data", [CAPTURED[:-1], CAPTURED + CAPTURED[:40], V6[:-1]])
-def test_a_file_that_is_not_whole_is_unreadable(data: bytes) -> None:
-    with pytest.raises(UnreadableLease):
-        leases_of(data)
+def test_a_file_that_is_not_whole_is_unreadable() -> None:
+    for data in (CAPTURED[:-1], CAPTURED + CAPTURED[:40], V6[:-1]):
+        with pytest.raises(UnreadableLease):
+            leases_of(data)
 
 
 @pytest.mark.parametrize(
     "line",
-    [
-        CAPTURED,
-        b"\n",
-        b"1 52:61:db:13:7f:03\n",
-        b"1 52:61:db:13:7f:03 100.64.9.320 * *\n",
-        b"1 52:61:db:13:7f:03 \xd9\xa1.64.9.3 * *\n",
-        b"1 1 fe80::1%eth0 * *\n",
-    ],
+    [CAPTURED, b"1 52:61:db:13:7f:03\n", b"1 1 \xd9\xa1.64.9.3 * *\n", b"1 1 fe80::1%eth0 * *\n"],
 )
 def test_a_line_without_an_address_of_its_own_is_skipped(line: bytes) -> None:
     assert leases_of(CAPTURED + line + V6) == leases_of(CAPTURED)
 
 
-@pytest.mark.parametrize("length", range(17))
+@pytest.mark.parametrize("length", [0, 1, 6, 16])
 def test_the_hardware_of_a_client_may_have_any_length(length: int) -> None:
     # As dnsmasq 2.90 writes it for Ethernet (htype 1), and for token ring.
     octets = ":".join(["0a"] * length)
@@ -186,10 +170,8 @@ def test_a_line_of_the_script_is_a_record() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
         RECORD.replace(b"live", b"dead"),
         RECORD.replace(b"trunk0.301", b"--help"),
-        RECORD.replace(b"trunk0.301", b"a-name-that-is-too-long"),
         RECORD.replace(b" live", b""),
         RECORD.replace(b"\n", b" --help\n"),
         RECORD.replace(b"\n", b" 1 2\n"),
@@ -249,18 +231,15 @@ def test_the_file_has_one_range_for_all_vlans(document: dict[str, Any]) -> None:
     ]
 
 
-def test_dnsmasq_runs_without_a_profile_of_dhcp_and_not_without_a_trunk(document: dict[str, Any]) -> None:
-    document["demux"]["vlan_profiles"] = []
-    assert "interface=trunk0.*\n" in rendered(document)["dnsmasq.conf"]
-    document["demux"]["trunks"] = []
-    assert rendered(document) == {}
-
-
-def test_dnsmasq_serves_vlans_whose_names_do_not_have_the_whole_trunk(document: dict[str, Any]) -> None:
+def test_dnsmasq_runs_for_any_trunk_and_any_name_of_its_vlans(document: dict[str, Any]) -> None:
     document["interfaces"]["trunks"] = document["demux"]["trunks"] = ["enp129s0f1"]
     document["demux"]["vlan_profiles"] = [profile("dhcp", "dhcp", "1-4094", "1-4094")]
     text = rendered(document)["dnsmasq.conf"]
     assert "interface=enp129s0f1.*\ninterface=9s0f1.*\n" in text
+    document["demux"]["vlan_profiles"] = []
+    assert "interface=enp129s0f1.*\n" in rendered(document)["dnsmasq.conf"]
+    document["demux"]["trunks"] = []
+    assert rendered(document) == {}
 
 
 @given(valid_documents())
@@ -271,9 +250,7 @@ def test_the_file_of_every_valid_configuration_passes(document: dict[str, Any]) 
     assert bool(rendered(document)) == bool(trunks)
 
 
-@pytest.mark.parametrize(
-    "line", ["interface=a b.*", "interface=*", "interface=a+b.*", "Port=53", "x=a b", ""]
-)
+@pytest.mark.parametrize("line", ["interface=a b.*", "interface=*", "Port=53", ""])
 def test_a_line_that_dnsmasq_would_not_take_as_it_is_meant_is_refused(line: str) -> None:
     daemon = DhcpServer(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
     with pytest.raises(StepFailed) as refused:

@@ -65,19 +65,12 @@ def test_a_refusal_names_the_line_of_the_file(errors: bytes, output: bytes, reas
     assert (error.line, error.number, error.reason) == ("neighbor 10.0.0.2 colour red", 3, reason)
 
 
-@pytest.mark.parametrize(
-    ("errors", "kind", "message"),
-    [
-        (EMPTY, RoutingRefused, r"^FRR refuses frr\.conf: Filename /tmp/frr\.conf is an empty file$"),
-        # It refuses nothing.
-        (DOWN, RoutingAbsent, r"failed to connect to any daemons\.$"),
-    ],
-)
-def test_a_failure_without_a_line_has_its_reason(
-    errors: bytes, kind: type[RoutingUnavailable], message: str
-) -> None:
-    with pytest.raises(kind, match=message):
-        difference(EndedProgram(1, b"", errors))
+def test_a_failure_without_a_line_has_its_reason() -> None:
+    with pytest.raises(RoutingRefused, match=r"frr\.conf: Filename /tmp/frr\.conf is an empty file$"):
+        difference(EndedProgram(1, b"", EMPTY))
+    # It refuses nothing.
+    with pytest.raises(RoutingAbsent, match=r"failed to connect to any daemons\.$"):
+        difference(EndedProgram(1, b"", DOWN))
 
 
 #: FRR 8.4.4, and 10.3, which leaves each context.
@@ -105,9 +98,6 @@ def test_a_difference_has_commands_with_their_context_and_nothing_of_vtysh(outpu
         removed=("router bgp 65001\n no neighbor 10.0.0.2 description core 8",),
         added=("router bgp 65001\n address-family ipv4 unicast\n  redistribute kernel",),
     )
-
-
-def test_no_output_is_no_difference() -> None:
     assert difference(EndedProgram(0, b"", b"")) == FrrDifference()
 
 
@@ -149,19 +139,16 @@ def summary(printed: bytes, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return Frr(FrrFolders(), 1).bgp_summary()
 
 
-def test_a_neighbor_with_a_host_name_of_any_bytes_does_not_hide_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_neighbor_with_a_name_of_any_bytes_does_not_hide_others(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = b'{"ipv4Unicast":{"peers":{"10.0.0.1":{"hostname":"\xff\xfe"},"10.0.0.2":{}}}}'
     peers = summary(printed, monkeypatch)["ipv4Unicast"]["peers"]
     assert list(peers) == ["10.0.0.1", "10.0.0.2"]
     assert peers["10.0.0.1"]["hostname"] == "\ufffd\ufffd"
 
 
-@pytest.mark.parametrize("printed", [b'{"a":' * 100_000, b"[" * 100_000])
-def test_a_reply_of_brackets_is_an_error(printed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_of_brackets_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RoutingUnavailable):
-        summary(printed, monkeypatch)
+        summary(b'{"a":' * 100_000, monkeypatch)
 
 
 @given(st.binary(max_size=60) | _json.map(lambda value: json.dumps(value).encode()))

@@ -266,7 +266,7 @@ def test_vlans_with_one_tag_have_every_other_turn_beside_one_outer_vlan(make: Ma
     assert not admission.has_waiting
 
 
-def test_an_outer_vlan_that_has_its_share_waiting_is_refused_until_some_are_made(
+def test_an_outer_vlan_with_its_share_waiting_is_refused_until_some_go(
     make: Make, clock: SteppedClock
 ) -> None:
     admission = make(rate_limits=RateLimits(100, 20, 1000, outer_vlan_share=75))
@@ -303,9 +303,7 @@ def test_the_share_is_free_again_when_vlans_go(clock: SteppedClock) -> None:
         clock.now += HOLD_OFF
 
 
-def test_where_there_is_little_room_a_vlan_that_never_had_a_session_goes_first(
-    make: Make, clock: SteppedClock
-) -> None:
+def test_with_little_room_a_vlan_that_never_had_a_session_goes_first(make: Make, clock: SteppedClock) -> None:
     admission = make(rate_limits=RateLimits(10, 20, 8, outer_vlan_share=100))
     used, *walked = behind(50, 8)
     for vlan in (used, *walked):
@@ -332,7 +330,7 @@ def test_the_share_of_an_outer_vlan_has_room_for_its_newcomers(clock: SteppedClo
     assert expired(admission, ()) == sorted(vlan.name for vlan in walked[:2])
 
 
-def test_no_more_vlans_expire_at_once_than_requested_and_none_under_way(
+def test_as_many_vlans_as_requested_expire_and_none_under_way(
     admission: Admission, clock: SteppedClock
 ) -> None:
     serve(admission, SINGLE)
@@ -372,20 +370,7 @@ def test_a_vlan_whose_session_type_changes_is_made_anew(admission: Admission) ->
     assert [managed.kind for managed in admission] == [SessionType.DHCP]
 
 
-def test_vlans_that_exist_are_adopted_if_a_profile_has_them(make: Make) -> None:
-    admission = make(rate_limits=RateLimits(1, 1, 100))
-    management = AccessVlan("trunk0", None, 10)
-    admission.adopt("trunk0", [SINGLE, DOUBLE, management, AccessVlan("trunk0", None, 600)])
-    assert unserved(admission) == ["trunk0.300", "trunk0.50.7", "trunk0.600"]
-    assert {managed.vlan.name: managed.kind for managed in admission}["trunk0.600"] == SessionType.DHCP
-    assert admission.decide(trigger(SINGLE)) == TriggerRefusal.SERVED
-    # The bucket of one is still full.
-    assert admission.decide(trigger(AccessVlan("trunk0", None, 301)))
-
-
-def test_a_vlan_of_an_earlier_life_expires_at_once_unless_a_profile_has_it_on_one_of_its_trunks(
-    make: Make,
-) -> None:
+def test_a_vlan_of_an_earlier_life_expires_unless_a_profile_has_it_on_one_of_its_trunks(make: Make) -> None:
     admission = make(trunks=("trunk0", "eth0.50"))
     former = AccessVlan("trunk9", None, 300)
     of_two_trunks = AccessVlan("eth0.50", None, 300), AccessVlan("eth0", 50, 300)
@@ -394,26 +379,11 @@ def test_a_vlan_of_an_earlier_life_expires_at_once_unless_a_profile_has_it_on_on
     assert expired(admission, {"trunk9.300"}) == ["trunk9.300"]
 
 
-def test_a_vlan_of_a_profile_and_one_that_is_about_to_lose_it_are_under_management(
-    admission: Admission,
-) -> None:
+def test_a_vlan_of_a_profile_or_about_to_lose_it_is_under_management(admission: Admission) -> None:
     serve(admission, SINGLE)
     admission.configure(replace(DEMUX, vlan_profiles=(QINQ,)))
     assert (admission.manages(SINGLE), admission.manages(DOUBLE)) == (True, True)
     assert not admission.manages(AccessVlan("trunk0", None, 10))
-
-
-def test_a_vlan_whose_device_is_gone_is_made_again_after_its_removal(admission: Admission) -> None:
-    serve(admission, SINGLE)
-    serve(admission, AccessVlan("trunk1", None, 300))
-    assert admission.adopt("trunk0", []) == [SINGLE]
-    admission.postponed(SINGLE)
-    assert admission.adopt("trunk0", []) == [SINGLE]
-    assert admission.adopt("trunk0", []) == []
-    assert admission.decide(trigger(SINGLE)) == TriggerRefusal.UNDER_WAY
-    admission.removed(SINGLE)
-    assert [managed.vlan.trunk for managed in admission] == ["trunk1"]
-    assert admission.decide(trigger(SINGLE)) == SINGLE
 
 
 def test_what_is_under_way_is_not_adopted_or_forgotten(admission: Admission, clock: SteppedClock) -> None:
@@ -426,13 +396,6 @@ def test_what_is_under_way_is_not_adopted_or_forgotten(admission: Admission, clo
         SINGLE: VlanState.MAKING,
         DOUBLE: VlanState.REMOVING,
     }
-
-
-def test_a_source_is_told_of_the_vlans_of_its_session_type_again(admission: Admission) -> None:
-    serve(admission, SINGLE)
-    serve(admission, AccessVlan("trunk0", None, 600), SessionType.DHCP)
-    admission.serve_again(SessionType.DHCP)
-    assert unserved(admission) == ["trunk0.600"]
 
 
 def test_triggers_of_a_flood_leave_nothing_behind(admission: Admission, clock: SteppedClock) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import StepFailed, StillConnected
+from gateway_api.base.errors import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.unconfirmed import until_confirmed
 from gateway_api.core.gateways.linux.assembly import occupancy
@@ -238,17 +238,19 @@ def not_done(text: str) -> Iterator[None]:
 
 
 def test_a_rate_is_in_the_kernel_and_in_the_table(machine: Machine, gateway: LinuxGateway) -> None:
-    changed = gateway.set_rate(1, 7_000_000, 3_000_000)
+    changed = gateway.set_rate(1, 7_000_000, 3_000_000, Expiry(*DEFAULT, at=NOW + 60))
     assert changed is not None
     assert [(each.rate_down_bps, each.rate_up_bps) for each in changed] == [DEFAULT, (7_000_000, 3_000_000)]
+    assert [each.rate_expires_at for each in changed] == [None, NOW + 60]
     assert [each.bytes_in for each in changed] == [1000, 1000]
     assert machine.rates(1) == machine.plane.rates[1] == (7_000_000, 3_000_000)
+    again = gateway.set_rate(1, *DEFAULT)
+    assert again is not None
+    assert [each.rate_expires_at for each in again] == [NOW + 60, None]
     assert gateway.set_rate(99, 1, 1) is None
 
 
-def test_a_rate_that_the_kernel_or_the_disk_refuses_changes_nothing(
-    machine: Machine, gateway: LinuxGateway
-) -> None:
+def test_a_rate_that_kernel_or_disk_refuses_changes_nothing(machine: Machine, gateway: LinuxGateway) -> None:
     with no_file_longer_than(0), not_done("shape the session"):
         gateway.set_rate(1, 7_000_000, 3_000_000)
     assert machine.rates(1) == machine.plane.rates[1] == DEFAULT
@@ -258,38 +260,10 @@ def test_a_rate_that_the_kernel_or_the_disk_refuses_changes_nothing(
     assert machine.rates(1) == DEFAULT
 
 
-def test_a_rate_for_a_time_has_its_expiry_until_the_next_change(gateway: LinuxGateway) -> None:
-    expiry = Expiry(*DEFAULT, at=NOW + 60)
-    changed = gateway.set_rate(1, 7_000_000, 3_000_000, expiry)
-    assert changed is not None
-    assert [each.rate_expires_at for each in changed] == [None, NOW + 60]
-    again = gateway.set_rate(1, *DEFAULT)
-    assert again is not None
-    assert [each.rate_expires_at for each in again] == [NOW + 60, None]
-
-
 # Ends
 
 
-def test_a_disconnect_returns_the_last_record(machine: Machine, gateway: LinuxGateway) -> None:
-    machine.counters.sweep([])
-    last = gateway.disconnect(1)
-    assert last is not None
-    assert (last.id, last.bytes_in, last.bytes_out) == (1, 1000, 2000)
-    assert machine.ids() == [2]
-    assert [event.reason for event in events(machine.journal)[2:]] == ["admin_disconnect"]
-    assert gateway.disconnect(1) is None
-    assert gateway.disconnect(99) is None
-
-
-def test_a_session_that_stays_is_an_error(machine: Machine, gateway: LinuxGateway) -> None:
-    machine.source.at_terminate = lambda _: None
-    with pytest.raises(StillConnected, match=r"not gone after 2\.5 s"):
-        gateway.disconnect(1)
-    assert machine.ids() == [1, 2]
-
-
-def test_the_device_of_a_disconnected_session_is_not_listed_afterwards(
+def test_a_disconnect_returns_the_last_record_and_the_device_is_not_listed_afterwards(
     machine: Machine, gateway: LinuxGateway
 ) -> None:
     def names() -> list[str]:
@@ -300,9 +274,14 @@ def test_the_device_of_a_disconnected_session_is_not_listed_afterwards(
         del machine.kernel.found[1]
 
     machine.source.at_terminate = end
+    machine.counters.sweep([])
     assert "ppp0" in names()
-    gateway.disconnect(1)
-    assert "ppp0" not in names()
+    last = gateway.disconnect(1)
+    assert last is not None
+    assert (last.id, last.bytes_in, last.bytes_out) == (1, 1000, 2000)
+    assert (machine.ids(), "ppp0" in names()) == ([2], False)
+    assert [event.reason for event in events(machine.journal)[2:]] == ["admin_disconnect"]
+    assert gateway.disconnect(1) is None
 
 
 def test_the_sessions_of_an_interface_are_found_then_ended(machine: Machine, gateway: LinuxGateway) -> None:
@@ -311,33 +290,25 @@ def test_the_sessions_of_an_interface_are_found_then_ended(machine: Machine, gat
         assert found is not None
         assert ([each.id for each in found], machine.ids()) == ([2], left)
     # The sessions of the device itself arrived elsewhere.
-    for name, ended in (("trunk0", []), ("ppp0", []), ("trunk9", None)):
+    for name, ended in (("ppp0", []), ("trunk9", None)):
         assert gateway.disconnect_interface(name, dry_run=False) == ended
 
 
 # The configuration
 
 
-def test_a_removed_trunk_takes_its_sessions_along_and_none_that_is_on_no_trunk_at_all(
-    machine: Machine, gateway: LinuxGateway
-) -> None:
-    machine.source.up(listed("c", access_interface="eth9", interface="ppp2"))
-    machine.source.up(listed("d", access_interface="trunk0", interface="ppp3"))
+def test_a_removed_trunk_takes_its_sessions_along_and_none_that_is_on_no_trunk_at_all(make: Make) -> None:
+    before = on_trunks("trunk0", "trunk1", "trunk0.5")
+    machine = make(before)
+    for key, access in (("c", "eth9"), ("d", "trunk0"), ("e", "trunk0.5.1000")):
+        machine.source.up(listed(key, access_interface=access, interface=f"ppp-{key}"))
     poll(machine.tracker)
-    assert gateway.impact(WITHOUT_TRUNK1).sessions == (2,)
-    gateway.configure(WITHOUT_TRUNK1)
-    wait_for("the end of the session", lambda: machine.ids() == [1, 3, 4])
+    # Without the trunk, the name of its VLAN is that of two tags on trunk0.
+    assert machine.gateway.impact(on_trunks("trunk0")).sessions == (2, 5)
+    machine.gateway.configure(on_trunks("trunk0"))
+    wait_for("the end of the sessions", lambda: machine.ids() == [1, 3, 4])
     assert events(machine.journal)[-1].reason == "admin_disconnect"
-    assert gateway.impact(CONFIGURATION).sessions == ()
-
-
-def test_a_removed_trunk_with_a_dot_takes_its_sessions_along(make: Make) -> None:
-    machine = make(on_trunks("trunk0", "trunk1", "trunk0.5"))
-    machine.source.up(listed("c", access_interface="trunk0.5.1000", interface="ppp2"))
-    poll(machine.tracker)
-    # Without the trunk, the name is that of two tags on trunk0.
-    machine.gateway.configure(on_trunks("trunk0", "trunk1"))
-    wait_for("the end of the session", lambda: machine.ids() == [1, 2])
+    assert machine.gateway.impact(before).sessions == ()
 
 
 def test_a_session_that_starts_while_a_trunk_is_removed_is_not_ended_unannounced(
@@ -368,20 +339,13 @@ def test_the_vlans_of_dhcp_alone_get_another_address_of_the_gateway(
     assert served == [SessionType.DHCP]
 
 
-def test_a_commit_replaces_the_rules(machine: Machine) -> None:
-    trunks = ("trunk0", "trunk7")
-    demux = replace(CONFIGURATION.demux, trunks=trunks)
-    machine.gateway.configure(replace(CONFIGURATION, demux=demux))
-    assert 'strangers iifname "trunk7.*" counter name spoofed-trunk7 drop' in machine.rules.commands
-
-
-def test_a_kernel_that_keeps_its_limit_of_neighbours_is_told_in_the_log(
+def test_a_commit_replaces_the_rules_and_tells_of_a_kernel_that_keeps_its_limit_of_neighbours(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine.refusal = KernelError("raise the thresholds", "No such file or directory", 2)
-    machine.gateway.configure(CONFIGURATION)
-    said = "subscribers beyond the limit of neighbours are not reached: cannot raise the thresholds: "
-    assert f"{said}No such file or directory" in caplog.text
+    machine.gateway.configure(on_trunks("trunk0", "trunk7"))
+    assert 'strangers iifname "trunk7.*" counter name spoofed-trunk7 drop' in machine.rules.commands
+    assert "cannot raise the thresholds: No such file or directory" in caplog.text
     assert machine.neighbours == [65_536]
 
 
@@ -397,36 +361,18 @@ def test_a_session_that_stays_on_a_removed_trunk_goes_on_when_the_trunk_is_back(
     assert machine.ids() == [1, 2]
 
 
-def kept(tmp_path: Path, running: Configuration = WITHOUT_TRUNK1) -> Sequence[CommitEnds]:
+def kept(folder: Path, running: Configuration = WITHOUT_TRUNK1) -> Sequence[CommitEnds]:
     """What another core would find."""
-    return OwedEnds(tmp_path / "0", running).commits
+    return OwedEnds(folder / "0", running).commits
 
 
-def test_the_ends_of_a_commit_are_on_disk_before_it_counts_and_until_they_come(
-    machine: Machine, gateway: LinuxGateway, tmp_path: Path
+def test_a_commit_whose_ends_are_not_kept_is_refused_and_one_that_did_not_count_ends_nothing(
+    gateway: LinuxGateway, tmp_path: Path
 ) -> None:
-    with gateway.ending(WITHOUT_TRUNK1):
-        (commit,) = kept(tmp_path)
-        assert commit == ((2,), CONFIGURATION)
-        gateway.configure(WITHOUT_TRUNK1)
-        assert len(kept(tmp_path)) == 1
-    wait_for("the end of the session", lambda: machine.ids() == [1])
-    wait_for("nothing left to end", lambda: kept(tmp_path) == [])
-
-
-def test_the_ends_of_a_confirmation_outlive_the_core_with_the_range_that_they_are_of(tmp_path: Path) -> None:
-    former = until_confirmed(CONFIGURATION, IPv4Network("10.8.0.0/16"))
-    OwedEnds(tmp_path, CONFIGURATION).keep([CommitEnds((1,), former)])
-    assert OwedEnds(tmp_path, CONFIGURATION).commits == [CommitEnds((1,), former)]
-
-
-def test_a_disk_that_does_not_keep_the_ends_refuses_the_commit(gateway: LinuxGateway) -> None:
     with no_file_longer_than(0), not_done("store the ends of a commit"), gateway.ending(WITHOUT_TRUNK1):
-        pass
-
-
-def test_a_commit_that_did_not_count_ends_nothing_later(gateway: LinuxGateway, tmp_path: Path) -> None:
+        pytest.fail("the disk keeps none")
     with not_done("replace"), gateway.ending(WITHOUT_TRUNK1):
+        assert kept(tmp_path)[0] == ((2,), CONFIGURATION)
         raise StepFailed("replace the running configuration", "No space left on device")
     (commit,) = kept(tmp_path, CONFIGURATION)
     assert commit.left(gateway.sessions.all(), CONFIGURATION).ids == ()
@@ -434,26 +380,16 @@ def test_a_commit_that_did_not_count_ends_nothing_later(gateway: LinuxGateway, t
         assert kept(tmp_path) == []
 
 
-def test_ends_that_another_version_kept_are_given_up(
+def test_kept_ends_outlive_the_core_and_those_of_another_version_are_given_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "owed-ends.json"
+    commit = CommitEnds((1,), until_confirmed(CONFIGURATION, IPv4Network("10.8.0.0/16")))
+    OwedEnds(tmp_path, CONFIGURATION).keep([commit])
+    assert OwedEnds(tmp_path, CONFIGURATION).commits == [commit]
     for text in ("no JSON", '[{"ids": [1], "former": {"demux": {"trunks": 7}}}]'):
-        path.write_text(text)
+        (tmp_path / "owed-ends.json").write_text(text)
         assert OwedEnds(tmp_path, CONFIGURATION).commits == []
     assert caplog.text.count("the sessions that a former commit was to end go on") == 2
-
-
-def test_a_configuration_is_followed_also_if_the_kernel_refuses(
-    machine: Machine, gateway: LinuxGateway, caplog: pytest.LogCaptureFixture
-) -> None:
-    machine.plane.refuses = True
-    without = replace(CONFIGURATION, cgnat=replace(CONFIGURATION.cgnat, enabled=False))
-    gateway.configure(without)
-    assert machine.plane.cgnat == without.cgnat
-    assert [session.vrf_steered for session in gateway.sessions.all()] == [False, False]
-    assert machine.trunks.up == ["trunk0", "trunk1"]
-    assert "the reconciler tries again" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -522,9 +458,7 @@ def test_an_ifb_that_comes_or_goes_is_no_reason_to_ask_the_sources(
     assert len(polls) == 1
 
 
-def test_a_trunk_that_stays_down_keeps_no_other_from_its_devices(
-    machine: Machine, gateway: LinuxGateway
-) -> None:
+def test_a_trunk_that_stays_down_keeps_no_other_from_vlans(machine: Machine, gateway: LinuxGateway) -> None:
     gateway.configure(on_trunks("stuck", "fine"))
     # They come later than the core.
     machine.trunks.up.clear()
@@ -563,12 +497,8 @@ def steered(table: int) -> RouteEntry:
     return RouteEntry(table, "100.64.0.10/32", hops, "140", "link", "unicast", None, None)
 
 
-def test_a_record_has_the_traffic_and_the_faults_of_its_session(
-    machine: Machine, gateway: LinuxGateway
-) -> None:
-    machine.reconciler.fault_register.settle(
-        1, {Place(FaultKind.SHAPER, "ppp0"): "No buffer space available"}
-    )
+def test_a_record_has_traffic_and_faults_of_its_session(machine: Machine, gateway: LinuxGateway) -> None:
+    machine.reconciler.fault_register.settle(1, {Place(FaultKind.SHAPER, "ppp0"): "No buffer space"})
     detail = gateway.detail(1)
     assert detail is not None
     assert (detail.bytes_in, detail.bytes_out, detail.ppp_interface) == (1000, 2000, "ppp0")
@@ -577,49 +507,15 @@ def test_a_record_has_the_traffic_and_the_faults_of_its_session(
     assert gateway.detail(99) is None
 
 
-def test_each_table_of_nftables_has_its_fault(machine: Machine, gateway: LinuxGateway) -> None:
-    machine.rules.refuses = True
-    gateway.configure(WITHOUT_TRUNK1)
-    machine.guard.sync()
-    faults = gateway.faults().records()
-    assert {fault.object for fault in faults if fault.kind == FaultKind.FIREWALL} == {
-        "inet gateway",
-        "inet gateway_dhcp",
-    }
-
-
-def test_a_silent_source_is_named(machine: Machine, gateway: LinuxGateway) -> None:
-    assert gateway.unavailable_sources() == []
-    machine.source.fails = True
-    poll(machine.tracker)
-    assert gateway.unavailable_sources() == ["accel-ppp"]
-
-
-# BGP
-
-
-def test_frr_is_asked_with_bgp_alone_and_its_silence_is_an_error(make: Make, gateway: LinuxGateway) -> None:
-    for bgp in (None, replace(CONFIGURATION.bgp, neighbors=())):
-        assert make(replace(CONFIGURATION, bgp=bgp)).gateway.bgp_summary() == {}
-    with not_done("BGP"):
-        gateway.bgp_summary()
-
-
 # Services
 
 
 def test_an_impact_without_a_reply_of_the_services_has_the_sessions(
     machine: Machine, gateway: LinuxGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Silent:
-        name = "silent"
+    def action(*_: Any) -> None:
+        raise StepFailed("read frr.conf", "it does not reply")
 
-        def render(self, *_: Any) -> dict[str, str]:
-            return {}
-
-        def action(self, *_: Any) -> None:
-            raise StepFailed("read frr.conf", "it does not reply")
-
-    machine.daemons.append(Silent())
+    machine.daemons.append(SimpleNamespace(name="silent", render=lambda *_: {}, action=action))
     assert gateway.impact(WITHOUT_TRUNK1).sessions == (2,)
     assert "it does not reply" in caplog.text

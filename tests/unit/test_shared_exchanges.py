@@ -296,7 +296,7 @@ def test_searches_by_address_share_an_exchange(listener: socket.socket, reads: R
     [{}, {"username": "alice"}, {"ip_address": "100.64.0.5", "search": "a"}],
     ids=str,
 )
-def test_a_list_that_may_be_long_waits_for_no_other(
+def test_a_list_that_may_be_long_is_asked_alone(
     listener: socket.socket, reads: Reads, filter: dict[str, str]
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
@@ -328,7 +328,7 @@ def test_reads_behind_one_that_hangs_go_out_alone(
 
 
 @pytest.mark.usefixtures("hung")
-def test_a_read_of_a_long_request_waits_for_no_other(
+def test_a_read_of_a_long_request_waits_for_none(
     listener: socket.socket, reads: Reads, longest: float
 ) -> None:
     def read() -> bytes:

@@ -114,9 +114,7 @@ def test_a_call_to_a_path_where_nobody_listens_is_not_sent(path: Path, client: C
         Client(path / ("x" * 200), timeout=PATIENCE).call(METHOD)
 
 
-def test_more_threads_than_connections_get_their_own_answers_and_stale_connections_fail_no_call(
-    path: Path,
-) -> None:
+def test_more_threads_than_connections_get_their_own_answers_and_stale_ones_fail_no_call(path: Path) -> None:
     client = Client(path, timeout=PATIENCE, connections=3)
     with peer(path, "echo"), ThreadPoolExecutor(20) as pool:
         assert list(pool.map(lambda number: answer(client, id=number)["id"], range(200))) == [*range(200)]
@@ -269,9 +267,7 @@ def test_replies_over_the_cap_end_as_unreachable(path: Path, monkeypatch: pytest
     assert isinstance(error, Unreachable) and "over 1000 bytes" in str(error)
 
 
-def test_a_second_reply_that_comes_late_is_not_taken_for_the_answer_to_the_next_call(
-    path: Path, client: Client
-) -> None:
+def test_a_second_reply_that_comes_late_is_no_answer_to_the_next_call(path: Path, client: Client) -> None:
     with peer(path, "late"):
         answer(client, id=1)
         wait_for("the late reply", lambda: not client._idle[0].is_quiet())

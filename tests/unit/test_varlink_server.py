@@ -171,9 +171,7 @@ def invalid(name: str) -> Any:
     return {"error": "org.varlink.service.InvalidParameter", "parameters": {"parameter": name}}
 
 
-def test_short_replies_to_pipelined_calls_come_together_and_in_their_order(
-    caller: Caller, handlers: Handlers
-) -> None:
+def test_short_replies_to_pipelined_calls_come_together_in_order(caller: Caller, handlers: Handlers) -> None:
     calls = [CallMessage(f"{INTERFACE}.Echo", msgspec.Raw(b'{"text":"%d"}' % number)) for number in range(50)]
     calls.append(CallMessage(f"{INTERFACE}.Look"))
     handlers.caller = caller.socket
@@ -233,9 +231,7 @@ def test_a_reply_in_parts_comes_in_parts_to_a_call_for_more_alone(caller: Caller
     assert caller.ask("List") == {"parameters": {"numbers": [1, 2, 3]}}
 
 
-def test_a_stream_is_for_calls_for_more_unless_its_first_reply_is_enough(
-    caller: Caller, handlers: Handlers
-) -> None:
+def test_a_stream_is_for_calls_for_more_or_its_first_reply_alone(caller: Caller, handlers: Handlers) -> None:
     assert caller.ask("Count") == {"error": "org.varlink.service.ExpectedMore", "parameters": {}}
     caller.send("Count", oneway=True)
     assert caller.ask("Nothing") == {"parameters": {}}
@@ -308,9 +304,7 @@ def test_a_caller_that_never_reads_blocks_no_other(
         assert other.ask("Echo", text="a") == {"parameters": {"text": "a"}}
 
 
-def test_closing_ends_the_thread_cuts_connections_and_removes_the_socket(
-    path: Path, handlers: Handlers
-) -> None:
+def test_closing_ends_the_thread_and_connections_and_the_socket(path: Path, handlers: Handlers) -> None:
     with ExitStack() as stack:
         with serving(path, handlers) as thread:
             caller = stack.enter_context(Caller(path))
@@ -321,9 +315,7 @@ def test_closing_ends_the_thread_cuts_connections_and_removes_the_socket(
     assert not path.exists()
 
 
-def test_a_socket_with_a_server_is_not_taken_even_if_that_is_too_busy_to_accept(
-    path: Path, handlers: Handlers
-) -> None:
+def test_a_socket_with_a_server_that_may_be_busy_is_not_taken(path: Path, handlers: Handlers) -> None:
     with serving(path, handlers), pytest.raises(AlreadyServed):
         Server(path, dispatcher(handlers))
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as filler:
