@@ -1,170 +1,164 @@
-"""The head of the live page, its views and keys, on each screen."""
+"""The ways through the live page: views, links, the back button, keys, menus, and chosen columns."""
 
-from collections.abc import Iterator
+import json
+import re
 
-import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, expect
 
-from tests.support.browser import GROUPS, LAPTOP, PHONE, Screen, screen
+from tests.support.browser import GROUPS, PHONE, Screen, screen
 from tests.support.stack import Api
 
-#: The views whose names in URLs are not those of their links.
-VIEWS = {
-    "Sessions": "subscribers",
-    "Candidate and archive": "configuration",
-    "Failed sign-ons": "failed-sign-ons",
-}
 
-
-@pytest.fixture
-def shown(browser: Browser, api: Api) -> Iterator[Screen]:
-    with screen(browser, api, viewport=LAPTOP) as opened:
-        opened.open().sign_in()
-        opened.is_live()
-        yield opened
-
-
-def places(shown: Screen) -> Locator:
-    return shown.page.locator("#places")
-
-
-def test_each_view_has_a_link_in_a_group_a_title_and_the_focus(shown: Screen) -> None:
-    page = shown.page
-    for group, names in GROUPS.items():
-        page.evaluate("scrollTo(0, document.body.scrollHeight)")
-        # The head may be out of sight.
-        page.evaluate(
-            "name => [...document.querySelectorAll('#places > ul > li > a')]"
-            ".find(link => link.textContent.startsWith(name)).click()",
-            group,
-        )
-        expect(page.locator("#banner .name")).to_be_in_viewport()
-        assert page.evaluate("scrollY") == 0
-        for name in names:
-            view = VIEWS.get(name, name.lower())
-            link = places(shown).get_by_role("link", name=name)
-            link.click()
-            expect(page).to_have_url(f"{shown.api.url}/#{view}")
-            expect(page.locator(f"[data-view={view}]")).to_be_visible()
-            expect(link).to_have_attribute("aria-current", "page")
-            expect(places(shown).locator("[aria-current=true]")).to_contain_text(group)
+def test_each_view_has_its_link_in_a_group(shown: Screen) -> None:
+    places = shown.page.locator("#places")
+    for group, views in GROUPS.items():
+        shown.page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        shown.go(group)
+        assert shown.page.evaluate("scrollY") == 0
+        heading = shown.page.locator(f"[data-view={next(iter(views.values()))}] h1")
+        expect(heading).to_be_focused()
+        expect(shown.page).to_have_title(f"{heading.text_content()} · Subscriber gateway")
+        for name, view in views.items():
+            places.get_by_role("link", name=name).click()
+            expect(shown.page).to_have_url(f"{shown.api.url}/#{view}")
+            expect(shown.page.locator(f"[data-view={view}]")).to_be_visible()
+            expect(places.get_by_role("link", name=name)).to_have_attribute("aria-current", "page")
+            expect(places.locator("[aria-current=true]")).to_contain_text(group)
         # The links of other groups are one step away.
-        others = [other for key, more in GROUPS.items() if key != group for other in more]
-        assert not any(places(shown).get_by_role("link", name=other).is_visible() for other in others)
-    shown.go("Subscribers")
-    expect(page).to_have_title("Subscribers · Subscriber gateway")
-    expect(page.get_by_role("heading", name="Subscribers", exact=True)).to_be_focused()
-    page.go_back()
-    expect(page.get_by_role("heading", name="Audit", exact=True)).to_be_focused()
+        expect(places.get_by_role("link")).to_have_count(1 + len(GROUPS) + len(views))
 
 
-def test_a_phone_has_one_menu_with_all_views_and_a_button_for_filters(browser: Browser, api: Api) -> None:
-    with screen(browser, api, viewport=PHONE, is_mobile=True, has_touch=True) as shown:
-        shown.open("#history").sign_in()
-        shown.is_live()
-        view = shown.page.locator("[data-view=history]")
-        opener = view.get_by_role("button", name="Filters")
-        expect(view.get_by_label("Part of a username")).to_be_hidden()
-        opener.click()
-        view.get_by_label("Part of a username").fill("nobody")
-        view.get_by_role("button", name="Filter", exact=True).click()
-        expect(opener).to_have_text("Filters (1)")
-        menu = shown.page.get_by_role("button", name="Menu")
-        expect(menu).to_have_text("Menu History")
-        expect(places(shown)).to_be_hidden()
-        menu.click()
-        for group, names in GROUPS.items():
-            for name in (group, *names):
-                expect(places(shown).get_by_role("link", name=name).first).to_be_in_viewport()
-        shown.page.keyboard.press("Escape")
-        expect(places(shown)).to_be_hidden()
-        menu.click()
-        places(shown).get_by_role("link", name="Webhooks").click()
-        expect(places(shown)).to_be_hidden()
-        expect(menu).to_have_text("Menu Webhooks")
-        shown.page.goto(f"{api.url}/#subscribers?open=20")
-        expect(shown.page.get_by_role("button", name="Disconnect…")).to_be_in_viewport()
+def test_the_back_button_leads_through_views_searches_and_records(shown: Screen) -> None:
+    name, title = shown.rows().locator("button").nth(1), shown.page.locator("#record-title")
+    shown.find("lab.example")
+    # The list of all sessions has as many rows.
+    total = shown.api.get("/subscribers", params={"search": "lab.example", "limit": 1})["total"]
+    expect(shown.page.locator("#list-range")).to_have_text(f"1 to 50 of {total}")
+    name.click()
+    username = name.inner_text()
+    expect(title).to_have_text(username)
+    expect(shown.page.locator("#list tr[aria-current]")).to_contain_text(username)
+    shown.find("13")
+    expect(shown.page).to_have_url(f"{shown.api.url}/#subscribers?search=13&open=13")
+    for _ in range(2):
+        shown.page.go_back()
+    expect(title).to_have_text(username)
+    expect(shown.page.get_by_label("Find a subscriber")).to_have_value("lab.example")
+    shown.page.go_back()
+    expect(shown.page.locator("#record")).to_be_hidden()
+    expect(shown.page.locator("#list tr[aria-current]")).to_have_count(0)
+    for _ in range(2):
+        shown.page.go_back()
+    expect(shown.page.get_by_role("heading", name="Overview", exact=True)).to_be_visible()
 
 
-def test_a_question_mark_shows_the_keys_but_not_in_a_text(shown: Screen) -> None:
-    shown.page.keyboard.press("?")
-    dialog = shown.page.get_by_role("dialog", name="Keys")
-    for key in ("/", "↓", "Enter", "Esc", "?"):
-        expect(dialog.locator("kbd", has_text=key).first).to_be_visible()
-    shown.page.keyboard.press("Escape")
+def test_a_link_leads_to_a_search_its_order_and_the_open_record(shown: Screen) -> None:
+    session = shown.api.get("/subscribers/13")
+    shown.page.goto(f"{shown.api.url}/#subscribers?search=lab.example&type=pppoe&sort=-id&open=13")
+    shown.page.reload()
+    expect(shown.page.locator("#record-title")).to_have_text(session["username"])
+    expect(shown.page.get_by_label("Find a subscriber")).to_have_value("lab.example")
+    expect(shown.page.get_by_label("Type")).to_have_value("pppoe")
+    expect(shown.page.get_by_role("columnheader", name="Id")).to_have_attribute("aria-sort", "descending")
+
+
+def test_a_search_without_a_match_leads_to_the_history(shown: Screen) -> None:
+    for text, query in {
+        "nobody@lab.example": "search=nobody%40lab.example",
+        "192.0.2.77": "ip_address=192.0.2.77",
+        "2001:db8:ffff::1": "ip_address=2001%3Adb8%3Affff%3A%3A1",
+        "02:ff:ff:ff:ff:ff": "search=02%3Aff%3Aff%3Aff%3Aff%3Aff",
+    }.items():
+        shown.find(text)
+        shown.page.get_by_role("link", name="Look for it in the history").click()
+        expect(shown.page).to_have_url(f"{shown.api.url}/#history?{query}")
+        expect(shown.page.locator("#history-list-range")).to_have_text("no matches")
+
+
+def test_keys_lead_to_the_search_the_list_and_back(shown: Screen) -> None:
+    keyboard, dialog = shown.page.keyboard, shown.page.get_by_role("dialog")
+    openers = shown.rows().locator("button")
+    keyboard.press("?")
+    expect(shown.page.get_by_role("dialog", name="Keys").locator("kbd", has_text="/")).to_be_visible()
+    keyboard.press("Escape")
     expect(dialog).to_be_hidden()
-    account = shown.page.get_by_role("button", name="admin")
-    account.focus()
-    shown.page.keyboard.press("Enter")
-    expect(shown.page.get_by_role("button", name="Log out", exact=True)).to_be_visible()
-    shown.page.keyboard.press("Escape")
-    expect(account).to_be_focused()
-    shown.account("Keys")
-    dialog.get_by_role("button", name="Close").click()
-    expect(dialog).to_be_hidden()
-    shown.page.keyboard.press("/")
+    keyboard.press("/")
     find = shown.page.get_by_label("Find a subscriber")
     expect(find).to_be_focused()
-    shown.page.keyboard.type("a/b?")
+    keyboard.type("a/b?")
     expect(find).to_have_value("a/b?")
+    expect(openers).to_have_count(50)
+    keyboard.press("ArrowDown")
+    expect(openers.first).to_be_focused()
+    for key in ("ArrowDown", "ArrowDown", "ArrowUp", "Enter"):
+        keyboard.press(key)
+    expect(shown.page.locator("#record-state")).to_have_text("Active")
+    # A dialog has its own Escape.
+    shown.press("Disconnect…")
+    keyboard.press("Escape")
     expect(dialog).to_be_hidden()
+    expect(shown.page.locator("#record")).to_be_visible()
+    keyboard.press("Escape")
+    expect(shown.page.locator("#record")).to_be_hidden()
+    expect(openers.nth(1)).to_be_focused()
+    assert "open=" not in shown.page.url
 
 
-def focused(page: Page) -> str:
-    name: str = page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id")
-    return name
+def test_the_menu_of_the_user_opens_and_closes_by_keyboard(shown: Screen) -> None:
+    account, dialog = shown.page.locator("#account"), shown.page.get_by_role("dialog", name="Keys")
+    for key, is_open in (("Enter", True), ("Escape", False)):
+        account.focus()
+        shown.page.keyboard.press(key)
+        log_out = shown.page.get_by_role("button", name="Log out", exact=True)
+        expect(log_out).to_be_visible(visible=is_open)
+    expect(account).to_be_focused()
+    shown.account("Keys")
+    expect(dialog).to_be_visible()
+    shown.page.keyboard.press("Escape")
+    expect(account).to_be_focused()
 
 
-def press_until(page: Page, key: str, wanted: str) -> None:
-    """Goes on pressing until what is wanted has the focus."""
-    for _ in range(60):
-        page.keyboard.press(key)
-        if focused(page) == wanted:
-            return
-    raise AssertionError(f"{wanted} is not reached by {key}")
+def test_a_phone_has_one_menu_with_all_views_and_folds_its_filters(browser: Browser, own: Api) -> None:
+    with screen(browser, own, viewport=PHONE, is_mobile=True, has_touch=True) as shown:
+        shown.open("#history").sign_in().is_live()
+        menu = shown.page.get_by_role("button", name="Menu")
+        expect(menu).to_have_text("Menu History")
+        menu.click()
+        for name in (name for views in GROUPS.values() for name in views):
+            expect(shown.page.locator("#places").get_by_role("link", name=name).first).to_be_in_viewport()
+        shown.page.keyboard.press("Escape")
+        expect(shown.page.locator("#places")).to_be_hidden()
+        username = shown.page.locator("[data-view=history]").get_by_label("Part of a username")
+        expect(username).to_be_hidden()
+        shown.press("Filters")
+        username.fill("nobody")
+        shown.page.get_by_role("button", name="Filter", exact=True).click()
+        expect(shown.page.get_by_role("button", name="Filters")).to_have_text("Filters (1)")
+        shown.go("Webhooks")
+        expect(shown.page.locator("#places")).to_be_hidden()
+        expect(menu).to_have_text("Menu Webhooks")
 
 
-def test_a_subscriber_is_found_and_disconnected_by_keyboard_alone(browser: Browser, api: Api) -> None:
-    (session,) = api.get("/subscribers", params={"sort": "-id", "limit": 1})["sessions"]
-    with screen(browser, api) as shown:
-        page = shown.open().page
-        expect(page.get_by_label("Username", exact=True)).to_be_focused()
-        page.keyboard.type(api.environment["ADMIN_USER"])
-        page.keyboard.press("Tab")
-        page.keyboard.type(api.environment["ADMIN_PASSWORD"])
-        page.keyboard.press("Enter")
-        shown.is_live()
-        page.reload()
-        shown.is_live()
-        press_until(page, "Tab", "Skip to the content")
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("main")).to_be_focused()
-        press_until(page, "Shift+Tab", "Subscribers")
-        page.keyboard.press("Enter")
-        expect(page.locator("#list tbody button")).to_have_count(50)
-        page.keyboard.press("/")
-        page.keyboard.press("ArrowDown")
-        expect(page.locator("#list tbody button").first).to_be_focused()
-        page.keyboard.press("ArrowDown")
-        page.keyboard.press("Enter")
-        expect(page.locator("#record-title")).to_be_focused()
-        page.keyboard.press("Escape")
-        expect(page.locator("#record")).to_be_hidden()
-        expect(page.locator("#list tbody button").nth(1)).to_be_focused()
-        page.keyboard.press("/")
-        page.keyboard.type(f"id:{session['id']}")
-        page.keyboard.press("Enter")
-        expect(page.locator("#record-title")).to_have_text(session["username"])
-        press_until(page, "Tab", "Disconnect…")
-        page.keyboard.press("Enter")
-        # A question whose answer can't be undone begins at the way back.
-        expect(page.get_by_role("button", name="Cancel")).to_be_focused()
-        page.keyboard.press("Escape")
-        expect(page.get_by_role("dialog")).to_be_hidden()
-        expect(page.get_by_role("button", name="Disconnect…")).to_be_focused()
-        page.keyboard.press("Enter")
-        press_until(page, "Shift+Tab", "Disconnect")
-        page.keyboard.press("Enter")
-        expect(page.locator("#record-state")).to_contain_text("isconnect")
-        expect(page.locator("#record-close")).to_be_focused()
-    assert api.send("GET", f"/subscribers/{session['id']}").status_code == 404
+def test_the_columns_of_the_list_are_chosen_and_remembered(shown: Screen) -> None:
+    def assert_columns(*names: str) -> None:
+        expect(shown.page.locator("#list th")).to_have_text([re.compile(f"^{name}") for name in names])
+
+    usual = ("Id", "Username", "Type", "IP address", "MAC address", "VLAN", "Down", "Up", "Online for")
+    shown.go("Subscribers")
+    assert_columns(*usual)
+    shown.press("Columns")
+    shown.page.get_by_label("Interface", exact=True).check()
+    shown.page.get_by_label("Up", exact=True).uncheck()
+    chosen = (*usual[:6], "Interface", "Down", "Online for")
+    assert_columns(*chosen)
+    (session,) = shown.api.get("/subscribers", params={"sort": "id", "limit": 1})["sessions"]
+    expect(shown.rows().first).to_contain_text(session["interface"])
+    shown.page.keyboard.press("Escape")
+    shown.page.reload()
+    assert_columns(*chosen)
+    kept = shown.page.evaluate("JSON.stringify({...localStorage})")
+    assert set(json.loads(kept)) == {"columns of list"}
+    shown.press("Columns")
+    shown.press("As at first")
+    assert_columns(*usual)
+    assert shown.page.evaluate("localStorage.length") == 0

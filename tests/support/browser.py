@@ -2,31 +2,46 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Locator,
+    Page,
+    Request,
+    Route,
+    expect,
+    sync_playwright,
+)
 
 from tests.support.stack import Api
 
 PHONE = {"width": 360, "height": 740}
 LAPTOP = {"width": 1440, "height": 900}
-#: The views of each group of the navigation, by the names of their links.
+#: The views of each group of the navigation: names of the links, and the views in URLs.
 GROUPS = {
-    "Subscribers": ("Sessions", "Traffic", "History", "Failed sign-ons", "Jobs"),
-    "Network": ("Interfaces", "Routes", "CGNAT"),
-    "Configuration": ("Candidate and archive", "Users"),
-    "Operations": ("Health", "Webhooks", "Audit"),
+    "Subscribers": {
+        "Sessions": "subscribers",
+        "Traffic": "traffic",
+        "History": "history",
+        "Failed sign-ons": "failed-sign-ons",
+        "Jobs": "jobs",
+    },
+    "Network": {"Interfaces": "interfaces", "Routes": "routes", "CGNAT": "cgnat"},
+    "Configuration": {"Candidate and archive": "configuration", "Users": "users"},
+    "Operations": {"Health": "health", "Webhooks": "webhooks", "Audit": "audit"},
 }
 #: Milliseconds until the screen must show an expected state.
-PATIENCE = 30_000
+TIMEOUT = 30_000
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """One browser. Not for a whole test run: its asyncio loop would run as long."""
-    expect.set_options(timeout=PATIENCE)
+    """One browser, whose asyncio loop runs until the end of the block."""
+    expect.set_options(timeout=TIMEOUT)
     executable = shutil.which("chromium-headless-shell")
     assert executable, "Debian's chromium-headless-shell is not installed"
     # Its sandbox does not start as root.
@@ -44,10 +59,9 @@ class Screen:
         self.api = api
         self.complaints: list[str] = []
         self.requests: list[Request] = []
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        # Not the bound method: Playwright writes to what it gets.
         page.on("request", lambda request: self.requests.append(request))
 
     def open(self, view: str = "") -> "Screen":
@@ -82,6 +96,34 @@ class Screen:
         self.page.locator("#account-menu").get_by_role("button", name=action, exact=True).click()
         return self
 
+    def press(self, name: str) -> "Screen":
+        """Clicks the button of a name."""
+        self.page.get_by_role("button", name=name).click()
+        return self
+
+    def confirm(self, name: str) -> None:
+        """Clicks a button of the open dialog."""
+        self.page.get_by_role("dialog").get_by_role("button", name=name).click()
+
+    def rows(self, table: str = "list") -> Locator:
+        """The rows of a table; by default, of the list of sessions."""
+        return self.page.locator(f"#{table} tbody tr")
+
+    def bars(self, chart: str, direction: str = "up") -> int:
+        """The number of samples that a chart shows in one direction."""
+        return (self.page.locator(f"#{chart} path.{direction}").get_attribute("d") or "").count("M")
+
+    def change_response(self, path: Any, change: Callable[[Any], object]) -> None:
+        """Lets `change` edit the data of the responses at a path, as the lab has no such data."""
+
+        def edit(route: Route) -> None:
+            response = route.fetch()
+            document = response.json()
+            change(document["data"])
+            route.fulfill(response=response, json=document)
+
+        self.page.route(path, edit)
+
     def text(self, id: str) -> str:
         return self.page.locator(f"#{id}").inner_text()
 
@@ -103,20 +145,18 @@ class Screen:
     def since(self) -> dict[str, Any]:
         """The sessions started and ended, and the ids of the first and last counted event, at one moment."""
         found: dict[str, Any] = self.page.evaluate(
-            """() => ({...document.getElementById('arrivals-chart').dataset,
-                came: document.getElementById('came').textContent,
-                went: document.getElementById('went').textContent})"""
+            """() => {
+                const number = id => Number(document.getElementById(id).textContent.replaceAll(',', ''));
+                const {dataset} = document.getElementById('arrivals-chart');
+                return {...dataset, came: number('came'), went: number('went')};
+            }"""
         )
-        return {**found, "came": _number(found["came"]), "went": _number(found["went"])}
+        return found
 
     def _heard(self, message: ConsoleMessage) -> None:
         # chromium reports each failed request itself.
         if message.type in ("error", "warning") and not re.match("Failed to load resource", message.text):
             self.complaints.append(message.text)
-
-
-def _number(text: str) -> int:
-    return int(text.replace(",", ""))
 
 
 @contextmanager
