@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -103,21 +103,12 @@ def interface(core: Core) -> ServedInterface:
     return served(Contract(CORE.name, "", (GetApiSettings,), ()), core.service)
 
 
-class Enough(BaseException):
-    """Ends the thread that follows."""
-
-
 class Registry:
     """The webhooks of a hub, as the configuration declares them."""
 
     def __init__(self) -> None:
         self.declared: queue.Queue[tuple[Receiver, ...]] = queue.Queue()
-        self.is_over = False
-
-    def declare(self, receivers: tuple[Receiver, ...]) -> None:
-        self.declared.put(receivers)
-        if self.is_over:
-            raise Enough
+        self.declare = self.declared.put
 
     def __call__(self) -> tuple[Receiver, ...]:
         return self.declared.get(timeout=PATIENCE)
@@ -128,23 +119,9 @@ class Following:
 
     def __init__(self, path: Path) -> None:
         self.registry, self.denied, self.configured = Registry(), DeniedNetworks(), threading.Event()
-        self._daemon = Daemon(Client(path, timeout=PATIENCE))
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with suppress(Enough):
-            service._configure(
-                self._daemon,
-                self.registry,
-                self.denied,
-                self.configured,
-                lambda: True,  # type: ignore[arg-type]
-            )
-
-    def end(self) -> None:
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive()
+        daemon = Daemon(Client(path, timeout=PATIENCE))
+        follow = (daemon, self.registry, self.denied, self.configured, lambda: True)
+        threading.Thread(target=service._configure, args=follow, daemon=True).start()
 
 
 def test_a_call_that_is_not_for_more_gets_the_settings_of_now(tmp_path: Path, core: Core) -> None:
@@ -167,10 +144,8 @@ def test_the_hub_follows_a_core_over_its_restarts(tmp_path: Path, core: Core) ->
         core.commit(OTHER)
         assert hub.registry() == receivers(OTHER)
     core.commit(ONE, OTHER)
-    hub.registry.is_over = True
     with served_at(tmp_path / "core.sock", interface(core)):
         assert hub.registry() == receivers(ONE, OTHER)
-    hub.end()
 
 
 def test_while_the_core_is_away_the_denied_networks_are_those_it_told_last_and_first_all(

@@ -400,24 +400,6 @@ def test_a_probe_that_succeeds_ends_the_pause_and_the_next_is_as_short_as_the_fi
         assert queue.paused_until == clock.wall() + 5
 
 
-def test_a_retry_that_succeeds_ends_the_pause() -> None:
-    def answer(sent: WebhookMessage, attempt: int) -> AttemptResult:
-        number = int(sent.id[5:])
-        return DELIVERED if number > 4 or (number, attempt) == (4, 2) else REFUSED
-
-    with running(answer) as (queue, receiver, clock):
-        queue.offer(messages(1, 10))
-        settled(queue, 3)
-        pass_to(queue, clock, 1005)
-        settled(queue, 7)
-        assert queue.paused_until == clock.wall() + 10
-        # The probe's own retry comes before the next probe.
-        pass_to(queue, clock, 1010)
-        wait_for("the others", lambda: queue.counts.delivered == 7, 10)
-        assert receiver.ids[7:] == ["life-4", *(sent.id for sent in messages(5, 10))]
-        assert queue.paused_until is None
-
-
 def test_a_test_is_sent_in_a_pause_and_ends_it_when_it_succeeds() -> None:
     with running(failing("life-1", "life-2", "life-3")) as (queue, receiver, _):
         queue.offer(messages(1, 9))

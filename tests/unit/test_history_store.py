@@ -1,10 +1,9 @@
 """What the history keeps of the core's events, whatever comes twice, late or not at all."""
 
 import sqlite3
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from itertools import count, islice
+from contextlib import closing
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +12,6 @@ import pytest
 
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.history import database
-from gateway_api.history.database import open_to_read
 from gateway_api.history.recorder import Recorder
 from gateway_api.history.sessions import FeedPlace
 from gateway_api.wire.core.configuration import HistoryLimits
@@ -147,47 +145,9 @@ def test_over_its_size_the_sessions_that_ended_first_go_and_the_file_shrinks(pas
     assert past.path.stat().st_size < large * 3 / 4
 
 
-@contextmanager
-def readers(path: Path) -> Iterator[None]:
-    """There is no moment without a reader: two of them read for half a second each time."""
-    ended = threading.Event()
-
-    def read() -> None:
-        while not ended.is_set():
-            with closing(open_to_read(path)) as connection:
-                connection.execute("BEGIN")
-                connection.execute("SELECT count(*) FROM session").fetchone()
-                ended.wait(0.5)
-
-    threads = [threading.Thread(target=read) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-        threading.Event().wait(0.25)
-    try:
-        yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
-
-
 def size(past: History) -> float:
     """Of all files of the history, in MiB."""
     return sum(path.stat().st_size for path in past.path.parent.iterdir()) / (1 << 20)
-
-
-def test_the_limit_holds_with_the_log_of_the_database_beside_readers_without_a_pause(past: History) -> None:
-    limits, sizes, ids = HistoryLimits(90, 16), [], count(1)
-    past.store.trim(limits, 0)
-    with readers(past.path):
-        for batch in range(75):
-            past.add(*(down(id, id, id + 1, username=f"{id:>100}") for id in islice(ids, 500)))
-            if batch % 5 == 0:
-                while past.store.trim(limits, 0):
-                    pass
-            sizes.append(size(past))
-    # The limit is used.
-    assert 10 <= max(sizes) <= 16
 
 
 def test_the_limit_holds_while_sessions_that_stay_up_change_their_rates(past: History) -> None:
@@ -211,20 +171,26 @@ def test_the_limit_holds_while_sessions_that_stay_up_change_their_rates(past: Hi
     assert len(past.ids()) == 100
 
 
-def test_the_log_is_emptied_also_if_another_writer_copies_it_at_that_moment(
+def test_the_log_is_emptied_behind_the_readers_of_now_and_another_writer_that_copies_it(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replies, waits = iter([(1, -1, -1), (1, 5, 3), (0, 0, 0)]), []
+    waits: list[Any] = []
+    replies = iter([(1, -1, -1), (1, 5, 3), (0, 0, 0)])
 
     def execute(statement: str) -> Any:
-        return SimpleNamespace(fetchone=lambda: next(replies)) if "checkpoint" in statement else None
+        if "checkpoint" in statement:
+            return SimpleNamespace(fetchone=lambda: next(replies))
+        waits.append(statement)
+        return None
 
     past.add(up(1, 1))
     monkeypatch.setattr(database.signal, "sigtimedwait", lambda _, seconds: waits.append(seconds))
     monkeypatch.setattr(past.store, "_connection", SimpleNamespace(execute=execute))
     monkeypatch.setattr(past.store, "_log_bytes", -1)
     past.store._bound_log()
-    assert (waits, next(replies, None)) == ([database._COPIED], None)
+    usual = f"PRAGMA busy_timeout = {int(1000 * database.WRITER_WAITS)}"
+    assert waits == [f"PRAGMA busy_timeout = {database._READERS}", database._COPIED, usual]
+    assert next(replies, None) is None
 
 
 def test_a_store_that_was_removed_is_not_current(past: History) -> None:

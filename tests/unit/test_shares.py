@@ -60,17 +60,6 @@ def work(clock: SteppedClock, seconds: float, name: str, done: Counter[str]) -> 
     return turn
 
 
-def test_a_greenlet_without_a_share_needs_no_look_at_the_clock() -> None:
-    looks = iter(range(1000))
-    Shares(lambda: next(looks))
-    try:
-        before = next(looks)
-        gevent.joinall([gevent.spawn(gevent.sleep, 0) for _ in range(100)])
-        assert next(looks) == before + 1
-    finally:
-        greenlet.settrace(None)
-
-
 def test_what_others_have_sent_is_seen_before_each_turn(shares: Shares) -> None:
     ours, theirs = gevent.socket.socketpair()
     turns, seen_at = 0, []
@@ -235,14 +224,6 @@ def test_only_the_first_request_of_a_connection_begins_in_the_turn_in_which_that
     assert order == ["a", "a0", "b", "b0", "a1", "b1", "a2", "b2"]
 
 
-def test_what_belongs_to_no_connection_neither_pauses_nor_gathers(
-    shares: Shares, clock: SteppedClock
-) -> None:
-    clock.now += 1
-    pause()
-    assert not gather(True)
-
-
 def begins(shares: Shares, order: list[str], name: str, cost: float = 0.0) -> gevent.Greenlet:
     """A request that waits for a turn, after one that took `cost` seconds."""
 
@@ -269,6 +250,20 @@ def gathers(shares: Shares, order: list[str], before: Callable[[], object] = int
     return gevent.spawn(run)
 
 
+@pytest.mark.parametrize("expects", [True, False])
+def test_who_belongs_to_no_connection_or_waits_alone_gathers_nobody(
+    shares: Shares, clock: SteppedClock, expects: bool
+) -> None:
+    def run() -> None:
+        with shares.share():
+            assert not gather(expects)
+
+    clock.now += 1
+    pause()
+    assert not gather(expects)
+    gevent.joinall([gevent.spawn(run)], raise_error=True)
+
+
 def test_one_that_gathers_goes_on_after_the_next_turn(shares: Shares) -> None:
     order: list[str] = []
     all_of_them = [gathers(shares, order), *(begins(shares, order, name) for name in "ab")]
@@ -290,15 +285,6 @@ def test_one_that_is_killed_while_it_gathers_leaves_the_others_their_turns(share
     all_of_them = [gathering, *(begins(shares, order, name) for name in "ab")]
     gevent.joinall(all_of_them, timeout=10, raise_error=True)
     assert order == ["gathers", "a", "b"]
-
-
-@pytest.mark.parametrize("expects", [True, False])
-def test_one_that_gathers_where_nobody_waits_goes_on(shares: Shares, expects: bool) -> None:
-    def run() -> None:
-        with shares.share():
-            assert not gather(expects)
-
-    gevent.joinall([gevent.spawn(run)], raise_error=True)
 
 
 def test_one_that_expects_another_sees_what_has_been_sent(shares: Shares) -> None:
@@ -325,7 +311,7 @@ def test_one_that_expects_another_sees_what_has_been_sent(shares: Shares) -> Non
 
 @pytest.mark.parametrize(
     ("own", "other", "gathered"),
-    [(0.1, 0.5, True), (0.1, 0.6, False), (0.4, 0.7, True), (0.4, 0.9, False), (1.0, 1.1, False)],
+    [(0.1, 0.5, True), (0.1, 0.6, False), (0.4, 0.7, True), (1.0, 1.1, False)],
 )
 def test_a_request_gathers_those_of_half_a_turn_and_those_of_twice_its_time_up_to_a_turn(
     shares: Shares, own: float, other: float, gathered: bool

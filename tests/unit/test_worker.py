@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -138,21 +137,3 @@ def test_no_request_begins_behind_a_body_that_is_broken() -> None:
         next(parser).body.read()
     with pytest.raises(StopIteration):
         next(parser)
-
-
-class Timed(socket.socket):
-    """A socket that remembers the timeouts it was given."""
-
-    def settimeout(self, seconds: float | None) -> None:
-        super().settimeout(seconds)
-        self.timeouts: list[float | None] = [*getattr(self, "timeouts", []), seconds]
-
-
-def test_a_body_that_has_been_read_leaves_the_timeout_of_its_socket_alone() -> None:
-    client, server = socket.socketpair()
-    with client, Timed(fileno=server.detach()) as connection:
-        parser = get_parser(Config(), connection, ("127.0.0.1", 1))
-        for number in range(3):
-            client.sendall(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number)
-            assert next(parser).path == f"/{number}"
-        assert not hasattr(connection, "timeouts")
