@@ -159,13 +159,6 @@ def test_what_is_not_a_table_with_all_columns_is_unreadable_and_a_missing_one_na
     assert caught.value.name == "rate-limit"
 
 
-def test_a_table_cut_within_a_row_is_unreadable() -> None:
-    for length in range(len(TABLE)):
-        if not TABLE[:length].endswith(b"\n"):
-            with pytest.raises(UnreadableReply):
-                list(rows_of(TABLE[:length]))
-
-
 def test_a_reply_is_what_is_between_two_versions() -> None:
     version = b"1.14.0-152-g89637ee2\r\n"
     assert reply_in(version + b"command unknown\r\n" + version) == b"command unknown\r\n"

@@ -1,7 +1,6 @@
 """The client of the core's events, before a core that can be taken away and one that lies."""
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from itertools import islice
@@ -17,11 +16,9 @@ from gateway_api.core_client import events as following
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.core.sessions import EventsReply, SessionEvent, SubscribeEvents
+from gateway_api.wire.core.sessions import EventsReply, SessionEvent
 from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_api.wire.varlink.protocol import ErrorReply
-from gateway_api.wire.varlink.server import Server
 from tests.support.journal import grow, no_pause, numbers, serving, session
 
 
@@ -162,28 +159,14 @@ def test_a_follower_pauses_before_each_try_and_tells_of_an_outage_once(
     assert told == ([logging.WARNING] + [logging.DEBUG] * 9) * 2
 
 
-class Scripted:
-    """A core that answers each follower with the same, whatever it was asked."""
+class Scripted(Journal):
+    """Tells each follower the same, whatever it was asked."""
 
-    def __init__(self, path: Path, *replies: dict[str, Any] | ErrorReply) -> None:
+    def __init__(self, *replies: Any) -> None:
+        super().__init__("life")
         self._replies = replies
-        interface = ServedInterface(
-            CORE.name,
-            {"SubscribeEvents": Handler(SubscribeEvents, self._follow, streams=True)},
-            lambda: "",
-        )
-        self._server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
 
-    def __enter__(self) -> "Scripted":
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.close()
-        self._thread.join(10)
-
-    def _follow(self, _: SubscribeEvents) -> Iterator[dict[str, Any]]:
+    def follow(self, *_: object) -> Iterator[Any]:
         for reply in self._replies:
             if isinstance(reply, ErrorReply):
                 raise reply
@@ -202,7 +185,7 @@ def test_a_core_that_says_what_it_must_not_is_as_good_as_none(
     path: Path, events: Events, nonsense: dict[str, Any] | ErrorReply
 ) -> None:
     answer = nonsense if isinstance(nonsense, ErrorReply) or not nonsense else reply(**nonsense)
-    with Scripted(path, reply(), answer), closing(events.after("life", 0)) as batches:
+    with serving(path, Scripted(reply(), answer)), closing(events.after("life", 0)) as batches:
         assert next(batches) == EventsReply("life", 1, 0, False, ())
         with pytest.raises(CoreUnavailable):
             next(batches)
@@ -213,7 +196,8 @@ def test_a_follower_goes_on_where_it_was_after_a_core_that_is_wrong(path: Path, 
     grow(journal, 3)
     first = next(journal.follow("life", 0)).events[0]
     with closing(events.for_ever(no_pause)) as batches:
-        with Scripted(path, reply(), reply(newest=3, events=[first]), reply(newest="3")):
+        replies = reply(), reply(newest=3, events=[first]), reply(newest="3")
+        with serving(path, Scripted(*replies)):
             found = [next(batches), next(batches)]
         with serving(path, journal) as core:
             found.append(next(batches))

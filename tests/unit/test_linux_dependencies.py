@@ -66,16 +66,12 @@ BGP = configured(
 
 
 class Statistics:
-    """accel-ppp's `show stat`, as a test sets it, and the judgement of it."""
+    """accel-ppp's `show stat`, as a test sets it."""
 
     def __init__(self) -> None:
         self.clock = StillClock()
         self.reply: bytes | Exception = b""
         self.client = AccelPppStatistics(self._ask, self.clock.wall)
-
-    def look(self, sent: int, lost: int, lately: int) -> Dependency:
-        self.reply = stat((False, sent, lost, lately))
-        return radius(RADIUS, self.client)
 
     def _ask(self) -> bytes:
         if isinstance(self.reply, Exception):
@@ -125,9 +121,10 @@ def test_what_is_no_reply_is_unreadable(text: bytes, other: bytes) -> None:
 def test_radius_is_as_well_as_its_responses(
     statistics: Statistics, looks: list[tuple[int, int, int, int]], state: str, message: str
 ) -> None:
-    for seconds, *numbers in looks:
+    for seconds, sent, lost, lately in looks:
         statistics.clock.now += seconds
-        found = statistics.look(*numbers)
+        statistics.reply = stat((False, sent, lost, lately))
+        found = radius(RADIUS, statistics.client)
     assert (found.name, found.state) == ("radius", state)
     assert re.fullmatch(message, found.message)
 
@@ -150,8 +147,8 @@ def test_an_accel_ppp_without_radius_is_named_without_its_address(
     assert found.message.startswith(message)
 
 
-def test_radius_is_unused_without_a_server_and_unknown_behind_pppd(statistics: Statistics) -> None:
-    assert radius(configured().radius, statistics.client).state == "unused"
+def test_radius_is_unused_without_a_server_and_unknown_behind_pppd() -> None:
+    assert radius(configured().radius, Statistics().client).state == "unused"
     assert radius(RADIUS, None).state == "unused"
     assert radius(RADIUS, PppdRadius()).state == "unknown"
 

@@ -3,7 +3,7 @@ refuse. The kernel is a stand-in: tests/system has the real one."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Network
@@ -228,10 +228,8 @@ def gateway(machine: Machine) -> LinuxGateway:
     return machine.gateway
 
 
-@contextmanager
-def not_done(text: str) -> Iterator[None]:
-    with pytest.raises(StepFailed, match=text):
-        yield
+def not_done(text: str) -> AbstractContextManager[object]:
+    return pytest.raises(StepFailed, match=text)
 
 
 # Rates

@@ -92,11 +92,12 @@ class Machine:
         self.log: dict[int, list[str]] = {}
         self.later: dict[int, list[str]] = {}
         self.clock = StillClock()
+        self.prefixes: dict[str | None, IPv6Network] = {}
         self.asked: list[tuple[str, object]] = []
 
     def source(self) -> PppoeServer:
         return PppoeServer(
-            "pppoe-server", self, self, self.records, self.clock, lambda _: None, self.proc, self.sleep
+            "pppoe-server", self, self, self.records, self.clock, self.prefixes.get, self.proc, self.sleep
         )
 
     def sleep(self, seconds: float) -> None:
@@ -174,11 +175,8 @@ def test_a_session_has_what_pppd_and_its_hook_show(machine: Machine, cmdline: st
 
 def test_a_session_has_the_prefix_of_its_address(machine: Machine) -> None:
     prefix = IPv6Network("2001:db8:80:20::/64")
-    found = {"100.64.100.2": prefix, None: None}
-    source = PppoeServer(
-        "pppoe-server", machine, machine, machine.records, machine.clock, found.get, machine.proc
-    )
-    session = online(machine, source)
+    machine.prefixes = {"100.64.100.2": prefix}
+    session = online(machine, machine.source())
     assert (session.ipv6_prefix, session.ipv6_gateway) == (str(prefix), str(prefix[1]))
 
 
@@ -226,10 +224,12 @@ def test_a_pppd_that_has_ended_or_has_no_address_has_no_session(machine: Machine
     source = machine.source()
     online(machine, source)
     match how:
-        case "waits for its parent" | "is dead":
-            machine.runs(139, 1335, state="Z" if how.startswith("waits") else "X")
+        case "waits for its parent":
+            machine.runs(139, 1335, state="Z")
+        case "is dead":
+            machine.runs(139, 1335, state="X")
         case "ends now":
-            (machine.proc / "139" / "cmdline").write_text("")
+            machine.runs(139, 1335, cmdline="")
         case _:
             machine.recorded("139-1335.ip", DOWN)
     assert source.sessions() == []

@@ -189,13 +189,6 @@ def test_a_call_that_no_other_can_share_waits_for_none(
         assert time.monotonic() - began < longest
 
 
-def test_a_read_alone_is_sent_once(path: Path, reads: Reads, tmp_path: Path) -> None:
-    count = tmp_path / "count"
-    with peer(path, "hangup", count):
-        assert isinstance(reads.start(1).exception(), Unreachable)
-        assert count.read_bytes().count(b"\n") == 1
-
-
 @pytest.mark.parametrize("fault", ["refuse", "garbage", "hang", "last_late"])
 def test_when_a_shared_exchange_fails_each_read_is_sent_once_more_alone(
     path: Path, reads: Reads, tmp_path: Path, fault: str
@@ -217,6 +210,12 @@ def test_each_of_eight_reads_to_a_faulty_peer_ends_by_its_deadline_with_its_own_
     assert time.monotonic() - began < MARGIN
     assert all(isinstance(error, Unreachable) for error in errors)
     assert len(set(map(id, errors))) == 8
+
+
+def test_a_read_alone_is_sent_once(path: Path, reads: Reads, tmp_path: Path) -> None:
+    with peer(path, "hangup", count := tmp_path / "count"):
+        assert isinstance(reads.start(1).exception(), Unreachable)
+        assert count.read_bytes().count(b"\n") == 1
 
 
 @pytest.mark.usefixtures("patient")
