@@ -298,8 +298,9 @@ def test_sessions_are_filtered_sorted_and_found(operator: Shell) -> None:
     assert operator.json("subscribers", "list", "--username", "no & body=1") == []
     ids = [one["id"] for one in operator.json("subscribers", "list", "--sort", "-id", "--limit", "20")]
     assert ids == sorted(ids, reverse=True)
-    for field in ("id", "username", "ip_address", "mac_address"):
-        assert operator.json("subscribers", "show", str(wanted[field]))["id"] == wanted["id"]
+    for kind, field in {"id": "id", "user": "username", "ip": "ip_address", "mac": "mac_address"}.items():
+        for target in (str(wanted[field]), f"{kind}:{wanted[field]}"):
+            assert operator.json("subscribers", "show", target)["id"] == wanted["id"]
     shown = operator.done("subscribers", "show", str(wanted["id"]))
     at = datetime.fromtimestamp(wanted["started_at"], UTC).isoformat(sep=" ")
     assert re.search(rf"(?m)^Started +{re.escape(at)}$", shown)

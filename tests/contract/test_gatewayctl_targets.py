@@ -1,5 +1,6 @@
 """`gatewayctl` acts on the session that a target names, or on none: a number may be an id and a username."""
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -7,10 +8,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from tests.support.by_api import with_a_name
 from tests.support.running_gateway import Gateway, Reply
 from tests.support.shell import Shell
-from tests.support.stack import wait_for
 
 FAILED, USAGE, AWAY, DENIED = 1, 2, 3, 4
 NOW = int(time.time())
@@ -132,7 +131,6 @@ CAROL = "carol, 100.64.1.120, 02:00:00:00:01:78"
         ("200", ["id:200: session 200, dave", "user:200: session 7, 200"]),
         ("100.64.0.5", ["ip:100.64.0.5: session 15, erin", "user:100.64.0.5: session 9, 100.64.0.5"]),
         ("020000000019", ["user:020000000019: session 20", "mac:02:00:00:00:00:19: session 19, frank"]),
-        ("twice", ["id:17: session 17, twice", "id:18: session 18, twice"]),
         ("user:twice", ["id:17: session 17, twice", "id:18: session 18, twice"]),
     ],
 )
@@ -147,19 +145,18 @@ def test_a_target_that_names_several_sessions_is_refused_with_all_of_them(
         assert line.startswith(f"gatewayctl: {spelling}")
 
 
-@pytest.mark.parametrize("command", ["rate --down 1mbit", "show", "watch", "disconnect --dry-run"])
-def test_each_command_refuses_and_tells_all_of_each_session(
-    shell: Shell, stub: Subscribers, command: str
-) -> None:
-    found = shell.run("subscribers", *command.split(), "200")
-    assert (found.status, found.out, stub.changes) == (FAILED, "", [])
-    _, here, gone = found.err.splitlines()
-    assert here.startswith(
-        "gatewayctl: id:200: session 200, dave, 100.64.1.200, 02:00:00:00:01:c8, on trunk0.200, online since"
-    )
-    assert gone.startswith(
-        "gatewayctl: user:200: session 7, 200, 100.64.1.7, 02:00:00:00:01:07, on trunk0.7, ended 20"
-    )
+def test_each_command_refuses_and_tells_all_of_each_session(shell: Shell, stub: Subscribers) -> None:
+    for command in ("rate --down 1mbit", "show", "watch", "disconnect --dry-run", "timeline"):
+        found = shell.run("subscribers", *command.split(), "200")
+        assert (found.status, found.out, stub.changes) == (FAILED, "", [])
+        assert re.search(
+            r"(?m)^gatewayctl: id:200: session 200, dave, 100\.64\.1\.200, 02:00:00:00:01:c8, on "
+            r"trunk0\.200, online since .*\ngatewayctl: user:200: session 7, 200, .*, on trunk0\.7, ended 20",
+            found.err,
+        )
+    found = shell.run(*DISCONNECT, "id:alice")
+    assert (found.status, stub.changes) == (USAGE, [])
+    assert "'id:alice' must " in found.err
 
 
 @pytest.mark.parametrize(
@@ -183,10 +180,9 @@ def test_a_target_that_names_one_session_ends_it_alone_with_few_requests(
     ("reply", "status"),
     [
         ((503, {"status": "error", "message": "The history is not available"}), AWAY),
-        ((404, {"status": "error", "message": "No such path"}), FAILED),
         ((403, {"detail": "Admin role required"}), DENIED),
     ],
-    ids=["damaged", "none", "forbidden"],
+    ids=["damaged", "forbidden"],
 )
 def test_without_a_history_a_number_is_refused_and_its_id_is_taken(
     shell: Shell, stub: Subscribers, reply: Reply, status: int
@@ -202,12 +198,6 @@ def test_without_a_history_a_number_is_refused_and_its_id_is_taken(
     assert shell.run(*DISCONNECT, "id:200", "carol").status == 0
 
 
-def test_a_kind_with_what_it_cannot_have_is_wrong_usage(shell: Shell, stub: Subscribers) -> None:
-    found = shell.run(*DISCONNECT, "id:alice")
-    assert (found.status, stub.changes) == (USAGE, [])
-    assert "'id:alice' must " in found.err
-
-
 def test_a_change_names_the_subscriber_before_and_after(shell: Shell) -> None:
     found = shell.run("subscribers", "rate", "--down", "1mbit", "carol")
     assert found.err == f"gatewayctl: changing the rates of session 120, {CAROL}\n"
@@ -220,21 +210,12 @@ def test_a_change_names_the_subscriber_before_and_after(shell: Shell) -> None:
     assert shell.json(*DISCONNECT, "carol") == {"count": 1, "messages": ["Session 120 done"]}
 
 
-@pytest.mark.parametrize(
-    ("target", "id"), [("user:200", 7), ("id:7", 7), ("id:300", 300), ("300", 300), ("erin", 15)]
-)
+@pytest.mark.parametrize(("target", "id"), [("user:200", 7), ("id:300", 300), ("erin", 15)])
 def test_a_timeline_is_that_of_the_subscriber_also_offline(
     shell: Shell, stub: Subscribers, target: str, id: int
 ) -> None:
     shell.done("subscribers", "timeline", target)
     assert stub.reads[-1].partition("?")[0] == f"GET /api/v1/subscribers/{id}/timeline"
-
-
-def test_a_timeline_of_several_subscribers_is_refused(shell: Shell, stub: Subscribers) -> None:
-    found = shell.run("subscribers", "timeline", "200")
-    assert (found.status, found.out) == (FAILED, "")
-    assert "user:200: session " in found.err
-    assert not any("timeline" in each for each in stub.reads)
 
 
 def test_a_number_that_finds_sessions_tells_of_a_subscriber_with_this_name(shell: Shell) -> None:
@@ -244,17 +225,3 @@ def test_a_number_that_finds_sessions_tells_of_a_subscriber_with_this_name(shell
     for text in ("120", "400", "dave"):
         found = shell.run("subscribers", "find", text)
         assert (found.status, found.err) == (0, "")
-
-
-@pytest.mark.parametrize("field", ["id", "user", "ip", "mac"])
-def test_a_real_gateway_finds_a_session_by_each_kind(gateway: Gateway, operator: Shell, field: str) -> None:
-    operator.environment["GATEWAY_URL"] = gateway.api.url
-    (wanted,) = with_a_name(gateway.api, 1)
-    names = {"id": "id", "user": "username", "ip": "ip_address", "mac": "mac_address"}
-    target = f"{field}:{wanted[names[field]]}"
-    assert operator.json("subscribers", "show", target)["id"] == wanted["id"]
-
-    def timeline() -> bool:
-        return operator.run("subscribers", "timeline", target).status == 0
-
-    wait_for("the session in the history", timeline)

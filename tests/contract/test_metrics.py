@@ -4,15 +4,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from gateway_api.base.settings import Settings
 from gateway_api.version import VERSION
 from gateway_api.web import counters
-from gateway_api.web.app import create_app
-from gateway_api.web.services import UserProfileParts
 from tests.support.prometheus import ETC, Series, samples, total
 from tests.support.sse import listen
 from tests.support.stack import Api, running_stack, wait_for
@@ -130,30 +126,7 @@ def test_every_metric_is_ours_and_has_help_and_type_once(lonely: Api) -> None:
         assert {name, re.sub("_(bucket|sum|count)$", "", name)} & set(helped), series
 
 
-def test_without_gunicorn_there_are_the_same_metrics(lonely: Api, tmp_path: Path) -> None:
-    settings = Settings(core_socket=tmp_path / "none", runtime=tmp_path, state=tmp_path, secret=b"-" * 32)
-    client = create_app(UserProfileParts.from_settings(settings)).test_client()
-    assert client.get("/api/v1/system/version").status_code == 200
-    text = client.get("/metrics").text
-    assert f'{REQUESTS}{{method="GET",route="/api/v1/system/version",status="200"}} 1.0\n' in text
-    assert f'{DURATIONS}_count{{method="GET",route="/api/v1/system/version"}} 1.0\n' in text
-    assert f"{STREAMS} 0.0\n" in text
-    assert "gateway_api_core_up 0.0\n" in text
-
-
 # Rules, configuration and dashboard
-
-
-def test_every_alert_has_a_test_a_severity_and_words() -> None:
-    text = RULES.read_text()
-    alerts = re.findall(r"- alert: (\w+)\n(.*?)(?=\n\n|\Z)", text, re.DOTALL)
-    assert len(alerts) == text.count("alert:")
-    tests = (ETC.parent / "tests/system/alerts.yml").read_text()
-    for name, rule in alerts:
-        assert f"alertname: {name}\n        exp_alerts:" in tests
-        assert re.search(r"severity: (critical|warning)\n", rule)
-        assert "summary: " in rule
-        assert "description: " in rule
 
 
 def test_rules_and_dashboard_ask_for_what_there_is(lonely: Api) -> None:

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import requests
-from msgspec import Meta, Struct
 
 from gateway_api.auth.tokens import is_token
 from gateway_api.base.errors import CoreAbsent, CoreUnavailable
@@ -34,10 +33,9 @@ from gateway_api.web.app import create_app
 from gateway_api.web.records import Committed, Configuration, Message, listing
 from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.services import WorkerParts
-from gateway_api.wire.contract import ListReply, PagedMethod
 from gateway_api.wire.core.configuration import DiscardCandidate, Edit
 from gateway_api.wire.core.network import ListVlans, VlansReply
-from gateway_api.wire.core.sessions import AssignedAddress, Health, SessionDetail, SetSessionRate
+from gateway_api.wire.core.sessions import Health, SessionDetail, SetSessionRate
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.records import OF_A_PAGE, assert_is
@@ -53,51 +51,14 @@ TOKEN = "only-for-tests.0123456789~!"
 HASHES = [SECRET_HASH, SECRET_HASH[:-1] + "a"]
 UNREACHABLE = {"status": "error", "message": "Core daemon unreachable"}
 
-Speed = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]*[1-9])? [kMG]?bit/s\Z")]
-Uptime = Annotated[str, Meta(pattern=r"^([1-9][0-9]*d )?[012][0-9]:[0-5][0-9]:[0-5][0-9]\Z")]
-
-
-class Subscriber(Struct):
-    """An item of the list."""
-
-    id: int
-    username: str
-    ip_address: AssignedAddress
-    interface: str
-    speed_down: Speed
-    speed_up: Speed
-    uptime: Uptime
-
-
-class SubscribersReply(ListReply, frozen=True):
-    """A page of the list."""
-
-    subscribers: tuple[Subscriber, ...]
-
-
-class ListSubscribers(PagedMethod[SubscribersReply], frozen=True):
-    """The list."""
-
-
-class SubscriberDetail(SessionDetail, frozen=True, kw_only=True):
-    speed_down: Speed
-    speed_up: Speed
-    uptime: Uptime
-
-
-class StatusReply(Health, frozen=True):
-    uptime: Uptime
-    core_reachable: bool
-
-
 ROUTES = (
-    Route("GET", "/subscribers", ANY_ROLE, data=listing(ListSubscribers), paged=SubscribersReply),
-    Route("GET", "/subscribers/{id}", ANY_ROLE, data=SubscriberDetail),
+    Route("GET", "/subscribers", ANY_ROLE),
+    Route("GET", "/subscribers/{id}", ANY_ROLE),
     Route("DELETE", "/subscribers/{id}", ANY_ROLE, data=Message),
     Route("GET", "/vlans", ANY_ROLE, data=listing(ListVlans), paged=VlansReply),
     Route("GET", "/config", ANY_ROLE, data=Configuration),
     Route("PUT", "/config", ANY_ROLE, data=Committed),
-    Route("GET", "/system/status", ANY_ROLE, data=StatusReply),
+    Route("GET", "/system/status", ANY_ROLE),
 )
 
 
@@ -226,10 +187,9 @@ def sections(profile: Profile) -> Iterator[dict[str, Any]]:
 def test_the_application_has_exactly_the_seven_routes(tmp_path: Path) -> None:
     app = create_app(WorkerParts.from_settings(settings_of(tmp_path / "none")))
     there = {
-        (method, re.sub(r"<(\w+)>", r"{\1}", rule.rule))
+        (method, rule.rule.replace("<", "{").replace(">", "}"))
         for rule in app.url_map.iter_rules()
-        for method in rule.methods or ()
-        if method != "HEAD"
+        for method in (rule.methods or set()) - {"HEAD"}
     }
     assert there == {(route.method, f"/api/v1{route.path}") for route in ROUTES}
     assert len(ROUTES) == 7
@@ -240,9 +200,9 @@ def test_with_the_token_every_path_answers_as_the_schemas_say(profile: Profile, 
     answer = profile.request(route, id=17 if route.method == "DELETE" else 1)
     assert answer.status_code == 200
     assert set(answer.json()) == {"status", "data"}
-    assert route.data is not None
-    assert_is(route.data, answer.json()["data"])
-    assert route.paged is None or not OF_A_PAGE & set(answer.json()["data"])
+    if route.data is not None:
+        assert_is(route.data, answer.json()["data"])
+    assert not OF_A_PAGE & set(answer.json()["data"])
 
 
 # The token
@@ -315,13 +275,16 @@ def test_the_list_and_a_session_are_those_of_the_core_in_texts(profile: Profile)
         speeds = {f"speed_{way}": rate_text(record[f"rate_{way}"]) for way in ("down", "up")}
         assert list(item.items()) == list((expected | speeds).items())
     detail = profile.get("/subscribers/3")
+    assert set(detail) == {*SessionDetail.__struct_fields__, "speed_down", "speed_up", "uptime"}
     assert (detail["speed_down"], detail["speed_up"]) == ("1.5 Mbit/s", "999 bit/s")
     assert detail["uptime"] in {uptime(detail["started_at"], now + age) for age in range(5)}
     for query in ({"username": detail["username"]}, {"search": "id:3", "limit": "1"}):
         (found,) = profile.get("/subscribers", params=query)["subscribers"]
         assert (found["id"], found["speed_down"], found["speed_up"]) == (3, "1.5 Mbit/s", "999 bit/s")
-    assert_is(SubscribersReply, profile.get("/subscribers", params={"limit": "97"}))
+    page = profile.get("/subscribers", params={"limit": "97"})
+    assert set(page) == {"subscribers", "count", *OF_A_PAGE}
     status = profile.get("/system/status")
+    assert set(status) == {*Health.__struct_fields__, "uptime", "core_reachable"}
     assert (status["active_sessions"], status["core_reachable"]) == (len(held), True)
     assert status["uptime"] == uptime(0, status["uptime_seconds"])
 

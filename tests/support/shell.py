@@ -74,16 +74,16 @@ class Shell:
 
     def run_process(self, *arguments: str, wrap: tuple[str, ...] = ()) -> Ended:
         """As cron does."""
-        return self._run([*wrap, GATEWAYCTL, *arguments], "")
+        return self._run([*wrap, GATEWAYCTL, *arguments])
 
     def check(self, *arguments: str) -> Ended:
         """The check for monitoring systems."""
-        return self._run([CHECK, *arguments], "")
+        return self._run([CHECK, *arguments])
 
-    def _run(self, command: list[str], feed: str) -> Ended:
+    def _run(self, command: list[str]) -> Ended:
         ended = subprocess.run(
             command,
-            input=feed.encode(),
+            stdin=subprocess.DEVNULL,
             env=self.environment,
             cwd=self.folder,
             capture_output=True,
@@ -216,7 +216,11 @@ class Terminal:
 
     def read(self) -> str:
         """What is shown next, nothing at the end."""
-        piece = self._read()
+        try:
+            piece = os.read(self._ours, 65536).decode()
+        except OSError:
+            # Linux' error when the other end is closed.
+            piece = ""
         self.shown += piece
         return piece
 
@@ -228,10 +232,3 @@ class Terminal:
             pass
         os.close(self._ours)
         return self._process.wait(60)
-
-    def _read(self) -> str:
-        try:
-            return os.read(self._ours, 65536).decode()
-        except OSError:
-            # Linux' error when the other end is closed.
-            return ""
