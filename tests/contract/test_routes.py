@@ -149,7 +149,9 @@ def test_an_operator_is_refused_before_the_body_is_read(api: Api) -> None:
 
 
 @named(ENDING)
-def test_whoever_may_gets_what_the_route_promises(api: Api, route: Route, session_ids: Iterator[int]) -> None:
+def test_a_caller_with_access_gets_what_the_route_promises(
+    api: Api, route: Route, session_ids: Iterator[int]
+) -> None:
     for role in ("admin",) if route.access == ADMIN else ("operator", "admin"):
         fits(route, send(api, route, role, id=next(session_ids)))
 

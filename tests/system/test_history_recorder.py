@@ -141,7 +141,7 @@ def made(tmp_path: Path) -> Made:
     return Made(tmp_path / "core" / "core.sock", tmp_path / "state")
 
 
-def test_each_session_and_failed_sign_on_is_there_once_whoever_is_killed(made: Made) -> None:
+def test_each_session_and_failed_sign_on_is_there_once_whichever_process_is_killed(made: Made) -> None:
     dice = random.Random(7)
     with made.core(sessions=1500, arrivals=150) as truth:
         for _ in range(3):

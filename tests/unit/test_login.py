@@ -46,7 +46,7 @@ OF_ALL_COSTS = {f"cost{cost}": hashed(cost) for cost in (4, 5, 7, 10)}
 
 @pytest.mark.parametrize("username", ["cost4", "cost5", "cost7", "cost10", "nobody"])
 @pytest.mark.parametrize("password", ["secret", "wrong"])
-def test_whoever_logs_in_takes_as_many_rounds_as_the_dearest_hash(
+def test_each_login_takes_as_many_rounds_as_the_most_expensive_hash(
     throttle: Throttle, pool: InlinePool, username: str, password: str
 ) -> None:
     rounds = []

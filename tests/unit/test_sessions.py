@@ -724,7 +724,7 @@ def any_walk(draw: st.DrawFn) -> tuple[dict[int, Session], list[Changes], dict[i
 
 
 @given(walked=any_walk(), order=st.sampled_from(ORDERS), limit=st.integers(1, 7), is_kept=st.booleans())
-def test_pages_give_whoever_stays_once_and_in_order_while_others_come_and_go(
+def test_pages_have_each_lasting_session_once_and_in_order_while_others_come_and_go(
     walked: tuple[dict[int, Session], list[Changes], dict[int, Session]],
     order: str,
     limit: int,

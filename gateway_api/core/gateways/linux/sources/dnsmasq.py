@@ -84,8 +84,8 @@ class Dnsmasq(Source):
         #: The lease file as it was last believed.
         self._data: bytes | None = None
         self._leases: dict[str, Lease] = {}
-        #: Keys of records without a lease whose end the script will not tell any more.
-        self._strays: set[str] = set()
+        #: Keys of records without a lease: the script will not tell their end any more.
+        self._without_lease: set[str] = set()
         self._known: dict[str, SourceSession] = {}
         #: Keys of sessions whose lease expired. Replaced as a whole.
         self._expired: set[str] = set()
@@ -192,7 +192,7 @@ class Dnsmasq(Source):
             if data in (self._data, before):
                 leases = self._leases if data == self._data else self._parsed(data)
                 missing = _missing(records, leases)
-                if missing <= self._strays:
+                if missing <= self._without_lease:
                     break
             before = data
             time.sleep(_PAUSE)
@@ -203,7 +203,7 @@ class Dnsmasq(Source):
                 raise SourceUnavailable(
                     f"{self._lease_file} is empty, but no end of a lease was told: the disk may be full"
                 )
-        self._data, self._leases, self._strays = data, leases, missing
+        self._data, self._leases, self._without_lease = data, leases, missing
         return records
 
     def _parsed(self, data: bytes) -> dict[str, Lease]:
