@@ -10,10 +10,8 @@ import msgspec
 import pytest
 
 from gateway_api.base.errors import Invalid
-from gateway_api.base.logs import MASK
 from gateway_api.core.configuration.running import LARGEST, RunningConfiguration, refuse_too_large
 from gateway_api.core.configuration.store import Unreadable
-from gateway_api.wire.configuration import masked
 from tests.support.documents import FACTORY, SECRET_HASH, problems, put, remove, valid_document
 
 #: A user like the document's own.
@@ -170,22 +168,6 @@ def test_all_that_is_wrong_is_named_at_once_without_its_value(document: dict[str
     put(document, "demux.trunks", ["absent0"])
     put(document, "cgnat.handoff_interface", "absent1")
     assert {p.path for p in problems(document)} == {"demux.trunks", "cgnat.handoff_interface"}
-
-
-def test_every_secret_is_masked_in_what_is_shown_and_all_else_is_as_written(document: dict[str, Any]) -> None:
-    put(document, "radius.secret", "between-us")
-    running = RunningConfiguration.of(document)
-    shown = masked(running.document)
-    assert "between-us" not in json.dumps(shown)
-    assert SECRET_HASH not in json.dumps(shown)
-    assert shown["radius"]["secret"] == MASK
-    assert [user.pop("password_hash") for user in shown["api"]["users"]] == [MASK, MASK]
-    # The document itself stays as it is.
-    assert running.document == document
-    shown["radius"]["secret"] = "between-us"
-    for user in shown["api"]["users"]:
-        user["password_hash"] = SECRET_HASH
-    assert shown == document
 
 
 def test_a_configuration_without_users_has_those_of_another_file(

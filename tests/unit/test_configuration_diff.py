@@ -5,11 +5,11 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_api.base.logs import MASK
-from gateway_api.base.texts import parse_path, path_text
+from gateway_api.base.texts import path_text
 from gateway_api.core.configuration.documents import Change, changes, diff_text
 from gateway_api.core.configuration.edit import OperationRefused, edited
 from gateway_api.wire.core.configuration import Edit
@@ -228,26 +228,3 @@ def test_lines_depend_on_the_direction_and_not_on_the_order_of_fields(
     assert changes(shuffled(before), shuffled(now)) == found
     paths = [path_text(change.path) for change in found]
     assert paths == sorted(set(paths))
-
-
-@given(documents, documents)
-@enough
-def test_a_path_in_a_line_leads_to_the_value(before: dict[str, Any], now: dict[str, Any]) -> None:
-    found = changes(before, now)
-    assume(found)
-    for change in found:
-        assert parse_path(path_text(change.path)) == change.path
-        if change.after is None:
-            assert change.before is not None
-        elif change.after != change.before and not _is_an_order(change, now):
-            path = path_text(change.path)
-            assert edited(now, [Edit("set", path, json.loads(change.after))])[0] == now
-
-
-def _is_an_order(change: Change, now: dict[str, Any]) -> bool:
-    held: Any = now
-    for segment in change.path:
-        if not isinstance(held, dict):
-            return False
-        held = held[segment.text]
-    return isinstance(held, list) and held != [] and isinstance(held[0], dict)

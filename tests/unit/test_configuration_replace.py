@@ -30,6 +30,7 @@ def document(document: dict[str, Any]) -> dict[str, Any]:
     document["radius"] = {"server": None, "secret": "between-us"}
     document["api"]["auth_token"] = "0123456789abcdef"
     document["api"]["users"][1]["password_hash"] = OTHER_HASH
+    document["bgp"]["neighbors"][0]["password"] = "pw-neighbor"
     local = [{"username": name, "password": f"of-{name}"} for name in ("sue", "tom")]
     return {**document, "subscribers": {"local": local}}
 
@@ -60,10 +61,7 @@ def refused(document: Any, running: dict[str, Any]) -> list[str]:
         ("subscribers.local.1.password", "subscribers.local.tom.password"),
         ("api.users.0", "api.users.admin"),
         ("bgp.neighbors.0.remote_as", 'bgp.neighbors."10.255.0.2".remote_as'),
-        ("bgp.neighbors.7.remote_as", "bgp.neighbors.7.remote_as"),
-        ("demux.vlan_profiles.1.type", "demux.vlan_profiles.1.type"),
-        ("system.a b", "system.a b"),
-        ("", ""),
+        *((path, path) for path in ("bgp.neighbors.7.remote_as", "demux.vlan_profiles.1.type", "")),
     ],
 )
 def test_an_error_names_an_item_by_its_key_if_no_other_item_has_it(
@@ -81,7 +79,9 @@ def test_an_error_names_an_item_by_its_key_if_no_other_item_has_it(
 def test_what_is_shown_stands_for_what_runs(document: dict[str, Any]) -> None:
     shown = masked(document)
     before = copy.deepcopy((shown, document))
-    assert MASK in str(shown)
+    secrets = ("between-us", "0123456789abcdef", SECRET_HASH, OTHER_HASH, "pw-neighbor", "of-sue", "of-tom")
+    assert not [secret for secret in secrets if secret in str(shown)]
+    assert (shown["radius"]["secret"], shown["system"]) == (MASK, document["system"])
     assert unmasked(shown, document) == document
     assert (shown, document) == before
     # A value that is no mask stays, whatever it is.
@@ -243,7 +243,7 @@ def test_a_mask_stands_for_the_secret_of_the_candidate(workspace: Workspace) -> 
     assert workspace.snapshot.candidate["radius"]["secret"] == "the-new-one"
     shown["subscribers"]["local"].append({"username": "sue", "password": MASK})
     with pytest.raises(Invalid) as caught:
-        workspace.replace_candidate(shown, ME)
+        workspace.replace_candidate({**shown, "bgp": None}, ME)
     (problem,) = caught.value.problems
     assert problem.path == "subscribers.local.1.password"
     assert problem.message == "must be a value: the mask hides nothing in the candidate"
@@ -254,10 +254,8 @@ def test_a_mask_stands_for_the_secret_of_the_candidate(workspace: Workspace) -> 
     [
         ("extra", {}, "extra"),
         ("system", None, "system"),
-        ("system.extra", 1, "system.extra"),
         ("demux.idle_timeout", "600", "demux.idle_timeout"),
         ("radius.secret", "two words", "radius.secret"),
-        ("cgnat.vrf_name", "mgmt", "cgnat.vrf_name"),
         ("api.users.1.username", "admin", "api.users.1.username"),
         ("api.users.1", {"role": "admin"}, "api.users.1.username"),
         ("interfaces.trunks.1", "trunk 1", "interfaces.trunks.1"),

@@ -2,7 +2,6 @@
 
 import copy
 import string
-from collections.abc import Iterable
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from gateway_api.base.errors import Invalid
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.wire.configuration import LocalSubscriber, masked
+from gateway_api.wire.configuration import LocalSubscriber
 from tests.support.documents import problems, put
 from tests.support.rendered import profile
 
@@ -34,23 +33,17 @@ def refused_at(document: dict[str, Any]) -> list[str]:
     return [problem.path for problem in problems(document)]
 
 
-def refused_characters(
-    document: dict[str, Any], path: str, characters: Iterable[str], *around: str
-) -> set[str]:
-    """Those with which a value at the path is refused, and nothing else is; in each of the texts `around`,
-    where `{}` stands for the character."""
+def refused_characters(document: dict[str, Any], path: str, text: str) -> set[str]:
+    """Those with which a value at the path is refused, in the place of `{}` in the text."""
     refused = set()
-    for character in characters:
-        for text in around:
-            put(document, path, text.format(character))
-            try:
-                RunningConfiguration.of(document)
-            except Invalid as error:
-                assert [problem.path for problem in error.problems] == [path]
-                refused.add((character, text))
-    found = {character for character, _ in refused}
-    assert len(refused) == len(found) * len(around), "it depends on the place"
-    return found
+    for character in PRINTABLE + NEVER:
+        put(document, path, text.format(character))
+        try:
+            RunningConfiguration.of(document)
+        except Invalid as error:
+            assert [problem.path for problem in error.problems] == [path]
+            refused.add(character)
+    return refused
 
 
 @pytest.fixture
@@ -158,7 +151,7 @@ def test_each_radius_server_has_a_secret_and_is_named_once(
 def test_a_secret_may_hold_all_printable_characters_but_those_that_would_end_it_in_a_file(
     document: dict[str, Any], path: str
 ) -> None:
-    refused = refused_characters(document, path, PRINTABLE + NEVER, "a{}", "a{}b")
+    refused = refused_characters(document, path, "a{}")
     assert refused == {*SPECIAL_IN_A_SECRET, *NEVER}
     put(document, path, "hunter2 with spaces")
     assert "hunter2" not in str(problems(document))
@@ -213,7 +206,7 @@ def test_a_neighbor_of_ipv6_has_no_family_of_ipv4(document: dict[str, Any]) -> N
 
 def test_a_description_may_hold_any_printable_character_and_no_other(document: dict[str, Any]) -> None:
     path = "bgp.neighbors.0.description"
-    assert refused_characters(document, path, PRINTABLE + NEVER, "a{}b", "core one{}two") == set(NEVER)
+    assert refused_characters(document, path, "core one{}two") == set(NEVER)
 
 
 # Names of interfaces.
@@ -223,9 +216,9 @@ OTHERS_IN_A_NAME = set(string.ascii_letters + string.digits + "._@+-")
 
 def test_a_name_of_an_interface_has_only_characters_that_need_no_quotes(document: dict[str, Any]) -> None:
     path, others = "interfaces.uplinks.0", {*PRINTABLE, *NEVER} - OTHERS_IN_A_NAME
-    assert refused_characters(document, path, PRINTABLE + NEVER, "a{}", "a{}b") == others
+    assert refused_characters(document, path, "a{}") == others
     # Nor does it begin like an option.
-    assert refused_characters(document, path, PRINTABLE + NEVER, "{}a") == others | {"+", "-"}
+    assert refused_characters(document, path, "{}a") == others | {"+", "-"}
 
 
 # Subscribers that the gateway itself knows.
@@ -246,13 +239,6 @@ def test_a_local_subscriber_has_a_name_a_password_and_perhaps_an_address(documen
     del document["subscribers"]
     held = RunningConfiguration.of(document).sections.subscribers
     assert (held.local, held.dns_servers, held.ipv6_range, held.delegated_length) == ((), (), None, 56)
-
-
-def test_passwords_are_masked_where_they_are_shown(document: dict[str, Any]) -> None:
-    put(document, "bgp.neighbors.0.password", "pw-neighbor")
-    shown = str(masked(RunningConfiguration.of(document).document))
-    assert "pw-alice" not in shown
-    assert "pw-neighbor" not in shown
 
 
 # The DNS servers of subscribers.

@@ -70,15 +70,12 @@ def test_a_certificate_that_cannot_be_read_is_unknown(tmp_path: Path, text: str 
 
 
 def test_the_disk_is_that_of_the_folder_with_the_least_room(tmp_path: Path) -> None:
-    # /proc has no room and no size, so it counts as free; a folder that is missing counts as full.
-    missing = disk(
-        **{"the audit log": tmp_path, "the login ledger": tmp_path / "none", "proc": Path("/proc")}
-    )
+    # A folder that is missing counts as full.
+    missing = disk(**{"the audit log": tmp_path, "the login ledger": tmp_path / "none"})
     assert (missing.state, missing.message) == (
         "failed",
         "The disk of the login ledger cannot be read: No such file or directory.",
     )
-    assert disk(proc=Path("/proc")).message == "100 % of the disk of proc is free."
 
 
 @pytest.mark.parametrize(("free", "state"), [(10, "ok"), (9.9, "degraded"), (1, "degraded"), (0.9, "failed")])
@@ -93,6 +90,9 @@ def test_a_disk_with_little_room_is_degraded_and_without_any_failed(
     # The other limit of a file system: it has no more files.
     Found.f_blocks, Found.f_bavail, Found.f_files, Found.f_favail = 1000, 1000, 1000, 10 * free
     assert disk(one=tmp_path).state == state
+    # A file system without a size, such as /proc, counts as free.
+    Found.f_blocks, Found.f_bavail, Found.f_files = 0, 0, 0
+    assert disk(one=tmp_path).message == "100 % of the disk of one is free."
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.traffic import Meter, People, SumMeter
-from gateway_api.core.gateways.lab.world import AddressPool, UnitPool
+from gateway_api.core.gateways.lab.world import AddressPool
 from gateway_api.core.service.core import LISTS
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.contract import Page
@@ -47,17 +47,6 @@ class Lab(LabGateway):
 
     def vlan_names(self) -> set[str]:
         return {vlan.name for _, vlan in self.vlans().beyond(None, None)}
-
-    def times(self) -> list[int]:
-        """All times that are shown."""
-        vlans = [*self.vlans().beyond(None, None), *self.demux_vlans().beyond(None, None)]
-        peers = self.bgp_summary()["ipv4Unicast"]["peers"].values()
-        return [
-            *(session.summary.started_at for session in self.sessions.all()),
-            *(session.started_at for session in self.details()),
-            *(vlan.created_at for _, vlan in vlans),
-            *(peer["peerUptimeEstablishedEpoch"] for peer in peers),
-        ]
 
     def failures(self) -> list[Any]:
         """All failed sign-ons of the journal."""
@@ -115,19 +104,6 @@ def test_arrivals_and_ends_keep_their_rate_and_the_number_of_sessions(lab: Calla
     assert 400 < len(gateway.sessions) < 600
 
 
-@pytest.mark.parametrize("ahead", [-86_400, 1])
-def test_a_clock_that_is_set_moves_all_times_shown_and_no_counter(
-    lab: Callable[..., Lab], ahead: int
-) -> None:
-    gateway = lab(50)
-    gateway.pass_time(100)
-    times, counters = gateway.times(), gateway.counters()
-    gateway.clock.ahead = ahead
-    gateway.advance()
-    assert [time - ahead for time in gateway.times()] == times
-    assert gateway.counters() == counters
-
-
 def test_a_lab_that_is_behind_releases_the_lock_between_its_steps(lab: Callable[..., Lab]) -> None:
     gateway, free = lab(arrivals=1000.0), list[bool]()
     gateway.clock.now += 2
@@ -157,14 +133,6 @@ def test_a_pool_gives_each_free_host_once_and_returned_addresses_last() -> None:
     pool.give_back("192.0.2.2")
     rest = [pool.take(in_use.__contains__) for _ in range(5)]
     assert rest == ["192.0.2.5", "192.0.2.6", "192.0.2.4", "192.0.2.2", None]
-
-
-def test_the_lowest_unit_number_that_is_free_goes_out_first() -> None:
-    units = UnitPool()
-    assert [units.take() for _ in range(4)] == [0, 1, 2, 3]
-    for unit in (2, 0):
-        units.give_back(unit)
-    assert [units.take() for _ in range(3)] == [0, 2, 4]
 
 
 # Traffic

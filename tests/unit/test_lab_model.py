@@ -2,8 +2,7 @@
 and VLANs agree after each step."""
 
 from collections import Counter
-from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address
 from typing import Any
 
 from hypothesis import settings
@@ -22,7 +21,6 @@ from gateway_api.wire.core.sessions import SessionDetail, SessionFilter, Session
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document
 
-SHARED = IPv4Network("100.64.0.0/10")
 RANGES = st.sampled_from(["100.64.0.0/10", "100.100.0.0/16", "198.18.0.0/16", "100.64.0.0/29"])
 TRUNKS = st.permutations(["trunk0", "trunk1", "trunk2"]).flatmap(
     lambda names: st.integers(0, 3).map(lambda number: names[:number])
@@ -35,15 +33,6 @@ NUMBERS = st.integers(0, 1000)
 
 def made(rows: Rows) -> list[Any]:
     return [record for _, record in rows.beyond(None, None)]
-
-
-def networks(session: Session) -> Iterator[tuple[str, bool]]:
-    """The destinations of a session's routes, and whether each is in the VRF."""
-    summary = session.summary
-    yield f"{summary.ip_address}/32", session.vrf_steered
-    for network in (summary.ipv6_prefix, *summary.delegated_prefixes):
-        if network is not None:
-            yield network, False
 
 
 class Told(Journal):
@@ -69,9 +58,8 @@ class Lab(RuleBasedStateMachine):
         self.journal = Told()
         #: The accounting ids of all sessions that were ever seen, by their ids.
         self.seen: dict[int, str] = {}
-        #: The rates down and up that each session has to have; and those whose rates changed.
+        #: The rates down and up that each session has to have.
         self.rates: dict[int, tuple[int, int]] = {}
-        self.changed: set[int] = set()
         #: The name of each interface that ever was, by its index.
         self.names: dict[int, str] = {}
 
@@ -167,7 +155,6 @@ class Lab(RuleBasedStateMachine):
         assert (after.bytes_in, after.bytes_out) == (before.bytes_in, before.bytes_out)
         assert (after.packets_in, after.packets_out) == (before.packets_in, before.packets_out)
         self.rates[id] = down, up
-        self.changed.add(id)
 
     @rule(
         is_enabled=st.booleans(), source_range=RANGES, down=st.sampled_from(["100mbit", "250mbit"]), late=LATE
@@ -220,18 +207,6 @@ class Lab(RuleBasedStateMachine):
         assert [session.id for session in self.sessions()] == sorted((self.first | {*came}) - {*ended})
 
     @invariant()
-    def each_session_has_an_address_a_name_and_a_mac_address_of_its_own(self) -> None:
-        sessions = self.sessions()
-        for values in (
-            {session.summary.ip_address for session in sessions} - {session.gateway for session in sessions},
-            {session.summary.username for session in sessions},
-            {session.summary.mac_address for session in sessions},
-            {session.acct_session_id for session in sessions},
-            {session.interface for session in sessions},
-        ):
-            assert len(values) == len(sessions)
-
-    @invariant()
     def a_session_is_steered_where_cgnat_has_its_address(self) -> None:
         cgnat, steered = self.configuration.cgnat, {}
         for session in self.sessions():
@@ -244,31 +219,6 @@ class Lab(RuleBasedStateMachine):
         for one in listed.values():
             assert (one.vrf_name, one.vrf_table) == ("cgnat", 100)
             assert (one.handoff_interface, one.handoff_gateway) == ("cgnat0", "10.255.1.2")
-
-    @invariant()
-    def statistics_count_the_sessions(self) -> None:
-        sessions, statistics = self.sessions(), self.gateway.sessions.statistics()
-        shared = (SHARED, self.configuration.cgnat.source_range)
-        addresses = [IPv4Address(session.summary.ip_address) for session in sessions]
-        public = [one for one in addresses if not any(one in network for network in shared)]
-        assert statistics.active_sessions == statistics.qos_sessions == len(sessions)
-        assert statistics.pppoe_sessions == sum(one.summary.type == "PPPoE" for one in sessions)
-        assert statistics.dhcp_sessions == sum(one.summary.type == "DHCP" for one in sessions)
-        assert statistics.vrf_steered_sessions == sum(session.vrf_steered for session in sessions)
-        assert statistics.public_ip_sessions == len(public)
-
-    @invariant()
-    def each_session_has_its_routes_and_no_place_is_there_twice(self) -> None:
-        routes = made(self.gateway.routes())
-        expected = {
-            (network, session.id, session.interface, "100" if steered else "main")
-            for session in self.sessions()
-            for network, steered in networks(session)
-        }
-        of_sessions = [one for one in routes if one.session_id is not None]
-        assert {(one.dst, one.session_id, one.dev, one.table) for one in of_sessions} == expected
-        assert len({(one.table, one.dst) for one in routes}) == len(routes)
-        assert {route.dev for route in routes} <= set(self.interfaces())
 
     @invariant()
     def each_session_is_shaped_at_its_rates(self) -> None:
@@ -304,7 +254,7 @@ class Lab(RuleBasedStateMachine):
             assert self.names.setdefault(one.ifindex, one.name) == one.name
 
     @invariant()
-    def a_session_counts_at_its_rates_and_its_device_as_it_does(self) -> None:
+    def a_session_counts_as_its_device_does(self) -> None:
         listed = self.interfaces()
         for session, one in zip(self.sessions(), self.details(), strict=True):
             stats = listed[session.interface].stats
@@ -313,11 +263,6 @@ class Lab(RuleBasedStateMachine):
             assert (stats.rx_packets, stats.tx_packets) == (one.packets_in, one.packets_out)
             ifb = listed[f"ifb-{session.interface}"].stats
             assert (ifb.rx_bytes, ifb.tx_bytes) == (one.bytes_in, 0)
-            if one.id not in self.changed:
-                # started_at is whole seconds.
-                longest = self.clock.now - one.started_at
-                assert -1 <= longest * one.rate_down_bps / 8 - one.bytes_out <= one.rate_down_bps / 8 + 1
-                assert -1 <= longest * one.rate_up_bps / 8 - one.bytes_in <= one.rate_up_bps / 8 + 1
 
     @invariant()
     def a_vlan_is_there_for_its_sessions_and_limited(self) -> None:

@@ -159,26 +159,15 @@ def test_the_next_list_does_not_wait_until_another_is_finished() -> None:
         assert first.result(PATIENCE)[0] == b"FIRST"
 
 
-def test_a_list_is_finished_once_for_all_who_share_it() -> None:
-    lists, key, make = WholeLists[bytes](patience=60, kept=60), Key(), Maker()
-    finished: list[bytes] = []
+def test_a_list_that_is_kept_is_finished_once() -> None:
+    lists, finished = WholeLists[bytes](kept=60), list[bytes]()
 
     def finish(body: bytes) -> bytes:
         finished.append(body)
         return body + b" finished"
 
-    with ThreadPoolExecutor(4) as readers:
-        first = readers.submit(taken, lists, "other", make)
-        assert make.begun.acquire(timeout=60)
-        shared = [readers.submit(lists.take, key, lambda: b"list", "v", finish) for _ in range(3)]
-        wait_for("all to have asked", lambda: key.looked_up >= 3 * 3)
-        make.may.release()
-        first.result(PATIENCE)
-        bodies = [reader.result(PATIENCE)[0] for reader in shared]
-    # From those that are kept.
-    bodies.append(lists.take(key, bytes, "v", finish)[0])
-    assert bodies == [b"list finished"] * 4
-    assert finished == [b"list"]
+    bodies = [lists.take("a", lambda: b"list", "v", finish)[0] for _ in range(3)]
+    assert (bodies, finished) == ([b"list finished"] * 3, [b"list"])
 
 
 def test_a_list_that_cannot_be_finished_keeps_none_back() -> None:

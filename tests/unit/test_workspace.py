@@ -2,7 +2,6 @@
 
 import shutil
 import threading
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from gateway_api.wire.core.configuration import Edit
 from tests.support.clocks import StillClock
 from tests.support.workspaces import ADMIN, CheckedServices, commit, opened, stage
 
-HOUR, DAY, YEAR = 3_600, 86_400, 365 * 86_400
+DAY, YEAR = 86_400, 365 * 86_400
 
 
 def hostname(workspace: Workspace) -> Any:
@@ -94,102 +93,6 @@ def test_an_entity_tag_does_not_tell_what_a_secret_is_not(tmp_path: Path, docume
 # The deadline of an unconfirmed commit, and a clock that is set.
 
 
-class Machine:
-    """A machine with a core, whose events have an argument each."""
-
-    def __init__(self, folder: Path, document: dict[str, Any]) -> None:
-        self.clock = StillClock()
-        self._folder = folder
-        self._document = document
-
-    def core(self) -> AbstractContextManager[Workspace]:
-        return opened(self._folder, self._document, self.clock)
-
-    def commit(self, confirm_seconds: int) -> None:
-        with self.core() as workspace:
-            commit(workspace, "bng2", confirm_seconds)
-
-    def set_clock(self, ahead: float) -> None:
-        self.clock.ahead = ahead
-
-    def wait(self, seconds: float) -> None:
-        self.clock.now += seconds
-
-    def reboot(self, ahead: float) -> None:
-        self.clock.reboot(ahead)
-
-    def run_core(self, seconds: float) -> None:
-        with self.core() as workspace:
-            assert not workspace.return_if_due()
-            self.wait(seconds)
-
-
-COMMIT = ("commit", 60)
-
-
-@pytest.mark.parametrize(
-    ("events", "left"),
-    [
-        *(([COMMIT, ("set_clock", ahead), ("wait", 10)], 50) for ahead in (-YEAR, -HOUR, HOUR, YEAR)),
-        ([COMMIT, ("wait", 49), ("reboot", 0)], 10),
-        # At most the seconds that were asked for, in however many lives.
-        *(([COMMIT, ("reboot", -behind)], 60) for behind in (30, HOUR, 50 * YEAR)),
-        ([COMMIT, ("reboot", -DAY), ("run_core", 20), ("run_core", 20)], 20),
-        # A clock that is right after the reboot says when it is time.
-        ([COMMIT, ("wait", 29), ("reboot", -DAY), ("run_core", 0), ("set_clock", 0)], 30),
-        ([("set_clock", YEAR), COMMIT, ("set_clock", 0), ("run_core", 30), ("reboot", 0)], 29),
-        ([("set_clock", -YEAR), COMMIT, ("set_clock", 0), ("run_core", 30), ("reboot", 0)], 29),
-        ([COMMIT, ("reboot", DAY)], 0),
-    ],
-)
-def test_a_clock_that_is_set_moves_no_deadline_and_a_reboot_never_to_later(
-    tmp_path: Path, document: dict[str, Any], events: list[tuple[str, int]], left: int
-) -> None:
-    machine = Machine(tmp_path, document)
-    for event, argument in events:
-        getattr(machine, event)(argument)
-    with machine.core() as workspace:
-        if left:
-            assert workspace.compare(None).confirm_deadline == machine.clock.wall() + left
-            machine.wait(left - 1)
-            assert not workspace.return_if_due()
-            machine.wait(1)
-        assert workspace.return_if_due()
-        assert workspace.snapshot.running.document == document
-
-
-def test_a_deadline_of_an_earlier_version_comes_within_a_day(
-    tmp_path: Path, document: dict[str, Any]
-) -> None:
-    machine = Machine(tmp_path, document)
-    machine.commit(60)
-    state = msgspec.json.decode((tmp_path / "state.json").read_bytes())
-    state["deadline"] = {key: state["deadline"][key] for key in ("at", "baseline")}
-    (tmp_path / "state.json").write_bytes(msgspec.json.encode(state))
-    # Before it heard of the time, the machine was in another century.
-    machine.set_clock(-50 * YEAR)
-    with machine.core() as workspace:
-        assert not workspace.return_if_due()
-        machine.wait(DAY)
-        assert workspace.return_if_due()
-
-
-def test_a_disk_that_takes_nothing_stops_no_start_and_moves_no_deadline(
-    tmp_path: Path, document: dict[str, Any]
-) -> None:
-    machine = Machine(tmp_path, document)
-    machine.commit(60)
-    machine.reboot(-DAY)
-    # Where the next state would be written.
-    in_the_way = tmp_path / ".state.json.new"
-    in_the_way.mkdir()
-    machine.run_core(59)
-    with machine.core() as workspace:
-        in_the_way.rmdir()
-        machine.wait(1)
-        assert workspace.return_if_due()
-
-
 # An amendment while a commit waits to be confirmed.
 
 
@@ -214,14 +117,98 @@ def test_an_amendment_that_is_valid_for_one_of_both_configurations_changes_nothi
 def test_an_amendment_is_on_disk_for_what_runs_and_what_would_return(
     tmp_path: Path, document: dict[str, Any]
 ) -> None:
-    machine = Machine(tmp_path, document)
-    machine.commit(60)
-    with machine.core() as workspace:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", 60)
         workspace.amend([Edit("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
-    with machine.core() as workspace:
-        assert hostname(workspace) == "bng2"
-        assert workspace.snapshot.running.document["qos"]["default_up"] == "9mbit"
-        machine.wait(60)
+    clock.now += 60
+    with opened(tmp_path, document, clock) as workspace:
+        for name in ("bng2", "bng1"):
+            assert hostname(workspace) == name
+            assert workspace.snapshot.running.document["qos"]["default_up"] == "9mbit"
+            assert workspace.return_if_due() == (name == "bng2")
+
+
+# The deadline of an unconfirmed commit, and a clock that is set.
+
+
+def pass_by(folder: Path, document: dict[str, Any], clock: StillClock, event: str, argument: float) -> None:
+    if event == "set clock":
+        clock.ahead = argument
+    elif event == "wait":
+        clock.now += argument
+    elif event == "reboot":
+        clock.reboot(argument)
+    else:
+        with opened(folder, document, clock) as workspace:
+            if event == "commit":
+                commit(workspace, "bng2", 60)
+            else:
+                assert not workspace.return_if_due()
+                clock.now += argument
+
+
+COMMIT = ("commit", 60)
+
+
+@pytest.mark.parametrize(
+    ("events", "left"),
+    [
+        ([COMMIT, ("set clock", -YEAR), ("wait", 10)], 50),
+        ([COMMIT, ("wait", 49), ("reboot", 0)], 10),
+        # At most the seconds that were asked for, in however many lives.
+        ([COMMIT, ("reboot", -50 * YEAR)], 60),
+        ([COMMIT, ("reboot", -DAY), ("run core", 20), ("run core", 20)], 20),
+        # A clock that is right after the reboot says when it is time.
+        ([COMMIT, ("wait", 29), ("reboot", -DAY), ("run core", 0), ("set clock", 0)], 30),
+        ([("set clock", YEAR), COMMIT, ("set clock", 0), ("run core", 30), ("reboot", 0)], 29),
+        ([("set clock", -YEAR), COMMIT, ("set clock", 0), ("run core", 30), ("reboot", 0)], 29),
+        ([COMMIT, ("reboot", DAY)], 0),
+    ],
+)
+def test_a_clock_that_is_set_moves_no_deadline_and_a_reboot_never_to_later(
+    tmp_path: Path, document: dict[str, Any], events: list[tuple[str, int]], left: int
+) -> None:
+    clock = StillClock()
+    for event, argument in events:
+        pass_by(tmp_path, document, clock, event, argument)
+    with opened(tmp_path, document, clock) as workspace:
+        if left:
+            assert workspace.compare(None).confirm_deadline == clock.wall() + left
+            clock.now += left - 1
+            assert not workspace.return_if_due()
+            clock.now += 1
         assert workspace.return_if_due()
-        assert hostname(workspace) == "bng1"
-        assert workspace.snapshot.running.document["qos"]["default_up"] == "9mbit"
+        assert workspace.snapshot.running.document == document
+
+
+def test_a_deadline_of_an_earlier_version_comes_within_a_day(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    clock = StillClock()
+    pass_by(tmp_path, document, clock, *COMMIT)
+    state = msgspec.json.decode((tmp_path / "state.json").read_bytes())
+    state["deadline"] = {key: state["deadline"][key] for key in ("at", "baseline")}
+    (tmp_path / "state.json").write_bytes(msgspec.json.encode(state))
+    # Before it heard of the time, the machine was in another century.
+    clock.ahead = -50 * YEAR
+    pass_by(tmp_path, document, clock, "run core", DAY)
+    with opened(tmp_path, document, clock) as workspace:
+        assert workspace.return_if_due()
+
+
+def test_a_disk_that_takes_nothing_stops_no_start_and_moves_no_deadline(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    clock = StillClock()
+    pass_by(tmp_path, document, clock, *COMMIT)
+    clock.reboot(-DAY)
+    # Where the next state would be written.
+    in_the_way = tmp_path / ".state.json.new"
+    in_the_way.mkdir()
+    with opened(tmp_path, document, clock) as workspace:
+        clock.now += 59
+        assert not workspace.return_if_due()
+        in_the_way.rmdir()
+        clock.now += 1
+        assert workspace.return_if_due()
