@@ -193,9 +193,8 @@ def test_a_document_that_is_nested_too_deeply_is_refused_as_a_whole(daemon: Daem
     document: dict[str, Any] = {}
     for _ in range(2000):
         document = {"system": document}
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid, match="must not be nested as deeply"):
         daemon.reply(ReplaceCandidate(document))
-    assert refused.value.problems == (Problem("", "invalid", "must not be nested as deeply"),)
 
 
 def test_an_invalid_cursor_and_an_unknown_session_are_told_in_words(core: Core, daemon: Daemon) -> None:
@@ -331,7 +330,7 @@ def test_a_list_is_asked_for_whole_or_by_its_cursor_filter_and_order(core: Core,
     assert [asked for _, asked in core.asked] == [{**filtered, **page}, filtered, page, {}]
 
 
-def test_a_whole_list_has_the_records_of_all_its_parts(core: Core, daemon: Daemon) -> None:
+def test_a_whole_list_has_the_records_or_the_error_of_all_its_parts(core: Core, daemon: Daemon) -> None:
     parts: list[Any] = [[1, 2], msgspec.Raw(b"[ \n]"), [3]]
     core.answer = Parts(
         *({"vlans": part, "count": count, "total": 3} for part, count in zip(parts, (2, 0, 1), strict=True))
@@ -341,14 +340,11 @@ def test_a_whole_list_has_the_records_of_all_its_parts(core: Core, daemon: Daemo
     # A part without records leaves nothing.
     assert [bytes(array) for array in listed.arrays] == [b"[1,2]", b"[3]"]
 
-
-def test_an_error_after_a_part_is_the_list_s(core: Core, daemon: Daemon) -> None:
-    def parts() -> Iterator[Any]:
+    def broken() -> Iterator[Any]:
         yield from [{"vlans": [1], "count": 1}] * 2
         raise ErrorReply.of(f"{CORE.name}.ReplyTooLarge")
 
-    core.answer = Parts()
-    core.answer.parts = parts
+    core.answer.parts = broken
     with pytest.raises(ListTooLarge):
         daemon.listed(ListVlans())
 
