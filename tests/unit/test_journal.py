@@ -188,29 +188,14 @@ def test_an_event_wakes_the_follower_that_waits_for_it(monkeypatch: pytest.Monke
 def test_failed_sign_ons_are_numbered_apart_from_session_events() -> None:
     journal = Journal("life")
     grow(journal, 2)
-    subscriber = {
-        "type": "PPPoE",
-        "username": None,
-        "mac_address": "02:00:00:00:00:07",
-        "access_interface": "trunk0.7",
-        "outer_vlan_id": None,
-        "inner_vlan_id": 7,
-        "source": "lab",
-    }
-    journal.sign_on_failed("rejected", 12.9, **subscriber)
-    (events,) = islice(journal.follow("life", 0), 1)
+    fail(journal, "ann", 12.9)
     (failures,) = islice(journal.follow_failed_sign_ons("life", 0), 1)
-    assert events is not None
-    assert failures is not None
-    assert sequences(events) == [1, 2]
-    failed = {"sequence": 1, "at": 12, "reason": "rejected", **subscriber}
-    assert msgspec.json.decode(msgspec.json.encode(failures)) == {
-        "boot_id": "life",
-        "oldest": 1,
-        "newest": 1,
-        "gap": False,
-        "failures": [failed],
-    }
+    assert [event["sequence"] for event in events_of(journal)] == [1, 2]
+    subscriber = {"type": "PPPoE", "username": "ann", "mac_address": None, "access_interface": "trunk0.7"}
+    place = {"outer_vlan_id": None, "inner_vlan_id": 7, "source": "lab"}
+    failed = {"sequence": 1, "at": 12, "reason": "rejected", **subscriber, **place}
+    begin = {"boot_id": "life", "oldest": 1, "newest": 1, "gap": False}
+    assert msgspec.json.decode(msgspec.json.encode(failures)) == {**begin, "failures": [failed]}
 
 
 def test_subscribers_who_fail_again_and_again_push_no_session_event_out() -> None:

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,32 +79,25 @@ def test_a_token_that_another_worker_revokes_is_no_longer_known_to_be_valid(
         assert revocations.is_revoked(jti, ledger.name)
 
 
-class _Interrupted:
+def interrupted(ledger: Ledger, after: Callable[[], object]) -> Any:
     """A ledger, of which `after` is called after each statement that changes or selects revocations."""
 
-    def __init__(self, ledger: Ledger, after: Callable[[], object]) -> None:
-        self._ledger, self._after = ledger, after
-        self.shared = ledger.shared
-
-    @property
-    def name(self) -> str:
-        return self._ledger.name
-
-    def execute(self, statement: str, values: tuple[object, ...]) -> Any:
-        rows = self._ledger.execute(statement, values)
-        self._after()
+    def execute(statement: str, values: tuple[object, ...]) -> Any:
+        rows = ledger.execute(statement, values)
+        after()
         return rows
 
-    def write(self, work: Callable[[Any], object]) -> Any:
-        return work(self)
+    made = SimpleNamespace(name=ledger.name, shared=ledger.shared, execute=execute)
+    made.write = lambda work: work(made)
+    return made
 
 
 def test_a_token_that_is_revoked_just_after_a_look_up_is_rejected_from_then_on(
     ledger: Ledger, neighbours_ledger: Ledger, clock: SteppedClock
 ) -> None:
     neighbour = revocations_of(neighbours_ledger, clock)
-    interrupted: Any = _Interrupted(ledger, after=lambda: neighbour.revoke("1f", int(clock()) + 60))
-    revocations = revocations_of(interrupted, clock)
+    revokes = interrupted(ledger, lambda: neighbour.revoke("1f", int(clock()) + 60))
+    revocations = revocations_of(revokes, clock)
     assert [revocations.is_revoked("1f", ledger.name) for _ in range(2)] == [False, True]
 
 
@@ -115,9 +109,8 @@ def test_a_revocation_whose_write_failed_half_way_counts_where_it_is_in_the_ledg
 
     neighbour = revocations_of(neighbours_ledger, clock)
     assert not neighbour.is_revoked("1f", ledger.name)
-    interrupted: Any = _Interrupted(ledger, after=fails)
     with pytest.raises(LedgerUnavailable):
-        revocations_of(interrupted, clock).revoke("1f", int(clock()) + 60)
+        revocations_of(interrupted(ledger, fails), clock).revoke("1f", int(clock()) + 60)
     assert neighbour.is_revoked("1f", ledger.name)
 
 

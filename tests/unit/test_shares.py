@@ -236,7 +236,7 @@ def begins(shares: Shares, order: list[str], name: str, cost: float = 0.0) -> ge
     return gevent.spawn(run)
 
 
-def gathers(shares: Shares, order: list[str], before: Callable[[], object] = int) -> gevent.Greenlet:
+def gathers(shares: Shares, order: list[str], before: Callable[[], None]) -> gevent.Greenlet:
     """A request that does something in its turn, and then gathers others."""
 
     def run() -> None:
@@ -264,27 +264,22 @@ def test_who_belongs_to_no_connection_or_waits_alone_gathers_nobody(
     gevent.joinall([gevent.spawn(run)], raise_error=True)
 
 
-def test_one_that_gathers_goes_on_after_the_next_turn(shares: Shares) -> None:
+@pytest.mark.parametrize(
+    ("names", "killed", "after"),
+    [("ab", None, ["a", "goes on", "b"]), ("ab", 0, ["a", "b"]), ("a", 1, ["goes on"])],
+    ids=["nobody", "the one that gathers", "the next one"],
+)
+def test_one_that_gathers_goes_on_after_the_next_turn_whoever_is_killed(
+    shares: Shares, names: str, killed: int | None, after: list[str]
+) -> None:
+    def kill() -> None:
+        if killed is not None:
+            gevent.spawn(all_of_them[killed].kill, block=False)
+
     order: list[str] = []
-    all_of_them = [gathers(shares, order), *(begins(shares, order, name) for name in "ab")]
-    gevent.joinall(all_of_them, raise_error=True)
-    assert order == ["gathers", "a", "goes on", "b"]
-
-
-def test_one_that_gathers_goes_on_when_the_one_whose_turn_is_next_is_killed(shares: Shares) -> None:
-    order: list[str] = []
-    gathering = gathers(shares, order, lambda: gevent.spawn(killed.kill, block=False))
-    killed = begins(shares, order, "killed")
-    gevent.joinall([gathering, killed], timeout=10, raise_error=True)
-    assert order == ["gathers", "goes on"]
-
-
-def test_one_that_is_killed_while_it_gathers_leaves_the_others_their_turns(shares: Shares) -> None:
-    order: list[str] = []
-    gathering = gathers(shares, order, lambda: gevent.spawn(gathering.kill, block=False))
-    all_of_them = [gathering, *(begins(shares, order, name) for name in "ab")]
+    all_of_them = [gathers(shares, order, kill), *(begins(shares, order, name) for name in names)]
     gevent.joinall(all_of_them, timeout=10, raise_error=True)
-    assert order == ["gathers", "a", "b"]
+    assert order == ["gathers", *after]
 
 
 def test_one_that_expects_another_sees_what_has_been_sent(shares: Shares) -> None:

@@ -106,14 +106,10 @@ def test_a_token_whose_claims_were_changed_is_refused() -> None:
 @pytest.mark.parametrize(
     ("claim", "value", "now", "holds"),
     [
-        ("exp", NOW + 60, NOW + 59.9, True),
-        ("exp", NOW + 60, NOW + 60, False),
+        *(("exp", NOW + 60, NOW + 59.9, True), ("exp", NOW + 60, NOW + 60, False)),
         # The clock of another worker may be 30 seconds behind.
-        ("iat", NOW, NOW - 30, True),
-        ("iat", NOW, NOW - 31, False),
-        ("nbf", NOW, NOW, True),
-        ("nbf", NOW + 30, NOW, True),
-        ("nbf", NOW + 31, NOW, False),
+        *(("iat", NOW, NOW - 30, True), ("iat", NOW, NOW - 31, False)),
+        *(("nbf", NOW + 30, NOW, True), ("nbf", NOW + 31, NOW, False)),
     ],
 )
 def test_a_token_holds_from_its_start_to_its_end(claim: str, value: int, now: float, holds: bool) -> None:
