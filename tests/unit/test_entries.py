@@ -66,9 +66,8 @@ def leases(folder: Path, bad: bool) -> object:
 
 def lease_records(folder: Path, bad: bool) -> object:
     (folder / "100.64.9.32").write_bytes(RECORD)
-    (folder / "100.64.9.33").write_bytes(bytes(40))
-    if not bad:
-        (folder / "100.64.9.33").unlink()
+    if bad:
+        (folder / "100.64.9.33").write_bytes(bytes(40))
     return Records(folder, StillClock()).read()
 
 
@@ -90,17 +89,14 @@ def pppd_case(damaged: str) -> Case:
 
 
 def _journal(bad: bool) -> str:
-    entries = [
-        {"_PID": pid, "__REALTIME_TIMESTAMP": "1700000000000000", "MESSAGE": "Exit.", "__CURSOR": pid}
-        for pid in ("7", "8")
-    ]
-    lines = [json.dumps(entry) for entry in entries]
-    return "\n".join([lines[0], *(['{"_PID": "seven"'] if bad else []), lines[1], ""])
+    entry = {"_PID": "7", "__REALTIME_TIMESTAMP": "1700000000000000", "MESSAGE": "Exit.", "__CURSOR": "7"}
+    line = json.dumps(entry) + "\n"
+    return line + ('{"_PID": "seven"\n' if bad else "") + line
 
 
 def log_of_ends(folder: Path, bad: bool) -> object:
     journal = SystemdJournal([printing(folder, "journalctl", _journal(bad))])
-    return journal.lines({7: 1_699_999_999.0, 8: 1_699_999_999.0})
+    return journal.lines({7: 1_699_999_999.0})
 
 
 def log_of_sign_ons(folder: Path, bad: bool) -> object:
@@ -141,7 +137,7 @@ def frr_families(folder: Path, bad: bool) -> object:
 
 def _summary(folder: Path, family: dict[str, Any], others: dict[str, Any] | None = None) -> object:
     printing(folder, "vtysh", json.dumps({"ipv4Unicast": family, **(others or {})}))
-    return Frr(FrrFolders(folder, folder, folder, folder), 10).bgp_summary()
+    return Frr(FrrFolders(*[folder] * 4), 60).bgp_summary()
 
 
 def _dumped(read: Callable[[], object], *bodies: bytes) -> object:
@@ -176,8 +172,7 @@ def kernel_questions(folder: Path, bad: bool) -> object:
 
 
 def kernel_events(folder: Path, bad: bool) -> object:
-    body = rt.TCMSG.pack(0, 7, 0, 0, 0)
-    good = nl.request(rt.RTM_NEWQDISC, 0, 0, body)
+    good = nl.request(rt.RTM_NEWQDISC, 0, 0, rt.TCMSG.pack(0, 7, 0, 0, 0))
     return events(good + nl.request(rt.RTM_NEWQDISC, 0, 0, CUT)) if bad else (EVERYTHING, set())
 
 
