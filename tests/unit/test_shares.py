@@ -269,7 +269,7 @@ def test_who_belongs_to_no_connection_or_waits_alone_gathers_nobody(
     [("ab", None, ["a", "goes on", "b"]), ("ab", 0, ["a", "b"]), ("a", 1, ["goes on"])],
     ids=["nobody", "the one that gathers", "the next one"],
 )
-def test_one_that_gathers_goes_on_after_the_next_turn_whoever_is_killed(
+def test_one_that_gathers_goes_on_after_the_next_turn_or_the_end_of_one_that_is_killed(
     shares: Shares, names: str, killed: int | None, after: list[str]
 ) -> None:
     def kill() -> None:
