@@ -311,6 +311,7 @@ def test_while_nothing_can_be_written_no_change_may_be_made(log: AuditLog, tmp_p
     newest, gap, oldest = records(log)
     assert (newest["request_id"], oldest["request_id"]) == ("b", "a")
     assert (gap["action"], gap["message"][:9]) == ("audit.gap", "1 records")
+    assert abs(gap["at"] - time.time()) < 600
 
 
 def test_strangers_on_a_full_disk_hold_up_nobody_and_the_log_has_their_number(

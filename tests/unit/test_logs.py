@@ -72,6 +72,10 @@ def test_a_traceback_stays_in_its_line_which_journald_does_not_cut(format: str) 
         assert fields["traceback"].startswith("Traceback") is (length == 1)
 
 
+def test_a_record_of_the_audit_log_is_not_cut() -> None:
+    assert parsed(line_of("x", extra=extra(record="r" * 5000)))["record"] == "r" * 5000
+
+
 @formats
 def test_a_line_for_the_journal_begins_with_its_priority(format: str) -> None:
     priorities = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}

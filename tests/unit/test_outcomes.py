@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,22 +105,37 @@ def test_what_has_no_id_or_only_reads_is_served_as_it_is(outcomes: Outcomes, tmp
     assert served.methods["GetCandidate"] is handler
 
 
-@pytest.mark.parametrize(
-    ("action", "result"),
-    [
-        ("configuration.commit", "failed"),
-        ("subscribers.disconnect", "unanswered"),
-    ],
-)
-def test_the_record_of_a_call_that_a_new_core_does_not_know_has_failed_unless_it_changes_sessions(
-    tmp_path: Path, outcomes: Outcomes, action: str, result: str
-) -> None:
-    log = AuditLog(tmp_path, 1 << 20, Here())
+def resolved(folder: Path, outcomes: Outcomes, action: str) -> tuple[str, str | None]:
+    """Result and call of the record of a lost change, once the API has asked the core for its outcome."""
+    log = AuditLog(folder, 1 << 20, Here())
     lost = gap(1.0, "", user="admin", role="admin")
     log.add(msgspec.structs.replace(lost, action=action, result="unanswered", call_id="1f"))
     core: Any = SimpleNamespace(reply=outcomes.resolve_calls)
     resolve_calls(core, log)
     (text,) = log.read(Filter(), None).records
-    resolved = json.loads(bytes(text))
-    assert (resolved["result"], resolved["call_id"]) == (result, None)
     log.close()
+    record = json.loads(bytes(text))
+    return record["result"], record["call_id"]
+
+
+@pytest.mark.parametrize(
+    ("action", "result"),
+    [
+        ("configuration.commit", "failed"),
+        ("subscribers.disconnect", "unanswered"),
+        ("jobs.change_rates", "unanswered"),
+    ],
+)
+def test_the_record_of_a_call_that_a_new_core_does_not_know_has_failed_unless_it_changes_sessions(
+    tmp_path: Path, outcomes: Outcomes, action: str, result: str
+) -> None:
+    assert resolved(tmp_path, outcomes, action) == (result, None)
+
+
+@pytest.mark.parametrize(("make", "result"), [(int, "done"), (fails, "failed")])
+def test_the_record_of_a_call_that_the_core_knows_has_its_outcome(
+    tmp_path: Path, outcomes: Outcomes, make: Callable[[], object], result: str
+) -> None:
+    with suppress(ErrorReply):
+        change(outcomes, "1f", make)
+    assert resolved(tmp_path, outcomes, "subscribers.disconnect") == (result, None)
