@@ -446,12 +446,16 @@ def make(kept: Record, count: int, seed: int) -> Iterator[Mutant]:
         for mutant in find_mutants(file):
             if mutant.statement in executed:
                 by_package[package][f"{file}:{mutant.line}"].append(mutant)
-    choice, begun = random.Random(seed), 0.0
+
+    def draw(place: str) -> random.Random:
+        # Of the same place, whatever else is executed: another record has almost the same mutants.
+        return random.Random(f"{seed} {place}")
+
+    begun = 0.0
     for package, size in sorted(sizes.items()):
         ended = begun + count * size / sizes.total()
-        places = sorted(by_package[package])
-        choice.shuffle(places)
-        mutants = (choice.choice(by_package[package][place]) for place in places)
+        places = sorted(by_package[package], key=lambda place: draw(place).random())
+        mutants = (draw(place).choice(by_package[package][place]) for place in places)
         yield from islice(filter(is_python, mutants), round(ended) - round(begun))
         begun = ended
 
