@@ -26,8 +26,9 @@ run: $(INSTALLED)
 
 # More at a time than there are processors, because most tests wait. Tests of one module run together: they share its fixtures.
 PARALLEL := --numprocesses 5 --dist loadfile --no-loadscope-reorder
-# A run of tests has a temporary folder of its own, which goes with the run. Its path is short, for the sockets in it.
-PYTEST = temporary=$$(mktemp -d /tmp/tests.XXXXXX) && trap 'rm -rf "$$temporary"' EXIT \
+# A run of tests has a temporary folder of its own, which goes with the run. Its path is short, for the sockets in it. Tests as
+# root start programs of other users, which enter it.
+PYTEST = temporary=$$(mktemp -d /tmp/tests.XXXXXX) && chmod 755 "$$temporary" && trap 'rm -rf "$$temporary"' EXIT \
 	&& TMPDIR=$$temporary $(VENV)/bin/python -m pytest --basetemp $$temporary/t
 
 # Needs neither root nor a program besides Python and make.

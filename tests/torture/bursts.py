@@ -5,7 +5,6 @@ prints its result, as JSON.
 """
 
 import json
-import os
 import re
 import socket
 import ssl
@@ -50,10 +49,10 @@ class Bursts:
 
 
 @contextmanager
-def bursts(port: int, certificate: str, nice: int = 0) -> Iterator[Bursts]:
-    """Runs the process until the end of the block. `nice` is what it leaves to others of the processors."""
+def bursts(port: int, certificate: str) -> Iterator[Bursts]:
+    """Run the process until the end of the block."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.torture.bursts", str(port), certificate, str(nice)],
+        [sys.executable, "-m", "tests.torture.bursts", str(port), certificate],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -99,7 +98,6 @@ def main() -> None:
     port = int(sys.argv[1])
     context = ssl.create_default_context(cafile=sys.argv[2])
     context.check_hostname = False
-    os.nice(int(sys.argv[3]))
     for line in sys.stdin:
         burst: Any = Burst(*json.loads(line))
         with ThreadPoolExecutor(burst.clients) as pool:
