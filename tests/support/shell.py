@@ -25,7 +25,7 @@ GATEWAYCTL = str(Path(sys.executable).parent / "gatewayctl")
 #: Gives a command the terminal of its standard input, with which Ctrl-C ends it.
 _AT_TERMINAL = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execv(sys.argv[1], sys.argv[1:])"
+    "os.execvp(sys.argv[1], sys.argv[1:])"
 )
 
 
