@@ -37,8 +37,8 @@ test: $(DEVELOPED)
 	@$(PYTEST) $(PARALLEL) $(TESTS)
 	@echo "\`make test-all\`, as root on Debian, also tests processes, files, the Linux gateway, browsers, packages, crashes and floods."
 
-# All other tests, but for those of `make test-long`. The virtual machine takes longest, so it comes first.
-test-all: TESTS = tests/system/test_virtual_machine.py tests/system tests/torture tests/package tests/page
+# All other tests, but for those of `make test-long`.
+test-all: TESTS = tests/system tests/torture tests/package tests/page
 test-all: $(DEVELOPED) tools docs
 	@$(PYTEST) $(PARALLEL) $(TESTS)
 

@@ -30,6 +30,11 @@ def pytest_configure() -> None:
             signal.signal(number, lambda *_: None)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The virtual machine takes longest. If it came later, it would run on when all other tests are done.
+    items.sort(key=lambda item: item.path.name != "test_virtual_machine.py")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Iterator[None]:
     """In continuous integration, fail a skipped test whose reason is not among the expected ones."""
