@@ -168,7 +168,7 @@ def _machine(folder: Path, kernel: Path) -> list[str]:
     image = _unpack_kernel(folder, kernel)
     initial = folder / "initial.gz"
     initial.write_bytes(_initial_files(kernel, image.name.removeprefix("vmlinuz-"), folder / "initial"))
-    # The machine's clock counts instructions while it works: a busy host, which gives the emulator little time,
+    # The machine's clock counts instructions while it works. A busy host gives the emulator little time, but
     # ends no deadline in the machine.
     command = ["nice", "--adjustment=-10"]
     command += ["qemu-system-x86_64", "-accel", "tcg,thread=single", "-icount", "shift=2,sleep=on"]
