@@ -570,10 +570,11 @@ def test_each_edit_alone_does_as_in_the_model(before: list[Edit], tmp_path: Path
         pair.store.close()
 
 
-def test_a_workspace_does_as_its_model_in_sequences(tmp_path: Path) -> None:
+def run_sequences(number: int, folder: Path) -> set[str]:
+    """Run random sequences of changes beside the model, and return which outcomes they had."""
     outcomes: set[str] = set()
-    for seed in range(150):
-        pair = Pair(tmp_path / str(seed))
+    for seed in range(number):
+        pair = Pair(folder / str(seed))
         try:
             RandomSequence(pair, random.Random(seed)).run()
         except BaseException as error:
@@ -581,6 +582,11 @@ def test_a_workspace_does_as_its_model_in_sequences(tmp_path: Path) -> None:
             raise
         pair.store.close()
         outcomes |= pair.outcomes
+    return outcomes
+
+
+def test_a_workspace_does_as_its_model_in_sequences(tmp_path: Path) -> None:
+    outcomes = run_sequences(150, tmp_path)
     # Without these, the sequences would prove little.
     assert outcomes >= {
         *("edit done", "edit Refused", "edit Stale", "discard done", "discard Stale", "rollback done"),
