@@ -140,7 +140,9 @@ def test_cgnat_follows_the_configuration_and_every_session_stays(still: Api) -> 
     assert steered(still) == {}
     stats = still.get("/cgnat/stats")
     assert (stats["vrf_steered_sessions"], stats["total_sessions"]) == (0, len(all_sessions))
-    assert "svc_vrf_steered_sessions 0.0\n" in still.send("GET", "/metrics", None).text
+    # A scrape is up to a second old.
+    none = "svc_vrf_steered_sessions 0.0\n"
+    wait_for("a scrape without them", lambda: none in still.send("GET", "/metrics", None).text)
     assert sessions(still) == all_sessions
 
 
