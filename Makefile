@@ -8,7 +8,8 @@ INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.developed
 BENCH := $(VENV)/bench
 NODE := $(VENV)/node
-PIP := $(VENV)/bin/pip -qq --disable-pip-version-check
+# Without a cache: all that is installed is in the checkout.
+PIP := $(VENV)/bin/pip -qq --disable-pip-version-check --no-cache-dir
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
 # Containers often set it. Each process would compile all modules again.
