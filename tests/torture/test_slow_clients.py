@@ -10,11 +10,9 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
 
-import pytest
 import requests
 
 from tests.support.stack import Api, descendants, running_stack
-from tests.torture.slow_clients import KINDS
 
 EACH = 1250
 #: Seconds from the last step forward until a connection must be closed; and the bytes per second of an answer
@@ -97,29 +95,18 @@ def measured(state: Path) -> Held:
     return Held(before, meanwhile, (first, last), lived, deadlines, memory_before, memory_held, log)
 
 
-@pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Held:
-    return measured(tmp_path_factory.mktemp("slow"))
-
-
-def test_health_is_answered_nearly_as_quickly_as_without_them(held: Held) -> None:
+def test_slow_clients_hold_up_nobody_and_each_is_closed_at_its_deadline(tmp_path: Path) -> None:
+    held = measured(tmp_path)
     # The first of them go while the last come, where each takes the machine longer.
     assert held.held[0] > EACH
     assert median(held.meanwhile) < 5 * median(held.before)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_is_closed_at_its_deadline(held: Held, kind: str) -> None:
-    lived = [held.deadlines[kind] + SLACK if one is None else one for one in held.lived[kind]]
-    assert len(lived) == EACH
-    assert max(lived) < held.deadlines[kind] + SLACK
-    # What waits for slow readers is in memory: they may be closed before.
-    assert kind == "slow reader" or min(lived) > DEADLINES[kind] - 0.5
-
-
-def test_they_cost_less_memory_than_the_unit_may_have_and_the_log_says_why_they_were_closed(
-    held: Held,
-) -> None:
+    for kind, deadline in held.deadlines.items():
+        lived = [deadline + SLACK if one is None else one for one in held.lived[kind]]
+        assert (kind, len(lived)) == (kind, EACH)
+        assert max(lived) < deadline + SLACK, kind
+        # What waits for slow readers is in memory: they may be closed before.
+        assert kind == "slow reader" or min(lived) > DEADLINES[kind] - 0.5, kind
+    # What the unit may have is 1 GB.
     assert held.memory < 1024
     for words in ("finish its TLS handshake", "send the header of a request", "send a request's body"):
         assert f"they did not {words} in time" in held.log

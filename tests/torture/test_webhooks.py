@@ -5,7 +5,6 @@ import os
 import random
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -23,14 +22,8 @@ import requests
 from gateway_api.wire.hub import TIMEOUT
 from tests.support.receivers import OK, Fast, Receiver, Rude, answer, close, flood, hang, reset, say, trickle
 from tests.support.sse import master_of, open_files, workers_of
-from tests.support.stack import (
-    Api,
-    core_of,
-    free_port,
-    running_stack,
-    wait_for,
-)
-from tests.support.webhooks import BOTH, DOWN, SECRET, Gateway, metrics, register, verified
+from tests.support.stack import Api, core_of, free_port, running_stack, wait_for
+from tests.support.webhooks import BOTH, DOWN, SECRET, Gateway, register, verified
 
 
 def memory(pid: int, what: str = "VmRSS") -> float:
@@ -368,77 +361,3 @@ def test_a_restart_of_the_api_ends_what_was_registered_and_leaves_what_is_declar
     assert (webhook["id"], webhook["url"]) == (declared["id"], fast.url)
     arrive(fast, 20)
     gateway.declare()
-
-
-# A receiver that takes, beside many that refuse.
-
-
-@dataclass
-class Beside:
-    """What a receiver got at so many events a second, beside so many that refuse: the ids of the messages,
-    and how late the last one of each second was. `processor` is the arbiter's share of one. The log and the
-    record are one's that refuses, as they were at `read_at`."""
-
-    ids: list[str]
-    late: list[float]
-    processor: float
-    samples: dict[str, float]
-    log: list[dict[str, Any]]
-    record: dict[str, Any]
-    read_at: float
-
-
-def beside_refusing(state: Path, refusing: int, rate: int, seconds: float) -> Beside:
-    """Has a whole gateway work for a while."""
-    with ExitStack() as stack:
-        fast = stack.enter_context(Fast(state / "ids", "--times"))
-        nobody = stack.enter_context(socket.socket())
-        # Bound, and nobody listens: each connection is refused.
-        nobody.bind(("127.0.0.1", 0))
-        # As many leave as come.
-        api, process = stack.enter_context(running_stack(state, sessions=20_000, arrivals=rate / 2))
-        register(api, fast.url, BOTH)
-        refused = [
-            register(api, f"http://127.0.0.1:{nobody.getsockname()[1]}/", BOTH) for _ in range(refusing)
-        ]
-        wait_for("an event", lambda: fast.ids)
-        arbiter = master_of(process)
-        before, began = processor_seconds(arbiter), time.monotonic()
-        time.sleep(seconds)
-        wait_for("the pauses", lambda: metrics(api).get("_paused") == refusing)
-        spent = (processor_seconds(arbiter) - before) / (time.monotonic() - began)
-        came = [(id, float(at), int(happened)) for id, at, happened in map(str.split, fast.lines)]
-        samples = metrics(api)
-        log, record = [], {}
-        if refused:
-            log = api.get(f"/webhooks/{refused[0]}/deliveries")["deliveries"]
-            record = api.get(f"/webhooks/{refused[0]}")
-        read_at = time.time()
-    # The last event of a second happened at its end, or hardly before. After the very last, others may come.
-    last_of = {happened: at for _, at, happened in came}
-    late = [at - (happened + 1) for happened, at in last_of.items()][:-1]
-    return Beside([id for id, _, __ in came], late, spent, samples, log, record, read_at)
-
-
-def processor_seconds(pid: int) -> float:
-    """What a process has used, in its own name and in the kernel's: proc(5)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory) -> Beside:
-    return beside_refusing(tmp_path_factory.mktemp("refusing"), refusing=99, rate=200, seconds=10)
-
-
-def test_99_refusing_receivers_take_nothing_from_one_that_takes(beside: Beside) -> None:
-    assert faults(beside.ids) == NO_FAULTS
-    assert max(beside.late) < 10
-
-
-def test_a_receiver_that_refuses_is_paused_and_shown_as_such(beside: Beside) -> None:
-    assert beside.samples["_paused"] == 99
-    assert beside.record["paused_until"] > beside.read_at - 60
-    assert [entry["paused_until"] is not None for entry in beside.log[-3:]] == [True, False, False]
-    # At 0, 5 and 15 s a message is tried, and what was tried, 5 s later: instead of 2,000 attempts a second.
-    assert len(beside.log) < 20
