@@ -107,8 +107,7 @@ class Pair:
         return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
 
     def pid(self, daemon: str, side: str = "near") -> int:
-        others = [each.pid for each in self.started]
-        for pid in [*descendants(self._leader), *others]:
+        for pid in [*descendants(self._leader), *(each.pid for each in self.started)]:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             if command[0].endswith(f"/{daemon}".encode()) and side.encode() in command:
                 return pid
@@ -147,19 +146,17 @@ class Pair:
         finally:
             os.kill(pid, signal.SIGCONT)
 
-    def add_route(self, route: str, *options: str) -> None:
+    def ip(self, side: str, arguments: str) -> str:
+        command = ["nsenter", f"--net=/proc/{self.pid('zebra', side)}/ns/net", "ip", *arguments.split()]
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
+
+    def add_route(self, route: str, option: str = "-4") -> None:
         """To the near router, by `ip`."""
-        command = ["nsenter", f"--net=/proc/{self.pid('zebra')}/ns/net", "ip", *options, "route", "add"]
-        subprocess.run([*command, *route.split()], check=True)
+        self.ip("near", f"{option} route add {route}")
 
-    def ip(self, side: str, arguments: str) -> None:
-        command = ["nsenter", f"--net=/proc/{self.pid('zebra', side)}/ns/net", "ip"]
-        subprocess.run([*command, *arguments.split()], check=True, timeout=60)
-
-    def kernel_routes(self, side: str, *options: str) -> list[dict[str, Any]]:
-        """As iproute2 shows the main table of a router, by default for IPv4."""
-        command = ["nsenter", f"--net=/proc/{self.pid('zebra', side)}/ns/net", "ip", "-j", *options, "route"]
-        routes: list[dict[str, Any]] = json.loads(subprocess.check_output(command, timeout=60))
+    def kernel_routes(self, side: str, option: str = "-4") -> list[dict[str, Any]]:
+        """As iproute2 shows the main table of a router."""
+        routes: list[dict[str, Any]] = json.loads(self.ip(side, f"-j {option} route"))
         return routes
 
 
