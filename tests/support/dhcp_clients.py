@@ -20,11 +20,10 @@ import sys
 import time
 from contextlib import suppress
 
-from tests.support.packets import icmp, udp
+from tests.support.packets import dhcp, icmp, udp
 
 _BROADCAST = b"\xff" * 6
 _IPV4, _ARP, _VLAN = 0x0800, 0x0806, 0x8100
-_COOKIE = b"\x63\x82\x53\x63"
 _OFFER, _ACK = 2, 5
 #: Seconds after which a client without a lease repeats itself.
 _AGAIN = 1.0
@@ -96,8 +95,7 @@ class _Clients:
 
 def _packet(kind: int, transaction: int, hardware_type: int, hardware: bytes, more: bytes = b"") -> bytes:
     # With the flag for replies by broadcast.
-    start = struct.pack("!BBBBIHH16x", 1, hardware_type, len(hardware), 0, transaction, 0, 0x8000)
-    message = (start + hardware).ljust(236, b"\0") + _COOKIE + bytes((53, 1, kind)) + more + b"\xff"
+    message = dhcp(kind, transaction, hardware, more, hardware_type=hardware_type, flags=0x8000)
     return udp("0.0.0.0", "255.255.255.255", message, 68, 67)
 
 

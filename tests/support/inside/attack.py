@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from tests.support.first_frames import DOT1Q, dhcp, icmpv6, padi, tagged
 from tests.support.inside import homes
 from tests.support.inside.routers import BEHIND_THE_APPLIANCE
+from tests.support.packets import ipv4, ipv6
 from tests.support.trunks import send
 
 #: Frames in a second. The emulated processor, which also has to take them, makes few more.
@@ -21,23 +22,6 @@ _BROADCAST = b"\xff" * 6
 _OWN = bytes.fromhex("0200000000aa")
 _GATEWAY = IPv4Address("100.64.0.1")
 _UDP = struct.pack("!HHHH", 9, 9, 16, 0) + bytes(8)
-
-
-def _ipv4(source: str, destination: str, fragment: int = 0) -> bytes:
-    """A packet of UDP (RFC 791)."""
-    header = struct.pack(
-        "!BBHHHBBH4s4s", 0x45, 0, 20 + len(_UDP), 7, fragment, 64, 17, 0,
-        IPv4Address(source).packed, IPv4Address(destination).packed,
-    )  # fmt: skip
-    total = sum(struct.unpack("!10H", header))
-    checksum = ~(total + (total >> 16)) & 0xFFFF
-    return header[:10] + struct.pack("!H", checksum) + header[12:] + _UDP
-
-
-def _ipv6(source: str, destination: str) -> bytes:
-    """A packet of UDP (RFC 8200)."""
-    addresses = IPv6Address(source).packed + IPv6Address(destination).packed
-    return struct.pack("!IHBB", 6 << 28, len(_UDP), 17, 64) + addresses + _UDP
 
 
 def _arp(operation: int, sender: IPv4Address, target: IPv4Address) -> bytes:
@@ -65,12 +49,12 @@ def frames(line: int, gateway: bytes, clone: bytes, victim: str, behind: str) ->
         yield tagged(padi(), tag)
         yield tagged(dhcp(), tag)
         # Sources that belong to nobody, and to another subscriber.
-        yield packet(0x0800, _ipv4("8.8.8.8", behind))
-        yield packet(0x0800, _ipv4(victim, behind))
-        yield packet(0x86DD, _ipv6("2001:db8::bad", "2001:db8:ffff::1"))
+        yield packet(0x0800, ipv4("8.8.8.8", behind, _UDP))
+        yield packet(0x0800, ipv4(victim, behind, _UDP))
+        yield packet(0x86DD, ipv6("2001:db8::bad", "2001:db8:ffff::1", _UDP))
         # Fragments: one that says that more come, and one without a beginning.
-        yield packet(0x0800, _ipv4("8.8.8.8", behind, 0x2000))
-        yield packet(0x0800, _ipv4("8.8.8.8", behind, 100))
+        yield packet(0x0800, ipv4("8.8.8.8", behind, _UDP, part=0x2000))
+        yield packet(0x0800, ipv4("8.8.8.8", behind, _UDP, part=100))
         # Each address is asked for, and the gateway's own is claimed.
         yield packet(0x0806, _arp(1, IPv4Address("100.64.9.9"), address), _BROADCAST)
         yield packet(0x0806, _arp(2, _GATEWAY, _GATEWAY), _BROADCAST)

@@ -12,11 +12,12 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
+from typing import Any
 
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
@@ -26,6 +27,7 @@ from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
 from tests.support.dnsmasq import GATEWAY, running_dnsmasq
 from tests.support.namespaces import inside, ip_batch, neighbour, network_of
+from tests.support.packets import dhcp, icmp, ipv4, ipv6, summed, udp, with_checksum
 from tests.support.stack import PATIENCE, wait_for
 
 LINE, OTHER = 301, 302
@@ -47,215 +49,135 @@ _TIMES = 3
 #: Seconds in which the kernel waits for the fragments of a packet.
 _FRAGMENTS = 1
 
-#: An ethertype, a destination, and a packet.
-Sent = tuple[int, str, bytes]
-Kind = Callable[[str], Iterator[Sent]]
-
-
-def _sum(data: bytes) -> bytes:
-    """The checksum of RFC 1071."""
-    total = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + bytes(len(data) % 2)))
-    while total > 0xFFFF:
-        total = (total & 0xFFFF) + (total >> 16)
-    return struct.pack("!H", ~total & 0xFFFF)
-
-
-def _v4(
-    source: str,
-    to: str,
-    body: bytes,
-    protocol: int = 17,
-    *,
-    ttl: int = 64,
-    options: bytes = b"",
-    part: int = 0,
-) -> Sent:
-    """RFC 791. `part` has the flags and the offset of a fragment."""
-    length, words = 20 + len(options) + len(body), 0x45 + len(options) // 4
-    head = struct.pack("!BBHHHBBH", words, 0, length, 7, part, ttl, protocol, 0)
-    head += IPv4Address(source).packed + IPv4Address(to).packed + options
-    return _IPV4, to, head[:10] + _sum(head) + head[12:] + body
-
-
-def _v6(source: str, to: str, body: bytes, next_header: int = 17, *, ttl: int = 64) -> Sent:
-    """RFC 8200."""
-    addresses = IPv6Address(source).packed + IPv6Address(to).packed
-    return _IPV6, to, struct.pack("!IHBB", 6 << 28, len(body), next_header, ttl) + addresses + body
-
-
-def _upper(source: str, to: str, protocol: int, body: bytes, place: int) -> bytes:
-    """A message with its checksum, which is at a place."""
-    addresses = ip_address(source).packed + ip_address(to).packed
-    pseudo = addresses + struct.pack("!II", len(body), protocol)
-    return body[:place] + _sum(pseudo + body) + body[place + 2 :]
-
-
-def icmp(source: str, to: str, type: int, more: bytes = b"\0\7\0\1falsely ") -> Sent:
-    """A message of ICMP or ICMPv6."""
-    body = bytes((type, 0, 0, 0)) + more
-    if ":" in source:
-        return _v6(source, to, _upper(source, to, 58, body, 2), 58, ttl=255)
-    return _v4(source, to, body[:2] + _sum(body) + body[4:], 1)
+#: What makes a packet with a false address and another argument, and the other arguments: most are
+#: destinations.
+Kind = tuple[Callable[[str, Any], bytes], Sequence[Any]]
 
 
 def _tcp(source: str, to: str) -> bytes:
-    return _upper(source, to, 6, struct.pack("!HHIIBBHHH", 4000, 9, 7, 0, 0x50, 2, 8192, 0, 0), 16)
+    head = struct.pack("!HHIIBBHHH", 4000, 9, 7, 0, 0x50, 2, 8192, 0, 0)
+    return with_checksum(source, to, socket.IPPROTO_TCP, head, 16)
 
 
-def _udp(source: str, to: str, ports: tuple[int, int], body: bytes) -> bytes:
-    return _upper(source, to, 17, struct.pack("!HHHH", *ports, 8 + len(body), 0) + body, 6)
+def _dhcp(type: int, source: str, to: str, options: bytes = b"", **more: str) -> bytes:
+    """Of the line's device."""
+    return udp(source, to, dhcp(type, 0x0FA15E00 + type, _OWN_MAC, options, **more).ljust(300, b"\0"), 68, 67)
 
 
-def _dhcp(
-    type: int, source: str, to: str, *, client: str = "0.0.0.0", relay: str = "0.0.0.0", options: bytes = b""
-) -> Sent:
-    """RFC 2131, of the line's device."""
-    addresses = IPv4Address(client).packed + bytes(8) + IPv4Address(relay).packed
-    message = struct.pack("!BBBBIHH", 1, 1, 6, 0, 0x0FA15E00 + type, 0, 0) + addresses
-    message = (message + _OWN_MAC).ljust(236, b"\0") + b"\x63\x82\x53\x63"
-    message += bytes((53, 1, type)) + options + b"\xff"
-    return _v4(source, to, _udp(source, to, (68, 67), message.ljust(300, b"\0")))
+def _part(number: int, packet: bytes) -> bytes:
+    """One of two fragments, the first of which has no more than the header of UDP."""
+    source, to = (str(IPv4Address(packet[place : place + 4])) for place in (12, 16))
+    return ipv4(source, to, packet[28:], part=1) if number else ipv4(source, to, packet[20:28], part=0x2000)
 
 
-def _in_fragments(sent: Sent) -> Iterator[Sent]:
-    """The first has no more than the header of UDP."""
-    _, to, packet = sent
-    source = str(IPv4Address(packet[12:16]))
-    yield _v4(source, to, packet[20:28], part=0x2000)
-    yield _v4(source, to, packet[28:], part=1)
+def _arp_request(source: str, target: str) -> bytes:
+    head = struct.pack("!HHBBH", 1, _IPV4, 6, 4, 1)
+    return head + _OWN_MAC + IPv4Address(source).packed + bytes(6) + IPv4Address(target).packed
 
 
-def _both(make: Callable[[str, str], Sent], *to: str) -> Kind:
-    return lambda source: (make(source, each) for each in to)
+def _of4(payload: bytes, protocol: int = 17, **more: Any) -> Callable[[str, str], bytes]:
+    return lambda source, to: ipv4(source, to, payload, protocol, **more)
 
 
+def _of6(payload: bytes, next_header: int = 17, **more: int) -> Callable[[str, str], bytes]:
+    return lambda source, to: ipv6(source, to, payload, next_header, **more)
+
+
+_FALSELY = b"\0\7\0\1falsely "
 _GATEWAYS, _GATEWAYS6 = (str(GATEWAY), "10.255.0.1"), (_LINK6, "2001:db8:ff00::1")
-_DESTINATION_OPTION, _HOP_OPTION, _ROUTING = 60, 0, 43
+_DESTINATION_OPTION, _HOP_OPTION, _ROUTING, _FRAGMENT = 60, 0, 43, 44
 #: An option that a host must report unless it knows it, and padding (RFC 8200 section 4.2).
 _UNKNOWN_OPTION = b"\x11\0\x80\4\0\0\0\0" + _UDP
 #: A jumbogram (RFC 2675) with a payload of 7 bytes.
 _JUMBO = b"\x11\0\xc2\4\0\0\0\7" + _UDP
-KINDS4: Mapping[str, Kind] = {
-    "to a host upstream": _both(lambda source, to: _v4(source, to, _UDP), WORLD),
-    "to another subscriber": lambda source: iter([_v4(source, _other_address(), _UDP)]),
-    "TTL of 1": _both(lambda source, to: _v4(source, to, _UDP, ttl=1), WORLD),
-    "to an address of nobody": _both(lambda source, to: _v4(source, to, _UDP), "100.64.9.99"),
-    "to the line itself": lambda source: iter([_v4(source, _own_address(), _UDP)]),
-    "a malformed option": _both(
-        lambda source, to: _v4(source, to, _UDP, options=b"\7\3\1\0"), WORLD, *_GATEWAYS, _BROADCAST
-    ),
-    "too large, do not fragment": _both(lambda source, to: _v4(source, to, _UDP * 85, part=0x4000), WORLD),
-    "ping": _both(lambda source, to: icmp(source, to, 8), *_GATEWAYS, _BROADCAST, _GROUP),
-    "ICMP errors": _both(
-        lambda source, to: icmp(source, to, 3, bytes(4) + _v4(WORLD, source, _UDP)[2]), WORLD, *_GATEWAYS
-    ),
-    "TCP, a closed port": _both(lambda source, to: _v4(source, to, _tcp(source, to), 6), *_GATEWAYS),
-    "UDP, a closed port": _both(lambda source, to: _v4(source, to, _UDP), *_GATEWAYS),
-    "an unknown protocol": _both(lambda source, to: _v4(source, to, _UDP, 200), *_GATEWAYS),
-    "IGMP query": _both(
-        lambda source, to: _v4(source, to, b"\x11\1" + _sum(b"\x11\1") + bytes(4), 2), _GROUP
-    ),
-    "DHCPINFORM": _both(lambda source, to: _dhcp(8, source, to, client=source), *_GATEWAYS, _BROADCAST),
-    "DHCPINFORM, false ciaddr alone": lambda address: iter(
-        [_dhcp(8, source, _BROADCAST, client=address) for source in ("0.0.0.0", _own_address())]
-    ),
-    "DHCPINFORM, in fragments": lambda address: _in_fragments(
-        _dhcp(8, "0.0.0.0", _BROADCAST, client=address)
-    ),
-    "DHCPREQUEST, renewing": _both(
-        lambda source, to: _dhcp(3, source, to, client=source), *_GATEWAYS, _BROADCAST
-    ),
-    "DHCPREQUEST, false ciaddr alone": lambda address: iter(
-        [_dhcp(3, source, _BROADCAST, client=address) for source in ("0.0.0.0", _own_address())]
-    ),
-    "DHCPREQUEST, INIT-REBOOT": _both(
-        lambda source, to: _dhcp(3, source, to, options=bytes((50, 4)) + IPv4Address(source).packed),
-        _BROADCAST,
-    ),
-    "DHCPDISCOVER, false giaddr": lambda address: iter(
-        [_dhcp(1, source, _BROADCAST, relay=address) for source in ("0.0.0.0", _own_address())]
-    ),
-    "ARP request": lambda source: iter(
-        [
-            (
-                _ARP,
-                _BROADCAST,
-                struct.pack("!HHBBH", 1, _IPV4, 6, 4, 1)
-                + _OWN_MAC
-                + IPv4Address(source).packed
-                + bytes(6)
-                + IPv4Address(target).packed,
-            )
-            for target in (str(GATEWAY), _other_address())
-        ]
-    ),
-    "a fragment without the others": _both(
-        lambda source, to: _v4(source, to, _UDP, part=0x2000), WORLD, *_GATEWAYS
-    ),
-}
+_IGMP_QUERY = summed(b"\x11\1" + bytes(6), 2)
+
+
+def kinds4(own: str, other: str) -> dict[str, Kind]:
+    """With the address of the line, and of another subscriber."""
+    anywhere, everybody = ("0.0.0.0", own), (*_GATEWAYS, _BROADCAST)
+    return {
+        "to a host upstream": (_of4(_UDP), [WORLD]),
+        "to another subscriber": (_of4(_UDP), [other]),
+        "TTL of 1": (_of4(_UDP, ttl=1), [WORLD]),
+        "to an address of nobody": (_of4(_UDP), ["100.64.9.99"]),
+        "to the line itself": (_of4(_UDP), [own]),
+        "a malformed option": (_of4(_UDP, options=b"\7\3\1\0"), [WORLD, *everybody]),
+        "too large, do not fragment": (_of4(_UDP * 85, part=0x4000), [WORLD]),
+        "ping": (lambda source, to: icmp(source, to, 8, _FALSELY), [*everybody, _GROUP]),
+        "ICMP errors": (
+            lambda source, to: icmp(source, to, 3, bytes(4) + ipv4(WORLD, source, _UDP)),
+            [WORLD, *_GATEWAYS],
+        ),
+        "TCP, a closed port": (_tcp, _GATEWAYS),
+        "UDP, a closed port": (_of4(_UDP), _GATEWAYS),
+        "an unknown protocol": (_of4(_UDP, 200), _GATEWAYS),
+        "IGMP query": (_of4(_IGMP_QUERY, 2), [_GROUP]),
+        "DHCPINFORM": (lambda source, to: _dhcp(8, source, to, client=source), everybody),
+        "DHCPINFORM, false ciaddr alone": (
+            lambda address, source: _dhcp(8, source, _BROADCAST, client=address),
+            anywhere,
+        ),
+        "DHCPINFORM, in fragments": (
+            lambda address, part: _part(part, _dhcp(8, "0.0.0.0", _BROADCAST, client=address)),
+            [0, 1],
+        ),
+        "DHCPREQUEST, renewing": (lambda source, to: _dhcp(3, source, to, client=source), everybody),
+        "DHCPREQUEST, false ciaddr alone": (
+            lambda address, source: _dhcp(3, source, _BROADCAST, client=address),
+            anywhere,
+        ),
+        "DHCPREQUEST, INIT-REBOOT": (
+            lambda source, to: _dhcp(3, source, to, bytes((50, 4)) + IPv4Address(source).packed),
+            [_BROADCAST],
+        ),
+        "DHCPDISCOVER, false giaddr": (
+            lambda address, source: _dhcp(1, source, _BROADCAST, relay=address),
+            anywhere,
+        ),
+        "ARP request": (_arp_request, [str(GATEWAY), other]),
+        "a fragment without the others": (_of4(_UDP, part=0x2000), [WORLD, *_GATEWAYS]),
+    }
+
+
 KINDS6: Mapping[str, Kind] = {
-    "to a host upstream": _both(lambda source, to: _v6(source, to, _UDP), WORLD6),
-    "to another subscriber": _both(lambda source, to: _v6(source, to, _UDP), _OTHER6),
-    "hop limit of 1": _both(lambda source, to: _v6(source, to, _UDP, ttl=1), WORLD6),
-    "to an address of nobody": _both(lambda source, to: _v6(source, to, _UDP), _OFFLINE6),
-    "to the line itself": _both(lambda source, to: _v6(source, to, _UDP), _OWN6),
-    "too large": _both(lambda source, to: _v6(source, to, _UDP * 85), WORLD6),
-    "ping": _both(lambda source, to: icmp(source, to, 128), *_GATEWAYS6, _GROUP6),
-    "ICMPv6 errors": _both(
-        lambda source, to: icmp(source, to, 1, bytes(4) + _v6(WORLD6, source, _UDP)[2]), WORLD6, *_GATEWAYS6
+    "to a host upstream": (_of6(_UDP), [WORLD6]),
+    "to another subscriber": (_of6(_UDP), [_OTHER6]),
+    "hop limit of 1": (_of6(_UDP, hop_limit=1), [WORLD6]),
+    "to an address of nobody": (_of6(_UDP), [_OFFLINE6]),
+    "to the line itself": (_of6(_UDP), [_OWN6]),
+    "too large": (_of6(_UDP * 85), [WORLD6]),
+    "ping": (lambda source, to: icmp(source, to, 128, _FALSELY), [*_GATEWAYS6, _GROUP6]),
+    "ICMPv6 errors": (
+        lambda source, to: icmp(source, to, 1, bytes(4) + ipv6(WORLD6, source, _UDP)),
+        [WORLD6, *_GATEWAYS6],
     ),
-    "TCP, a closed port": _both(lambda source, to: _v6(source, to, _tcp(source, to), 6), *_GATEWAYS6),
-    "UDP, a closed port": _both(
-        lambda source, to: _v6(source, to, _udp(source, to, (4000, 9), b"falsely ")), *_GATEWAYS6
-    ),
-    "an unknown next header": _both(lambda source, to: _v6(source, to, _UDP, 200), *_GATEWAYS6, _GROUP6),
-    "an unknown destination option": _both(
-        lambda source, to: _v6(source, to, _UNKNOWN_OPTION, _DESTINATION_OPTION), *_GATEWAYS6, _GROUP6
-    ),
-    "an unknown hop-by-hop option": _both(
-        lambda source, to: _v6(source, to, _UNKNOWN_OPTION, _HOP_OPTION), WORLD6, *_GATEWAYS6, _GROUP6
-    ),
-    "a malformed jumbogram": _both(
-        lambda source, to: _v6(source, to, _JUMBO, _HOP_OPTION), WORLD6, *_GATEWAYS6
-    ),
-    "an unknown routing header": _both(
-        lambda source, to: _v6(source, to, b"\x11\0\xc8\1" + bytes(4) + _UDP, _ROUTING), *_GATEWAYS6
-    ),
-    "MLD query": _both(lambda source, to: icmp(source, to, 130, bytes(20)), _GROUP6),
-    "neighbour solicitation": _both(
+    "TCP, a closed port": (_tcp, _GATEWAYS6),
+    "UDP, a closed port": (lambda source, to: udp(source, to, b"falsely ", 4000, 9), _GATEWAYS6),
+    "an unknown next header": (_of6(_UDP, 200), [*_GATEWAYS6, _GROUP6]),
+    "an unknown destination option": (_of6(_UNKNOWN_OPTION, _DESTINATION_OPTION), [*_GATEWAYS6, _GROUP6]),
+    "an unknown hop-by-hop option": (_of6(_UNKNOWN_OPTION, _HOP_OPTION), [WORLD6, *_GATEWAYS6, _GROUP6]),
+    "a malformed jumbogram": (_of6(_JUMBO, _HOP_OPTION), [WORLD6, *_GATEWAYS6]),
+    "an unknown routing header": (_of6(b"\x11\0\xc8\1" + bytes(4) + _UDP, _ROUTING), _GATEWAYS6),
+    "MLD query": (lambda source, to: icmp(source, to, 130, bytes(20)), [_GROUP6]),
+    "neighbour solicitation": (
         lambda source, to: icmp(source, to, 135, bytes(4) + IPv6Address(_LINK6).packed + b"\1\1" + _OWN_MAC),
-        _LINK6,
-        "ff02::1:ff00:1",
+        [_LINK6, "ff02::1:ff00:1"],
     ),
-    "router solicitation": _both(lambda source, to: icmp(source, to, 133, bytes(4)), "ff02::2"),
-    "DHCPv6 information request": _both(
-        lambda source, to: _v6(source, to, _udp(source, to, (546, 547), b"\x0b\0\0\7")),
-        "ff02::1:2",
-        *_GATEWAYS6,
+    "router solicitation": (lambda source, to: icmp(source, to, 133), ["ff02::2"]),
+    "DHCPv6 information request": (
+        lambda source, to: udp(source, to, b"\x0b\0\0\7", 546, 547),
+        ["ff02::1:2", *_GATEWAYS6],
     ),
-    "a fragment without the others": _both(
-        lambda source, to: _v6(source, to, b"\x11\0\0\1\0\0\0\7" + _UDP, 44), WORLD6, *_GATEWAYS6
-    ),
+    "a fragment without the others": (_of6(b"\x11\0\0\1\0\0\0\7" + _UDP, _FRAGMENT), [WORLD6, *_GATEWAYS6]),
 }
-_addresses: dict[int, str] = {}
 
 
-def _own_address() -> str:
-    """With a session, that of the line."""
-    return _addresses.get(LINE, "100.64.9.201")
-
-
-def _other_address() -> str:
-    return _addresses[OTHER]
-
-
-def _false() -> list[str]:
-    """Of another subscriber, of hosts upstream, of nobody, of the gateway; and of no host."""
-    more = [str(GATEWAY), "10.255.0.1", "0.0.0.0", "169.254.1.1", "224.0.0.5", "127.0.0.1", _BROADCAST]
-    return [_other_address(), "8.8.8.8", WORLD, _OFFLINE, *more]
-
-
-#: The same.
+#: Of hosts upstream, of nobody, of the gateway; and of no host.
+_FALSE = (
+    *("8.8.8.8", WORLD, _OFFLINE, *_GATEWAYS),
+    *("0.0.0.0", "169.254.1.1", "224.0.0.5", "127.0.0.1", _BROADCAST),
+)
 _FALSE6 = (
     *(_OTHER6, WORLD6, "2001:db8:ffff::6", _OFFLINE6, "2001:db8:ff00::1"),
     *("::", "fe80::66", "ff02::5", "::1"),
@@ -269,6 +191,8 @@ class _Trial:
         self._server = stack.enter_context(running_dnsmasq(folder))
         self._plane = DataPlane(KernelReader())
         self._marks = itertools.count(1)
+        #: Of the subscribers, by the tag. The line has its own with a session.
+        self.addresses = {LINE: "100.64.9.201"}
         world = stack.enter_context(neighbour())
         _switch()
         for tag, mac in _MACS.items():
@@ -315,10 +239,8 @@ class _Trial:
             found = (each.ip_address for each in source.sessions() if each.access_interface == device)
             return next(found, None)
 
-        wait_for("the session", address_of_the_session)
-        address = address_of_the_session()
-        assert address is not None
-        _addresses[tag] = address
+        address: str = wait_for("the session", address_of_the_session)
+        self.addresses[tag] = address
         self._plane.apply(
             WantedSession(
                 tag, device, f"ifb-{tag}", device, 0, 0, OVERHEAD_PROFILES["none"], IPv4Address(address),
@@ -330,7 +252,8 @@ class _Trial:
     def packets(self, kind: Kind, sources: Sequence[str], rest: float) -> dict[str, int]:
         """How many packets of a kind were sent, and what reached others, within a rest in seconds."""
         self._drain()
-        frames = [self._frame(each) for source in sources for each in kind(source)] * _TIMES
+        make, others = kind
+        frames = [self._frame(make(source, other)) for source in sources for other in others] * _TIMES
         for frame in frames:
             self._line.send(frame)
         time.sleep(rest)
@@ -338,28 +261,26 @@ class _Trial:
         found = self._received()
         return {"sent": len(frames), "received": len(found), "bytes": sum(map(len, found))}
 
-    def _frame(self, sent: Sent) -> bytes:
-        ethertype, to, payload = sent
-        address = ip_address(to)
-        if to == _BROADCAST:
+    def _frame(self, packet: bytes) -> bytes:
+        if packet[0] >> 4 == 6:
+            ethertype, to = _IPV6, ip_address(packet[24:40])
+        else:
+            ethertype = _IPV4 if packet[0] >> 4 == 4 else _ARP
+            to = ip_address(packet[16:20] if ethertype == _IPV4 else _BROADCAST)
+        if to == IPv4Address(_BROADCAST):
             mac = b"\xff" * 6
-        elif not address.is_multicast:
+        elif not to.is_multicast:
             mac = self._gateway
         else:
-            mac = (
-                b"\x33\x33" + address.packed[-4:]
-                if address.version == 6
-                else b"\1\0\x5e" + address.packed[1:]
-            )
-        return mac + _OWN_MAC + struct.pack("!H", ethertype) + payload
+            mac = b"\x33\x33" + to.packed[-4:] if to.version == 6 else b"\1\0\x5e" + to.packed[1:]
+        return mac + _OWN_MAC + struct.pack("!H", ethertype) + packet
 
     def _await_dnsmasq(self) -> None:
         """Its offer to the line comes after its replies to all before."""
-        frame = self._frame(_dhcp(1, "0.0.0.0", _BROADCAST))
-        asked = (0x11110000 + next(self._marks)).to_bytes(4, "big")
-        # Another transaction, without a checksum of UDP.
-        self._line.send(frame[:40] + b"\0\0" + frame[42:46] + asked + frame[50:])
-        self._await(self._line, lambda frame: frame[12:14] == b"\x08\0" and frame[46:50] == asked)
+        asked = 0x11110000 + next(self._marks)
+        message = dhcp(1, asked, _OWN_MAC).ljust(300, b"\0")
+        self._line.send(self._frame(udp("0.0.0.0", _BROADCAST, message, 68, 67)))
+        self._await(self._line, lambda frame: frame[12:14] == b"\x08\0" and frame[46:50] == asked.to_bytes(4))
 
     def _received(self) -> list[bytes]:
         """At others, up to a packet of the gateway itself."""
@@ -367,7 +288,7 @@ class _Trial:
         found: list[bytes] = []
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as marks:
             for tag, peer in self._peers.items():
-                marks.sendto(mark, (_addresses[tag] if tag else _FAR, 9))
+                marks.sendto(mark, (self.addresses[tag] if tag else _FAR, 9))
                 found += self._await(peer, lambda frame: frame.endswith(mark))
         return [frame for frame in found if _is_of_the_line(frame)]
 
@@ -429,31 +350,28 @@ def run(folder: Path) -> dict[str, dict[str, dict[str, int]]]:
     seen: dict[str, dict[str, dict[str, int]]] = {}
     with ExitStack() as stack:
         trial = _Trial(stack, folder)
-        seen["without a session"] = _of_all_kinds(trial, [_own_address()], [_OWN6])
+        # Without a session, the line's own addresses are false, too.
+        seen["without a session"] = _of_all_kinds(trial, [trial.addresses[LINE]], [_OWN6])
         trial.sign_on(LINE)
         seen["with a session"] = _of_all_kinds(trial, [], [])
     return seen
 
 
-def faults(kinds: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return the kinds whose packets made the gateway send something to others, or were not sent."""
-    missing = [name for name in _ALL_KINDS if name not in kinds or not kinds[name]["sent"]]
-    return missing + [name for name, kind in kinds.items() if kind["bytes"]]
-
-
-_ALL_KINDS = {
-    **{f"IPv4: {name}": kind for name, kind in KINDS4.items()},
-    **{f"IPv6: {name}": kind for name, kind in KINDS6.items()},
-}
-
-
 def _of_all_kinds(trial: _Trial, own: Sequence[str], own6: Sequence[str]) -> dict[str, dict[str, int]]:
-    """`own` and `own6` are false, too."""
+    addresses = trial.addresses
+    of_both = (
+        ("IPv4", kinds4(addresses[LINE], addresses[OTHER]), [addresses[OTHER], *_FALSE, *own]),
+        ("IPv6", KINDS6, [*_FALSE6, *own6]),
+    )
     return {
         f"{family}: {name}": trial.packets(kind, sources, _FRAGMENTS + 1 if "fragment " in name else 0)
-        for family, kinds, sources in (
-            ("IPv4", KINDS4, [*_false(), *own]),
-            ("IPv6", KINDS6, [*_FALSE6, *own6]),
-        )
+        for family, kinds, sources in of_both
         for name, kind in kinds.items()
     }
+
+
+def faults(kinds: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return the kinds whose packets made the gateway send something to others, or were not sent."""
+    wanted = [*(f"IPv4: {name}" for name in kinds4("", "")), *(f"IPv6: {name}" for name in KINDS6)]
+    missing = [name for name in wanted if name not in kinds or not kinds[name]["sent"]]
+    return missing + [name for name, kind in kinds.items() if kind["bytes"]]
