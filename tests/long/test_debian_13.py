@@ -8,14 +8,13 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
 from tests.support.machine import Machine, booted
+from tests.support.package import Installed
 from tests.support.stack import Api, free_port, read_environment, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
@@ -56,18 +55,8 @@ class Root:
 
     def command(self, *words: str) -> list[str]:
         enter = 'mount -t proc proc "$0/proc" && root=$0 && exec chroot "$root" "$@"'
-        return [
-            "unshare",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "sh",
-            "-c",
-            enter,
-            str(self.path),
-            *words,
-        ]
+        own = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+        return [*own, "sh", "-c", enter, str(self.path), *words]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -97,17 +86,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
     return made
 
 
-@contextmanager
-def first_command(root: Root) -> Iterator[Api]:
-    """`make run`, until the end of the block."""
+def test_the_first_command_answers_without_a_compiler_and_without_tools_of_developers(root: Root) -> None:
     log = root.path / "log"
     environment = {**root.environment, "PORT": str(free_port()), "SESSIONS": "20", "ARRIVALS": "0"}
-    with log.open("wb") as output:
+    with log.open("wb") as said:
         process = subprocess.Popen(
             root.command("make", "-C", "/root/gateway-api", "run"),
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=said,
             stderr=subprocess.STDOUT,
         )
     try:
@@ -119,17 +106,16 @@ def first_command(root: Root) -> Iterator[Api]:
 
         wait_for("make run on Debian 13", ready, 300)
         found = read_environment(published)
-        yield Api({**found, "GATEWAY_CA": f"{root.path}{found['GATEWAY_CA']}"})
+        api = Api({**found, "GATEWAY_CA": f"{root.path}{found['GATEWAY_CA']}"})
+        assert api.get("/subscribers/summary")["total"] == 20
+        assert api.send("DELETE", "/subscribers/1").ok
     finally:
         process.kill()
         process.wait(60)
-
-
-def test_the_first_command_answers(root: Root) -> None:
-    with first_command(root) as api:
-        assert api.get("/subscribers/summary")["total"] == 20
-        assert api.send("DELETE", "/subscribers/1").ok
-    assert (root.source / ".venv" / "lib" / "python3.13").is_dir()
+    assert "No C compiler" in log.read_text()
+    packages = {path.name for path in root.source.glob(".venv/lib/python3.13/site-packages/*")}
+    assert {"flask", "varlink"} <= packages
+    assert packages.isdisjoint({"pytest", "mypy", "playwright", "hypothesis", "schemathesis"})
 
 
 @pytest.fixture(scope="module")
@@ -159,44 +145,20 @@ def machine(root: Root, package: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def api(machine: Machine) -> Iterator[Api]:
-    etc = machine.root / "etc" / "gateway-api"
-    client = Api(
-        {
-            "GATEWAY_URL": "https://localhost:8443",
-            "GATEWAY_CA": str(etc / "tls" / "certificate.pem"),
-            "ADMIN_USER": "admin",
-            "ADMIN_PASSWORD": (etc / "first-password").read_text().strip(),
-        }
-    )
-
-    def serves() -> bool:
-        try:
-            return client.send("GET", "/health", None).ok
-        except requests.ConnectionError:
-            return False
-
+    installed = Installed(machine, "")
     with machine.network():
-        wait_for("the API on Debian 13", serves, 20)
-        yield client
+        wait_for("the API on Debian 13", installed.serves, 20)
+        yield installed.api()
 
 
-def test_the_machine_is_what_it_is_to_be(machine: Machine) -> None:
+def test_the_package_serves_before_and_after_a_reload(machine: Machine, api: Api) -> None:
     assert machine.run("systemctl", "--version").startswith("systemd 257 ")
     assert "python3 (>= 3.13), python3 (<< 3.14)" in machine.run("dpkg", "--status", "gateway-api")
-
-
-def test_the_package_serves(api: Api) -> None:
-    assert api.get("/subscribers?limit=10000", role="admin")["count"] > 100
-
-
-def test_a_reload_of_the_package_goes_through(machine: Machine, api: Api) -> None:
-    machine.run("systemctl", "reload", "gateway-api")
-    assert api.get("/subscribers/summary", role="admin")["total"] > 100
-
-
-def test_systemd_finds_nothing_wrong_with_the_units(machine: Machine) -> None:
     units = [f"/usr/lib/systemd/system/{unit.name}" for unit in (REPOSITORY / "systemd").glob("*.service")]
     assert machine.run("systemd-analyze", "verify", *units) == ""
+    assert api.get("/subscribers?limit=10000", role="admin")["count"] > 100
+    machine.run("systemctl", "reload", "gateway-api")
+    assert api.get("/subscribers/summary", role="admin")["total"] > 100
 
 
 def documented(verb: str) -> str:
@@ -209,26 +171,19 @@ def ask(machine: Machine, verb: str) -> str:
     return machine.run("sh", "-euc", f"cd /root/gateway-api && {documented(verb)}")
 
 
-def test_varlinkctl_tells_what_the_core_is(machine: Machine, api: Api) -> None:
-    said = ask(machine, "info")
-    assert re.search(r"Product: Subscriber Gateway core", said)
-    assert "org.gatewayapi.core" in said
-
-
-def test_varlinkctl_shows_the_interface_as_the_file_has_it(machine: Machine, api: Api) -> None:
+def test_varlinkctl_shows_the_interface_as_the_file_has_it_and_calls_a_method(
+    machine: Machine, api: Api
+) -> None:
     def methods(text: str) -> set[str]:
         return set(re.findall(r"(?m)^(?:method|error|type) (\w+)", text))
 
+    said = ask(machine, "info")
+    assert "Product: Subscriber Gateway core" in said
+    assert "org.gatewayapi.core" in said
     file = (REPOSITORY / "gateway_api" / "wire" / "org.gatewayapi.core.varlink").read_text()
     assert methods(file)
     assert methods(ask(machine, "introspect")) == methods(file)
-
-
-def test_varlinkctl_finds_nothing_wrong_with_the_interface(machine: Machine) -> None:
     ask(machine, "validate-idl")
-
-
-def test_varlinkctl_calls_a_method(machine: Machine, api: Api) -> None:
     assert json.loads(ask(machine, "call"))["active_sessions"] == api.get("/health", None)["active_sessions"]
 
 

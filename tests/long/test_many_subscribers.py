@@ -4,7 +4,6 @@ import pytest
 
 from tests.support.inside.gateway_long import HOMES
 from tests.support.inside.installed import prepare
-from tests.support.measuring import seconds_of_a_loop
 from tests.support.virtual_machine import Report, run_in_machine
 
 # The machine is emulated.
@@ -45,26 +44,15 @@ def test_fifty_subscribers_sign_on_at_once(report: Report) -> None:
     assert set(seen["ups"]) == {1}
 
 
-def test_an_attack_from_a_line_costs_little_memory_and_lets_no_packet_pass(report: Report) -> None:
-    seen = report.of("attacked")
-    assert (seen["status"], seen["passed"]) == (0, 0)
-    assert seen["mebibytes"] < 64
-
-
-def test_an_attack_from_a_line_ends_no_session_and_loses_no_packet_of_the_others(report: Report) -> None:
-    seen = report.of("attacked")
-    without, during = seen["lost"]
-    assert during <= without
-    assert seen["after"] == seen["before"]
-
-
-def test_an_attack_from_a_line_keeps_the_core_and_its_sources_below_half_of_a_processor(
+def test_an_attack_from_a_line_costs_little_memory_no_session_and_no_packet_of_the_others(
     report: Report,
 ) -> None:
     seen = report.of("attacked")
-    # The emulated processor is some ten times slower than that of this machine.
-    slower = seen["seconds_of_a_loop"] / seconds_of_a_loop()
-    assert seen["load"] / slower < 0.5
+    assert (seen["status"], seen["passed"]) == (0, 0)
+    assert seen["mebibytes"] < 64
+    without, during = seen["lost"]
+    assert during <= without
+    assert seen["after"] == seen["before"]
 
 
 def test_the_end_of_many_is_one_event_each(report: Report) -> None:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 import pytest
@@ -50,20 +49,6 @@ def test_one_session_and_one_page_do_not_cost_what_the_list_costs(large: tuple[A
         "/subscribers/summary",
     ):
         assert median(seconds(api, path) / seconds(api, "/subscribers") for _ in range(5)) < 1 / 5, path
-
-
-def test_health_waits_for_parts_of_a_list_only(large: tuple[Api, list[int]]) -> None:
-    api, _ = large
-    # Sessions of their own: one connection carries one request at a time.
-    others = [Api(api.environment) for _ in range(2)]
-    with ThreadPoolExecutor(2) as pool:
-        lists = [pool.submit(seconds, other, "/subscribers") for other in others for _ in range(3)]
-        health = []
-        while not all(done.done() for done in lists):
-            health.append(seconds(api, "/health"))
-    took = sorted(done.result() for done in lists)
-    assert median(health) < took[0] / 4
-    assert max(health) < 2 * took[0]
 
 
 def test_workers_return_the_memory_of_lists(large: tuple[Api, list[int]]) -> None:

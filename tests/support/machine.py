@@ -4,7 +4,6 @@ another release of Debian.
 What it writes is in memory, its network is its own, and both end with it.
 """
 
-import ctypes
 import os
 import re
 import subprocess
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+from tests.support.namespaces import network_of
 from tests.support.stack import descendants, wait_for
 
 #: Its mounts are in a private namespace, so nothing stays after the tests. Services of this machine do not
@@ -36,7 +36,6 @@ rm -rf "$1/root/root/.config"
 exec systemd-nspawn --quiet --register=no --keep-unit --private-network --boot --directory="$1/root" \\
     --console=pipe --link-journal=no
 """
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _NUMBERS = count()
 
 
@@ -86,13 +85,8 @@ class Machine:
     @contextmanager
     def network(self) -> Iterator[None]:
         """Opens sockets of this thread and its new threads in the machine's network."""
-        with Path("/proc/thread-self/ns/net").open() as own:
-            with Path(f"/proc/{self._leader}/ns/net").open() as its:
-                _enter(its.fileno())
-            try:
-                yield
-            finally:
-                _enter(own.fileno())
+        with network_of(self._leader):
+            yield
 
 
 @contextmanager
@@ -152,8 +146,3 @@ def _ids(status: str) -> list[str]:
     """The ids of a process in each of its namespaces, the outermost first."""
     (ids,) = re.findall(r"(?m)^NSpid:(.*)", status)
     return str(ids).split()
-
-
-def _enter(namespace: int) -> None:
-    if _LIBC.setns(namespace, 0):
-        raise OSError(ctypes.get_errno(), "cannot enter the machine's network")

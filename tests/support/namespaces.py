@@ -49,10 +49,7 @@ def unshared(*arguments: str) -> Iterator[int]:
 @contextmanager
 def network_of(pid: int) -> Iterator[None]:
     """The calling thread in the network namespace of a process. A socket that it makes stays there."""
-    with (
-        Path("/proc/thread-self/ns/net").open("rb") as home,
-        Path(f"/proc/{pid}/ns/net").open("rb") as there,
-    ):
+    with Path("/proc/thread-self/ns/net").open("rb") as home, Path(f"/proc/{pid}/ns/net").open("rb") as there:
         _check(_libc.setns(there.fileno(), _NEW_NETWORK))
         try:
             yield

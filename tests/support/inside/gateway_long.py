@@ -10,7 +10,6 @@ from tests.support.inside import attack, homes
 from tests.support.inside.gateway_world import World, pppd_of, processes, soon
 from tests.support.inside.homes import Line
 from tests.support.inside.routers import BEHIND_THE_APPLIANCE, udp_at_the_appliance
-from tests.support.measuring import seconds_of_a_loop
 from tests.support.virtual_machine import run_pieces
 
 #: The second one is in user mode.
@@ -120,28 +119,17 @@ def attacked(world: World) -> dict[str, Any]:
     others = [world.dialers[user].device for user in OTHERS]
     lost_without = homes.lost(others, BEHIND_THE_APPLIANCE, LASTS)
     (core,) = processes("gateway_api.cli.core", "linux")
-    memory, used, passed = _memory(core), _seconds_used(), udp_at_the_appliance()
+    memory, passed = _memory(core), udp_at_the_appliance()
     running = attack.start(ATTACKER, HOMES[OTHERS[0]], sessions[OTHERS[0]]["ip_address"], LASTS)
     lost = homes.lost(others, BEHIND_THE_APPLIANCE, LASTS)
     return {
         "status": running.wait(),
         "lost": (lost_without, lost),
         "passed": udp_at_the_appliance() - passed,
-        "load": (_seconds_used() - used) / LASTS,
-        "seconds_of_a_loop": seconds_of_a_loop(),
         "mebibytes": (_memory(core) - memory) / 2**20,
         "before": sessions,
         "after": world.sessions(),
     }
-
-
-def _seconds_used() -> float:
-    """Return the time of a processor that the core and its sources took (cpu.stat of cgroup-v2)."""
-    used = 0.0
-    for unit in ("gateway-core-linux.service", "gateway-dnsmasq.service", "gateway-pppoe@*.service"):
-        for found in Path("/sys/fs/cgroup").rglob(f"{unit}/cpu.stat"):
-            used += int(found.read_text().split()[1]) / 1e6
-    return used
 
 
 def _memory(pid: int) -> int:
