@@ -290,21 +290,6 @@ def test_a_session_of_a_former_network_ends_and_its_client_gets_an_address_of_th
         assert address is not None and IPv4Address(address) in network
 
 
-def test_a_reserved_address_is_given_to_nobody(server: Server) -> None:
-    server.sign_on(302).vanish()
-    address = the_session(server.source()).ip_address
-    assert address is not None
-    server.kill()
-    server.lease_file.unlink()
-    shutil.rmtree(server.state / "records")
-    alice = {"username": "alice", "password": "secret-1", "ip_address": address}
-    server.document["subscribers"]["local"] = [alice]
-    server.start()
-    # dnsmasq makes the address of the MAC address, so that it would be the same.
-    server.sign_on(302, "-r", address)
-    assert the_session(server.source()).ip_address not in (None, address)
-
-
 def test_a_session_lasts_through_the_death_of_dnsmasq_and_a_renewal(server: Server) -> None:
     subscriber = server.sign_on(302)
     source = server.source()

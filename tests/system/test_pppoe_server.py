@@ -8,14 +8,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.sources.pppd import record_of, start_of
 from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, LoggedLine, SystemdJournal
@@ -125,14 +124,11 @@ def test_a_hook_leaves_a_record_for_each_family(hooks: Hooks) -> None:
     assert record_of((hooks.records / own_record("ipv6")).read_bytes()).link_local == "fe80::1"
 
 
-@given(
-    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
-    | st.sampled_from(["$(touch x)", "%s%n\\0", "a\nEVENT=ip-down", "-n", "\\"])
-)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_hook_takes_any_user_name(hooks: Hooks, name: str) -> None:
-    hooks.run("ip-up", PEERNAME=name)
-    assert record_of((hooks.records / own_record("ip")).read_bytes()).username == name
+def test_a_hook_takes_any_user_name(hooks: Hooks) -> None:
+    everything = "".join(chr(code) for code in range(1, 0x180))
+    for name in (everything, "", "$(touch x)", "%s%n\\0", "a\nEVENT=ip-down", "-n", "\\"):
+        hooks.run("ip-up", PEERNAME=name)
+        assert record_of((hooks.records / own_record("ip")).read_bytes()).username == name
     assert hooks.names() == {own_record("ip")}
 
 
@@ -348,8 +344,6 @@ def test_a_process_that_fills_the_log_does_not_hide_the_others(tmp_path: Path) -
     [
         "exit 1",
         "echo '{'",
-        "echo '[]'",
-        "echo '{}'",
         entries(7, "[256]"),
         entries(8, "null"),
         entries(7, "null").replace("000000", "x"),
@@ -398,8 +392,8 @@ def test_a_tail_that_may_have_lost_lines_says_so(tmp_path: Path, caplog: pytest.
 # The server
 
 
-#: The program of an access interface with its settings, a pppd that tells its arguments and does no more, and
-#: programs that note each run. A second is a short one.
+#: The program of an access interface with its settings, and a pppd that tells its arguments and does no more.
+#: A second is a short one.
 _SERVER = """
 set -e
 mount --make-rprivate /
@@ -413,8 +407,7 @@ cp "$2" /etc/ppp/pppd
 mkdir /run/bin
 sleep=$(command -v sleep)
 printf '#!/bin/sh\necho "$@" >> /run/arguments\n%s infinity\nexit\n' "$sleep" > /run/bin/pppd
-printf '#!/bin/sh\necho >> /run/ip-runs\nexec %s "$@"\n' "$(command -v ip)" > /run/bin/ip
-printf '#!/bin/sh\necho >> /run/sleep-runs\nexec %s 0.1\n' "$sleep" > /run/bin/sleep
+printf '#!/bin/sh\nexec %s 0.1\n' "$sleep" > /run/bin/sleep
 chmod +x /run/bin/*
 export RUNTIME_DIRECTORY=/run PATH="/run/bin:$PATH"
 echo
@@ -456,17 +449,17 @@ class Discovery:
         """Has the server reload. It may have no address then."""
         os.kill(self._server, signal.SIGHUP)
 
-    def runs(self, program: str) -> int:
-        """How often a program ran."""
-        notes = self._files / f"{program}-runs"
-        return notes.stat().st_size if notes.exists() else 0
-
-    def end_sessions(self) -> None:
-        """Ends each pppd whose pppoe-server was replaced: it belongs to the first process then."""
-        children = Path(f"/proc/{self._server}/task/{self._server}/children").read_text().split()
-        for pid in map(int, children):
-            if b"100.64.0.1:" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
+    def end_sessions(self) -> bool:
+        """Ends each pppd whose pppoe-server was replaced: it belongs to the first process then. False if
+        there was none."""
+        found = False
+        for pid in Path(f"/proc/{self._server}/task/{self._server}/children").read_text().split():
+            # Others may have ended.
+            with suppress(FileNotFoundError):
+                if b"100.64.0.1:" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(int(pid), signal.SIGKILL)
+                    found = True
+        return found
 
     def addresses(self) -> list[str]:
         """Those that pppd got for subscribers."""
@@ -521,20 +514,13 @@ def test_a_mac_address_has_four_sessions_and_leaves_the_others_to_others(
 
 
 @with_server
-def test_a_server_without_a_free_address_runs_ip_once_and_goes_on_when_a_session_has_ended(
-    discovery: Discovery,
-) -> None:
+def test_a_server_without_a_free_address_goes_on_when_a_session_has_ended(discovery: Discovery) -> None:
     discovery.give("100.64.0.16/32")
     discovery.reload()
     discovery.sign_on("02:00:00:00:00:0a")
     wait_for("pppd", discovery.addresses)
-    before = discovery.runs("ip")
     discovery.signal_reload()
-    wait_for("the reload", lambda: discovery.runs("ip") > before)
-    waiting = discovery.runs("sleep")
-    wait_for("some seconds", lambda: discovery.runs("sleep") >= waiting + 20)
-    assert discovery.runs("ip") == before + 1
-    discovery.end_sessions()
+    wait_for("the end of the session", discovery.end_sessions)
     discovery.await_server()
     discovery.sign_on("02:00:00:00:00:0b")
     wait_for("another pppd", lambda: len(discovery.addresses()) == 2)
