@@ -64,68 +64,72 @@ def former(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repacked(compiled, tmp_path_factory.mktemp("former") / "tree", change)
 
 
+@pytest.fixture
+def here(former: Path, tmp_path: Path) -> Iterator[Installed]:
+    """A machine with the former version."""
+    with booted(tmp_path / "root") as machine, machine.network():
+        yield Installed(machine, install(machine, former))
+
+
 @pytest.mark.parametrize("chosen", [True, False])
 def test_an_upgrade_keeps_the_core_of_an_earlier_version_where_it_ran(
-    former: Path, compiled: Path, tmp_path: Path, chosen: bool
+    here: Installed, compiled: Path, chosen: bool
 ) -> None:
-    with booted(tmp_path / "root") as machine, machine.network():
-        here = Installed(machine, install(machine, former))
-        assert here.serves()
-        if not chosen:
-            machine.run("systemctl", "disable", "--now", "gateway-core")
-        before = machine.processes("gateway_api.cli.core")
-        assert bool(before) == chosen
-        install(machine, compiled)
-        assert here.serves() == chosen
-        after = machine.processes("gateway_api.cli.core")
-        assert len(after) == len(before)
-        assert set(after).isdisjoint(before)
-        state = "enabled" if chosen else "disabled"
-        assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == f"{state}\n"
+    machine = here.machine
+    assert here.serves()
+    if not chosen:
+        machine.run("systemctl", "disable", "--now", "gateway-core")
+    before = machine.processes("gateway_api.cli.core")
+    assert bool(before) == chosen
+    install(machine, compiled)
+    assert here.serves() == chosen
+    after = machine.processes("gateway_api.cli.core")
+    assert len(after) == len(before)
+    assert set(after).isdisjoint(before)
+    state = "enabled" if chosen else "disabled"
+    assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == f"{state}\n"
 
 
 def test_an_upgrade_that_was_killed_is_finished_by_the_next_with_the_lab_running(
-    former: Path, compiled: Path, tmp_path: Path
+    here: Installed, compiled: Path
 ) -> None:
-    with booted(tmp_path / "root") as machine, machine.network():
-        here = Installed(machine, install(machine, former))
-        killer = machine.root / "root/faults/deb-systemd-helper"
-        killer.parent.mkdir()
-        # Stands in for a power cut when the postinst is about to forget the former unit.
-        killer.write_text("#!/bin/sh\nkill -9 $PPID\n")
-        killer.chmod(0o755)
-        shutil.copyfile(compiled, machine.root / "root" / compiled.name)
-        upgrade = f"PATH=/root/faults:$PATH dpkg --install /root/{compiled.name}"
-        assert "killed by signal" in machine.attempt("sh", "-c", upgrade).stdout
-        machine.run("systemctl", "stop", "gateway-core")
-        machine.run("dpkg", "--configure", "gateway-api")
-        assert machine.run("systemctl", "is-enabled", "gateway-core-lab") == "enabled\n"
-        assert here.serves()
-        wants = machine.root / "etc/systemd/system/multi-user.target.wants"
-        assert not (wants / "gateway-core.service").is_symlink()
+    machine = here.machine
+    killer = machine.root / "root/faults/deb-systemd-helper"
+    killer.parent.mkdir()
+    # Stands in for a power cut when the postinst is about to forget the former unit.
+    killer.write_text("#!/bin/sh\nkill -9 $PPID\n")
+    killer.chmod(0o755)
+    shutil.copyfile(compiled, machine.root / "root" / compiled.name)
+    upgrade = f"PATH=/root/faults:$PATH dpkg --install /root/{compiled.name}"
+    assert "killed by signal" in machine.attempt("sh", "-c", upgrade).stdout
+    machine.run("systemctl", "stop", "gateway-core")
+    machine.run("dpkg", "--configure", "gateway-api")
+    assert machine.run("systemctl", "is-enabled", "gateway-core-lab") == "enabled\n"
+    assert here.serves()
+    wants = machine.root / "etc/systemd/system/multi-user.target.wants"
+    assert not (wants / "gateway-core.service").is_symlink()
 
 
 def test_an_upgrade_removes_the_former_configuration_of_gunicorn_and_keeps_a_changed_one_aside(
-    former: Path, compiled: Path, tmp_path: Path
+    here: Installed, compiled: Path
 ) -> None:
-    with booted(tmp_path / "root") as machine, machine.network():
-        here = Installed(machine, install(machine, former))
-        changed, untouched = (machine.root / name for name in FORMER_CONFFILES)
-        with changed.open("a") as file:
-            file.write("# an operator's\n")
-        drop_in = machine.root / "etc/systemd/system/gateway-api-token.service.d/own.conf"
-        drop_in.parent.mkdir()
-        drop_in.write_text("[Service]\nEnvironment=FILE=/etc/gateway-api/gunicorn-token.conf.py\n")
-        said = install(machine, compiled)
-        assert "own.conf: gunicorn's configuration is not in /etc/gateway-api" in said
-        assert "/etc/gateway-api/gunicorn.conf.py is no longer read" in said
-        assert "gunicorn-token.conf.py is no longer read" not in said
-        aside = changed.with_name("gunicorn.conf.py.dpkg-bak")
-        assert aside.read_text() == "workers = 2\n# an operator's\n"
-        assert not changed.exists()
-        assert not untouched.exists()
-        assert here.serves()
-        assert "no longer read" not in install(machine, compiled)
+    machine = here.machine
+    changed, untouched = (machine.root / name for name in FORMER_CONFFILES)
+    with changed.open("a") as file:
+        file.write("# an operator's\n")
+    drop_in = machine.root / "etc/systemd/system/gateway-api-token.service.d/own.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("[Service]\nEnvironment=FILE=/etc/gateway-api/gunicorn-token.conf.py\n")
+    said = install(machine, compiled)
+    assert "own.conf: gunicorn's configuration is not in /etc/gateway-api" in said
+    assert "/etc/gateway-api/gunicorn.conf.py is no longer read" in said
+    assert "gunicorn-token.conf.py is no longer read" not in said
+    aside = changed.with_name("gunicorn.conf.py.dpkg-bak")
+    assert aside.read_text() == "workers = 2\n# an operator's\n"
+    assert not changed.exists()
+    assert not untouched.exists()
+    assert here.serves()
+    assert "no longer read" not in install(machine, compiled)
 
 
 OWN_CORE = "/etc/systemd/system/gateway-core.service"
@@ -133,29 +137,28 @@ OWN_CORE = "/etc/systemd/system/gateway-core.service"
 
 @pytest.mark.parametrize("choice", ["edited", "masked"])
 def test_an_upgrade_leaves_a_core_of_the_operator_s_own_as_it_is(
-    former: Path, compiled: Path, tmp_path: Path, choice: str
+    here: Installed, compiled: Path, choice: str
 ) -> None:
-    with booted(tmp_path / "root") as machine, machine.network():
-        here = Installed(machine, install(machine, former))
-        if choice == "edited":
-            # What `systemctl edit --full` does.
-            machine.run("cp", "/usr/lib/systemd/system/gateway-core.service", OWN_CORE)
-            machine.run("systemctl", "daemon-reload")
-        else:
-            machine.run("systemctl", "mask", "gateway-core")
-        drop_in = machine.root / "etc/systemd/system/gateway-api.service.d/own.conf"
-        drop_in.parent.mkdir()
-        drop_in.write_text("[Service]\nEnvironment=PROGRAMS=/opt/gateway-api\n")
-        file = ("stat", "--format=%i %N", OWN_CORE)
-        before = machine.processes("gateway_api.cli.core"), machine.run(*file)
-        said = install(machine, compiled)
-        assert (machine.processes("gateway_api.cli.core"), machine.run(*file)) == before
-        assert here.serves()
-        assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == "disabled\n"
-        # It still starts with the machine.
-        assert (machine.root / "etc/systemd/system/multi-user.target.wants/gateway-core.service").is_symlink()
-        assert f"{OWN_CORE} isn't of this package" in said
-        assert "own.conf: /opt/gateway-api" in said
+    machine = here.machine
+    if choice == "edited":
+        # What `systemctl edit --full` does.
+        machine.run("cp", "/usr/lib/systemd/system/gateway-core.service", OWN_CORE)
+        machine.run("systemctl", "daemon-reload")
+    else:
+        machine.run("systemctl", "mask", "gateway-core")
+    drop_in = machine.root / "etc/systemd/system/gateway-api.service.d/own.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("[Service]\nEnvironment=PROGRAMS=/opt/gateway-api\n")
+    file = ("stat", "--format=%i %N", OWN_CORE)
+    before = machine.processes("gateway_api.cli.core"), machine.run(*file)
+    said = install(machine, compiled)
+    assert (machine.processes("gateway_api.cli.core"), machine.run(*file)) == before
+    assert here.serves()
+    assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == "disabled\n"
+    # It still starts with the machine.
+    assert (machine.root / "etc/systemd/system/multi-user.target.wants/gateway-core.service").is_symlink()
+    assert f"{OWN_CORE} isn't of this package" in said
+    assert "own.conf: /opt/gateway-api" in said
 
 
 @dataclass
@@ -181,21 +184,10 @@ class Moment:
         )
 
 
-@dataclass
-class Life:
-    """What became of a machine, from the first installation to the purge."""
-
-    installed: Moment
-    upgraded: Moment
-    removed: Moment
-    again: Moment
-    purged: Moment
-    served_with_old_token: bool
-
-
-@pytest.fixture(scope="module")
-def life(package: Path, newer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
-    with booted(tmp_path_factory.mktemp("life") / "root") as machine, machine.network():
+def test_an_upgrade_restarts_the_services_a_removal_keeps_what_is_the_operator_s_and_a_purge_nothing(
+    package: Path, newer: Path, tmp_path: Path
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
         here = Installed(machine, install(machine, package))
         choose_the_lab(machine)
         api = here.api()
@@ -204,49 +196,30 @@ def life(package: Path, newer: Path, tmp_path_factory: pytest.TempPathFactory) -
         assert api.send("POST", "/system/config/commit").ok
         with (machine.root / "etc" / "gateway-api" / "factory.json").open("a") as file:
             file.write("\n")
-        installed = Moment.of(machine)
+        installed, token = Moment.of(machine), api.token("admin")
         install(machine, newer, "--force-confold")
-        token = api.token("admin")
-        served = here.api().get("/system/config", role=None, token=token)["system"]["hostname"] == "bng7"
+        assert here.api().get("/system/config", role=None, token=token)["system"]["hostname"] == "bng7"
         upgraded = Moment.of(machine)
+        assert len(upgraded.processes) == len(installed.processes)
+        assert set(upgraded.processes).isdisjoint(installed.processes)
+        # A file that nobody has edited is the new one.
+        assert upgraded.files["etc/gateway-api/gateway-api.env"].endswith(b"# of version 99\n")
+        # The core writes its database of jobs at each start.
+        kept = {name: held for name, held in installed.files.items() if "/jobs/jobs.sqlite" not in name}
+        del kept["etc/gateway-api/gateway-api.env"]
+        assert any(name.startswith("var/lib/gateway-core/configuration/") for name in kept)
+        assert {name: upgraded.files.get(name) for name in kept} == kept
         machine.run("dpkg", "--remove", "gateway-api")
         removed = Moment.of(machine)
+        assert (removed.processes, removed.programs) == ([], False)
+        # What stays is the name of the core that the operator has chosen.
+        assert re.sub("(?m)^gateway-core.service .*\n", "", removed.units) == ""
+        assert {name: removed.files.get(name) for name in upgraded.files} == upgraded.files
         install(machine, newer)
         again = Moment.of(machine)
+        assert (len(again.processes), again.files) == (len(installed.processes), removed.files)
         machine.run("dpkg", "--purge", "gateway-api")
-        yield Life(installed, upgraded, removed, again, Moment.of(machine), served)
-
-
-def test_an_upgrade_restarts_the_services_and_keeps_tokens_and_files(life: Life) -> None:
-    assert len(life.upgraded.processes) == len(life.installed.processes)
-    assert set(life.upgraded.processes).isdisjoint(life.installed.processes)
-    assert life.served_with_old_token
-    # The core writes its database of jobs at each start.
-    kept = {name: held for name, held in life.installed.files.items() if "/jobs/jobs.sqlite" not in name}
-    del kept["etc/gateway-api/gateway-api.env"]
-    assert any(name.startswith("var/lib/gateway-core/configuration/") for name in kept)
-    assert {name: life.upgraded.files.get(name) for name in kept} == kept
-    # A file that nobody has edited is the new one.
-    assert life.upgraded.files["etc/gateway-api/gateway-api.env"].endswith(b"# of version 99\n")
-
-
-def test_a_removal_takes_services_programs_and_units_and_keeps_the_files_of_operator_and_core(
-    life: Life,
-) -> None:
-    assert (life.removed.processes, life.removed.programs) == ([], False)
-    # What stays is the name of the core that the operator has chosen.
-    assert re.sub("(?m)^gateway-core.service .*\n", "", life.removed.units) == ""
-    kept = life.upgraded.files
-    assert {name: life.removed.files.get(name) for name in kept} == kept
-
-
-def test_an_installation_after_a_removal_serves_again_as_before(life: Life) -> None:
-    assert len(life.again.processes) == len(life.installed.processes)
-    assert life.again.files == life.removed.files
-
-
-def test_a_purge_takes_everything(life: Life) -> None:
-    assert life.purged == Moment(files={}, processes=[], programs=False, units="", users=set())
+        assert Moment.of(machine) == Moment(files={}, processes=[], programs=False, units="", users=set())
 
 
 _OWN_CORE = """[Service]
