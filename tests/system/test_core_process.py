@@ -6,9 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import varlink
 from varlink import scanner
 
 from gateway_api.base.logs import MASK
-from tests.support.documents import SECRET_HASH
+from tests.support.documents import SECRET_HASH, valid_document
 from tests.support.stack import PATIENCE, running_core, wait_for
 
 INTERFACE = "org.gatewayapi.core"
@@ -101,19 +100,6 @@ def methods() -> list[str]:
     return [name for name, member in MEMBERS.items() if isinstance(member, scanner._Method)]
 
 
-def spelled(declared: Any) -> str:
-    """A type that the package parsed, as the interface file writes it."""
-    if isinstance(declared, scanner._Maybe):
-        return "?" + spelled(declared.element_type)
-    if isinstance(declared, scanner._Array):
-        return "[]" + spelled(declared.element_type)
-    if isinstance(declared, scanner._CustomType):
-        return str(declared.name)
-    if isinstance(declared, scanner._Object):
-        return "object"
-    return {bool: "bool", int: "int", str: "string"}[type(declared)]
-
-
 def faults(declared: Any, value: Any, place: str) -> list[str]:
     """Where a value isn't of its type; records have to have all of their fields and no others."""
     if isinstance(declared, scanner._Maybe):
@@ -159,12 +145,6 @@ def raw_call(path: Path, method: str, parameters: dict[str, Any]) -> dict[str, A
             received += to_daemon.recv(1 << 16)
         reply: dict[str, Any] = json.loads(received[:-1])
         return reply
-
-
-def error_of(call: Callable[[], Any]) -> tuple[str, dict[str, Any]]:
-    with pytest.raises(varlink.VarlinkError) as raised:
-        call()
-    return raised.value.error(), raised.value.parameters()
 
 
 def answers(path: Path) -> bool:
@@ -222,7 +202,7 @@ def test_the_reply_of_each_method_has_exactly_the_fields_of_the_file(shared: Pat
         assert "error" not in answer, method
         reply, declared = answer.get("parameters", {}), MEMBERS[method].out_type
         assert faults(declared, reply, method) == []
-        lists = [reply[name] for name, of in declared.fields.items() if spelled(of).startswith("[]")]
+        lists = [reply[name] for name, of in declared.fields.items() if isinstance(of, scanner._Array)]
         # The outcome of a call is in one list of three.
         required = any if method == "ResolveCalls" else all
         assert not lists or required(lists), method
@@ -248,7 +228,7 @@ def test_the_package_s_client_can_follow_events(shared: Path) -> None:
 def test_the_pages_of_a_list_are_the_whole_of_it(shared: Path, method: str) -> None:
     declared = MEMBERS[method].out_type.fields
     # The first array: another one beside it is of the whole.
-    field = next(name for name, of in declared.items() if spelled(of).startswith("[]"))
+    field = next(name for name, of in declared.items() if isinstance(of, scanner._Array))
 
     def without_counters(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{name: value for name, value in record.items() if name != "stats"} for record in found]
@@ -286,13 +266,18 @@ def test_what_the_api_requires_of_its_users_has_the_hash_of_one_alone(shared: Pa
 def test_what_does_not_exist_is_named_and_the_connection_stays_open(shared: Path) -> None:
     rates = {"rate_down_bps": 1000, "rate_up_bps": 1000}
     with client(shared) as core:
-        for method, more in (("GetSession", {}), ("DisconnectSession", {}), ("SetSessionRate", rates)):
-            for id in (99999, 0, -1, 2**70):
-                error = error_of(partial(getattr(core, method), id=id, **more))
-                assert error == (f"{INTERFACE}.SessionNotFound", {"id": id})
-        for dry_run in (False, True):
-            error = error_of(partial(core.DisconnectInterface, interface="nowhere0", dry_run=dry_run))
-            assert error == (f"{INTERFACE}.InterfaceNotFound", {"interface": "nowhere0"})
+        for method, name, value, more in (
+            ("GetSession", "id", 99999, {}),
+            ("DisconnectSession", "id", -1, {}),
+            ("SetSessionRate", "id", 2**70, rates),
+            ("DisconnectInterface", "interface", "nowhere0", {"dry_run": True}),
+            ("DisconnectInterface", "interface", "nowhere0", {"dry_run": False}),
+        ):
+            with pytest.raises(varlink.VarlinkError) as raised:
+                getattr(core, method)(**{name: value}, **more)
+            kind = "Session" if name == "id" else "Interface"
+            assert raised.value.error() == f"{INTERFACE}.{kind}NotFound"
+            assert raised.value.parameters() == {name: value}
 
 
 @pytest.mark.parametrize(
@@ -302,17 +287,13 @@ def test_what_does_not_exist_is_named_and_the_connection_stays_open(shared: Path
         ("GetSession", {"id": 1, "verbose": True}, "verbose"),
         ("DisconnectInterface", {"interface": "trunk0.1000"}, "dry_run"),
         ("SetSessionRate", {"id": 1, "rate_down_bps": 0, "rate_up_bps": 1}, "rate_down_bps"),
-        ("SetSessionRate", {"id": 1, "rate_down_bps": 1, "rate_up_bps": -1}, "rate_up_bps"),
         ("SetSessionRate", {"id": 1, "rate_down_bps": 400_000_000_001, "rate_up_bps": 1}, "rate_down_bps"),
-        ("CommitCandidate", {"author": "alice", "confirm_seconds": 0}, "confirm_seconds"),
         ("CommitCandidate", {"author": "alice", "confirm_seconds": 86_401}, "confirm_seconds"),
         ("CommitCandidate", {"author": "alice", "max_sessions_dropped": -1}, "max_sessions_dropped"),
         ("ListSessions", {"sort": "gateway"}, "sort"),
         ("ListSessions", {"filter": {"vlan": 5}}, "filter.vlan"),
-        ("ListSessions", {"page": {"limit": 0}}, "page.limit"),
         ("ListSessions", {"page": {"limit": 10001}}, "page.limit"),
         ("ListSessions", {"page": {"limit": 5, "cursor": "garbage"}}, "page.cursor"),
-        ("GetDemuxState", {"page": {"limit": 0}}, "page.limit"),
     ],
 )
 def test_a_parameter_that_is_refused_is_named(
@@ -322,19 +303,7 @@ def test_a_parameter_that_is_refused_is_named(
     assert reply == {"error": "org.varlink.service.InvalidParameter", "parameters": {"parameter": named}}
 
 
-def test_the_daemon_describes_its_interface_with_the_very_file(shared: Path) -> None:
-    with client(shared, "org.varlink.service") as service:
-        assert service.GetInterfaceDescription(INTERFACE)["description"] == FILE.read_text()
-
-
 # The process
-
-
-def test_a_second_core_at_a_socket_is_refused_and_the_first_goes_on(shared: Path, tmp_path: Path) -> None:
-    second = started(shared.parent, "--configuration", str(tmp_path))
-    assert second.returncode == 1
-    assert second.stderr.endswith(f'"cannot start the core daemon: another process serves {shared}"\n')
-    assert answers(shared)
 
 
 def test_the_socket_of_a_core_that_stands_still_is_not_taken_over(
@@ -345,7 +314,8 @@ def test_the_socket_of_a_core_that_stands_still_is_not_taken_over(
         second = started(tmp_path, "--configuration", str(tmp_path / "other"))
         first.send_signal(signal.SIGCONT)
         assert second.returncode == 1
-        assert "another process serves" in second.stderr
+        said = f'"cannot start the core daemon: another process serves {tmp_path / "core"}"\n'
+        assert second.stderr.endswith(said)
         assert answers(tmp_path / "core")
 
 
@@ -372,41 +342,23 @@ def test_a_core_ends_and_removes_its_socket(
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "arguments", "status", "sentence"),
     [
-        (None, "cannot read the configuration"),
-        ("{", "cannot read the configuration"),
-        ('{"system": {"hostname": "bng1"}}', "interfaces: is required"),
+        (None, (), 1, "cannot read the configuration"),
+        ("{", (), 1, "cannot read the configuration"),
+        ('{"system": {"hostname": "bng1"}}', (), 1, "interfaces: is required"),
+        (json.dumps(valid_document()), ("--socket", "/absent/core"), 1, "No such file or directory"),
+        ("{", ("--sessions", "200001"), 2, "Invalid value for '--sessions'"),
+        ("{", ("--arrivals", "nan"), 2, "Invalid value for '--arrivals'"),
     ],
 )
-def test_a_core_without_a_valid_configuration_says_why_and_does_not_start(
-    tmp_path: Path, content: str | None, sentence: str
+def test_a_core_that_cannot_start_says_why(
+    tmp_path: Path, content: str | None, arguments: tuple[str, ...], status: int, sentence: str
 ) -> None:
     if content is not None:
         (tmp_path / "factory.json").write_text(content)
-    core = started(tmp_path)
-    assert core.returncode == 1
-    assert 'message="cannot start the core daemon: ' in core.stderr
-    assert sentence in core.stderr
-    assert core.stderr.count("\n") == 1
-    assert not (tmp_path / "core").exists()
-
-
-def test_a_core_whose_folder_is_missing_says_why_and_does_not_start(
-    tmp_path: Path, document: dict[str, Any]
-) -> None:
-    (tmp_path / "factory.json").write_text(json.dumps(document))
-    core = started(tmp_path, "--socket", str(tmp_path / "absent" / "core"))
-    assert core.returncode == 1
-    assert 'message="cannot start the core daemon: ' in core.stderr.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("--sessions", "-1"), ("--sessions", "200001"), ("--sessions", "x"), ("--arrivals", "nan")],
-    ids="=".join,
-)
-def test_an_argument_out_of_range_is_refused(tmp_path: Path, arguments: tuple[str, str]) -> None:
     core = started(tmp_path, *arguments)
-    assert core.returncode == 2
-    assert f"Invalid value for '{arguments[0]}'" in core.stderr
+    assert core.returncode == status
+    assert sentence in core.stderr
+    assert status == 2 or core.stderr.count('message="cannot start the core daemon: ') == 1
+    assert not (tmp_path / "core").exists()
