@@ -198,10 +198,6 @@ def reset(_: Rude, connection: socket.socket, __: int) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def close(_: Rude, __: socket.socket, ___: int) -> None:
-    """Its return closes the connection."""
-
-
 def trickle(before: bytes, each: bytes = b"a", every: float = 1.0) -> Behaviour:
     """Sends some bytes every second, without end."""
 

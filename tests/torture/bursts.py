@@ -1,6 +1,6 @@
 """Clients that never pause, in a process of their own.
 
-`python -m tests.torture.bursts PORT CERTIFICATE NICE` reads a burst from each line of its input, as JSON, and
+`python -m tests.torture.bursts PORT CERTIFICATE` reads a burst from each line of its input, as JSON, and
 prints its result, as JSON.
 """
 

@@ -1,18 +1,17 @@
-"""Requests after the response to a logout, on each worker, while workers and the arbiter are killed."""
+"""Requests after the response to a logout, on each worker, while workers are killed."""
 
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-import pytest
-
-from tests.support.stack import PATIENCE, Api, descendants, issued, running_api, wait_for
+from tests.support.audit import arbiter_of, children
+from tests.support.sse import open_files
+from tests.support.stack import PATIENCE, Api, issued, running_api, wait_for
 
 WORKERS = 4
 TOKENS = 60
@@ -20,7 +19,6 @@ TOKENS = 60
 REQUESTS = 5
 #: One of so many logouts is sent to a worker that is killed meanwhile.
 KILLED = 10
-RESTARTS = 3
 #: Which worker gets a logout, and when a process is killed: the same in each run.
 CHANCE = Random(1)
 
@@ -30,13 +28,8 @@ GIVEN_UP = (HTTPException, OSError)
 class Workers:
     """The workers of an API over plain HTTP, each with a connection of its own."""
 
-    def __init__(self, url: str) -> None:
-        self.address = urlsplit(url).netloc
-        bind = f"GATEWAY_API_BIND={self.address}".encode()
-        mine = map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
-        (self.arbiter,) = (
-            pid for pid in mine if bind in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        )
+    def __init__(self, url: str, arbiter: int) -> None:
+        self.address, self.arbiter = urlsplit(url).netloc, arbiter
         self.connections: dict[int, HTTPConnection] = {}
 
     def reach(self) -> None:
@@ -44,7 +37,7 @@ class Workers:
         wait_for("a connection to each worker", self._reached)
 
     def _reached(self) -> bool:
-        running = descendants(self.arbiter)
+        running = children(self.arbiter)
         for pid in self.connections.keys() - set(running):
             self.connections.pop(pid).close()
         if len(running) == WORKERS == len(self.connections):
@@ -80,9 +73,9 @@ class Workers:
         return found
 
     def log_out(self, token: str, kill: int | None = None) -> None:
-        """Logs out on any worker, and again on another until one has answered. The process `kill` is killed
-        at any moment meanwhile."""
-        pid = CHANCE.choice(list(self.connections)) if kill in (None, self.arbiter) else int(kill or 0)
+        """Logs out on any worker, or on the one `kill`, which is killed at any moment meanwhile, and then on
+        another."""
+        pid = CHANCE.choice(list(self.connections)) if kill is None else kill
         with suppress(*GIVEN_UP):
             self.send(pid, "POST", "/auth/logout", token)
             if kill is not None:
@@ -90,12 +83,10 @@ class Workers:
                 os.kill(kill, signal.SIGKILL)
             assert self.status(pid) == 200
             return
-        for other in self.connections.keys() - {pid}:
-            self.send(other, "POST", "/auth/logout", token)
-            # The first may have been stored.
-            assert self.status(other) in (200, 401)
-            return
-        pytest.fail("no worker is left")
+        other = min(self.connections.keys() - {pid})
+        self.send(other, "POST", "/auth/logout", token)
+        # The first may have been stored.
+        assert self.status(other) in (200, 401)
 
 
 def server_of(connection: HTTPConnection, pids: list[int]) -> int | None:
@@ -105,32 +96,19 @@ def server_of(connection: HTTPConnection, pids: list[int]) -> int | None:
     inodes = {f"socket:[{line[9]}]" for line in table if line[2].endswith(port)}
     for pid in pids:
         with suppress(FileNotFoundError):
-            if any(str(entry.readlink()) in inodes for entry in Path(f"/proc/{pid}/fd").iterdir()):
+            if inodes & open_files(pid):
                 return pid
     return None
-
-
-@contextmanager
-def workers(state: Path) -> Iterator[Workers]:
-    with running_api(state / "core.sock", state, WORKERS, tls=False) as url:
-        found = Workers(url)
-        try:
-            found.reach()
-            yield found
-        finally:
-            for connection in found.connections.values():
-                connection.close()
-
-
-def tokens(api: Api, state: Path, number: int) -> list[str]:
-    return [issued(state, api.environment["OPERATOR_USER"], 3600) for _ in range(number)]
 
 
 def test_no_worker_accepts_a_token_after_the_response_to_its_logout_while_workers_are_killed(
     api: Api, state: Path
 ) -> None:
-    with workers(state) as found:
-        for number, token in enumerate(tokens(api, state, TOKENS)):
+    with running_api(state / "core.sock", state, WORKERS, tls=False) as url:
+        found = Workers(url, arbiter_of(state))
+        found.reach()
+        for number in range(TOKENS):
+            token = issued(state, api.environment["OPERATOR_USER"], 3600)
             # Each of them has accepted the token before.
             assert set(found.statuses(token)) == {200}
             victim = None if number % KILLED else CHANCE.choice(list(found.connections))
@@ -142,38 +120,5 @@ def test_no_worker_accepts_a_token_after_the_response_to_its_logout_while_worker
                 found.reach()
             answered = found.statuses(token, REQUESTS)
             assert set(answered) == {401}, (number, answered)
-
-
-def test_no_worker_accepts_a_token_after_its_logout_when_the_arbiter_was_killed(
-    api: Api, state: Path
-) -> None:
-    ended: list[str] = []
-    others = tokens(api, state, 5)
-    for _ in range(RESTARTS):
-        with workers(state) as found:
-            former = descendants(found.arbiter)
-            now = tokens(api, state, 10)
-            for token in now:
-                assert set(found.statuses(token)) == {200}
-            for token in now:
-                found.log_out(token, found.arbiter if token == now[-1] else None)
-                ended.append(token)
-
-            def have_ended() -> bool:
-                # Workers serve for a moment without their arbiter.
-                with suppress(*GIVEN_UP):
-                    assert {status for token in now for status in found.statuses(token)} == {401}
-                return not any(map(runs, former))
-
-            wait_for("the end of all workers", have_ended)
-        with workers(state) as found:
-            for token in ended:
-                assert set(found.statuses(token)) == {401}
-            for token in others:
-                assert set(found.statuses(token)) == {200}
-
-
-def runs(pid: int) -> bool:
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+        for connection in found.connections.values():
+            connection.close()
