@@ -3,6 +3,7 @@ Debian's pppoe-server and dnsmasq. The kernel may have no PPP: a program that wa
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,53 +106,51 @@ def core(machine: Machine) -> str:
     return machine.run("systemctl", "show", "--property=MainPID", "--value", "gateway-core-linux").strip()
 
 
-def test_the_core_is_not_root_and_has_three_capabilities(machine: Machine) -> None:
-    pid = core(machine)
-    status = below(machine, f"/proc/{pid}/status").read_text().split("\n")
-    # CAP_KILL 5, CAP_NET_ADMIN 12, CAP_NET_RAW 13 (linux/capability.h).
-    wanted = f"{1 << 5 | 1 << 12 | 1 << 13:016x}"
-    assert {f"Cap{name}:\t{wanted}" for name in ("Prm", "Eff", "Bnd", "Amb")} <= set(status)
-    assert machine.run("ps", "-o", "user=", "-p", pid).strip() == "gateway-core"
-
-
-def test_systemd_restarts_a_core_that_hangs(machine: Machine) -> None:
-    drop_in = "/run/systemd/system/gateway-core-linux.service.d/soon.conf"
-    settings = "[Service]\nWatchdogSec=4\nTimeoutAbortSec=1\n"
-    machine.run("sh", "-c", 'mkdir -p "${0%/*}" && printf "$1" > "$0"', drop_in, settings)
+@contextmanager
+def with_settings(machine: Machine, settings: str) -> Iterator[None]:
+    """Of the core's unit, for its starts in the block."""
+    drop_in = "/run/systemd/system/gateway-core-linux.service.d/tests.conf"
+    machine.run("sh", "-c", 'mkdir -p "${0%/*}" && printf "$1" > "$0"', drop_in, f"[Service]\n{settings}")
     machine.run("systemctl", "daemon-reload")
-    machine.run("systemctl", "restart", "gateway-core-linux")
-    hung = core(machine)
     try:
-        machine.run("kill", "-STOP", hung)
-        wait_for("another core", lambda: core(machine) not in ("0", hung))
-        wait_for("its replies", lambda: state_of(machine, "gateway-core-linux") == "active")
-        result = ("journalctl", "-u", "gateway-core-linux", "-o", "cat")
-        assert "Watchdog timeout" in machine.run(*result)
+        yield
     finally:
         machine.run("rm", drop_in)
         machine.run("systemctl", "daemon-reload")
         machine.run("systemctl", "restart", "gateway-core-linux")
 
 
-def test_the_core_may_ask_frr_and_read_the_journal_and_the_leases(machine: Machine) -> None:
+def test_systemd_restarts_a_core_that_hangs(machine: Machine) -> None:
+    with with_settings(machine, "WatchdogSec=4\nTimeoutAbortSec=1\n"):
+        machine.run("systemctl", "restart", "gateway-core-linux")
+        hung = core(machine)
+        machine.run("kill", "-STOP", hung)
+        wait_for("another core", lambda: core(machine) not in ("0", hung))
+        wait_for("its replies", lambda: state_of(machine, "gateway-core-linux") == "active")
+        assert "Watchdog timeout" in machine.run("journalctl", "-u", "gateway-core-linux", "-o", "cat")
+
+
+def test_the_core_is_not_root_has_three_capabilities_and_may_ask_frr_and_read_journal_and_leases(
+    machine: Machine,
+) -> None:
+    assert machine.run("ps", "-o", "user=", "-p", core(machine)).strip() == "gateway-core"
     # The first one is there without FRR, too.
     wanted = {"frrvty", "systemd-journal", "gateway-dnsmasq"}
     lines = below(machine, "/etc/group").read_text().splitlines()
     groups = {line.split(":")[2] for line in lines if line.split(":")[0] in wanted}
-    status = below(machine, f"/proc/{core(machine)}/status").read_text()
-    (held,) = (line for line in status.splitlines() if line.startswith("Groups:"))
+    status = below(machine, f"/proc/{core(machine)}/status").read_text().splitlines()
+    # CAP_KILL 5, CAP_NET_ADMIN 12, CAP_NET_RAW 13 (linux/capability.h).
+    capabilities = f"{1 << 5 | 1 << 12 | 1 << 13:016x}"
+    assert {f"Cap{name}:\t{capabilities}" for name in ("Prm", "Eff", "Bnd", "Amb")} <= set(status)
+    (held,) = (line for line in status if line.startswith("Groups:"))
     assert len(groups) == 3
     assert groups <= set(held.split())
     # vtysh asks PAM, which lets the core in without a password.
     rules = below(machine, f"/proc/{core(machine)}/root/etc/pam.d/frr").read_text()
     assert "account sufficient pam_permit.so\n" in rules
-
-
-def test_the_core_serves_the_sources_of_debian(machine: Machine) -> None:
     secrets = below(machine, "/var/lib/gateway-core/services/chap-secrets")
     assert "alice * pw-alice *" in secrets.read_text()
     assert oct(secrets.stat().st_mode & 0o777) == "0o600"
-    assert state_of(machine, "gateway-core") == "active"
 
 
 def test_the_machine_forwards_only_after_the_rules_are_loaded(machine: Machine) -> None:
@@ -160,17 +159,9 @@ def test_the_machine_forwards_only_after_the_rules_are_loaded(machine: Machine) 
     machine.run("sysctl", "--quiet", "--write", "net.ipv4.ip_forward=0")
     # What is when the core is ready, and systemd goes on to what comes after it.
     look = "nft list table inet gateway > /run/seen; sysctl -n net.ipv4.ip_forward >> /run/seen"
-    settings = f"[Service]\nExecStartPost=\nExecStartPost=+/bin/sh -c '{look}'\n"
-    drop_in = "/run/systemd/system/gateway-core-linux.service.d/look.conf"
-    machine.run("sh", "-c", 'mkdir -p "${0%/*}" && printf "$1" > "$0"', drop_in, settings)
-    machine.run("systemctl", "daemon-reload")
-    try:
+    with with_settings(machine, f"ExecStartPost=\nExecStartPost=+/bin/sh -c '{look}'\n"):
         machine.run("systemctl", "start", "gateway-core-linux")
         seen = machine.run("cat", "/run/seen")
-    finally:
-        machine.run("rm", drop_in)
-        machine.run("systemctl", "daemon-reload")
-        machine.run("systemctl", "restart", "gateway-core-linux")
     assert seen.startswith("table inet gateway {")
     assert seen.endswith("}\n0\n")
     assert machine.run("sysctl", "--values", "net.ipv4.ip_forward") == "1\n"
@@ -186,7 +177,9 @@ def test_the_core_filters_the_packets_of_subscribers(machine: Machine) -> None:
     machine.run("systemctl", "start", "gateway-core-linux")
 
 
-def test_polkit_refuses_the_core_what_it_does_not_need(machine: Machine) -> None:
+def test_polkit_lets_the_core_restart_dhcp_and_refuses_what_it_does_not_need(machine: Machine) -> None:
+    machine.run(*AS_CORE, "systemctl", "--no-ask-password", "restart", "gateway-dnsmasq.service")
+    assert state_of(machine, "gateway-dnsmasq") == "active"
     for command in (
         ("restart", PPPOE),
         ("kill", "gateway-api.service"),
@@ -202,11 +195,6 @@ def test_polkit_refuses_the_core_what_it_does_not_need(machine: Machine) -> None
         assert any(word in refused.stdout for word in words), command
 
 
-def test_polkit_lets_the_core_restart_dhcp(machine: Machine) -> None:
-    machine.run(*AS_CORE, "systemctl", "--no-ask-password", "restart", "gateway-dnsmasq.service")
-    assert state_of(machine, "gateway-dnsmasq") == "active"
-
-
 def test_a_session_gets_an_address_of_its_vlan_and_an_etc_ppp_of_its_own(server: Machine) -> None:
     _, seen = dial(server)
     assert "\nfile /etc/ppp/options.secrets\n" in seen
@@ -217,23 +205,17 @@ def test_a_session_gets_an_address_of_its_vlan_and_an_etc_ppp_of_its_own(server:
     assert "operator * secret *" not in seen
 
 
-def test_a_vlan_has_as_many_addresses_as_its_settings_say(server: Machine) -> None:
+def test_a_reload_gives_new_sessions_the_addresses_and_the_dns_servers_of_the_settings(
+    server: Machine,
+) -> None:
     before = servers(server)
-    settle(server, "trunk0.300", "100.64.0.1 100.64.0.20/32 secrets bng1\n")
+    old, _ = dial(server)
+    settle(server, "trunk0.300", "100.64.0.1 100.64.0.20/32 secrets bng1\n192.0.2.53 192.0.2.54\n")
     server.run(*AS_CORE, "systemctl", "try-reload-or-restart", PPPOE)
     wait_for("another pppoe-server", lambda: servers(server) not in ("", before))
     assert below(server, "/run/gateway-pppoe/trunk0.300.pool").read_text() == "100.64.0.20\n"
     _, seen = dial(server)
     assert " 100.64.0.1:100.64.0.20 " in seen
-
-
-def test_a_reload_gives_new_sessions_the_dns_servers_of_the_settings(server: Machine) -> None:
-    before = servers(server)
-    old, _ = dial(server)
-    settle(server, "trunk0.300", "100.64.0.1 100.64.0.16 secrets bng1\n192.0.2.53 192.0.2.54\n")
-    server.run(*AS_CORE, "systemctl", "try-reload-or-restart", PPPOE)
-    wait_for("another pppoe-server", lambda: servers(server) not in ("", before))
-    _, seen = dial(server)
     assert "\nfile /etc/ppp/options.secrets\nms-dns 192.0.2.53\nms-dns 192.0.2.54\n" in seen
     assert lives(server, old)
 

@@ -52,16 +52,6 @@ def test_the_back_button_leads_through_views_searches_and_records(shown: Screen)
     expect(shown.page.get_by_role("heading", name="Overview", exact=True)).to_be_visible()
 
 
-def test_a_link_leads_to_a_search_its_order_and_the_open_record(shown: Screen) -> None:
-    session = shown.api.get("/subscribers/13")
-    shown.page.goto(f"{shown.api.url}/#subscribers?search=lab.example&type=pppoe&sort=-id&open=13")
-    shown.page.reload()
-    expect(shown.page.locator("#record-title")).to_have_text(session["username"])
-    expect(shown.page.get_by_label("Find a subscriber")).to_have_value("lab.example")
-    expect(shown.page.get_by_label("Type")).to_have_value("pppoe")
-    expect(shown.page.get_by_role("columnheader", name="Id")).to_have_attribute("aria-sort", "descending")
-
-
 def test_a_search_without_a_match_leads_to_the_history(shown: Screen) -> None:
     for text, query in {
         "nobody@lab.example": "search=nobody%40lab.example",
@@ -78,8 +68,13 @@ def test_a_search_without_a_match_leads_to_the_history(shown: Screen) -> None:
 def test_keys_lead_to_the_search_the_list_and_back(shown: Screen) -> None:
     keyboard, dialog = shown.page.keyboard, shown.page.get_by_role("dialog")
     openers = shown.rows().locator("button")
-    keyboard.press("?")
+    account = shown.page.locator("#account")
+    shown.account("Keys")
     expect(shown.page.get_by_role("dialog", name="Keys").locator("kbd", has_text="/")).to_be_visible()
+    keyboard.press("Escape")
+    expect(account).to_be_focused()
+    keyboard.press("?")
+    expect(dialog).to_be_visible()
     keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     keyboard.press("/")
@@ -102,20 +97,6 @@ def test_keys_lead_to_the_search_the_list_and_back(shown: Screen) -> None:
     expect(shown.page.locator("#record")).to_be_hidden()
     expect(openers.nth(1)).to_be_focused()
     assert "open=" not in shown.page.url
-
-
-def test_the_menu_of_the_user_opens_and_closes_by_keyboard(shown: Screen) -> None:
-    account, dialog = shown.page.locator("#account"), shown.page.get_by_role("dialog", name="Keys")
-    for key, is_open in (("Enter", True), ("Escape", False)):
-        account.focus()
-        shown.page.keyboard.press(key)
-        log_out = shown.page.get_by_role("button", name="Log out", exact=True)
-        expect(log_out).to_be_visible(visible=is_open)
-    expect(account).to_be_focused()
-    shown.account("Keys")
-    expect(dialog).to_be_visible()
-    shown.page.keyboard.press("Escape")
-    expect(account).to_be_focused()
 
 
 def test_a_phone_has_one_menu_with_all_views_and_folds_its_filters(browser: Browser, own: Api) -> None:

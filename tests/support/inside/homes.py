@@ -146,19 +146,8 @@ class Dialer:
 
 def rent(line: Line) -> None:
     """Start a subscriber's DHCP client: busybox's udhcpc."""
-    command = [
-        "busybox",
-        "udhcpc",
-        "-f",
-        "-i",
-        line.device,
-        "-s",
-        str(_FOLDER / "lease"),
-        "-t",
-        "100",
-        "-T",
-        "2",
-    ]
+    script = str(_FOLDER / "lease")
+    command = ["busybox", "udhcpc", "-f", "-i", line.device, "-s", script, "-t", "100", "-T", "2"]
     with (_FOLDER / f"udhcpc-{line.tags}").open("ab") as log:
         subprocess.Popen(at_home(*command), stdout=log, stderr=log)
 
