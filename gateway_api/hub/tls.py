@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from gateway_api.base import tls_errors
+
 T = TypeVar("T")
 
 _RULES = ("minimum_version", "options", "verify_flags", "hostname_checks_common_name", "post_handshake_auth")
@@ -51,6 +53,9 @@ class HubTlsSocket(ssl.SSLSocket):
                     event = select.POLLIN
                 except ssl.SSLWantWriteError:
                     event = select.POLLOUT
+                except OSError:
+                    tls_errors.forget()
+                    raise
                 finally:
                     # `close` in between leaves no socket.
                     if self.fileno() >= 0:

@@ -13,6 +13,7 @@ from typing import Any, cast
 from gevent import socket
 from gevent.ssl import SSLSocket
 
+from gateway_api.base import tls_errors
 from gateway_api.base.shares import Share
 from gateway_api.serving.connections import Connection
 
@@ -77,6 +78,10 @@ class PlainSocket(_Watched, socket.socket):  # type: ignore[misc]
 
 class TlsSocket(_Watched, SSLSocket):  # type: ignore[misc]
     """A client's socket over TLS."""
+
+    do_handshake = tls_errors.forgotten(SSLSocket.do_handshake)
+    read = tls_errors.forgotten(SSLSocket.read)
+    send = tls_errors.forgotten(SSLSocket.send)
 
 
 def watched(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:

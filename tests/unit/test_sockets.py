@@ -1,8 +1,21 @@
-"""Sockets of clients."""
+"""Sockets of clients, and of the hub."""
 
+import socket as sockets
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
 from gevent import socket
+from gevent.ssl import SSLContext
 
-from gateway_api.serving.sockets import watched
+from gateway_api.cli import certificates
+from gateway_api.hub.tls import HubTlsContext
+from gateway_api.serving.sockets import TlsSocket, watched
 
 
 def test_of_a_long_body_a_piece_is_read_at_once() -> None:
@@ -13,3 +26,66 @@ def test_of_a_long_body_a_piece_is_read_at_once() -> None:
         assert sent > 100_000
         # As gunicorn does: it copies what it has read at each piece that it gives.
         assert len(ours.recv(1 << 20)) == 64 << 10
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    certificates.ensure(*files, "localhost")
+    return files
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def assert_failures_stay_apart(ours: list[Any], peers: list[Any]) -> None:
+    """The peer of the first connection goes away. With Python 3.13, the second would get its error."""
+    # A client of TLS 1.3 also gets the tickets of its session, which are part of its handshake.
+    peers[1].sendall(b"x")
+    assert ours[1].recv(1) == b"x"
+    peers[0].close()
+    with pytest.raises(OSError):
+        for _ in range(10):
+            ours[0].sendall(b"x")
+    ours[1].settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        ours[1].recv(1)
+
+
+def test_a_client_that_goes_away_fails_no_other_clients_connection(
+    certificate: tuple[Path, Path], closing: ExitStack
+) -> None:
+    context, trusting = SSLContext(ssl.PROTOCOL_TLS_SERVER), SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_cert_chain(*certificate)
+    context.sslsocket_class = TlsSocket
+    trusting.load_verify_locations(certificate[0])
+    ours, clients = [], []
+    for _ in range(2):
+        client, server = socket.socketpair()
+        handshake = gevent.spawn(trusting.wrap_socket, client, server_hostname="localhost")
+        ours.append(closing.enter_context(watched(server, context)))
+        ours[-1].do_handshake()
+        clients.append(closing.enter_context(handshake.get()))
+    assert_failures_stay_apart(ours, clients)
+
+
+def test_a_receiver_that_goes_away_fails_no_other_receivers_connection(
+    certificate: tuple[Path, Path], closing: ExitStack
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    trusting = HubTlsContext.new(ssl.create_default_context)
+    trusting.load_verify_locations(certificate[0])
+    ours, receivers = [], []
+    for _ in range(2):
+        receiver, client = sockets.socketpair()
+        receivers.append(closing.enter_context(context.wrap_socket(receiver, True, False)))
+        handshake = threading.Thread(target=receivers[-1].do_handshake)
+        handshake.start()
+        client.settimeout(20)
+        ours.append(closing.enter_context(trusting.wrap_socket(client, server_hostname="localhost")))
+        handshake.join()
+    assert_failures_stay_apart(ours, receivers)

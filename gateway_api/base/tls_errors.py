@@ -1,0 +1,38 @@
+"""The errors that OpenSSL keeps, in a queue for each thread."""
+
+import functools
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+
+def forget() -> None:
+    """Empty the queue of this thread, after a call of OpenSSL that failed.
+
+    Python 3.13 leaves the error of a failed system call there: https://github.com/python/cpython/issues/148594.
+    The next call that has to wait, of whichever connection, would fail with it: a client that goes away would
+    end another client's request. Python has no function for it, but a handshake empties the queue when it
+    begins.
+    """
+    with suppress(ssl.SSLWantReadError):
+        _context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True).do_handshake()
+
+
+def forgotten(call: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that calls OpenSSL, and forgets its error."""
+
+    @functools.wraps(call)
+    def calling(*arguments: P.args, **more: P.kwargs) -> T:
+        try:
+            return call(*arguments, **more)
+        except OSError:
+            forget()
+            raise
+
+    return calling
