@@ -380,8 +380,10 @@ def _neighbor_address(text: str) -> IPv4Address | IPv6Address:
         if ":" not in text:
             return _host_address(text)
         made = IPv6Address(text)
-        # A link-local one needs an interface.
-        if not (made.is_unspecified or made.is_multicast or made.is_reserved or made.is_link_local):
+        # A link-local one needs an interface. In Python 3.13, an address that maps an IPv4 address is as
+        # reserved as the IPv4 address is.
+        is_of_many = made.is_unspecified or made.is_multicast or made.is_reserved or made.is_link_local
+        if not (is_of_many or made.ipv4_mapped):
             return made
     raise ValueError("must be an IPv4 or IPv6 address that one host can have, not a link-local one of IPv6")
 

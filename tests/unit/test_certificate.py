@@ -23,8 +23,8 @@ def made(tmp_path: Path) -> Path:
 
 
 def expire(certificate: Path, key: Path) -> None:
-    """Signs it again, for a time until yesterday."""
-    signed = ["openssl", "x509", "-in", certificate, "-signkey", key, "-days", "-1", "-out", certificate]
+    """Signs it again, for a time that is over. OpenSSL 3.5 refuses one that ends before it begins."""
+    signed = ["openssl", "x509", "-in", certificate, "-signkey", key, "-days", "0", "-out", certificate]
     subprocess.run(signed, check=True, capture_output=True, timeout=60)
 
 

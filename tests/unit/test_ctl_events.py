@@ -22,6 +22,7 @@ class Connection(io.RawIOBase):
             self._end._handle(self._number, None)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "number, error", [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, click.exceptions.Exit)]
 )
