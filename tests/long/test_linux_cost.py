@@ -5,14 +5,11 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.kernel import exchange
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import ip_batch, network_namespace
 from tests.system.test_data_plane import WANTED
@@ -34,32 +31,6 @@ def test_of_10_000_sessions_the_last_get_limits_and_routes_as_fast_as_the_first(
         spent = [made(plane, wanted[first : first + STEP]) for first in range(0, SESSIONS, STEP)]
         assert len(KernelReader().qdisc_entries()) >= 3 * SESSIONS
     assert median(spent[-3:]) < GROWTH * median(spent[:3])
-
-
-def test_the_core_adds_little_to_the_time_that_the_kernel_takes_for_limits_and_routes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    in_parts, changes = exchange._in_parts, list[bytes]()
-
-    def told(step: str, requests: Sequence[bytes], at_once: int) -> Any:
-        if at_once == exchange._CHANGES_AT_ONCE:
-            changes.extend(requests)
-        return in_parts(step, requests, at_once)
-
-    with network_namespace():
-        wanted = lines(STEP)
-        with monkeypatch.context() as patched:
-            patched.setattr(exchange, "_in_parts", told)
-            spent = made(DataPlane(KernelReader()), wanted)
-    # The devices have the same indexes there.
-    with network_namespace():
-        lines(STEP)
-        before = time.thread_time()
-        replies = in_parts("make all", changes, exchange._CHANGES_AT_ONCE)
-        kernels = time.thread_time() - before
-    # A kernel may lack fq_codel: one session finds it out.
-    assert sum(reply.code != 0 for reply in replies) <= 1
-    assert spent < 3 * kernels
 
 
 def lines(number: int) -> list[WantedSession]:

@@ -51,29 +51,22 @@ def traced(folder: Path, maker: str, *options: str) -> str:
 
 
 @pytest.mark.parametrize(("maker", "names"), [("appliance", APPLIANCE), ("make run", QUICKSTART)])
-def test_a_file_of_a_first_start_is_synced_before_it_gets_its_name_and_its_folder_after(
+def test_a_file_of_a_first_start_is_synced_around_its_rename_and_made_by_the_next_start_after_a_kill_there(
     tmp_path: Path, maker: str, names: tuple[str, ...]
 ) -> None:
     folder = tmp_path / "made"
     lines = traced(folder, maker, "-e", "trace=fsync,rename,renameat,renameat2").splitlines()
-    for name in names:
+    for call, name in enumerate(names, 1):
         path = folder / name
         draft = path.with_name(f".{path.name}.new")
         (renamed,) = (at for at, line in enumerate(lines) if f'"{draft}", "{path}"' in line)
         assert re.search(rf"fsync\(\d+<{re.escape(str(draft))}>\) += 0", lines[renamed - 1])
         assert re.search(rf"fsync\(\d+<{re.escape(str(path.parent))}>\) += 0", lines[renamed + 1])
-
-
-@pytest.mark.parametrize(("maker", "names"), [("appliance", APPLIANCE), ("make run", QUICKSTART)])
-def test_a_first_start_that_is_killed_at_any_rename_is_finished_by_the_next(
-    tmp_path: Path, maker: str, names: tuple[str, ...]
-) -> None:
-    for call in range(1, len(names) + 1):
-        folder = tmp_path / str(call)
-        trace = traced(folder, maker, "-e", f"inject=rename:signal=SIGKILL:when={call}")
+        killed = tmp_path / str(call)
+        trace = traced(killed, maker, "-e", f"inject=rename:signal=SIGKILL:when={call}")
         assert "killed by SIGKILL" in trace
-        make(folder, maker)
-        assert all((folder / name).stat().st_size for name in names)
+        make(killed, maker)
+        assert all((killed / each).stat().st_size for each in names)
 
 
 @pytest.mark.parametrize("left", [b"", b" \n"])

@@ -119,11 +119,7 @@ class World:
                 del self._peers[sid]
             for name, value in order.get("faults", {}).items():
                 setattr(self.faults, name, value)
-            return {
-                "commands": self.commands,
-                "interfaces": sorted(self.interfaces),
-                "reloads": self.reloads,
-            }
+            return {"commands": self.commands, "interfaces": sorted(self.interfaces), "reloads": self.reloads}
 
     def peers(self) -> list[Peer]:
         with self._lock:

@@ -124,7 +124,8 @@ class Site:
     def booted(self, boot_id: str) -> Iterator[CoreProcess]:
         """The gateway until it loses its power."""
         (self.folder / "boot").write_text(boot_id)
-        with network_namespace(), self._folders() as holder:
+        boot = ("sh", "-c", _BOOT, "sh", str(self.folder), str(SYSTEMCTL))
+        with network_namespace(), unshared("--mount", *boot) as holder:
             trunk = f"link add trunk0 address {TRUNK_MAC} group 77 type veth"
             ip(
                 f"{trunk} peer name access0 netns {self._access}",
@@ -169,8 +170,3 @@ class Site:
 
     def _run(self, pid: int, command: str) -> None:
         subprocess.run(inside(pid, *command.split()), check=True)
-
-    @contextmanager
-    def _folders(self) -> Iterator[int]:
-        with unshared("--mount", "sh", "-c", _BOOT, "sh", str(self.folder), str(SYSTEMCTL)) as pid:
-            yield pid

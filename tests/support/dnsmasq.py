@@ -168,8 +168,7 @@ class Server:
         happened = self._folder / f"happened.{len(self._subscribers)}"
         command = ["busybox", "udhcpc", "-f", "-i", f"access{tag}", "-s", str(script), "-T", "1", "-t", "60"]
         process = subprocess.Popen(
-            inside(self.far_end, *command, *options),
-            env={**os.environ, "HAPPENED": str(happened)},
+            inside(self.far_end, *command, *options), env={**os.environ, "HAPPENED": str(happened)}
         )
         subscriber = Subscriber(process, happened)
         self._subscribers.append(subscriber)

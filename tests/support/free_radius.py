@@ -34,18 +34,11 @@ client gateway {{
     secret = {secret}
 }}
 modules {{
-    pap {{
-    }}
-    chap {{
-    }}
-    mschap {{
-    }}
-    files {{
-        usersfile = {folder}/users
-    }}
-    detail {{
-        filename = {folder}/detail
-    }}
+    pap {{ }}
+    chap {{ }}
+    mschap {{ }}
+    files {{ usersfile = {folder}/users }}
+    detail {{ filename = {folder}/detail }}
 }}
 server gateway {{
     listen {{

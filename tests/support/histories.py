@@ -30,12 +30,7 @@ def up(id: int, at: int, **fields: Any) -> SessionEvent:
 
 
 def down(
-    id: int,
-    started_at: int,
-    at: int,
-    reason: str = "user_request",
-    author: str | None = None,
-    **fields: Any,
+    id: int, started_at: int, at: int, reason: str = "user_request", author: str | None = None, **fields: Any
 ) -> SessionEvent:
     ended = {
         "author": author,

@@ -124,7 +124,7 @@ class LinuxCore(CoreProcess):
 @contextmanager
 def running_linux_core(folder: Path) -> Iterator[LinuxCore]:
     """The calling thread is in the network of the machine, until the end of the block."""
-    with network_namespace(), _own_folders() as holder:
+    with network_namespace(), unshared("--mount", "sh", "-c", _OWN_FOLDERS) as holder:
         ip_batch(
             [
                 "address add 100.64.0.1/32 dev lo",
@@ -186,10 +186,3 @@ def go(core: LinuxCore, *peers: Peer) -> None:
     """They hang up: the device goes last."""
     core.accel.down(*(peer.sid for peer in peers))
     ip(*(f"link del {peer.ifname}" for peer in peers))
-
-
-@contextmanager
-def _own_folders() -> Iterator[int]:
-    """The pid of a process with an empty /run and /var/lib."""
-    with unshared("--mount", "sh", "-c", _OWN_FOLDERS) as pid:
-        yield pid

@@ -12,15 +12,22 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
-def network_namespace() -> Iterator[None]:
-    """The calling thread, and the threads and processes it starts, in a new network namespace."""
+def _for_a_while() -> Iterator[None]:
+    """The calling thread is back in its network after the block."""
     with Path("/proc/thread-self/ns/net").open("rb") as home:
-        _check(_libc.unshare(_NEW_NETWORK))
         try:
-            ip("link set lo up")
             yield
         finally:
             _check(_libc.setns(home.fileno(), _NEW_NETWORK))
+
+
+@contextmanager
+def network_namespace() -> Iterator[None]:
+    """The calling thread, and the threads and processes it starts, in a new network namespace."""
+    with _for_a_while():
+        _check(_libc.unshare(_NEW_NETWORK))
+        ip("link set lo up")
+        yield
 
 
 @contextmanager
@@ -49,12 +56,9 @@ def unshared(*arguments: str) -> Iterator[int]:
 @contextmanager
 def network_of(pid: int) -> Iterator[None]:
     """The calling thread in the network namespace of a process. A socket that it makes stays there."""
-    with Path("/proc/thread-self/ns/net").open("rb") as home, Path(f"/proc/{pid}/ns/net").open("rb") as there:
+    with _for_a_while(), Path(f"/proc/{pid}/ns/net").open("rb") as there:
         _check(_libc.setns(there.fileno(), _NEW_NETWORK))
-        try:
-            yield
-        finally:
-            _check(_libc.setns(home.fileno(), _NEW_NETWORK))
+        yield
 
 
 def ip(*commands: str) -> None:

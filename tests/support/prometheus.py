@@ -13,6 +13,7 @@ from typing import Any
 
 import requests
 
+from tests.support.debian import unpacked
 from tests.support.stack import Api, free_port, wait_for
 
 ETC = Path(__file__).parents[2] / "etc"
@@ -23,19 +24,12 @@ Series = str
 
 
 def programs(folder: Path) -> Path:
-    """The folder of `prometheus` and `promtool`. If they are not installed, downloads the package to `folder`
-    and unpacks it: an installation might start a service."""
+    """The folder of `prometheus` and `promtool`. If they are not installed, the package is unpacked into
+    `folder`: an installation might start a service."""
     installed = shutil.which("promtool")
     if installed and shutil.which("prometheus"):
         return Path(installed).parent
-    # As root: apt's own user cannot write to the folders of tests.
-    download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", "prometheus"]
-    for command in (["apt-get", "-qq", "update"], download):
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    (package,) = folder.glob("prometheus_*.deb")
-    subprocess.run(["dpkg-deb", "--extract", package.name, "."], cwd=folder, check=True)
-    package.unlink()
-    return folder / "usr" / "bin"
+    return unpacked(folder, lambda: ["prometheus"]) / "usr" / "bin"
 
 
 #: The time of the last scrape, by the address of the gateway.

@@ -272,11 +272,7 @@ def running_api(
     url = f"{'https://localhost' if tls else 'http://127.0.0.1'}:{port}"
     with (state / "api.log").open("ab") as log:
         process = subprocess.Popen(
-            command,
-            env=environment,
-            group=group,
-            stdout=log,
-            stderr=subprocess.STDOUT,
+            command, env=environment, group=group, stdout=log, stderr=subprocess.STDOUT
         )
 
     def answers() -> bool:

@@ -4,14 +4,11 @@
 PID. The rest are arguments of `gateway-core`.
 """
 
-import ctypes
 import fcntl
 import socket
 import struct
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from gateway_api.cli.core.__main__ import main
 from gateway_api.core.gateways.linux import assembly
@@ -19,23 +16,16 @@ from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from tests.support.first_frames import TRUNK_MAC
-from tests.support.namespaces import ip_batch
+from tests.support.namespaces import ip_batch, network_of
 
 _FAR = sys.argv.pop(1)
-
-
-def _socket_at_the_far_ends() -> socket.socket:
-    with Path(f"/proc/{_FAR}/ns/net").open() as network:
-        assert ctypes.CDLL(None).setns(network.fileno(), 0) == 0
-    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
 
 class VethVlans(VlanDevices):
     def __init__(self, reader: KernelReader) -> None:
         super().__init__(reader)
-        # A socket stays in the network in which it was made.
-        with ThreadPoolExecutor(1) as thread:
-            self._far = thread.submit(_socket_at_the_far_ends).result()
+        with network_of(int(_FAR)):
+            self._far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def existing(self, trunk: str) -> Iterator[AccessVlan]:
         named = (AccessVlan.named(link.name, (trunk,)) for link in KernelReader().links().values())

@@ -32,10 +32,7 @@ class CheckedServices(LabServices):
 
 @contextmanager
 def opened(
-    folder: Path,
-    document: dict[str, Any],
-    clock: StillClock,
-    services: GatewayServices = _NO_SERVICES,
+    folder: Path, document: dict[str, Any], clock: StillClock, services: GatewayServices = _NO_SERVICES
 ) -> Iterator[Workspace]:
     store = ConfigurationStore(folder)
     yield Workspace(store, lambda: RunningConfiguration.of(document), clock, services)

@@ -1,12 +1,9 @@
 """Many clients request whole lists at a time: all get the whole, or 503 and when to come back."""
 
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from subprocess import Popen
 
-import pytest
 import requests
 
 from tests.support.stack import Api, core_of, running_stack
@@ -17,12 +14,6 @@ READERS = 32
 REQUESTS = 5
 #: MB that the core may take beside them, who took it to 1,900 before. What it has by itself is 550.
 MOST_OF_CORE = 1_100
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, "Popen[bytes]"]]:
-    with running_stack(tmp_path_factory.mktemp("large"), sessions=SESSIONS) as stack:
-        yield stack
 
 
 def most_memory(pid: int) -> float:
@@ -51,18 +42,18 @@ def read_lists(api: Api) -> Counter[int]:
 
 
 def test_32_readers_of_200000_sessions_get_the_whole_or_503_and_the_core_keeps_its_size(
-    large: tuple[Api, "Popen[bytes]"],
+    tmp_path: Path,
 ) -> None:
-    api, process = large
-    api.token("operator")
-    with ThreadPoolExecutor(READERS) as readers:
-        reading = [readers.submit(read_lists, api) for _ in range(READERS)]
-        while not all(each.done() for each in reading):
-            assert api.send("GET", "/health", None).status_code == 200
-        seen = sum((each.result() for each in reading), Counter[int]())
-    assert set(seen) <= {200, 503}
-    assert seen[200] > 0
-    assert most_memory(core_of(process)) < MOST_OF_CORE
-    # Each session has two interfaces: the list is too large for one answer.
-    answer = api.send("GET", "/interfaces")
-    assert (answer.status_code, "limit" in answer.json()["message"]) == (400, True)
+    with running_stack(tmp_path, sessions=SESSIONS) as (api, process):
+        api.token("operator")
+        with ThreadPoolExecutor(READERS) as readers:
+            reading = [readers.submit(read_lists, api) for _ in range(READERS)]
+            while not all(each.done() for each in reading):
+                assert api.send("GET", "/health", None).status_code == 200
+            seen = sum((each.result() for each in reading), Counter[int]())
+        assert set(seen) <= {200, 503}
+        assert seen[200] > 0
+        assert most_memory(core_of(process)) < MOST_OF_CORE
+        # Each session has two interfaces: the list is too large for one answer.
+        answer = api.send("GET", "/interfaces")
+        assert (answer.status_code, "limit" in answer.json()["message"]) == (400, True)
