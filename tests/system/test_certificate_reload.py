@@ -13,6 +13,7 @@ import pytest
 from gateway_api.cli import certificates
 from tests.support.stack import PATIENCE, Api, core_of, make_state, running_api, running_stack, wait_for
 from tests.system.test_workers import children
+from tests.unit.test_certificate import expire
 
 Health = tuple[str, str]
 
@@ -90,7 +91,7 @@ def test_a_reload_with_a_bad_pair_keeps_the_former_one_also_for_workers_that_sta
     assert served.log.read_text().count(said) == 1
 
 
-def test_the_reload_after_it_serves_a_good_pair(served: Served) -> None:
+def test_the_reload_after_it_serves_a_good_pair_and_the_log_tells_of_an_expired_one(served: Served) -> None:
     before = served.presented()
     served.certificate.unlink()
     served.reload()
@@ -100,6 +101,10 @@ def test_the_reload_after_it_serves_a_good_pair(served: Served) -> None:
     assert served.presented() == served.certificate.read_text() != before
     served.api.session.verify = str(served.certificate)
     assert served.health()[0] == "ok"
+    expire(served.certificate, served.key)
+    served.reload()
+    said = f"the TLS certificate {served.certificate} expired at "
+    wait_for("the line", lambda: served.log.read_text().count(said) == 1)
 
 
 def test_a_start_with_a_bad_pair_ends_with_the_reason(tmp_path: Path) -> None:

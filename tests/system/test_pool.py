@@ -43,12 +43,9 @@ def next_hop() -> Iterator[int]:
             "link set uplink0 up",
             "route add default via 10.255.0.2",
         )
-        for command in (
-            "address add 10.255.0.2/24 dev gateway0",
-            "link set gateway0 up",
-            f"route add {POOL} via 10.255.0.1",
-        ):
-            subprocess.run(inside(pid, "ip", *command.split()), check=True)
+        with network_of(pid):
+            ip("address add 10.255.0.2/24 dev gateway0", "link set gateway0 up")
+            ip(f"route add {POOL} via 10.255.0.1")
         for each in ([], inside(pid)):
             # The next hop sends the packets itself, and would not forward them if they come back.
             switches = "echo 1 > ip_forward; for one in conf/*/accept_local; do echo 1 > $one; done"

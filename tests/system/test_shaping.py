@@ -21,7 +21,7 @@ from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevic
 from gateway_api.core.gateways.linux.kernel.qdiscs import ROOT
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
-from tests.support.namespaces import can, inside, ip, ip_batch, neighbour, network_namespace, network_of, tc
+from tests.support.namespaces import can, ip, ip_batch, neighbour, network_namespace, network_of, tc
 
 HAS_FQ_CODEL = can("ip link add i type ifb", "tc qdisc add dev i root fq_codel")
 pytestmark = pytest.mark.skipif(
@@ -51,8 +51,8 @@ def subscriber() -> Iterator[int]:
     with network_namespace(), neighbour() as pid:
         ip(f"link add acc0 type veth peer name cpe0 netns {pid}")
         ip("address add 192.0.2.1/24 dev acc0", "link set acc0 up")
-        subprocess.run(inside(pid, "ip", "address", "add", "192.0.2.2/24", "dev", "cpe0"), check=True)
-        subprocess.run(inside(pid, "ip", "link", "set", "cpe0", "up"), check=True)
+        with network_of(pid):
+            ip("address add 192.0.2.2/24 dev cpe0", "link set cpe0 up")
         yield pid
 
 
@@ -111,10 +111,9 @@ def shape(
     return downstream.is_changed, upstream.is_changed
 
 
-def steps_told(act: Callable[[], object]) -> list[list[tuple[str, str]]]:
-    """What the kernel tells of links that go up and of traffic control, in its order, by the step in which
-    it did it, each with its device."""
-    steps: list[list[tuple[str, str]]] = []
+def changes_told(act: Callable[[], object]) -> list[tuple[str, str]]:
+    """What the kernel tells of links that go up and of traffic control, in order, each with its device."""
+    changes: list[tuple[str, str]] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as events:
         events.bind((0, rt.RTMGRP_LINK | rt.RTMGRP_TC))
         act()
@@ -122,18 +121,12 @@ def steps_told(act: Callable[[], object]) -> list[list[tuple[str, str]]]:
         names = {link.ifindex: link.name for link in KernelReader().link_entries().values()}
         with suppress(BlockingIOError):
             while True:
-                steps.append([])
                 for type, _, sequence, body in nl.messages(events.recv(DATAGRAM)):
                     if type == rt.RTM_NEWLINK and link_entry(body).is_up:
-                        steps[-1].append(("up", link_entry(body).name))
+                        changes.append(("up", link_entry(body).name))
                     elif type in _TOLD and sequence != nl.QUESTION:
-                        steps[-1].append((_TOLD[type], names[nl.unpacked(rt.TCMSG, body)[1]]))
-    return [found for found in steps if found]
-
-
-def changes_told(act: Callable[[], object]) -> list[tuple[str, str]]:
-    """All steps, one after the other."""
-    return [change for found in steps_told(act) for change in found]
+                        changes.append((_TOLD[type], names[nl.unpacked(rt.TCMSG, body)[1]]))
+    return changes
 
 
 def test_a_session_gets_a_limit_each_way(shaper: Shaper) -> None:
@@ -185,20 +178,6 @@ def test_new_rates_change_both_limits_in_place(shaper: Shaper) -> None:
     assert changes == [("qdisc", "ifb-acc0"), ("qdisc", "acc0")]
     assert limits() == (100_000_000, 40_000_000)
     assert queues() == before
-
-
-def test_a_limit_of_an_earlier_version_goes_in_the_step_in_which_ours_comes(shaper: Shaper) -> None:
-    shape(shaper)
-    for device in NAMES:
-        tc(
-            f"qdisc replace dev {device} root handle 1: htb default 10",
-            f"class add dev {device} parent 1: classid 1:10 htb rate 20mbit",
-            f"qdisc add dev {device} parent 1:10 handle 11: pfifo limit 170",
-        )
-    steps = [found for found in steps_told(lambda: shape(shaper)) if ("no qdisc", found[0][1]) in found]
-    assert steps == [[("no qdisc", name), ("qdisc", name)] for name in ("ifb-acc0", "acc0")]
-    assert limits() == (DOWN, UP)
-    assert shape(shaper) == NOTHING
 
 
 @pytest.mark.parametrize(

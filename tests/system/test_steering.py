@@ -17,7 +17,7 @@ from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.health import FaultKind
 from gateway_api.wire.core.network import OVERHEAD_PROFILES
-from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
+from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, network_of
 
 pytestmark = pytest.mark.skipif(
     not can("ip link add v type veth peer name w", "ip rule add iif v lookup 100"),
@@ -62,13 +62,9 @@ def subscriber() -> Iterator[int]:
             "link set cgnat0 up",
             "link set appliance0 up",
         )
-        for command in (
-            f"address add {ADDRESS}/32 dev cpe0",
-            "link set cpe0 up",
-            "route add 100.64.0.1 dev cpe0",
-            "route add default via 100.64.0.1",
-        ):
-            subprocess.run(inside(pid, "ip", *command.split()), check=True)
+        with network_of(pid):
+            ip(f"address add {ADDRESS}/32 dev cpe0", "link set cpe0 up")
+            ip("route add 100.64.0.1 dev cpe0", "route add default via 100.64.0.1")
         yield pid
 
 
@@ -97,13 +93,9 @@ def routes(table: int = TABLE) -> set[tuple[str, str | None, str]]:
 def test_what_arrives_from_a_steered_session_goes_to_the_appliance(plane: DataPlane, subscriber: int) -> None:
     with neighbour() as appliance:
         ip(f"link set appliance0 netns {appliance}")
-        for command in (
-            f"address add {APPLIANCE}/24 dev appliance0",
-            "address add 203.0.113.1/32 dev lo",
-            "link set appliance0 up",
-            "route add 100.64.0.0/10 via 10.255.1.1",
-        ):
-            subprocess.run(inside(appliance, "ip", *command.split()), check=True)
+        with network_of(appliance):
+            ip(f"address add {APPLIANCE}/24 dev appliance0", "address add 203.0.113.1/32 dev lo")
+            ip("link set appliance0 up", "route add 100.64.0.0/10 via 10.255.1.1")
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1\n")
 
         def reaches(seconds: int) -> bool:

@@ -11,7 +11,7 @@ from gateway_api.core.gateways.linux.demux.vlan_devices import VlanServing
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.configuration import Cgnat
 from gateway_api.wire.core.sessions import SessionType
-from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
+from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, network_of
 from tests.support.sources import ListedSource
 from tests.system.test_steering import session
 
@@ -32,8 +32,8 @@ def subscribers() -> Iterator[tuple[int, int]]:
         subprocess.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"], check=True)
         for vlan, pid, address in zip(VLANS, (alice, bob), (ALICE, BOB), strict=True):
             ip(f"link add {vlan} type veth peer name cpe0 netns {pid}", f"link set {vlan} up")
-            for command in (f"address add {address}/16 dev cpe0", "link set cpe0 up"):
-                subprocess.run(inside(pid, "ip", *command.split()), check=True)
+            with network_of(pid):
+                ip(f"address add {address}/16 dev cpe0", "link set cpe0 up")
         yield alice, bob
 
 
