@@ -193,11 +193,6 @@ def test_dependencies_are_told_at_once_while_accel_ppp_hangs(core: LinuxCore) ->
     wait_for(
         "accel-ppp to be missed", lambda: (states()["accel-ppp"], states()["radius"]) == ("failed", "unknown")
     )
-    # None of the calls has accel-ppp asked, which takes ten seconds now.
-    before = len(core.accel.commands())
-    for _ in range(100):
-        states()
-    assert len(core.accel.commands()) < before + 50
 
 
 def edit(path: str, value: object) -> dict[str, str]:
@@ -327,37 +322,31 @@ def test_a_restart_of_accel_ppp_that_a_killed_core_owes_is_made_up_for(core: Lin
     wait_for("the restart", lambda: restarts(core) == 2)
 
 
-def killed_before_the_ends(core: LinuxCore) -> None:
-    """After a commit that ends both sessions."""
-    core.accel.faults(deaf=True)
-    assert committed(core, "cgnat.source_range", "100.64.2.0/23") == [1, 2]
-    core.kill()
-
-
-def test_a_core_killed_after_a_commit_ends_the_sessions_of_its_impact_after_its_start(
+def test_a_core_killed_after_a_commit_ends_the_sessions_of_its_impact_unless_they_are_allowed_again(
     core: LinuxCore,
 ) -> None:
-    killed_before_the_ends(core)
-    core.accel.faults(deaf=False)
-    come(core, subscriber(600))
-    core.start()
-    wait_for("the ends", lambda: core.states() == {3: "active"})
-    assert {event["reason"] for event in core.events() if event["event"] == "session.down"} == {
-        "admin_disconnect"
-    }
-    wait_for("nothing left to end", lambda: not (core.root / OWED).exists())
+    def commit_and_kill() -> None:
+        core.accel.faults(deaf=True)
+        assert committed(core, "cgnat.source_range", "100.64.2.0/23") == [1, 2]
+        core.kill()
 
+    def start() -> None:
+        core.accel.faults(deaf=False)
+        core.start()
+        wait_for("nothing left to end", lambda: not (core.root / OWED).exists())
 
-def test_a_session_that_a_later_commit_allows_again_outlives_the_kill_of_the_core(core: LinuxCore) -> None:
-    killed_before_the_ends(core)
+    commit_and_kill()
     core.start()
     assert committed(core, "cgnat.source_range", "100.64.0.0/10") == []
     core.kill()
-    core.accel.faults(deaf=False)
-    core.start()
-    wait_for("nothing left to end", lambda: not (core.root / OWED).exists())
-    come(core, CAROL)
-    wait_for("another", lambda: core.states() == dict.fromkeys((1, 2, 3), "active"))
+    start()
+    wait_for("both", lambda: core.states() == {1: "active", 2: "active"})
+    commit_and_kill()
+    come(core, subscriber(600))
+    start()
+    wait_for("the ends", lambda: core.states() == {3: "active"})
+    ends = [event["reason"] for event in core.events() if event["event"] == "session.down"]
+    assert ends == ["admin_disconnect"] * 2
 
 
 def test_a_return_at_a_start_ends_the_sessions_that_began_with_what_it_undoes(core: LinuxCore) -> None:
