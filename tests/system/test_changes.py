@@ -5,34 +5,16 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from gateway_api.core.records.changes import HELD, ChangeLog
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core
-from tests.unit.test_changes import note
 
 FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
 INTERFACE = "org.gatewayapi.core"
-
-
-def test_as_many_changes_as_are_promised_outlive_the_process_however_large() -> None:
-    # In memory: each of them waits for its disk.
-    with TemporaryDirectory(dir="/dev/shm") as folder:
-        log = ChangeLog(Path(folder), "log")
-        text, line = "x" * 2046, "\U0001f600" * 256
-        for _ in range(HELD + 1):
-            log.add(note(before=text, after=text, author=line, comment=line))
-        told = ChangeLog(Path(folder), "log").after("log", 0)
-        assert told.changes[0].before == text
-        assert (told.oldest, told.newest) == (2, HELD + 1)
-
-
-# The core
 
 
 @contextmanager
@@ -58,13 +40,6 @@ def folder(tmp_path: Path) -> Path:
     users = [{"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}]
     (tmp_path / "users").write_text(json.dumps(users))
     return tmp_path
-
-
-def test_a_change_with_a_request_s_id_is_the_api_s_and_not_noted(folder: Path) -> None:
-    with core(folder) as (client, _):
-        commit(client, "bng2", request_id="of-the-api")
-        client.call(f"{INTERFACE}.DisconnectSession", {"id": 1, "request_id": "of-the-api"})
-        assert changes(client) == []
 
 
 def test_a_commit_that_was_not_noted_before_a_crash_is_noted_at_the_next_start(folder: Path) -> None:

@@ -1,8 +1,6 @@
 """The events of a core daemon, as varlink clients follow them."""
 
 import json
-import select
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.protocol import CallMessage, ErrorReply, MessageBuffer, encode
+from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.stack import PATIENCE, running_core, wait_for
 
 METHOD = f"{CORE.name}.SubscribeEvents"
@@ -84,37 +82,3 @@ def test_the_core_lets_followers_who_have_left_go_though_nothing_happens(
             most = len(list(threads.iterdir()))
             assert most > 20
         wait_for("their threads to end", lambda: len(list(threads.iterdir())) == most - 20)
-
-
-def test_a_client_that_never_reads_is_cut_off_and_delays_nobody(
-    tmp_path: Path, document: dict[str, Any]
-) -> None:
-    # It takes up to 25 s until who doesn't read is cut off. At 1,000 a second, what happens by then
-    # fits into the ring: it can still ask for the rest.
-    with (
-        core(tmp_path, document, "--sessions", "500", "--arrivals", "1000") as (path, _),
-        followed(path, None, None) as replies,
-        socket.socket(socket.AF_UNIX) as idle,
-    ):
-        idle.connect(str(path))
-        idle.sendall(encode(CallMessage(method=METHOD, parameters=msgspec.Raw(b"{}"), more=True)))
-        end = select.poll()
-        end.register(idle, select.POLLHUP)
-        next(replies)
-        found: list[int] = []
-        while not end.poll(0):
-            found += collected(replies, 100)
-        assert found == list(range(found[0], found[0] + len(found)))
-        # What reached it is whole up to where it was cut, and the rest comes when it asks.
-        buffer, seen = MessageBuffer(64 << 20), []
-        idle.settimeout(PATIENCE)
-        while data := idle.recv(1 << 16):
-            buffer.feed(data)
-            while (message := buffer.next_message()) is not None:
-                reply = json.loads(message)["parameters"]
-                seen += [event["sequence"] for event in reply["events"]]
-        assert seen == list(range(seen[0], seen[0] + len(seen)))
-        # The other one had more before the end of the wait for this one.
-        assert found[-1] > seen[-1]
-        with followed(path, reply["boot_id"], seen[-1]) as again:
-            assert collected(again, 100)[0] == seen[-1] + 1

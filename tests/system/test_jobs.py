@@ -94,5 +94,3 @@ def test_a_job_of_a_killed_core_is_interrupted_and_does_not_continue(
         wait_for("a later job", lambda: call_core(socket, "GetJob", id=after["id"])["job"]["state"] == "done")
         assert ends(socket) == Counter()
         assert call_core(socket, "GetHealth")["active_sessions"] == SESSIONS
-        assert call_core(socket, "GetJob", id=job["id"])["job"] == found
-        assert after["id"] > job["id"]

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-PYTHON_IN_A_NAMESPACE = ["unshare", "--net", "--mount", "--fork", "--kill-child", sys.executable, "-m"]
-
-
 DENIED = ("metadata.test", "mapped.test", "unspecified.test", "unspecified6.test", "mapped-unspecified.test")
 DENIED += ("group.test", "broadcast.test", "hosts-file.test", "metadata-second.test")
 
@@ -22,15 +19,9 @@ def resolved() -> dict[str, Any]:
     """What came of deliveries to names that a DNS server of the test's own resolves."""
     if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("ip")):
         pytest.skip("needs root, unshare and ip to have a network of its own")
-    done = subprocess.run(
-        [*PYTHON_IN_A_NAMESPACE, "tests.system.resolving"],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    command = ["unshare", "--net", "--mount", "--fork", "--kill-child", sys.executable, "-m"]
+    command.append("tests.system.resolving")
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
@@ -67,11 +58,8 @@ def test_a_name_without_an_address_is_said_to_have_none(resolved: dict[str, Any]
     assert [one["error"] for one in resolved["results"][name]] == ["the name has no address"] * 2
 
 
-@pytest.mark.parametrize("name", ["black-holes.test", "silence.test"])
-def test_an_attempt_ends_in_time_where_no_name_server_or_none_of_many_addresses_answers(
-    resolved: dict[str, Any], name: str
-) -> None:
-    (attempt,) = resolved["results"][name]
+def test_an_attempt_ends_in_time_where_no_name_server_answers(resolved: dict[str, Any]) -> None:
+    (attempt,) = resolved["results"]["silence.test"]
     assert attempt["error"] == "timeout"
-    # Another address, or another query, would take ten seconds more.
+    # Another query would take ten seconds more.
     assert 9.5 < attempt["seconds"] < 19

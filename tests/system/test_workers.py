@@ -61,19 +61,3 @@ def test_a_worker_that_starts_while_the_hub_resolves_a_name_serves(tmp_path: Pat
         wait_for("another worker", lambda: set(children(arbiter)) - {former})
         api.session.close()
         assert api.get("/subscribers")["count"] == 1
-
-
-def test_a_new_worker_reaches_the_core_and_the_hub_whose_sockets_were_removed(
-    tmp_path: Path,
-) -> None:
-    state = tmp_path / "state"
-    with running_stack(state, sessions=1, WORKERS=1) as (api, process):
-        (arbiter,) = set(children(process.pid)) - {core_of(process)}
-        assert api.get("/webhooks") == {"count": 0, "webhooks": []}
-        for name in ("core.sock", "hub.sock"):
-            (state / name).unlink()
-        (former,) = children(arbiter)
-        os.kill(former, signal.SIGKILL)
-        wait_for("another worker", lambda: set(children(arbiter)) - {former})
-        wait_for("the sessions", lambda: api.send("GET", "/subscribers", "operator").ok)
-        wait_for("the webhooks", lambda: api.send("GET", "/webhooks", "operator").ok)
