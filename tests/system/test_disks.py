@@ -17,7 +17,6 @@ from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.core.configuration import ListChanges
 from gateway_api.wire.core.sessions import DisconnectSession
 from gateway_api.wire.varlink.client import Client
-from tests.contract.test_token_profile import running_profile
 from tests.support.audit import RATES, arbiter_of
 from tests.support.prometheus import samples
 from tests.support.stack import Api, descendants, running_api, running_core, wait_for
@@ -220,30 +219,18 @@ def test_on_a_full_runtime_folder_it_serves_without_counters_and_takes_them_up_w
             assert samples(gateway.api)[f"gateway_api_http_requests_total{{{labels}}}"] == 1
 
 
-@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 def test_on_a_full_disk_the_audit_log_is_read_also_without_its_index_and_nothing_changes(
-    kind: str, api: Api, state: Path, tmp_path: Path
+    api: Api, state: Path, tmp_path: Path
 ) -> None:
-    with gateway_on(kind, "audit", api, state, tmp_path) as (gateway, folder):
-        if kind == "ext4":
-            # As after a power cut.
-            for index in folder.glob("*-shm"):
-                index.unlink()
-            assert (folder / "known.sqlite-wal").stat().st_size > 0
+    with gateway_on("ext4", "audit", api, state, tmp_path) as (gateway, folder):
+        # As after a power cut.
+        for index in folder.glob("*-shm"):
+            index.unlink()
+        assert (folder / "known.sqlite-wal").stat().st_size > 0
         fill(folder)
         with started(gateway):
             for answer in (gateway.change(), gateway.commit()):
                 assert message_of(answer) == REFUSED
-            free(folder)
-
-
-def test_with_a_full_disk_for_the_state_no_logout_is_stored(api: Api, state: Path, tmp_path: Path) -> None:
-    with gateway_on("ext4", "var", api, state, tmp_path) as (gateway, folder):
-        fill(folder)
-        with started(gateway):
-            token = gateway.api.new_token("operator")
-            answer = gateway.api.send("POST", "/auth/logout", token=token)
-            assert message_of(answer) == (500, "Cannot store the logout: the token is still valid")
             free(folder)
 
 
@@ -332,15 +319,3 @@ def test_with_a_read_only_runtime_folder_at_the_start_it_serves_without_the_hub(
             message = "The hub, which delivers to webhooks, does not reply."
             assert gateway.health("hub") == ("failed", message)
             mount.close()
-
-
-def test_the_token_profile_reads_with_a_read_only_audit_log(tmp_path: Path) -> None:
-    audit = tmp_path / "audit"
-    audit.mkdir()
-    with ExitStack() as mount:
-        mount.enter_context(read_only(audit))
-        with running_profile(tmp_path) as (profile, _):
-            sections = profile.get("/config")
-            assert message_of(profile.put(sections)) == REFUSED
-            mount.close()
-            assert profile.put(sections).ok

@@ -115,12 +115,6 @@ def test_dependencies_that_are_ill_are_named_and_the_worst_counts(faulty: Api, t
     assert shell.check().status == WARNING
 
 
-def test_the_check_is_as_bad_as_the_whole(gateway: Gateway, shell: Shell) -> None:
-    # The disk of this machine is as it is.
-    ended, whole = shell.check("-d"), gateway.api.get("/system/health/detail")["state"]
-    assert ended.status == {"ok": OK, "degraded": WARNING, "failed": CRITICAL}[whole]
-
-
 def test_metrics_without_dependencies_are_critical(gateway: Gateway, shell: Shell) -> None:
     health = {"status": "ok", "data": gateway.api.get("/health", None)}
     reply = answer(200, "Connection: close", body=json.dumps(health).encode())

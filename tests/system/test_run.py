@@ -10,14 +10,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
 import requests
 
-from gateway_api.cli import certificates, run
-from gateway_api.cli.run import CannotRun
 from tests.support.stack import (
     Api,
     core_of,
@@ -234,28 +231,6 @@ def test_a_run_beside_another_gets_one_sentence_and_a_killed_one_takes_its_child
 
 
 # Refusals
-
-
-def test_an_api_that_does_not_respond_in_time_is_told_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class GoesOn(run.Stop):
-        """Gets no signal, and blocks none."""
-
-        def __init__(self) -> None:
-            pass
-
-        def wait(self, seconds: float) -> bool:
-            return False
-
-    certificate = tmp_path / "certificate.pem"
-    certificates.ensure(certificate, tmp_path / "key.pem", "localhost")
-    lacks = partial(run._api_lacks, free_port(), certificate)
-    monkeypatch.setattr(run, "_START_TIMEOUT", 0.0)
-    with pytest.raises(CannotRun) as caught:
-        run._wait(GoesOn(), [], lacks, "the API did not respond", "above")
-    reason = "[Errno 111] Connection refused"
-    assert str(caught.value) == f"the API did not respond within 0 s: {reason}; its output is above"
 
 
 def test_a_port_in_use_or_a_missing_program_gets_one_sentence(tmp_path: Path) -> None:
