@@ -137,9 +137,6 @@ def test_a_file_that_frr_refuses_is_refused_with_the_line_of_frr_and_no_path(
     assert "/" not in str(refusal({"frr.conf": "bogus\n"}, frr.path))
 
 
-# pppd.
-
-
 def test_pppds_radius_client_has_the_attributes_of_its_requests_in_its_dictionary() -> None:
     text = (PPPD_FILES / "radius-dictionary").read_text()
     attribute = r"^ATTRIBUTE\s+(\S+)\s+\d+\s+(?:string|integer|ipaddr|date)(?:\s+\S+)?$"
