@@ -84,6 +84,19 @@ def test_a_reply_comes_from_time_to_time_without_a_commit(core: Core) -> None:
     assert first == last
 
 
+def test_a_commit_is_told_at_once(core: Core) -> None:
+    core_service._WAIT, wait = 600, core_service._WAIT
+    following = core.follow()
+    next(following)
+    commit = threading.Timer(0.1, core.commit, [ONE])
+    commit.start()
+    try:
+        assert next(following).receivers == receivers(ONE)
+    finally:
+        core_service._WAIT = wait
+        commit.join()
+
+
 # In the API
 
 

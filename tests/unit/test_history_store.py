@@ -13,7 +13,7 @@ import pytest
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.history import database
 from gateway_api.history.recorder import Recorder
-from gateway_api.history.sessions import FeedPlace
+from gateway_api.history.sessions import FeedPlace, prepare
 from gateway_api.wire.core.configuration import HistoryLimits
 from gateway_api.wire.core.sessions import EventsReply
 from tests.support.histories import BOOT, History, down, history, listed, rate, up
@@ -236,3 +236,10 @@ def test_a_history_that_is_damaged_in_its_middle_costs_one_attempt(
         recorder.record()
     assert past.ids() == [*reversed(range(5000, 5300))]
     assert "history.sqlite.damaged" in caplog.text
+
+
+def test_a_service_without_room_for_a_history_starts_and_logs_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepare(tmp_path / "nowhere" / "history.sqlite")
+    assert "cannot open or create the history" in caplog.text

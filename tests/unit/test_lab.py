@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.gateways.lab.traffic import Meter, People, SumMeter
+from gateway_api.core.gateways.lab.traffic import MICROSECOND, Meter, Pattern, People, SumMeter
 from gateway_api.core.gateways.lab.world import AddressPool
 from gateway_api.core.service.core import LISTS
 from gateway_api.core.sessions.journal import Journal
@@ -168,6 +168,21 @@ def test_a_sum_is_that_of_its_sessions_at_any_moment(
             total = total.changed(before, sessions[chosen])
         elif step == "read":
             assert total.total(now) == ended + sum(meter.total(now) for meter in sessions)
+
+
+@pytest.mark.parametrize("border", [4, 900, 3600, DAY, 3 * DAY])
+def test_a_use_goes_on_at_the_borders_of_slots_hours_and_days(border: float) -> None:
+    for who in range(0, 256, 16):
+        for usage, _ in PEOPLE.of(f"{who:08x}"):
+            before, after = usage.used(START + border - 1e-3), usage.used(START + border + 1e-3)
+            assert 0 <= after - before <= 2002 * MICROSECOND
+
+
+def test_a_pattern_adds_up_what_is_used_in_each_slot() -> None:
+    pattern = Pattern([10_000] * 10_800 + [0] * 10_800)
+    assert pattern.until(2) == 8_000_000 * 10_000
+    assert pattern.until(25 * 900) == (43_200_000_000 + 3_600_000_000) * 10_000
+    assert (pattern.during(0), pattern.during(10_800), pattern.during(21_600)) == (10_000, 0, 10_000)
 
 
 # VLANs
