@@ -372,22 +372,12 @@ def test_a_body_that_only_the_core_has_no_room_for_is_400(profile: Profile) -> N
     assert_invalid(profile.send("PUT", "/config", data=whole), "")
 
 
-@pytest.mark.parametrize(
-    ("section", "name", "value"),
-    [
-        ("api", "auth_token", "with a space in it"),
-        ("api", "listen_address", "localhost"),
-        ("api", "listen_port", "8080"),
-    ],
-)
-def test_a_wrong_value_is_400_and_named_and_changes_nothing(
-    profile: Profile, section: str, name: str, value: Any
-) -> None:
+def test_a_wrong_value_is_400_and_named_and_changes_nothing(profile: Profile) -> None:
     before = profile.send("GET", "/config")
     sections = before.json()["data"]
-    sections[section][name] = value
+    sections["api"]["auth_token"] = "with a space in it"
     answer = profile.put(sections)
-    assert_invalid(answer, f"{section}.{name}")
+    assert_invalid(answer, "api.auth_token")
     assert "with a space" not in answer.text
     after = profile.send("GET", "/config")
     assert (after.headers["ETag"], after.content) == (before.headers["ETag"], before.content)
