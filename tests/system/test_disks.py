@@ -182,7 +182,9 @@ def gateway_on(kind: str, name: str, api: Api, state: Path, tmp_path: Path) -> I
     if kind == "ext4":
         with image.open("wb") as file:
             file.truncate(48 << 20)
-        subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(image)], check=True)
+        # Blocks of a page, as on any larger disk. SQLite allocates one block for each page of its shared
+        # memory. Of smaller blocks, the others of a page are missing on a full disk: SIGBUS ends the process.
+        subprocess.run(["mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", str(image)], check=True)
         options = ["-o", "loop", str(image)]
     with mounted(tmp_path / name, *options):
         try:
