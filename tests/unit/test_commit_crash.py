@@ -5,6 +5,7 @@ that is the configuration before the change or the one that it makes, and nothin
 """
 
 import errno
+import gc
 import io
 import json
 import os
@@ -248,6 +249,8 @@ def test_a_first_start_is_safe_from_a_kill_at_any_call_and_from_a_power_cut(benc
 def test_a_change_at_any_call_of_which_the_disk_fails_is_refused_and_can_be_made_again(
     each: Plain, bench: Bench
 ) -> None:
+    # Earlier tests left files open in what nobody uses any more.
+    gc.collect()
     descriptors = len(list(Path("/dev/fd").iterdir()))
     for number, call in enumerate(each.calls):
         if call.name == "read" and (each.change is CHANGES["return"] or call.path.name == "commit.json"):
@@ -263,4 +266,4 @@ def test_a_change_at_any_call_of_which_the_disk_fails_is_refused_and_can_be_made
             assert bench.seen(workspace, home) == bench.found(home) == each.before, call
             each.change.make(workspace)
             assert bench.seen(workspace, home) == bench.found(home) == each.after, call
-    assert len(list(Path("/dev/fd").iterdir())) == descriptors
+    assert len(list(Path("/dev/fd").iterdir())) <= descriptors

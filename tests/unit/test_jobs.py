@@ -65,11 +65,13 @@ class Held:
 
     def __init__(self, free: int = 0) -> None:
         self.taken: list[int] = []
+        self.waits = threading.Event()
         self.released = threading.Event()
         self._free = free
 
     def __call__(self, ids: Sequence[int]) -> JobOutcome:
         if len(self.taken) >= self._free:
+            self.waits.set()
             assert self.released.wait(PATIENCE)
         self.taken += ids
         return JobOutcome(done=len(ids))
@@ -119,7 +121,8 @@ def test_a_job_takes_each_session_once_in_order_and_counts_what_came_of_it(world
 def test_a_job_that_is_cancelled_takes_no_further_session(world: World) -> None:
     act = Held(free=20)
     job = world.run(act)
-    wait_for("some sessions", lambda: world.job(job).done == 20)
+    assert act.waits.wait(PATIENCE)
+    assert world.job(job).done == 20
     cancelled = world.jobs.cancel(job.id)
     assert cancelled is not None
     assert (cancelled.state, cancelled.finished_at is None) == ("cancelled", False)
