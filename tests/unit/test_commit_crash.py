@@ -231,11 +231,8 @@ def test_a_first_start_is_safe_from_a_kill_at_any_call_and_from_a_power_cut(benc
     home = bench.home()
     with disk() as calls, bench.core(home) as workspace:
         after = bench.seen(workspace, home)
-    assert [call.path.name for call in calls if call.name == "mkdir"][1:] == [
-        "configuration",
-        "revisions",
-        "1",
-    ]
+    made = [call.path.name for call in calls if call.name == "mkdir"]
+    assert made[1:] == ["configuration", "revisions", "1"]
     assert unsynced(calls) == set()
     for number in range(len(calls)):
         home = bench.home()

@@ -3,8 +3,6 @@
 import socket as sockets
 import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +33,6 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return files
 
 
-@pytest.fixture
-def closing() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
 def assert_failures_stay_apart(ours: list[Any], peers: list[Any]) -> None:
     """The peer of the first connection goes away. With Python 3.13, the second would get its error."""
     # A client of TLS 1.3 also gets the tickets of its session, which are part of its handshake.
@@ -53,10 +45,12 @@ def assert_failures_stay_apart(ours: list[Any], peers: list[Any]) -> None:
     ours[1].settimeout(0.1)
     with pytest.raises(TimeoutError):
         ours[1].recv(1)
+    for each in (*ours, *peers):
+        each.close()
 
 
 def test_a_client_that_goes_away_fails_no_other_clients_connection(
-    certificate: tuple[Path, Path], closing: ExitStack
+    certificate: tuple[Path, Path],
 ) -> None:
     context, trusting = SSLContext(ssl.PROTOCOL_TLS_SERVER), SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_cert_chain(*certificate)
@@ -66,14 +60,14 @@ def test_a_client_that_goes_away_fails_no_other_clients_connection(
     for _ in range(2):
         client, server = socket.socketpair()
         handshake = gevent.spawn(trusting.wrap_socket, client, server_hostname="localhost")
-        ours.append(closing.enter_context(watched(server, context)))
+        ours.append(watched(server, context))
         ours[-1].do_handshake()
-        clients.append(closing.enter_context(handshake.get()))
+        clients.append(handshake.get())
     assert_failures_stay_apart(ours, clients)
 
 
 def test_a_receiver_that_goes_away_fails_no_other_receivers_connection(
-    certificate: tuple[Path, Path], closing: ExitStack
+    certificate: tuple[Path, Path],
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
@@ -82,10 +76,10 @@ def test_a_receiver_that_goes_away_fails_no_other_receivers_connection(
     ours, receivers = [], []
     for _ in range(2):
         receiver, client = sockets.socketpair()
-        receivers.append(closing.enter_context(context.wrap_socket(receiver, True, False)))
+        receivers.append(context.wrap_socket(receiver, True, False))
         handshake = threading.Thread(target=receivers[-1].do_handshake)
         handshake.start()
         client.settimeout(20)
-        ours.append(closing.enter_context(trusting.wrap_socket(client, server_hostname="localhost")))
+        ours.append(trusting.wrap_socket(client, server_hostname="localhost"))
         handshake.join()
     assert_failures_stay_apart(ours, receivers)
