@@ -60,7 +60,10 @@ def test_a_search_without_a_match_leads_to_the_history(shown: Screen) -> None:
         "02:ff:ff:ff:ff:ff": "search=02%3Aff%3Aff%3Aff%3Aff%3Aff",
     }.items():
         shown.find(text)
-        shown.page.get_by_role("link", name="Look for it in the history").click()
+        # The link of the search before stays until the response to this one.
+        link = shown.page.get_by_role("link", name="Look for it in the history")
+        expect(link).to_have_attribute("href", f"#history?{query}")
+        link.click()
         expect(shown.page).to_have_url(f"{shown.api.url}/#history?{query}")
         expect(shown.page.locator("#history-list-range")).to_have_text("no matches")
 
