@@ -73,6 +73,7 @@ def test_the_settings_are_those_of_the_running_configuration(core: Core) -> None
         denied_networks=("192.0.2.0/24", "2001:db8::/32"),
         receivers=receivers(ONE, OTHER),
         history=HistoryLimits(90, 1024),
+        version=core.workspace.snapshot.version,
     )
 
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn, ParamSpec
@@ -133,6 +134,8 @@ def serve(
         outcomes = Outcomes(changes)
         interface = outcomes.of(service.interface(of_jobs, TrafficService(gateway, clock), outcomes))
         server = Server(socket, Dispatcher(IDENTITY, [interface]))
+        # Before it serves. Until then, its socket has a time that is no version.
+        workspace.date(partial(_date, socket))
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)
         return 1
@@ -170,6 +173,12 @@ def _wait_for(signals: set[signal.Signals], socket: Path) -> None:
             watchdog.beat()
         # So that the next call tells whether the core accepts connections.
         client.close()
+
+
+def _date(socket: Path, version: int) -> None:
+    """Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.utime(socket, ns=(version, version))
 
 
 def _begin_log() -> None:

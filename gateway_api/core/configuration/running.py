@@ -9,6 +9,7 @@ import hashlib
 import logging
 import re
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -130,6 +131,8 @@ class Snapshot:
         #: Without a candidate that equals the running configuration.
         self.state = replace(state, candidate=None) if state.candidate == running.document else state
         self.running = running
+        #: Another one for each snapshot, see `CheckAccess`.
+        self.version = time.time_ns()
         #: Of the running configuration, and then of the archived ones, newest first.
         self.commits = commits
         #: The document of the candidate; the running one if nothing is staged.

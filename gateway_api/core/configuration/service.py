@@ -48,7 +48,8 @@ class ConfigurationService:
     def check_access(self, call: wire.CheckAccess) -> wire.AccessReply:
         snapshot = self._workspace.snapshot
         users = _users(snapshot, call.usernames)
-        return wire.AccessReply(snapshot.running.sections.api.enabled, tuple(user for user, _ in users))
+        enabled = snapshot.running.sections.api.enabled
+        return wire.AccessReply(enabled, tuple(user for user, _ in users), snapshot.version)
 
     def get_login(self, call: wire.GetLogin) -> wire.LoginReply:
         snapshot = self._workspace.snapshot
@@ -62,7 +63,7 @@ class ConfigurationService:
         """None each second without a commit has the server look for clients that have left."""
         while True:
             commits = self._commits
-            yield _settings(self._workspace.snapshot.running.sections)
+            yield _settings(self._workspace.snapshot)
             for _wait in range(_WAITS):
                 if self._has_changed(commits):
                     break
@@ -181,7 +182,8 @@ def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
     return ChangeRequest(author, comment, fields.get("if_match"), caller, fields.get("max_sessions_dropped"))
 
 
-def _settings(running: Configuration) -> wire.ApiSettings:
+def _settings(snapshot: Snapshot) -> wire.ApiSettings:
+    running = snapshot.running.sections
     api, history = running.api, running.history
     return wire.ApiSettings(
         enabled=api.enabled,
@@ -191,6 +193,7 @@ def _settings(running: Configuration) -> wire.ApiSettings:
         denied_networks=tuple(map(str, api.webhooks.denied_networks)),
         receivers=tuple(wire.Receiver(one.url, one.events, one.secret) for one in api.webhooks.receivers),
         history=wire.HistoryLimits(history.days, history.mebibytes),
+        version=snapshot.version,
     )
 
 

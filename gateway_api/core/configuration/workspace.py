@@ -25,7 +25,14 @@ from gateway_api.core.configuration.running import (
     refuse_too_large,
     renewed,
 )
-from gateway_api.core.configuration.store import Commit, ConfigurationStore, Deadline, State, Unreadable
+from gateway_api.core.configuration.store import (
+    Commit,
+    ConfigurationStore,
+    Deadline,
+    State,
+    Unreadable,
+    disk_step,
+)
 from gateway_api.core.configuration.unconfirmed import until_confirmed
 from gateway_api.core.records.changes import Caller, Note
 from gateway_api.core.records.clock import Clock
@@ -112,6 +119,7 @@ class Workspace:
         self._in_gateway: Applying = lambda _: nullcontext()
         self._followers: list[Callable[[Configuration], None]] = []
         self._tell: Callable[[Note], None] = lambda _: None
+        self._date: Callable[[int], None] = lambda _: None
         self._lock = threading.RLock()
         if store.state is None:
             self.snapshot = Snapshot(State(running=0, key=secrets.token_hex(16)), factory(), ())
@@ -162,6 +170,12 @@ class Workspace:
         self._tell = tell
         if self.snapshot.state.change is not None:
             tell(self.snapshot.state.change)
+
+    def date(self, date: Callable[[int], None]) -> None:
+        """Calls `date` with the version of each snapshot before that counts, and now. It may raise OSError:
+        then the change does not happen."""
+        self._date = date
+        date(self.snapshot.version)
 
     def apply_running(self) -> None:
         """Makes the services run by the running configuration, rendered anew, unless they do: after a start,
@@ -477,6 +491,9 @@ class Workspace:
         if note is not None:
             # With the change, in one rename: after a crash, both are on disk or neither.
             new.state = replace(new.state, change=note)
+        # First: from here on, the API asks anew. If the rest fails, it asks each time until the next change.
+        with disk_step("date the socket"):
+            self._date(new.version)
         self._store.publish(new.state, step)
         self.snapshot = new
         if note is not None:

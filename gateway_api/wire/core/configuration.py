@@ -417,6 +417,13 @@ class ApiUser(Record, frozen=True):
 class AccessReply(Record, frozen=True):
     enabled: Annotated[bool, about("Whether the API serves requests.", True)]
     users: Annotated[tuple[ApiUser, ...], about("The users among these names.")]
+    version: Annotated[
+        int | None,
+        about(
+            "The modification time of the core's socket, in nanoseconds, as long as this reply holds. "
+            "Null if it holds for one request."
+        ),
+    ] = None
 
     def user(self, username: str) -> ApiUser | None:
         """The user of that name, if there is one."""
@@ -425,7 +432,8 @@ class AccessReply(Record, frozen=True):
 
 class CheckAccess(Method[AccessReply], frozen=True):
     """Whether the API is enabled, and its users among these names. The API calls it before every request, so
-    that a commit takes effect on the next one."""
+    that a commit takes effect on the next one; or once for each version, if the core gives one. Such a core
+    sets the modification time of its socket to another version before a change of the reply takes effect."""
 
     at_once = True
 
@@ -500,13 +508,20 @@ class ApiSettings(Record, frozen=True, kw_only=True):
     ]
     receivers: Annotated[tuple[Receiver, ...], about("The receivers of webhooks that always exist.")]
     history: Annotated[HistoryLimits, about("Limits of the history of sessions.")]
+    version: Annotated[
+        int | None,
+        about(
+            "The modification time of the core's socket, in nanoseconds, as long as this reply holds. "
+            "Null if it holds for one request."
+        ),
+    ] = None
 
 
 class GetApiSettings(Method[ApiSettings], frozen=True):
     """The settings of the API itself in the running configuration, with secrets: those of now and, if it is
     called with more, all of them again after each commit. Then a reply comes at least every 15 seconds. The
     API calls it before every request of its alternative profile, so that a commit takes effect on the next
-    one."""
+    one; or once for each version, as CheckAccess."""
 
     streams = True
     replies_once = True
