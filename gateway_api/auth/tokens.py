@@ -102,9 +102,9 @@ class Authorization:
         self._revocations = revocations
         self._clock = clock
 
-    def rejection(self, claims: Claims, access: AccessReply) -> str | None:
-        """The reason to reject a token, or None. `access` covers its user."""
-        if _user_of(claims) not in _users(access):
+    def rejection(self, claims: Claims, access: AccessReply | None) -> str | None:
+        """The reason to reject a token, or None. `access` covers its user; None if nobody knows the users."""
+        if access is not None and _user_of(claims) not in _users(access):
             return "the user was deleted or changed since the login"
         if self._revocations.is_revoked(claims.jti, claims.ledger):
             return "the token was revoked"

@@ -22,10 +22,6 @@ _CODES = {_MISSING: "missing", _UNKNOWN: "unknown"}
 MOST_PROBLEMS = 20
 _LONGEST_NAME = 64
 
-# For all fields of the process, as nothing else uses marshmallow. Read in marshmallow 4.4.0; a test checks
-# it.
-fields.Field.default_error_messages.update(required=_MISSING, null="must not be null")
-
 #: One line that cannot disturb a terminal or hide text: no control characters, no characters without width,
 #: no change of direction. Python and ECMA-262 read the expression alike, for the OpenAPI document.
 LINE = r"^[^\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff]*$"
@@ -68,7 +64,25 @@ class Schema(marshmallow.Schema):
         unknown = marshmallow.RAISE
 
 
-class _Exact(fields.Field[Any]):
+class _Worded(fields.Field[Any]):
+    """A field whose messages are those of the API."""
+
+    default_error_messages = {"required": _MISSING, "null": "must not be null"}
+
+
+class ListField(_Worded, fields.List[Any]):
+    """A JSON array."""
+
+
+class NestedField(_Worded, fields.Nested):
+    """A JSON object with a schema of its own."""
+
+
+class JsonField(_Worded, fields.Raw):
+    """Any JSON."""
+
+
+class _Exact(_Worded):
     """A value of one Python type, or the error `invalid`."""
 
     TYPE: type
@@ -100,7 +114,7 @@ class FlagField(_Exact, fields.Boolean):
     default_error_messages = {"invalid": "must be true or false"}
 
 
-class ParsedField(fields.Field[Any]):
+class ParsedField(_Worded):
     """A JSON string, loaded as the result of `parse`, which raises ValueError with the rule."""
 
     default_error_messages = TextField.default_error_messages

@@ -52,14 +52,15 @@ def routes() -> None:
 def routes_text() -> str:
     """All routes of both profiles, one per line: method, path, access and profile."""
     # Flask takes time that the unit's `join-certificate` need not spend.
-    from gateway_api.web.app import ROUTES
+    from gateway_api.web.app import routes_of
     from gateway_api.web.operation import template
 
     found = [("# method", "path", "access", "profile")]
     for profile in (USERS, TOKEN):
-        for resource in ROUTES[profile]:
-            for _, path, operation in resource.rows():
-                found.append((operation.method, template(path), operation.access.value, profile.name))
+        found.extend(
+            (route.method, template(route.path), route.operation.access.value, profile.name)
+            for route in routes_of(profile)
+        )
     widths = [max(map(len, column)) for column in zip(*found, strict=True)]
     return "".join(f"{'  '.join(map(str.ljust, row, widths)).rstrip()}\n" for row in found)
 

@@ -25,7 +25,6 @@ from gateway_api.base.errors import (
     StillConnected,
 )
 from gateway_api.base.pages import CURSOR_RULE
-from gateway_api.base.shares import is_short, pause
 from gateway_api.base.texts import parse_path
 from gateway_api.base.yielder import Yielder
 from gateway_api.wire.configuration import masked_path, quotes_hint
@@ -93,29 +92,17 @@ _NOBODY = By()
 class Calls(ContractClient):
     """Every method raises CoreUnavailable when the core cannot be reached, or when its reply breaks the
     contract, CoreLacksMethod, and the translation of the core's errors.
-    Each command tells the core by whom it is. The first call takes the call of `along` with it, see
-    `taking`."""
+    Each command tells the core by whom it is."""
 
     contract, unavailable = CORE, CoreUnavailable
 
-    def __init__(
-        self,
-        client: Client,
-        by: By = _NOBODY,
-        along: tuple[Method[Any], Callable[[Any], object]] | None = None,
-    ) -> None:
+    def __init__(self, client: Client, by: By = _NOBODY) -> None:
         super().__init__(client)
         self._by = by
-        self._along = along
 
     def by(self, author: str | None, new_id: Callable[[], str] | None = None) -> Self:
         """For the calls of one request, as `By`."""
         return type(self)(self._client, By(author, new_id))
-
-    def taking(self, call: Method[R], then: Callable[[R], object]) -> Self:
-        """The next call takes this one with it, in one exchange; both are reads. `then` gets the reply to
-        this one. What it raises ends the next call, of whose reply nothing is read."""
-        return type(self)(self._client, self._by, (call, then))
 
     def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
         """The whole reply, unparsed."""
@@ -146,9 +133,14 @@ class Calls(ContractClient):
 
     def ask(self, call: Method[R], *, timeout: float | None = None) -> R:
         """The reply to a read of the API's own, with nothing in it that a client could correct."""
-        with self._errors_of(call):
-            (reply,) = super()._replies(call, timeout=timeout)
-        return self._asked(call, reply)
+        try:
+            with self._errors_of(call):
+                (reply,) = super()._replies(call, timeout=timeout)
+                raw = reply.result()
+        except Invalid as error:
+            raise CoreUnavailable(f"the core rejected {type(call).__name__}: {error}") from error
+        kind: type[R] = reply_of(type(call))
+        return decoded(kind, raw)
 
     def require(self, call: Method[Any]) -> None:
         """Raises CoreLacksMethod if the core does not have this method, which streams."""
@@ -190,28 +182,8 @@ class Calls(ContractClient):
         return Listed(name, [array for array in arrays if not _EMPTY.fullmatch(array)], others)
 
     def _replies(self, call: Method[Any], *, more: bool = False, timeout: float | None = None) -> list[Reply]:
-        """The replies to a call, which takes `along` with it."""
-        along, self._along = self._along, None
-        calls = (call,) if along is None else (along[0], call)
-        # What a long request does after a shared exchange would hold up those that shared it.
-        at_once = not more and all(each.comes_at_once for each in calls) and is_short()
-        replies = self._client.exchange(*map(self._named, calls), more=more, at_once=at_once, timeout=timeout)
-        # A request with several calls would otherwise go on before others that used less time.
-        pause()
-        if along is not None:
-            first, then = along
-            then(self._asked(first, replies.pop(0)))
-        return replies
-
-    def _asked(self, call: Method[R], reply: Reply) -> R:
-        """The reply to a call that is none of the client's."""
-        try:
-            with self._errors_of(call):
-                raw = reply.result()
-        except Invalid as error:
-            raise CoreUnavailable(f"the core rejected {type(call).__name__}: {error}") from error
-        kind: type[R] = reply_of(type(call))
-        return decoded(kind, raw)
+        at_once = not more and call.comes_at_once
+        return self._client.exchange(self._named(call), more=more, at_once=at_once, timeout=timeout)
 
 
 #: A part of a reply as a value. Raises CoreUnavailable.

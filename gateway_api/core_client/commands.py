@@ -3,8 +3,8 @@
 Records stay the bytes that the core sent (`Fields`), unless the API needs their values.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -42,13 +42,10 @@ class Daemon(Calls):
     Entity tags stand for the running configuration and the candidate together. A method with `if_match`
     requires one of these tags, or any if it is None. It raises Stale, and StepFailed."""
 
-    def check_access(self, usernames: Iterable[str]) -> wire.AccessReply:
+    def check_access(self, usernames: Iterable[str], *, timeout: float | None = None) -> wire.AccessReply:
         """Whether the API is enabled, and which of these are users now."""
-        return self.ask(_check_access(usernames), timeout=_ACCESS_TIMEOUT)
-
-    def checking_access(self, usernames: Iterable[str], then: Callable[[wire.AccessReply], object]) -> Self:
-        """The next call, a read, takes `check_access` with it, see `taking`."""
-        return self.taking(_check_access(usernames), then)
+        names = tuple(filter(_may_be_a_name, usernames))
+        return self.ask(wire.CheckAccess(names), timeout=timeout or _ACCESS_TIMEOUT)
 
     def login(self, username: str) -> wire.LoginReply:
         """The record that the check of a password requires. The name is any text."""
@@ -85,9 +82,9 @@ class Daemon(Calls):
             raise CoreUnavailable(f"the reply to GetSession has session {found}, not {id}")
         return record
 
-    def talkers(self, order: Mapping[str, Any]) -> msgspec.Raw:
-        """The reply to ListTalkers, whose parameters are `order`."""
-        return self.raw(traffic.ListTalkers(**order), timeout=_TALKERS_TIMEOUT)
+    def talkers(self, call: traffic.ListTalkers) -> msgspec.Raw:
+        """Return the reply to the call."""
+        return self.raw(call, timeout=_TALKERS_TIMEOUT)
 
     def disconnect_session(self, id: int) -> sessions.SessionSnapshot:
         """The session at its end. Raises NotFound."""
@@ -177,10 +174,6 @@ class Daemon(Calls):
     def archived(self, revision: int) -> Fields:
         """The fields of ArchivedRevisionReply, secrets masked. Raises NotFound."""
         return self.fields(wire.GetArchivedRevision(_revision(revision)))
-
-
-def _check_access(usernames: Iterable[str]) -> wire.CheckAccess:
-    return wire.CheckAccess(tuple(filter(_may_be_a_name, usernames)))
 
 
 def _sent(edits: Iterable[wire.Edit]) -> tuple[wire.ConfigurationEdit, ...]:

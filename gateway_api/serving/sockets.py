@@ -14,7 +14,7 @@ from gevent import socket
 from gevent.ssl import SSLSocket
 
 from gateway_api.base import tls_errors
-from gateway_api.base.shares import Share
+from gateway_api.base.turns import give_way
 from gateway_api.serving.connections import Connection
 
 _log = logging.getLogger(__name__)
@@ -28,11 +28,8 @@ _UNSENT = 64 << 10
 class _Watched:
     #: TLS reads before they can be set.
     connection: Connection | None = None
-    share: Share | None = None
     #: The body of the last request, of which the view may have read nothing.
     body: Any = None
-    #: gunicorn's response to the current request.
-    response: Any = None
     #: An event stream closes it, not gunicorn.
     is_handed_over = False
 
@@ -41,8 +38,6 @@ class _Watched:
             super().close()  # type: ignore[misc]
 
     def recv(self, size: int, *more: Any) -> bytes:
-        if self.share:
-            self.share.pause()
         with self.connection.reading() if self.connection else nullcontext():
             # gunicorn takes up to a megabyte of a body, and copies what is left of it at each piece.
             return cast(bytes, super().recv(min(size, _PIECE), *more))  # type: ignore[misc]
@@ -54,8 +49,7 @@ class _Watched:
                 return
             for start in range(0, len(data), _PIECE):
                 # A client that reads as fast as it gets would otherwise leave no turn to others.
-                if self.share:
-                    self.share.pause()
+                give_way()
                 super().sendall(memoryview(data)[start : start + _PIECE], *more)  # type: ignore[misc]
 
     def push(self, piece: bytes) -> None:

@@ -2,13 +2,12 @@
 
 The worker of gunicorn closes neither a connection without a TLS handshake nor one without a request's body.
 
-No other module uses internals of gunicorn. Read in 27.0: `AsyncWorker.handle` and `handle_request` (below
-`GeventWorker`), `timeout_ctx` around the wait for a request, `is_already_handled`; `wsgi.Response`, which is
-made before the application is called, its `default_headers`, `send_headers` and `write`; `base_environ` and
-`reopen_files`, which replaces the streams of its log; `_peer_is_trusted_proxy`; `finish_body`, and what
-`get_parser` makes; `failed` and `reader` of a body, and the `length` that a `LengthReader` has left; the
-errors of `gunicorn.http`; the loggers of its log; `WORKERS`, `num_workers` and `LISTENERS` of the arbiter,
-and `maybe_promote_master`, which it calls at each turn of its loop, once a second or more often.
+No other module uses internals of gunicorn. Read in 27.0: `AsyncWorker.handle`, the `handle_request` that it
+calls for each request, and `timeout_ctx` around its wait for a request; `wsgi.create`; `default_headers`,
+`send_headers` and `write` of `wsgi.Response`; `failed` and `reader` of a body, and the `length` that a
+`LengthReader` has left; the errors of `gunicorn.http`; the loggers of its log; `WORKERS`, `num_workers` and
+`LISTENERS` of the arbiter, and `maybe_promote_master`, which it calls at each turn of its loop, once a second
+or more often.
 """
 
 import json
@@ -23,7 +22,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -31,14 +30,11 @@ from typing import Any
 
 import gevent
 import gevent.event
-import gevent.events
-import gunicorn.http
 from gevent.monkey import MonkeyPatchWarning
 from gevent.server import StreamServer
 from gunicorn.glogging import Logger
-from gunicorn.http import errors, message, wsgi
+from gunicorn.http import errors, wsgi
 from gunicorn.http.body import LengthReader
-from gunicorn.http.parser import RequestParser
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
@@ -47,9 +43,9 @@ from gateway_api.base import http, logs
 from gateway_api.base.certificate import SERVED, log_expiry
 from gateway_api.base.process import Readiness, Watchdog, places
 from gateway_api.base.settings import log_style
-from gateway_api.base.shares import Shares
+from gateway_api.base.turns import give_way
 from gateway_api.events.streams import Stream
-from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
+from gateway_api.serving.connections import Connections, Limits, NoRoom
 from gateway_api.serving.sockets import PlainSocket, TlsSocket, end, watched
 from gateway_api.web.counters import WorkerCounters
 
@@ -120,37 +116,10 @@ class _Listener:
         return self._name
 
 
-class _Request(message.Request):  # type: ignore[misc]
-    """Without a look for the client among no trusted proxies, for which gunicorn parses the address."""
-
-    def _peer_is_trusted_proxy(self) -> bool:
-        if isinstance(self.peer_addr, tuple) and not self.cfg.forwarded_allow_ips:
-            return False
-        return bool(super()._peer_is_trusted_proxy())
-
-
-class _Parser(RequestParser):  # type: ignore[misc]
-    """Without a read of a body that has no more bytes, for which gunicorn also sets the timeout of the socket
-    twice."""
-
-    mesg_class = _Request
-
-    def finish_body(self, *arguments: Any, **more: Any) -> bool:
-        return (self.mesg is not None and _is_read(self.mesg.body)) or super().finish_body(*arguments, **more)
-
-
-gunicorn.http.RequestParser = _Parser
-
-
-class _Response(wsgi.Response):  # type: ignore[misc]
-    """Without the name of the server, and in one packet if it is short; gunicorn cannot do either."""
+class Response(wsgi.Response):  # type: ignore[misc]
+    """A response without the name of the server, and in one packet if it is short."""
 
     headers_sent: bool
-
-    def __init__(self, req: Any, sock: Any, cfg: Any) -> None:
-        super().__init__(req, sock, cfg)
-        # For the stream of events that it may become.
-        sock.response = self
 
     def default_headers(self) -> list[str]:
         connection = "upgrade" if self.upgrade else "close" if self.should_close() else "keep-alive"
@@ -179,18 +148,6 @@ class _Response(wsgi.Response):  # type: ignore[misc]
 
 #: By the second.
 _date = lru_cache(1)(wsgi.util.http_date)
-
-wsgi.Response = _Response
-
-#: By the configuration. gunicorn would make a file for the errors of each request.
-_environ_of = lru_cache(1)(wsgi.base_environ)
-
-
-def _base_environ(cfg: Any) -> dict[str, Any]:
-    return dict(_environ_of(cfg))
-
-
-wsgi.base_environ = _base_environ
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]
@@ -224,9 +181,6 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def patch(self) -> None:
         # Nobody looks at where a greenlet was spawned, which takes a kilobyte of each.
         gevent.config.track_greenlet_tree = False
-        # No package here extends gevent, which would look for one 25 times, in the files of all installed
-        # packages: half the time that a worker takes to start. Read in gevent 26.9.0.
-        gevent.events.notify_and_call_entry_points = gevent.events.notify
         with warnings.catch_warnings():
             # The hub in the arbiter has imported requests, with unpatched names. No worker uses it.
             warnings.simplefilter("ignore", MonkeyPatchWarning)
@@ -243,25 +197,11 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         super().load_wsgi()
         if self.speaks_for_all and self.cfg.certfile:
             gevent.spawn(log_expiry, Path(self.cfg.certfile), SERVED.end, gevent.sleep)
-        application = self.wsgi
-        self._stop_application = application.stop
-        self._end_application = application.end
-        # In a cycle with the worker, the application would not close its databases at the end.
-        leave = self._connections.leave
-
-        def with_streams(environ: Any, start_response: Any) -> Any:
-            body = application(environ, start_response)
-            if not isinstance(body, Stream):
-                return body
-            sock = gevent.getcurrent().sock
-            sock.connection.is_stream()
-            return _EventStream(body, sock, environ, partial(leave, sock.connection))
-
-        self.wsgi = with_streams
+        self._stop_application = self.wsgi.stop
+        self._end_application = self.wsgi.end
 
     def run(self) -> None:
         """Serves until the worker has to stop, and then finishes the requests in progress."""
-        self._shares = Shares()
         if self.cfg.is_ssl:
             self._context = ssl_context(self.cfg)
             self._context.sslsocket_class = TlsSocket
@@ -313,8 +253,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         sock.connection = connection
         gevent.getcurrent().sock = sock
         try:
-            with self._shares.share() as sock.share:
-                AsyncWorker.handle(self, listener, sock, addr)
+            AsyncWorker.handle(self, listener, sock, addr)
         finally:
             if not sock.is_handed_over:
                 self._connections.leave(connection)
@@ -327,29 +266,51 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def timeout_ctx(self) -> AbstractContextManager[None]:
         """The wait for a next request, which the connection's deadline ends."""
         sock = gevent.getcurrent().sock
-        connection = sock.connection
-        if connection.phase is Phase.STREAM:
-            # A stream is the last response of a connection.
-            raise gevent.GreenletExit
         _discard_body(sock)
-        wait: AbstractContextManager[None] = connection.next_request()
+        wait: AbstractContextManager[None] = sock.connection.next_request()
         return wait
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
-        # Not GeventWorker's: it ignores GreenletExit, and then waits for another request on a connection
-        # whose response is incomplete.
+        """Serve a request as AsyncWorker does, with responses of our class. A stream leaves this greenlet."""
         check_header(req)
-        sock.share.begin_request()
-        AsyncWorker.handle_request(self, listener_name, req, sock, addr)
-        sock.response = None
-        if not sock.is_handed_over:
-            sock.body = req.body
+        give_way()
+        began = datetime.now()
+        self.cfg.pre_request(self, req)
+        response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, response_class=Response)
+        if not self.alive:
+            response.force_close()
+        body = self.wsgi(environ, response.start_response)
+        if isinstance(body, Stream):
+            sock.connection.is_stream()
+            leave = partial(self._connections.leave, sock.connection)
+            _EventStream(body, response, environ, leave).start()
+            # A stream is the last response of a connection.
+            raise StopIteration
+        try:
+            self._send(response, body)
+        finally:
+            self.log.access(response, req, environ, datetime.now() - began)
+            self.cfg.post_request(self, req, environ, response)
+        sock.body = req.body
+        if response.should_close():
+            raise StopIteration
 
-    def is_already_handled(self, respiter: Any) -> bool:
-        if isinstance(respiter, _EventStream):
-            respiter.start()
-            return True
-        return False
+    def _send(self, response: Any, body: Any) -> None:
+        try:
+            for piece in body:
+                response.write(piece)
+            response.close()
+        except OSError:
+            raise
+        except Exception:
+            if not response.headers_sent:
+                raise
+            # A second header would be part of the body.
+            _log.exception("a response ended before its end")
+            raise StopIteration from None
+        finally:
+            if hasattr(body, "close"):
+                body.close()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         super().handle_exit(sig, frame)
@@ -399,11 +360,10 @@ class _EventStream:
     def __init__(
         self,
         stream: Stream,
-        sock: PlainSocket | TlsSocket,
+        response: Any,
         environ: dict[str, Any],
         ended: Callable[[], None],
     ) -> None:
-        response: Any = sock.response
         # Now, not when its greenlet begins.
         stream.begin()
         # Or a client that gets the end of the stream would use the connection again.
@@ -411,7 +371,7 @@ class _EventStream:
         self._stream = stream
         self._header: bytes = response.header()
         self._chunked: bool = response.chunked
-        self._socket = sock
+        self._socket: PlainSocket | TlsSocket = response.sock
         self._ended = ended
         self._fields = http.log_fields(
             environ,
@@ -480,11 +440,6 @@ class Log(Logger):  # type: ignore[misc]
             seconds=request_time.total_seconds(),
         )
         self.access_log.log(level, "", extra=logs.extra(**fields))
-
-    def reopen_files(self) -> None:
-        super().reopen_files()
-        # It has the streams of the former files.
-        _environ_of.cache_clear()
 
 
 def report_turns(server: Any) -> None:

@@ -3,26 +3,24 @@
 import os
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NoReturn
-from urllib.parse import urlsplit
+from typing import Any
 
 import gevent
-from flask import Flask, Request, Response
+from flask import Blueprint, Flask, Request
 from flask.sessions import NullSession, SessionInterface, SessionMixin
 from werkzeug.exceptions import NotFound
-from werkzeug.routing import MapAdapter, RequestRedirect
+from werkzeug.routing import MapAdapter
 from werkzeug.wsgi import get_host
 
 from gateway_api.audit import core_changes
-from gateway_api.base.errors import Moved
 from gateway_api.base.process import keep_loaded, return_large_objects
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.history import recorder
-from gateway_api.web import audit, endpoint, errors, headers, metrics
+from gateway_api.web import audit, errors, headers, metrics, operation
 from gateway_api.web.assets import Asset
 from gateway_api.web.openapi.document import document
-from gateway_api.web.operation import Routes
-from gateway_api.web.request import ApiRequest, current
+from gateway_api.web.operation import Route
+from gateway_api.web.request import ApiRequest
 from gateway_api.web.routes import (
     configuration,
     events,
@@ -37,21 +35,21 @@ from gateway_api.web.routes import (
 from gateway_api.web.services import EXTENSION, UserProfileParts, WorkerParts
 
 #: `etc/routes.txt` lists their routes, with the access to each.
-ROUTES: dict[Profile, tuple[Routes, ...]] = {
+BLUEPRINTS: dict[Profile, tuple[Blueprint, ...]] = {
     USERS: (
-        login.routes,
-        subscribers.routes,
+        login.login,
+        subscribers.subscribers,
         subscribers.past,
-        jobs.routes,
+        jobs.jobs,
         subscribers.traffic,
-        system.routes,
-        configuration.routes,
+        system.system,
+        configuration.configuration,
         network.interfaces,
         network.qos,
         network.routing,
         network.cgnat,
         network.demux,
-        events.routes,
+        events.events,
         events.webhooks,
         system.audit_log,
         system.metrics,
@@ -59,7 +57,7 @@ ROUTES: dict[Profile, tuple[Routes, ...]] = {
         pages.page,
         pages.documentation,
     ),
-    TOKEN: (token_profile.routes,),
+    TOKEN: (token_profile.token_profile,),
 }
 
 
@@ -73,13 +71,33 @@ class _NoSessions(SessionInterface):
 
 
 class Application(Flask):
-    """Leaves the path of a request as it is. Has no sessions, signals, or functions before a request, which
-    Flask looks for each time."""
+    """Leaves the path of a request as it is."""
 
     request_class = ApiRequest
     session_interface = _NoSessions()
-    #: Called with each request and its response, in this order.
-    on_response: tuple[Callable[[ApiRequest, Response], None], ...] = ()
+
+    def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
+        if request is not None:
+            # werkzeug would merge leading slashes.
+            if request.environ["PATH_INFO"].startswith("//"):
+                raise NotFound
+            # Flask would find the host twice, decode once more what the request has, and look for routes of
+            # websockets, which a server may ignore (RFC 9110 section 7.8).
+            request.host = get_host(request.environ)
+            return self.url_map.bind(
+                request.host.lower(),
+                request.root_path,
+                "",
+                request.scheme,
+                request.method,
+                request.path,
+                request.query_string.decode(errors="replace"),
+            )
+        return super().create_url_adapter(request)
+
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        # No function is a coroutine. Flask would look at each, with each request.
+        return func
 
     def stop(self) -> None:
         """Ends the event streams. When the worker stops."""
@@ -92,65 +110,17 @@ class Application(Flask):
         parts: WorkerParts = self.extensions[EXTENSION]
         parts.audit.close()
 
-    def full_dispatch_request(self) -> Response:
-        try:
-            response = endpoint.respond(self, current())
-        except Exception as error:  # noqa: BLE001 - a handler logs it
-            response = self.make_response(self.handle_user_exception(error))
-        return self.process_response(response)
 
-    def process_response(self, response: Response) -> Response:
-        request = current()
-        if request.change_response is not None:
-            request.change_response(response)
-        for each in self.on_response:
-            each(request, response)
-        return response
-
-    def do_teardown_request(self, exc: object = None) -> None:
-        audit.ended(current())
-
-    def do_teardown_appcontext(self, exc: object = None) -> None:
-        pass
-
-    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        # No function is a coroutine. Flask would look at each, with each request.
-        return func
-
-    def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
-        if request is None:
-            return None
-        environ = request.environ
-        path: str = environ["PATH_INFO"]
-        # werkzeug would merge leading slashes.
-        if path.startswith("//"):
-            raise NotFound
-        # Flask would find the host twice, and decode once more what the request has. It would also look for
-        # routes of websockets where a client asks for one, which a server may ignore (RFC 9110 section 7.8).
-        request.host = get_host(environ)
-        return self.url_map.bind(
-            request.host.lower(),
-            request.root_path,
-            "",
-            request.scheme,
-            request.method,
-            path and request.path,
-            request.query_string.decode(errors="replace"),
-        )
-
-    def raise_routing_exception(self, request: Request) -> NoReturn:
-        if isinstance(request.routing_exception, RequestRedirect):
-            # werkzeug would make an address of the Host that the client sent, and a body in HTML.
-            there = urlsplit(request.routing_exception.new_url)
-            raise Moved(there._replace(scheme="", netloc="").geturl())
-        super().raise_routing_exception(request)
+def routes_of(profile: Profile) -> list[Route]:
+    """All routes of the profile, in their order."""
+    return list(operation.routes(_serving(profile)))
 
 
 @cache
 def openapi() -> Asset:
     """The OpenAPI document of the profile USERS. gunicorn's arbiter calls it before the first fork: then the
     workers share it, and none takes the memory to make it."""
-    return pages.encoded(document(ROUTES[USERS]))
+    return pages.encoded(document(routes_of(USERS)))
 
 
 def users() -> Application:
@@ -171,20 +141,33 @@ def token() -> Application:
     return create_app(WorkerParts.from_settings(Settings.from_environment(os.environ, TOKEN)))
 
 
-def create_app(parts: WorkerParts) -> Application:
-    """The application of one worker. Starts nothing."""
+def create_app(parts: WorkerParts | None = None) -> Application:
+    """Return the application of one worker. It starts nothing. Without parts, it has the routes of the
+    profile USERS only, for `flask --app gateway_api.web.app routes`."""
+    if parts is None:
+        return _serving(USERS)
+    app = _serving(parts.profile)
+    app.extensions[EXTENSION] = parts
+    errors.install(app)
+    # A response passes them from the last to the first: metrics and the audit log get its final status.
+    if isinstance(parts, UserProfileParts):
+        metrics.install(app, parts)
+        pages.install(app, openapi())
+    audit.install(app)
+    headers.install(app)
+    return app
+
+
+def _serving(profile: Profile) -> Application:
+    """An application with the routes of the profile, and nothing else."""
     app = Application("gateway_api", static_folder=None)
     # The redirect that merges slashes would have a body in HTML.
     app.url_map.merge_slashes = False
     # No rule has defaults, for which werkzeug would look with each request.
     app.url_map.redirect_defaults = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    app.extensions[EXTENSION] = parts
-    endpoint.register(app, ROUTES[parts.profile])
-    errors.install(app)
-    # The audit log and the metrics get the final status, and a duration with that of the audit log.
-    app.on_response = (headers.complete, audit.responded)
-    if isinstance(parts, UserProfileParts):
-        app.on_response += (metrics.install(app, parts),)
-        pages.install(app, openapi())
+    operation.install(app)
+    for blueprint in BLUEPRINTS[profile]:
+        app.register_blueprint(blueprint)
+    operation.require_operations(app)
     return app

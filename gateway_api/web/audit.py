@@ -10,20 +10,18 @@ import time
 from typing import Any
 
 import msgspec
-from flask import Response
+from flask import Flask, Response
 
 from gateway_api.audit.record import AuditEntry, masked, of_session, result_of
 from gateway_api.base import http, logs
 from gateway_api.base.errors import AuditUnavailable, GatewayApiError
 from gateway_api.base.logs import MASK, masked_text
-from gateway_api.base.shares import pause
 from gateway_api.web.operation import template
-from gateway_api.web.request import ApiRequest, current
+from gateway_api.web.request import SAFE, ApiRequest, current
 from gateway_api.web.services import parts
 
 _log = logging.getLogger(__name__)
 
-_SAFE = {"GET", "HEAD", "OPTIONS"}
 _REJECTIONS = {401, 403, 429}
 
 
@@ -34,20 +32,25 @@ def note(*, before: Any = None, after: Any = None) -> None:
     request.before, request.after = msgspec.to_builtins((before, after))
 
 
-def responded(request: ApiRequest, response: Response) -> None:
-    """Records a change or a rejection, whose response is complete."""
-    if _is_change(request) or response.status_code in _REJECTIONS:
-        _record(request, response.status_code, _message(response))
+def install(app: Flask) -> None:
+    """Records every change and every rejection."""
 
+    @app.after_request
+    def _responded(response: Response) -> Response:
+        request = current()
+        if _is_change(request) or response.status_code in _REJECTIONS:
+            _record(request, response.status_code, _message(response))
+        return response
 
-def ended(request: ApiRequest) -> None:
-    """Records a change that was broken off before its response."""
-    if _is_change(request) and not request.is_recorded:
-        _record(request, None, None)
+    @app.teardown_request
+    def _broken_off(error: BaseException | None) -> None:
+        request = current()
+        if _is_change(request) and not request.is_recorded:
+            _record(request, None, None)
 
 
 def _is_change(request: ApiRequest) -> bool:
-    return request.method not in _SAFE and request.url_rule is not None
+    return request.method not in SAFE and request.url_rule is not None
 
 
 def _record(request: ApiRequest, status: int | None, message: str | None) -> None:
@@ -77,7 +80,6 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
     except AuditUnavailable as error:
         more = logs.extra(request_id=request.id, **{logs.RECORD: record.text()})
         _log.critical("not in the audit log: %s", error, extra=more)
-    pause()
 
 
 def _claimed(request: ApiRequest) -> str | None:

@@ -2,20 +2,17 @@
 
 import re
 
-from flask import Response, request
+from flask import Flask, Response, request
 
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.http import REQUEST_ID, guards
 from gateway_api.events.sse import EventId, parse_id
-from gateway_api.web.request import ApiRequest
-from gateway_api.web.responses import JsonResponse
+from gateway_api.web.request import current
 
 #: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).
 _TAG = r'(?:W/)?"[!#-~\x80-\xff]*"'
 ENTITY_TAGS = rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*"
 _ANY_TAG = "*"
-#: By whether the request came over TLS.
-_GUARDS = {tls: tuple(guards(tls=tls).items()) for tls in (False, True)}
 
 
 def last_event_id() -> EventId | None:
@@ -61,21 +58,20 @@ def if_none_match(etag: str | None) -> bool:
     return etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in re.findall(_TAG, text)]
 
 
-def complete(request: ApiRequest, response: Response) -> None:
-    """Adds the headers of every response, and makes it 304 if the client has it. Its status is final then."""
-    common = (REQUEST_ID, request.id), *_GUARDS[request.is_secure]
-    if isinstance(response, JsonResponse):
-        response.common = common
-    else:
-        # Not `setdefault`: with each name it raises an error inside, which takes as long as the rest of this.
-        present = {name.lower() for name, _ in response.headers}
-        for name, value in common:
-            if name.lower() not in present:
-                response.headers.add(name, value)
-    if "HTTP_IF_NONE_MATCH" not in request.environ:
-        return
-    is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
-    is_conditional = request.operation is None or request.operation.conditional
-    if is_read and is_conditional and if_none_match(response.headers.get("ETag")):
-        # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.
-        response.status_code = 304
+def install(app: Flask) -> None:
+    """To be called last: the audit log and the metrics get the final status."""
+
+    @app.after_request
+    def _complete(response: Response) -> Response:
+        """Adds the headers of every response, and makes it 304 if the client has it."""
+        request = current()
+        response.headers.set(REQUEST_ID, request.id)
+        for name, value in guards(tls=request.is_secure).items():
+            response.headers.setdefault(name, value)
+        if "HTTP_IF_NONE_MATCH" not in request.environ:
+            return response
+        is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
+        if is_read and request.is_conditional and if_none_match(response.headers.get("ETag")):
+            # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.
+            response.status_code = 304
+        return response

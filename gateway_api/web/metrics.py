@@ -33,7 +33,7 @@ from gateway_api.version import VERSION
 from gateway_api.web import dependencies
 from gateway_api.web.dependencies import Host
 from gateway_api.web.operation import template
-from gateway_api.web.request import ApiRequest, current
+from gateway_api.web.request import current
 from gateway_api.web.services import UserProfileParts
 from gateway_api.wire.core.health import Dependency
 from gateway_api.wire.core.sessions import GetStatistics, Statistics
@@ -42,8 +42,6 @@ from gateway_api.wire.hub import GetCounts, WebhookCounts
 _log = logging.getLogger(__name__)
 
 _EXTENSION = "metrics"
-
-Count = Callable[[ApiRequest, Response], None]
 
 #: Seconds: dense where most responses are, up to the longest that any but a commit may take.
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1, 5)
@@ -78,13 +76,14 @@ class Scrapes:
             return self._text
 
 
-def install(app: Flask, services: UserProfileParts) -> Count:
-    """Makes the scrapes. Returns what counts a request when its response is complete."""
+def install(app: Flask, services: UserProfileParts) -> None:
+    """Counts every request, and makes the scrapes. To be called before other modules' `install`, so that it
+    gets a response last."""
     # The exporter adds up the files of all workers. With several workers it leaves out collectors.
     exporter = PrometheusMetrics.for_app_factory(
         path=None, export_defaults=False, registry=CollectorRegistry()
     )
-    count = _counting(services.streams, exporter.registry)
+    _count(app, services.streams, exporter.registry)
     state = CollectorRegistry()
     state.register(_State(services.daemon, services.hub, services.host))
     pool = gevent.get_hub().threadpool
@@ -101,7 +100,6 @@ def install(app: Flask, services: UserProfileParts) -> Count:
         return generate_latest(state).decode() + counted
 
     app.extensions[_EXTENSION] = Scrapes(make, time.monotonic)
-    return count
 
 
 def scrapes() -> Scrapes:
@@ -109,7 +107,7 @@ def scrapes() -> Scrapes:
     return cast(Scrapes, current_app.extensions[_EXTENSION])
 
 
-def _counting(streams: Streams, registry: CollectorRegistry) -> Count:
+def _count(app: Flask, streams: Streams, registry: CollectorRegistry) -> None:
     requests = Counter(
         "gateway_api_http_requests",
         "Requests, counted when their response begins",
@@ -132,7 +130,9 @@ def _counting(streams: Streams, registry: CollectorRegistry) -> Count:
         labels = _UNMATCHED if rule is None else (method, template(rule))
         return requests.labels(*labels, status), durations.labels(*labels)
 
-    def count(request: ApiRequest, response: Response) -> None:
+    @app.after_request
+    def _end(response: Response) -> Response:
+        request = current()
         seconds = time.perf_counter() - request.began
         rule = request.url_rule
         # A method without a rule may be any text.
@@ -140,8 +140,7 @@ def _counting(streams: Streams, registry: CollectorRegistry) -> Count:
         number, duration = counters(*key, response.status_code)
         number.inc()
         duration.observe(seconds)
-
-    return count
+        return response
 
 
 class _State(Collector):
@@ -159,7 +158,7 @@ class _State(Collector):
         info.add_metric([VERSION], 1)
         yield info
         try:
-            counts, told = self._ask_core()
+            counts, told = self._daemon.reply(GetStatistics()), self._daemon.dependencies()
             yield from self._of_core(counts)
             found += dependencies.core_replied(told)
         except CoreUnavailable as error:
@@ -174,12 +173,6 @@ class _State(Collector):
             found.append(dependencies.hub_failed())
             _log.error("scrape without the hub: %s", error, extra=logs.extra(request_id=current().id))
         yield from self._of_dependencies(found)
-
-    def _ask_core(self) -> tuple[Statistics, tuple[Dependency, ...]]:
-        """In one exchange: a core that hangs delays the scrape once."""
-        held: list[Statistics] = []
-        told = self._daemon.taking(GetStatistics(), held.append).dependencies()
-        return held[0], told
 
     def _of_core(self, counts: Statistics) -> Iterator[Metric]:
         for name, text, value in (

@@ -1,60 +1,36 @@
-"""An operation of the API is a row: its path, the access it requires, what it takes and returns, its view.
+"""Operations of the API: `operation` makes a view of a function, and a blueprint gives the view its route.
 
-The route table, the OpenAPI document and the way of a request (`web/endpoint.py`) read the rows.
+A request passes these steps in their order: access, the query, the body and the variables of the path, the
+function, the response. No line of the function runs before the caller has access, and a caller without access
+learns nothing about the rest of the request. Exceptions become responses in `web/errors.py`. The OpenAPI
+document and the list of routes are made of the operations.
 """
 
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, wraps
 from itertools import chain
 from types import NoneType, UnionType
-from typing import (
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    overload,
-)
+from typing import Any, Generic, Protocol, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
-from flask import Response
+from flask import Flask, Response
+from werkzeug.routing import RequestRedirect
 
+from gateway_api.base.errors import Moved
 from gateway_api.base.fields import Schema
-from gateway_api.core_client.commands import Daemon
+from gateway_api.web import parse, responses
+from gateway_api.web.access import Access, require_access
+from gateway_api.web.request import SAFE, ApiRequest, current
+from gateway_api.web.responses import JSON
+from gateway_api.web.services import parts
 
 T = TypeVar("T")
-R = TypeVar("R")
-P = ParamSpec("P")
-
-JSON = "application/json"
-EVENT_STREAM = "text/event-stream"
 
 _VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
-
-
-class Access(Enum):
-    """Required to call an operation. The static token has the role admin."""
-
-    #: No token, even while the API is disabled.
-    ALWAYS = "always"
-    #: No token, even while the core is unavailable.
-    STATIC = "static"
-    #: No token.
-    OPEN = "open"
-    ANY_ROLE = "any role"
-    ADMIN = "admin"
-
-
-ALWAYS, STATIC, OPEN, ANY_ROLE, ADMIN = Access
 
 
 @dataclass(frozen=True)
@@ -91,35 +67,30 @@ _HEADERS: Mapping[Any, tuple[str, ...]] = {Tagged: ("ETag",), Located: ("Locatio
 
 @dataclass(frozen=True)
 class ApiOperation:
-    """The view gets what a request has in its path and, if there are schemas, `body` or `query`. It returns a
-    struct, None, or a whole Response. Its docstring is the operation's.
+    """What a caller needs to call a function of `web/routes/`, what the function takes, and what it returns.
 
-    `read` makes the one call of the core that a view needs, a read. It gets the core, and all that the view
-    gets; the view gets its result first. The access check goes to the core in the same exchange, for a caller
-    with a token of ours. What the core replies is read only if the caller has access. `without_core`: a
-    caller whose token is not revoked has access while the core hangs.
+    `access` is what the caller needs. `without_core`: a user whose token is not revoked has access while the
+    core hangs. `description` stands in for the function's docstring in the OpenAPI document.
 
-    `name` is that of the view, if not given. A `body` with a struct in place of a schema is any object, which
-    the core checks. A body may be `optional`: it is an empty object then.
+    The function gets the variables of the path and, if there are schemas, `query` and `body`, as the schemas
+    load them. A `body` with a struct in place of a schema is a whole configuration. A body that is `optional`
+    may be left out.
 
-    `data` are the possible structs of the envelope's data, or of the body if it is `bare`; by default those
-    that the view returns. `preview` is the one of a dry run, with 200 instead of `status`. `events` are the
-    structs of a stream's events, by event name; they have ids if it is `resumable`.
-    `more_headers` are names besides those of every response and of what the view returns; those of `may_have`
-    need not be there. `conditional`: a client that sends the ETag gets 304. `errors` are statuses besides
-    those of every operation with this access and request. A response that is `compressed` for a client that
-    accepts it has no secret (`web/compression.py`)."""
+    The function returns a struct, None, or a whole Response. `data` are the possible structs of the
+    envelope's data, or of the body if it is `bare`; by default those that the function returns. `preview` is
+    the struct of a dry run, with 200 instead of `status`. `events` are the structs of a stream's events, by
+    event name; events of a `resumable` stream have ids. `more_headers` are names besides those of every
+    response and of what the function returns; those of `may_have` need not be there. `conditional`: a client
+    that sends the ETag gets 304. `errors` are statuses besides those of every operation with this access and
+    request. A response that is `compressed` for a client that accepts it has no secret
+    (`web/compression.py`)."""
 
-    method: str
-    path: str
-    view: Callable[..., Any]
+    function: Callable[..., Any]
     access: Access
-    name: str = ""
-    text: str = ""
+    description: str = ""
     query: type[Schema] | None = None
     body: type[Schema] | type[msgspec.Struct] | None = None
     optional: bool = False
-    read: Callable[..., Any] | None = None
     without_core: bool = False
     data: tuple[type[msgspec.Struct], ...] | None = None
     preview: type[msgspec.Struct] | None = None
@@ -153,13 +124,19 @@ class ApiOperation:
 
     @cached_property
     def _returned(self) -> list[Any]:
-        """The types that the view may return."""
-        returned = get_type_hints(self.view)["return"]
+        """The types that the function may return."""
+        returned = get_type_hints(self.function)["return"]
         return list(get_args(returned) if get_origin(returned) in (Union, UnionType) else [returned])
 
     @cached_property
-    def description(self) -> str:
-        return inspect.cleandoc(self.text or self.view.__doc__ or "")
+    def text(self) -> str:
+        """What the OpenAPI document says of the operation."""
+        return inspect.cleandoc(self.description or self.function.__doc__ or "")
+
+    def ignores_query(self, method: str) -> bool:
+        """Return whether any query is ignored: monitors add one to open paths, so that no cache replies."""
+        is_open = self.access in (Access.ALWAYS, Access.STATIC, Access.OPEN)
+        return is_open and method in SAFE and self.query is None
 
     @cached_property
     def query_loader(self) -> Schema | None:
@@ -169,64 +146,128 @@ class ApiOperation:
     def body_loader(self) -> Schema | None:
         return self.body() if self.body and issubclass(self.body, Schema) else None
 
-    @property
-    def ignores_query(self) -> bool:
-        """True if any query is ignored: monitors add a query to open paths, so that no cache replies."""
-        return self.method == "GET" and self.query is None and self.access in (ALWAYS, STATIC, OPEN)
+
+class View(Protocol):
+    """A view with its operation."""
+
+    operation: ApiOperation
+
+    def __call__(self, **variables: str) -> Response: ...
+
+
+def operation(access: Access, description: str = "", **more: Any) -> Callable[[Callable[..., Any]], View]:
+    """Make a view of a function, for the route of a blueprint. The arguments are those of ApiOperation:
+
+    @subscribers.get("/<session:id>")
+    @operation(ANY_ROLE)
+    def show(id: int) -> Passed[SessionDetail]: ...
+    """
+
+    def decorate(function: Callable[..., Any]) -> View:
+        made = ApiOperation(function, access, description, **more)
+
+        @wraps(function)
+        def view(**variables: str) -> Response:
+            return _respond(made, variables)
+
+        view.operation = made  # type: ignore[attr-defined]
+        return cast(View, view)
+
+    return decorate
+
+
+def _respond(operation: ApiOperation, variables: dict[str, str]) -> Response:
+    request = current()
+    require_access(operation.access, without_core=operation.without_core)
+    if operation.access is Access.ADMIN and request.method not in SAFE:
+        # A change is unavailable while the audit log is.
+        parts().audit.check()
+    arguments = _arguments(request, operation, variables)
+    response = _response(operation, operation.function(**arguments))
+    return parts().compressor.compress(response) if operation.compressed else response
+
+
+def _arguments(request: ApiRequest, operation: ApiOperation, variables: dict[str, str]) -> dict[str, Any]:
+    """Return the arguments of the operation's function. Raises Invalid and NotFound."""
+    arguments = {}
+    if not operation.ignores_query(request.method):
+        query = parse.query(request, operation.query_loader)
+        if operation.query_loader is not None:
+            arguments["query"] = query
+    if operation.body is not None:
+        arguments["body"] = parse.body(request, operation.body_loader, optional=operation.optional)
+    return arguments | parse.variables(variables)
+
+
+def _response(operation: ApiOperation, returned: Any) -> Response:
+    """Return the response with what the operation's function returned."""
+    if isinstance(returned, Response):
+        return returned
+    data = returned.data if isinstance(returned, (Tagged, Located)) else returned
+    data = data.json if isinstance(data, Passed) else data
+    is_preview = operation.preview is not None and isinstance(data, operation.preview)
+    status = 200 if is_preview else operation.status
+    response = (responses.bare if operation.bare else responses.ok)(data, status)
+    if isinstance(returned, Tagged):
+        response.set_etag(returned.etag)
+    if isinstance(returned, Located):
+        response.headers["Location"] = returned.location
+    return response
+
+
+def install(app: Flask) -> None:
+    """Let the application serve views with an operation, and no other view."""
+    app.url_map.converters["session"] = parse.SessionSegment
+
+    @app.before_request
+    def _find_operation() -> None:
+        request = current()
+        unknown = request.routing_exception
+        if unknown is None:
+            request.is_conditional = _operation_of(app, request.endpoint or "").conditional
+            return
+        # An unknown path is 404 for every caller, once the API is enabled: Flask raises it later.
+        require_access(Access.STATIC)
+        if isinstance(unknown, RequestRedirect):
+            # Werkzeug's response would have an address of the Host that the client sent, and a body in HTML.
+            raise Moved(urlsplit(unknown.new_url)._replace(scheme="", netloc="").geturl())
+
+
+def require_operations(app: Flask) -> None:
+    """Raise RuntimeError if a view of the application has no operation."""
+    for endpoint in app.view_functions:
+        _operation_of(app, endpoint)
+
+
+def _operation_of(app: Flask, endpoint: str) -> ApiOperation:
+    """Return the operation of an endpoint. Raises RuntimeError for a view without: nobody may call it."""
+    found = getattr(app.view_functions[endpoint], "operation", None)
+    if not isinstance(found, ApiOperation):
+        raise RuntimeError(f"the view {endpoint} has no operation")
+    return found
+
+
+@dataclass(frozen=True)
+class Route:
+    """An operation at a path. `name` is that of the endpoint, `<blueprint>.<view>`, which the audit log and
+    the document have."""
+
+    name: str
+    method: str
+    path: str
+    operation: ApiOperation
 
     @property
-    def is_audited_change(self) -> bool:
-        """Whether it is unavailable while the audit log is."""
-        return self.access is Access.ADMIN and self.method != "GET"
+    def resource(self) -> str:
+        return self.name.partition(".")[0]
 
 
-POST, PUT, DELETE = (partial(ApiOperation, method) for method in ("POST", "PUT", "DELETE"))
-
-
-@overload
-def GET(
-    path: str,
-    view: Callable[..., Any],
-    access: Access,
-    name: str = ...,
-    text: str = ...,
-    *,
-    read: None = ...,
-    **more: Any,
-) -> ApiOperation: ...
-
-
-@overload
-def GET(
-    path: str,
-    view: Callable[Concatenate[R, P], Any],
-    access: Access,
-    name: str = ...,
-    text: str = ...,
-    *,
-    read: Callable[Concatenate[Daemon, P], R],
-    **more: Any,
-) -> ApiOperation: ...
-
-
-def GET(*row: Any, **more: Any) -> ApiOperation:
-    """An operation that changes nothing. If it has a read, the view's first parameter is what that returns,
-    and the others are the same."""
-    return ApiOperation("GET", *row, **more)
-
-
-class Routes:
-    """The operations of one resource, whose paths begin with `prefix`."""
-
-    def __init__(self, name: str, prefix: str, *operations: ApiOperation) -> None:
-        self.name = name
-        self.prefix = prefix
-        self.operations = operations
-
-    def rows(self) -> Iterator[tuple[str, str, ApiOperation]]:
-        """The name, which the audit log and the document have, and the whole path of each operation."""
-        for each in self.operations:
-            yield f"{self.name}.{each.name or each.view.__name__}", f"{self.prefix}{each.path}", each
+def routes(app: Flask) -> Iterator[Route]:
+    """Yield the routes of the application, in their order. Raises RuntimeError for a view that has no
+    operation."""
+    for rule in app.url_map.iter_rules():
+        (method,) = (rule.methods or set()) - SAFE or {"GET"}
+        yield Route(rule.endpoint, method, rule.rule, _operation_of(app, rule.endpoint))
 
 
 def variables(path: str) -> list[str]:

@@ -8,10 +8,9 @@ section 4.8), which allows it to nobody.
 import re
 from collections.abc import Callable
 
-from flask import Response, request
+from flask import Response, after_this_request, request
 
 from gateway_api.base.errors import NotAuthenticated
-from gateway_api.web.request import current
 
 #: In each request of the live page.
 HEADER = "X-Gateway-Page"
@@ -37,24 +36,26 @@ def presented() -> str:
 def keep(token: str) -> None:
     """Gives the browser the token until it is closed, with the response to the live page."""
 
+    @_with_response
     def set_cookie(response: Response) -> None:
         response.set_cookie(_name(), token, secure=True, httponly=True, samesite="Strict")
-
-    _with_response(set_cookie)
 
 
 def forget() -> None:
     """Removes the token from the browser, with the response to the live page."""
 
+    @_with_response
     def delete_cookie(response: Response) -> None:
         response.delete_cookie(_name(), secure=True, httponly=True, samesite="Strict")
 
-    _with_response(delete_cookie)
-
 
 def _with_response(change: Callable[[Response], None]) -> None:
+    def changed(response: Response) -> Response:
+        change(response)
+        return response
+
     if is_page():
-        current().change_response = change
+        after_this_request(changed)
 
 
 def _name() -> str:

@@ -1,7 +1,6 @@
 """Turns what a client sent into what a view can trust."""
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -13,6 +12,7 @@ from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import Schema, decode_json, load
 from gateway_api.base.texts import numeric_id
 from gateway_api.web.request import ApiRequest
+from gateway_api.web.schemas.requests import Document
 
 MAX_BODY = 1 << 20
 
@@ -36,12 +36,12 @@ def query(request: ApiRequest, loader: Schema | None) -> Any:
 
 
 def body(request: ApiRequest, loader: Schema | None, *, optional: bool) -> Any:
-    """The JSON object of a request, loaded with its schema if it has one; an empty one if it is `optional`
-    and left out. Raises Invalid."""
+    """Return the JSON object of a request, loaded with its schema, or as a Document without one. A body that
+    is `optional` and left out is an empty object. Raises Invalid."""
     sent = _json_object(request, optional=optional)
     if loader is None:
         # The audit log has no body that does not match a schema: it may have a secret anywhere.
-        return sent
+        return Document(sent)
     loaded = load(loader, sent)
     request.body = sent
     return loaded
@@ -59,15 +59,14 @@ def _number(text: str, otherwise: str) -> int:
         raise NotFound(otherwise) from error
 
 
-def session_segment(paths: Iterable[str]) -> type[BaseConverter]:
-    """Return the converter of `<session:id>` for an application with these paths. A name that another path
-    has in the place of the id is no session: a wrong method on it would be answered as an unknown session."""
-    names = set()
-    for before in {path.partition("<session:")[0] for path in paths if "<session:" in path}:
-        names |= {path.removeprefix(before).partition("/")[0] for path in paths if path.startswith(before)}
-    literal = "|".join(sorted(re.escape(name) for name in names if name and not name.startswith("<")))
-    regex = rf"(?!(?:{literal})\Z)[^/]+" if literal else "[^/]+"
-    return type("SessionSegment", (BaseConverter,), {"regex": regex})
+class SessionSegment(BaseConverter):
+    """The id of a session in a path. It matches no name that another path has in this place: a wrong method
+    on such a path is 405, and no unknown session."""
+
+    regex = (
+        r"(?!(?:summary|history|failed-sign-ons|flapping|traffic|jobs|rate|disconnect|disconnect-by-interface)"
+        r"\Z)[^/]+"
+    )
 
 
 def _reject_other_bytes(query: bytes) -> None:

@@ -3,7 +3,6 @@
 import re
 import secrets
 import time
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any, cast
 
@@ -11,9 +10,9 @@ import flask
 
 from gateway_api.auth.tokens import Claims
 from gateway_api.base import http
-from gateway_api.web.operation import ApiOperation
-from gateway_api.wire.core.configuration import AccessReply
 
+#: Methods that change nothing (RFC 9110 section 9.2.1).
+SAFE = {"GET", "HEAD", "OPTIONS"}
 # Safe in log lines and headers.
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 
@@ -21,12 +20,10 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 class ApiRequest(flask.Request):
     """A request, with what is known of it so far."""
 
-    #: None for an unknown path or method.
-    operation: ApiOperation | None = None
-    #: Of the caller's token, which is of ours and in its time. The caller has access once a view runs.
+    #: Whether a client that has the response gets 304.
+    is_conditional = True
+    #: Of the caller's token, once it has access.
     claims: Claims | None = None
-    #: The reply to the access check.
-    access: AccessReply | None = None
     #: As it was sent, once it matches its schema.
     body: dict[str, Any] | None = None
     #: The values before and after the change, for the audit log.
@@ -40,8 +37,6 @@ class ApiRequest(flask.Request):
     is_unanswered = False
     #: Whether it is in the audit log.
     is_recorded = False
-    #: Changes its response, whichever that will be.
-    change_response: Callable[[flask.Response], None] | None = None
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -9,28 +9,14 @@ from flask import Response, request
 
 from gateway_api.base.yielder import Yielder
 from gateway_api.core_client.calls import Listed
-from gateway_api.web.operation import EVENT_STREAM, JSON
+
+JSON = "application/json"
+EVENT_STREAM = "text/event-stream"
 
 # Without it nginx, and proxies that follow its convention, hold events back until a buffer is full.
 _UNBUFFERED = {"X-Accel-Buffering": "no"}
 
 _Headers = dict[str, str] | None
-
-
-class JsonResponse(Response):
-    """JSON, whose headers werkzeug does not read, copy and check once more."""
-
-    #: The headers that follow its own.
-    common: tuple[tuple[str, str], ...] = ()
-
-    def get_wsgi_response(
-        self, environ: dict[str, Any]
-    ) -> tuple[Iterable[bytes], str, list[tuple[str, str]]]:
-        if self.status_code != 200 and self.status_code < 400:
-            # werkzeug quotes a Location, and removes what a 304 must not have.
-            self.headers.extend(self.common)
-            return super().get_wsgi_response(environ)
-        return self.get_app_iter(environ), self.status, [*self.headers, *self.common]
 
 
 def ok(data: Any, status: int = 200) -> Response:
@@ -66,7 +52,7 @@ def bare(document: Any, status: int = 200, headers: _Headers = None) -> Response
 
 def encoded(body: bytes, status: int = 200, headers: _Headers = None, *, tag: str | None = None) -> Response:
     """JSON that is bytes already, with this entity tag."""
-    response = JsonResponse(body, status, headers, content_type=JSON)
+    response = Response(body, status, headers, content_type=JSON)
     if tag is not None:
         response.headers["ETag"] = tag
     return response

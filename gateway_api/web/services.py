@@ -10,9 +10,10 @@ from flask import current_app
 from gateway_api.audit.log import AuditLog
 from gateway_api.auth.ledger import Ledger, Revocations
 from gateway_api.auth.login import Failures, Login, Throttle
+from gateway_api.auth.settings import AccessSettings
 from gateway_api.auth.tokens import Authorization, Tokens
 from gateway_api.base.settings import Profile, Settings
-from gateway_api.base.shares import gather
+from gateway_api.base.turns import gather
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.core_client.whole_lists import WholeLists
@@ -34,6 +35,7 @@ class WorkerParts:
 
     profile: Profile
     daemon: Daemon
+    access: AccessSettings
     audit: AuditLog
     whole_lists: WholeLists[Body]
     compressor: Compressor
@@ -82,9 +84,11 @@ class UserProfileParts(WorkerParts):
 
 
 def _common(settings: Settings, core: Client) -> dict[str, Any]:
+    daemon = Daemon(core)
     return {
         "profile": settings.profile,
-        "daemon": Daemon(core),
+        "daemon": daemon,
+        "access": AccessSettings(daemon, settings.core_socket),
         "audit": AuditLog(
             settings.audit, settings.audit_size, gevent.get_hub().threadpool, settings.token_audit
         ),

@@ -9,7 +9,7 @@ from gateway_api.events import streams
 from gateway_api.hub.registry import MAX_WEBHOOKS
 from gateway_api.serving.connections import Limits
 from gateway_api.web.parse import MAX_BODY
-from gateway_api.web.schemas.requests import EditConfiguration
+from gateway_api.web.schemas.requests import EditConfigurationSchema
 from tests.support.manual import DOCS, PAGES, ROOT, blocks
 from tests.support.routes import ROUTES
 
@@ -38,7 +38,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     page = (DOCS / "reference" / "api.md").read_text()
     rows = re.findall(r"(?m)^\| ([^|]+) \| ([^|]+) \|", page.partition("## Limits")[2].partition("\n## ")[0])
     numbers = [int(digits.replace(",", "")) for _, text in rows for digits in re.findall(r"[\d,]*\d", text)]
-    limits, operations = Limits(), EditConfiguration().fields["operations"].validate
+    limits, operations = Limits(), EditConfigurationSchema().fields["operations"].validate
     assert isinstance(operations, validate.Length)
     assert numbers == [
         *(limits.in_all, limits.of_one_address, limits.for_loopback, streams.MOST, streams.MOST_OF_ONE),

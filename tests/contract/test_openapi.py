@@ -14,7 +14,13 @@ from gateway_api.base.fields import Schema, load
 from gateway_api.base.texts import parse_path
 from gateway_api.cli.api import routes_text
 from gateway_api.cli.documents import __main__ as documents
-from gateway_api.web.schemas.requests import Commit, DeleteValue, Operation, RateChange, WebhookRegistration
+from gateway_api.web.schemas.requests import (
+    CommitSchema,
+    DeleteValueSchema,
+    OperationSchema,
+    RateChangeSchema,
+    WebhookRegistrationSchema,
+)
 from gateway_api.wire.events import EVENTS
 from tests.support.receivers import Receiver
 from tests.support.routes import ADMIN, ALWAYS, OPEN, ROUTES, Route
@@ -186,7 +192,7 @@ RECEIVERS = [
 
 
 def rejected_by_the_service(schema: type[Schema], field: str, text: str) -> bool:
-    if schema is DeleteValue:
+    if schema is DeleteValueSchema:
         # The form of a path is the core's.
         try:
             parse_path(text)
@@ -199,17 +205,17 @@ def rejected_by_the_service(schema: type[Schema], field: str, text: str) -> bool
 @pytest.mark.parametrize(
     ("schema", "field", "texts"),
     [
-        (RateChange, "rate_down", RATES),
-        (Commit, "comment", COMMENTS),
-        (DeleteValue, "path", PATHS),
-        (WebhookRegistration, "secret", SECRETS),
-        (WebhookRegistration, "url", RECEIVERS),
+        (RateChangeSchema, "rate_down", RATES),
+        (CommitSchema, "comment", COMMENTS),
+        (DeleteValueSchema, "path", PATHS),
+        (WebhookRegistrationSchema, "secret", SECRETS),
+        (WebhookRegistrationSchema, "url", RECEIVERS),
     ],
 )
 def test_the_document_rejects_what_the_service_rejects(
     schema: type[Schema], field: str, texts: list[str]
 ) -> None:
-    validator = Draft202012Validator(SCHEMAS[schema.__name__]["properties"][field])
+    validator = Draft202012Validator(SCHEMAS[schema.__name__.removesuffix("Schema")]["properties"][field])
     # Python's $ would let a last line feed pass; that of ECMA-262, which the document is for, does not.
     fitting = {text for text in texts if validator.is_valid(text) and not text.endswith("\n")}
     taken = {text for text in texts if not rejected_by_the_service(schema, field, text)}
@@ -233,7 +239,7 @@ def test_an_operation_that_sets_has_a_value_and_no_other(operation: dict[str, An
     schema = {"$ref": "#/components/schemas/Operation", "components": DOCUMENT["components"]}
     assert Draft202012Validator(schema).is_valid(operation) == right
     with nullcontext() if right else pytest.raises(Invalid):
-        load(Operation(), operation)
+        load(OperationSchema(), operation)
 
 
 # As it is served

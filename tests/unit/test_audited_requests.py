@@ -7,13 +7,15 @@ from typing import Any
 
 import gevent
 import pytest
+from flask import Blueprint
 from flask.testing import FlaskClient
 
 from gateway_api.audit.record import AuditEntry
 from gateway_api.base.errors import AuditUnavailable
-from gateway_api.base.settings import USERS, Settings
-from gateway_api.web import app as application
-from gateway_api.web.operation import Access, ApiOperation, Routes
+from gateway_api.base.settings import Settings
+from gateway_api.web.access import Access
+from gateway_api.web.app import create_app
+from gateway_api.web.operation import operation
 from gateway_api.web.records import Message
 from gateway_api.web.services import UserProfileParts
 from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
@@ -28,19 +30,20 @@ def fail(*_: Any) -> None:
 class Service:
     """An application with one operation for admins, whose audit log is in memory."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    def __init__(self, folder: Path, method: str) -> None:
         self.parts = UserProfileParts.from_settings(
             Settings(folder / "none", folder, b"-" * 32, folder, audit=folder)
         )
         access = AccessReply(True, (ApiUser("admin", Role.ADMIN, "1"),))
-        self.parts.daemon.check_access = lambda _: access  # type: ignore[method-assign]
+        self.parts.daemon.check_access = lambda _, **__: access  # type: ignore[method-assign]
         self.recorded: list[AuditEntry] = []
         self.made = 0
         self.view: Callable[[], object] = lambda: None
         self.parts.audit.add = self.recorded.append  # type: ignore[method-assign]
-        row = ApiOperation(method, "/change", self._change, Access.ADMIN, name="change")
-        monkeypatch.setitem(application.ROUTES, USERS, (Routes("rows", "", row),))
-        self.client: FlaskClient = application.create_app(self.parts).test_client()
+        app, rows = create_app(self.parts), Blueprint("rows", __name__)
+        rows.add_url_rule("/change", "change", operation(Access.ADMIN)(self._change), methods=[method])
+        app.register_blueprint(rows)
+        self.client: FlaskClient = app.test_client()
 
     def _change(self) -> Message:
         self.made += 1
@@ -55,17 +58,17 @@ class Service:
 
 @pytest.mark.parametrize(("method", "status", "made"), [("POST", 500, 0), ("GET", 200, 1)])
 def test_while_the_audit_log_cannot_be_written_an_admin_changes_nothing_and_reads_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, status: int, made: int
+    tmp_path: Path, method: str, status: int, made: int
 ) -> None:
-    service = Service(tmp_path, monkeypatch, method)
+    service = Service(tmp_path, method)
     service.parts.audit.check = fail  # type: ignore[method-assign]
     assert (service.send(method), service.made) == (status, made)
 
 
 def test_a_change_whose_record_cannot_be_written_is_answered_and_its_record_is_in_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service = Service(tmp_path, monkeypatch, "POST")
+    service = Service(tmp_path, "POST")
     service.parts.audit.add = fail  # type: ignore[method-assign]
     assert (service.send("POST"), service.made) == (200, 1)
     (line,) = (each for each in caplog.records if each.levelno == logging.CRITICAL)
@@ -73,13 +76,11 @@ def test_a_change_whose_record_cannot_be_written_is_answered_and_its_record_is_i
     assert '"action":"rows.change"' in str(vars(line))
 
 
-def test_a_change_that_broke_off_is_kept_as_unanswered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_broke_off_is_kept_as_unanswered(tmp_path: Path) -> None:
     def stop() -> None:
         raise gevent.GreenletExit
 
-    service = Service(tmp_path, monkeypatch, "POST")
+    service = Service(tmp_path, "POST")
     service.view = stop
     with pytest.raises(gevent.GreenletExit):
         service.send("POST")

@@ -15,7 +15,6 @@ from gateway_api.base.errors import (
     CoreUnavailable,
     Invalid,
     ListTooLarge,
-    NotAllowed,
     NotFound,
     Problem,
     StillConnected,
@@ -23,7 +22,7 @@ from gateway_api.base.errors import (
 from gateway_api.core_client.calls import Listed
 from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.contract import Page
-from gateway_api.wire.core.configuration import AccessReply, GetConfiguration, ReplaceCandidate
+from gateway_api.wire.core.configuration import GetConfiguration, ReplaceCandidate
 from gateway_api.wire.core.health import ListFaults
 from gateway_api.wire.core.interface import CORE, REQUIRED
 from gateway_api.wire.core.network import GetBgpSummary, GetDemuxState, ListVlans
@@ -113,30 +112,10 @@ class Parts:
         raise AssertionError("the call is not for more")
 
 
-def test_the_next_call_takes_the_access_check_along_and_no_later_one(core: Core, daemon: Daemon) -> None:
-    core.answer = {"enabled": True, "users": [], "session": msgspec.Raw(b'{"id": 7, "rate":1.0}')}
-    checked: list[AccessReply] = []
-    checking = daemon.checking_access(["alice"], checked.append)
-    for _ in range(2):
-        # The bytes that the core sent.
-        assert bytes(checking.session(7)) == b'{"id": 7, "rate":1.0}'
-    assert checked == [AccessReply(True, ())]
-    assert [name for name, _ in core.asked] == ["CheckAccess", "GetSession", "GetSession"]
-    assert core.asked[0][1] == {"usernames": ["alice"]}
-
-
-def test_no_reply_is_read_when_the_access_check_refuses_or_fails(core: Core, daemon: Daemon) -> None:
-    # No session in it: read, it would be CoreUnavailable.
-    core.answer = {"enabled": True, "users": []}
-
-    def refuse(access: AccessReply) -> None:
-        raise NotAllowed
-
-    with pytest.raises(NotAllowed):
-        daemon.checking_access(["alice"], refuse).session(7)
-    core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="usernames")
-    with pytest.raises(CoreUnavailable, match="CheckAccess"):
-        daemon.checking_access(["alice"], lambda _: None).session(7)
+def test_the_record_of_a_session_is_the_bytes_that_the_core_sent(core: Core, daemon: Daemon) -> None:
+    core.answer = {"session": msgspec.Raw(b'{"id": 7, "rate":1.0}')}
+    assert bytes(daemon.session(7)) == b'{"id": 7, "rate":1.0}'
+    assert core.asked == [("GetSession", {"id": 7})]
 
 
 @pytest.mark.parametrize("name", [f"{CORE.name}.InternalError", "org.varlink.service.InterfaceNotFound", ""])

@@ -56,7 +56,7 @@ def test_others_have_turns_while_a_list_gets_the_form_of_the_alternative_profile
         "rate_up": 1000,
         "started_at": 1,
     }
-    assert turns_during(lambda: token_profile.listed(found(session)), monkeypatch) >= 3 * ARRAYS
+    assert turns_during(lambda: token_profile.encode_list(found(session)), monkeypatch) >= 3 * ARRAYS
 
 
 def test_the_arrays_of_a_list_are_one_in_its_body() -> None:

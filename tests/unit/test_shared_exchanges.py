@@ -9,13 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import gevent
-import greenlet
 import msgspec
 import pytest
 
 from gateway_api.base.errors import CoreUnavailable
-from gateway_api.base.shares import Shares
 from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.varlink import shared as shared_exchanges
@@ -299,23 +296,6 @@ def test_reads_behind_one_that_hangs_go_out_alone(
         later = reads.start(1)
         echo(connection, calls_in(connection))
         assert later.result() == 1
-
-
-def test_a_read_of_a_long_request_shares_none() -> None:
-    client: Any = Noting()
-
-    def read() -> None:
-        # Of the first request on its connection nobody knows how long it takes.
-        with Shares().share():
-            try:
-                with pytest.raises(CoreUnavailable):
-                    Daemon(client).session(7)
-            finally:
-                greenlet.settrace(None)
-
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(lambda: gevent.spawn(read).get()).result()
-    assert client.sent == (False, False)
 
 
 @pytest.mark.usefixtures("hung")

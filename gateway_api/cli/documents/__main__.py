@@ -11,7 +11,7 @@ from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.completion import FILES, source
 from gateway_api.cli.documents import man, reference
 from gateway_api.cli.program import summary
-from gateway_api.web.app import ROUTES
+from gateway_api.web.app import routes_of
 from gateway_api.web.openapi.document import document
 from gateway_api.wire.contract import description
 from gateway_api.wire.core.interface import CORE
@@ -20,13 +20,13 @@ from gateway_api.wire.hub import HUB
 
 def openapi() -> str:
     """The OpenAPI document of the profile USERS, as JSON."""
-    return json.dumps(document(ROUTES[USERS]), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document(routes_of(USERS)), indent=2, ensure_ascii=False) + "\n"
 
 
 def texts() -> dict[str, str]:
     """The files of people: man pages, completions, the environment file and pages of the reference, by their
     paths."""
-    openapi = document(ROUTES[USERS])
+    openapi = document(routes_of(USERS))
     pages = {
         "configuration": reference.configuration_page(),
         "operations": reference.operations_page(openapi),

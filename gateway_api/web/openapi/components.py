@@ -14,9 +14,9 @@ from gateway_api.base.fields import ParsedField, Schema
 from gateway_api.base.http import REQUEST_ID, guards
 from gateway_api.base.texts import MAX_ID
 from gateway_api.web.headers import ENTITY_TAGS
-from gateway_api.web.operation import JSON
 from gateway_api.web.parse import MAX_BODY
 from gateway_api.web.records import Error, InternalError, Refusal, RequestError, RoleRefusal
+from gateway_api.web.responses import JSON
 
 _REFERENCE = "#/components/schemas/{name}"
 

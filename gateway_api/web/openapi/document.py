@@ -9,8 +9,10 @@ from apispec import APISpec
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 
 from gateway_api.version import PRODUCT, VERSION
+from gateway_api.web.access import Access
 from gateway_api.web.openapi import components
-from gateway_api.web.operation import EVENT_STREAM, JSON, Access, ApiOperation, Routes, template, variables
+from gateway_api.web.operation import ApiOperation, Route, template, variables
+from gateway_api.web.responses import EVENT_STREAM, JSON
 from gateway_api.wire.events import EVENTS, TestDelivery
 from gateway_api.wire.hub import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE, TIMEOUT
 
@@ -60,7 +62,7 @@ _DONE = {201: "Created.", 202: "Started."}
 _ROLES = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admin"]}
 
 
-def document(resources: Iterable[Routes]) -> dict[str, Any]:
+def document(routes: Iterable[Route]) -> dict[str, Any]:
     """The document of all operations with records, or with text."""
     plugin = components.RequestPlugin()
     spec = APISpec(
@@ -90,16 +92,16 @@ def document(resources: Iterable[Routes]) -> dict[str, Any]:
     assert converter is not None  # noqa: S101 - the document has set it
     ids: set[str] = set()
     records = {record for _, record in _MESSAGES.values()}
-    for resource in resources:
-        for name, path, operation in resource.rows():
-            if operation.records is None:
-                continue
-            found = operation.records, operation.events.values(), filter(None, [operation.preview])
-            records.update(chain.from_iterable(found))
-            id = _unused(name.replace(".", "_"), ids)
-            ids.add(id)
-            made = {"operationId": id, "tags": [resource.name], **_operation(converter, operation, path)}
-            spec.path(template(path), operations={operation.method.lower(): made})
+    for route in routes:
+        operation = route.operation
+        if operation.records is None:
+            continue
+        found = operation.records, operation.events.values(), filter(None, [operation.preview])
+        records.update(chain.from_iterable(found))
+        id = _unused(route.name.replace(".", "_"), ids)
+        ids.add(id)
+        made = {"operationId": id, "tags": [route.resource], **_operation(converter, route)}
+        spec.path(template(route.path), operations={route.method.lower(): made})
     for name, description in _TAGS.items():
         spec.tag({"name": name, "description": description})
     components.add_records(spec, records)
@@ -112,11 +114,12 @@ def document(resources: Iterable[Routes]) -> dict[str, Any]:
 # Views
 
 
-def _operation(converter: OpenAPIConverter, operation: ApiOperation, path: str) -> dict[str, Any]:
+def _operation(converter: OpenAPIConverter, route: Route) -> dict[str, Any]:
     """An operation without its id."""
-    access, arguments = operation.access, variables(path)
+    operation = route.operation
+    access, arguments = operation.access, variables(route.path)
     has_etag = "ETag" in operation.headers + operation.may_have
-    may_be_304 = operation.method == "GET" and has_etag and operation.conditional
+    may_be_304 = route.method == "GET" and has_etag and operation.conditional
     request_headers = [
         *([components.IF_MATCH] if 412 in operation.errors else ()),
         *([components.IF_NONE_MATCH] if may_be_304 else ()),
@@ -130,7 +133,7 @@ def _operation(converter: OpenAPIConverter, operation: ApiOperation, path: str) 
     errors = {
         *operation.errors,
         # Unknown parameters.
-        *(() if operation.ignores_query else (400,)),
+        *(() if operation.ignores_query(route.method) else (400,)),
         500,
         *((304,) if may_be_304 else ()),
         *((401,) if access in _ROLES else ()),
@@ -141,7 +144,7 @@ def _operation(converter: OpenAPIConverter, operation: ApiOperation, path: str) 
         *((431,) if request_headers else ()),
         *((503,) if access is not Access.ALWAYS else ()),
     }
-    summary, _, more = operation.description.partition("\n\n")
+    summary, _, more = operation.text.partition("\n\n")
     described: dict[str, Any] = {
         "summary": summary.replace("\n", " "),
         "description": "\n\n".join(filter(None, (more, _ACCESS[access]))),

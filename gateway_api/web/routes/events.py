@@ -1,23 +1,28 @@
 """Events of sessions: as a stream, and to webhooks."""
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
 
-from flask import Response, url_for
+from flask import Blueprint, Response, url_for
 
 from gateway_api.events.broadcast import Pace
 from gateway_api.events.streams import StreamFilter
 from gateway_api.web import audit, headers, responses
+from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import selected
-from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, EVENT_STREAM, GET, POST, Located, Routes
+from gateway_api.web.operation import Located, operation
 from gateway_api.web.records import Message, TestSent, listing
 from gateway_api.web.request import caller
-from gateway_api.web.schemas.queries import EventsQuery, short_list_query
-from gateway_api.web.schemas.requests import WebhookRegistration
+from gateway_api.web.responses import EVENT_STREAM
+from gateway_api.web.schemas.queries import EventsQuery, ListSelection, short_list_query
+from gateway_api.web.schemas.requests import WebhookRegistrationSchema
 from gateway_api.web.services import hub, services
 from gateway_api.wire import hub as wire
 from gateway_api.wire.events import DEFAULT_STREAM_EVENTS, EVENTS, Gap
 from gateway_api.wire.hub import LOGGED, PAUSE_AFTER
+
+events = Blueprint("events", __name__, url_prefix="/api/v1/events")
+webhooks = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")
 
 
 def _names(names: Iterable[str]) -> str:
@@ -43,10 +48,19 @@ A stream has {_names(DEFAULT_STREAM_EVENTS)}, unless `events` names others of
 """
 
 
-def subscribers(query: dict[str, Any]) -> Response:
+@events.get("/subscribers")
+@operation(
+    ANY_ROLE,
+    _STREAM,
+    query=EventsQuery,
+    media_type=EVENT_STREAM,
+    events={**{event.stream_name: event.stream_data for event in EVENTS.values()}, "gap": Gap},
+    errors=(429,),
+)
+def subscribers(query: StreamFilter) -> Response:
     """An endless stream of events."""
     # The header first: a client that reconnects sends the newer id there, and the same query again.
-    wanted = StreamFilter(**{**query, "resume": headers.last_event_id() or query["resume"]})
+    wanted = replace(query, resume=headers.last_event_id() or query.resume)
     return responses.stream(lambda address: services().streams.open(caller(), address, wanted))
 
 
@@ -58,9 +72,11 @@ A webhook whose receiver fails {PAUSE_AFTER} times in a row is paused, see `paus
 """
 
 
-def list_webhooks(query: dict[str, Any]) -> wire.WebhooksReply:
+@webhooks.get("")
+@operation(ANY_ROLE, _WEBHOOKS, query=short_list_query(wire.ListWebhooks), data=(listing(wire.ListWebhooks),))
+def list_webhooks(query: ListSelection) -> wire.WebhooksReply:
     """All webhooks."""
-    return selected(wire.ListWebhooks, hub().reply(wire.ListWebhooks()), **query)
+    return selected(wire.ListWebhooks, hub().reply(wire.ListWebhooks()), query)
 
 
 _REGISTRATION = f"""\
@@ -71,18 +87,24 @@ The names of the events are {_names(EVENTS)}. The event stream has the same even
 """
 
 
-def register(body: dict[str, Any]) -> Located[wire.Webhook]:
+@webhooks.post("")
+@operation(ADMIN, _REGISTRATION, body=WebhookRegistrationSchema, status=201, errors=(409,))
+def register(body: wire.AddWebhook) -> Located[wire.Webhook]:
     """Registers a receiver."""
-    record = hub().reply(wire.AddWebhook(**body)).webhook
+    record = hub().reply(body).webhook
     audit.note(after=record)
     return Located(record, url_for("webhooks.show", webhook=record.id))
 
 
+@webhooks.get("/<webhook>")
+@operation(ANY_ROLE)
 def show(webhook: str) -> wire.Webhook:
     """One webhook."""
     return hub().reply(wire.GetWebhook(webhook)).webhook
 
 
+@webhooks.delete("/<webhook>")
+@operation(ADMIN, errors=(409,))
 def delete(webhook: str) -> Message:
     """Deletes a registration, and the messages that wait for its receiver. 409 for a declared one: a commit
     deletes it."""
@@ -97,54 +119,20 @@ The failure that began a pause has `paused_until`. Until then, no new message is
 """
 
 
-def deliveries(query: dict[str, Any], webhook: str) -> wire.DeliveriesReply:
+@webhooks.get("/<webhook>/deliveries")
+@operation(
+    ANY_ROLE, _DELIVERIES, query=short_list_query(wire.ListDeliveries), data=(listing(wire.ListDeliveries),)
+)
+def deliveries(query: ListSelection, webhook: str) -> wire.DeliveriesReply:
     """The last attempts, the newest first."""
-    return selected(wire.ListDeliveries, hub().reply(wire.ListDeliveries(webhook)), **query)
+    return selected(wire.ListDeliveries, hub().reply(wire.ListDeliveries(webhook)), query)
 
 
+@webhooks.post("/<webhook>/test")
+@operation(ADMIN)
 def test(webhook: str) -> TestSent:
     """Sends a test message. The log of deliveries shows the result.
 
     It is also sent during a pause, and ends the pause if it arrives.
     """
     return TestSent("A test is under way", hub().reply(wire.TestWebhook(webhook)).message_id)
-
-
-routes = Routes(
-    "events",
-    "/api/v1/events",
-    GET(
-        "/subscribers",
-        subscribers,
-        ANY_ROLE,
-        text=_STREAM,
-        query=EventsQuery,
-        media_type=EVENT_STREAM,
-        events={**{event.stream_name: event.stream_data for event in EVENTS.values()}, "gap": Gap},
-        errors=(429,),
-    ),
-)
-webhooks = Routes(
-    "webhooks",
-    "/api/v1/webhooks",
-    GET(
-        "",
-        list_webhooks,
-        ANY_ROLE,
-        text=_WEBHOOKS,
-        query=short_list_query(wire.ListWebhooks),
-        data=(listing(wire.ListWebhooks),),
-    ),
-    POST("", register, ADMIN, text=_REGISTRATION, body=WebhookRegistration, status=201, errors=(409,)),
-    GET("/<webhook>", show, ANY_ROLE),
-    DELETE("/<webhook>", delete, ADMIN, errors=(409,)),
-    GET(
-        "/<webhook>/deliveries",
-        deliveries,
-        ANY_ROLE,
-        text=_DELIVERIES,
-        query=short_list_query(wire.ListDeliveries),
-        data=(listing(wire.ListDeliveries),),
-    ),
-    POST("/<webhook>/test", test, ADMIN),
-)

@@ -1,112 +1,104 @@
 """The state of the network: interfaces, QoS, routing, CGNAT and demux."""
 
-from typing import Any
-
 import msgspec
+from flask import Blueprint
 
-from gateway_api.core_client.calls import Fields
-from gateway_api.core_client.commands import Sections
+from gateway_api.core_client.calls import Listed
 from gateway_api.history.traffic import TrafficSpan
-from gateway_api.web.lists import listed
-from gateway_api.web.operation import ANY_ROLE, GET, Passed, Routes
+from gateway_api.web.access import ANY_ROLE
+from gateway_api.web.lists import list_operation
+from gateway_api.web.operation import Passed, operation
 from gateway_api.web.records import CgnatStats, DemuxConfiguration, FrrSummary, TrafficSampleList, listing
-from gateway_api.web.schemas.queries import NetworkTrafficQuery
-from gateway_api.web.services import history
+from gateway_api.web.schemas.queries import ListSelection, NetworkTrafficQuery
+from gateway_api.web.services import daemon, history
 from gateway_api.wire.configuration import Demux
 from gateway_api.wire.core import network as wire
 from gateway_api.wire.core.configuration import GetConfiguration
-from gateway_api.wire.core.sessions import GetStatistics, Statistics
+from gateway_api.wire.core.sessions import GetStatistics
+
+interfaces = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
+qos = Blueprint("qos", __name__, url_prefix="/api/v1/qos")
+routing = Blueprint("routing", __name__, url_prefix="/api/v1/routing")
+cgnat = Blueprint("cgnat", __name__, url_prefix="/api/v1/cgnat")
+demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 
 
-def traffic(query: dict[str, Any]) -> TrafficSampleList:
+@interfaces.get("", endpoint="index")
+@list_operation(wire.ListInterfaces)
+def list_interfaces(query: ListSelection) -> Listed:
+    """All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
+    return daemon().listed(query.call(wire.ListInterfaces))
+
+
+@interfaces.get("/traffic")
+@operation(ANY_ROLE, query=NetworkTrafficQuery, compressed=True)
+def traffic(query: TrafficSpan) -> TrafficSampleList:
     """The traffic of all trunks over time: the mean of each step, the oldest first."""
-    found = history().traffic(TrafficSpan(**query))
+    found = history().traffic(query)
     samples = tuple(found.samples)
     return TrafficSampleList(samples=samples, step_seconds=found.step_seconds, count=len(samples))
 
 
-def profiles(reply: Fields) -> Passed[wire.OverheadProfilesReply]:
+@interfaces.get("/vlans")
+@list_operation(wire.ListVlans)
+def vlans(query: ListSelection) -> Listed:
+    """The VLAN sub-interfaces that the demux component created."""
+    return daemon().listed(query.call(wire.ListVlans))
+
+
+@qos.get("", endpoint="index")
+@list_operation(wire.ListQos)
+def list_qos(query: ListSelection) -> Listed:
+    """The shaping of each session."""
+    return daemon().listed(query.call(wire.ListQos))
+
+
+@qos.get("/profiles")
+@operation(ANY_ROLE, data=(listing(wire.ListOverheadProfiles),))
+def profiles() -> Passed[wire.OverheadProfilesReply]:
     """The overhead profiles that sessions may have."""
-    return Passed(reply)
+    return Passed(daemon().fields(wire.ListOverheadProfiles()))
 
 
-def bgp_summary(reply: Fields) -> Passed[FrrSummary]:
+@routing.get("/bgp/summary")
+@operation(ANY_ROLE, compressed=True)
+def bgp_summary() -> Passed[FrrSummary]:
     """The routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
-    return Passed(reply["summary"])
+    return Passed(daemon().fields(wire.GetBgpSummary(), "summary")["summary"])
 
 
-def stats(counts: Statistics) -> CgnatStats:
+@routing.get("/routes")
+@list_operation(wire.ListRoutes)
+def kernel_routes(query: ListSelection) -> Listed:
+    """The kernel's routes, those to subscribers included."""
+    return daemon().listed(query.call(wire.ListRoutes))
+
+
+@cgnat.get("/sessions")
+@list_operation(wire.ListCgnatSessions)
+def sessions(query: ListSelection) -> Listed:
+    """The sessions that go through the CGNAT VRF."""
+    return daemon().listed(query.call(wire.ListCgnatSessions))
+
+
+@cgnat.get("/stats")
+@operation(ANY_ROLE)
+def stats() -> CgnatStats:
     """The number of sessions that are steered, and of those with a public address."""
+    counts = daemon().reply(GetStatistics())
     return CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
 
 
-def demux_configuration(running: tuple[Sections, str]) -> Passed[Demux]:
+@demux.get("/config")
+@operation(ANY_ROLE, data=(DemuxConfiguration,))
+def demux_configuration() -> Passed[Demux]:
     """The demux section of the running configuration."""
-    return Passed(running[0].get("demux", msgspec.Raw(b"{}")))
+    running, _ = daemon().sections(GetConfiguration())
+    return Passed(running.get("demux", msgspec.Raw(b"{}")))
 
 
-VLANS = listed(
-    "/vlans", wire.ListVlans, "The VLAN sub-interfaces that the demux component created.", name="vlans"
-)
-
-interfaces = Routes(
-    "interfaces",
-    "/api/v1/interfaces",
-    listed("", wire.ListInterfaces, "All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."),
-    GET("/traffic", traffic, ANY_ROLE, query=NetworkTrafficQuery, compressed=True),
-    VLANS,
-)
-qos = Routes(
-    "qos",
-    "/api/v1/qos",
-    listed("", wire.ListQos, "The shaping of each session."),
-    GET(
-        "/profiles",
-        profiles,
-        ANY_ROLE,
-        read=lambda core: core.fields(wire.ListOverheadProfiles()),
-        data=(listing(wire.ListOverheadProfiles),),
-    ),
-)
-routing = Routes(
-    "routing",
-    "/api/v1/routing",
-    GET(
-        "/bgp/summary",
-        bgp_summary,
-        ANY_ROLE,
-        read=lambda core: core.fields(wire.GetBgpSummary(), "summary"),
-        compressed=True,
-    ),
-    listed(
-        "/routes",
-        wire.ListRoutes,
-        "The kernel's routes, those to subscribers included.",
-        name="kernel_routes",
-    ),
-)
-cgnat = Routes(
-    "cgnat",
-    "/api/v1/cgnat",
-    listed(
-        "/sessions", wire.ListCgnatSessions, "The sessions that go through the CGNAT VRF.", name="sessions"
-    ),
-    GET("/stats", stats, ANY_ROLE, read=lambda core: core.reply(GetStatistics())),
-)
-demux = Routes(
-    "demux",
-    "/api/v1/demux",
-    GET(
-        "/config",
-        demux_configuration,
-        ANY_ROLE,
-        read=lambda core: core.sections(GetConfiguration()),
-        data=(DemuxConfiguration,),
-    ),
-    listed(
-        "/state",
-        wire.GetDemuxState,
-        "The VLANs that demux manages, and the number that its limits have rejected.",
-        name="state",
-    ),
-)
+@demux.get("/state")
+@list_operation(wire.GetDemuxState)
+def state(query: ListSelection) -> Listed:
+    """The VLANs that demux manages, and the number that its limits have rejected."""
+    return daemon().listed(query.call(wire.GetDemuxState))

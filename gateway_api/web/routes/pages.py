@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from flask import Flask, Response, current_app
+from flask import Blueprint, Flask, Response, current_app
 
 from gateway_api.base.errors import NotFound
+from gateway_api.web.access import OPEN, STATIC
 from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, files_in, lies_in, message_page, serve
-from gateway_api.web.operation import GET, JSON, OPEN, STATIC, Routes
+from gateway_api.web.operation import operation
 from gateway_api.web.records import OpenApi
+from gateway_api.web.responses import JSON
 
 _EXTENSION = "openapi"
 
@@ -62,6 +64,11 @@ _DOCS_HEADERS = {
 }
 
 
+docs = Blueprint("docs", __name__, url_prefix="/api/v1")
+page = Blueprint("page", __name__)
+documentation = Blueprint("documentation", __name__, url_prefix="/docs")
+
+
 def encoded(document: dict[str, Any]) -> Asset:
     """The OpenAPI document, with what a response takes of it."""
     made = Asset(JSON, msgspec.json.encode(document))
@@ -74,16 +81,22 @@ def install(app: Flask, document: Asset) -> None:
     app.extensions[_EXTENSION] = document
 
 
+@docs.get("/openapi.json")
+@operation(OPEN, data=(OpenApi,), bare=True, more_headers=("ETag",))
 def openapi() -> Response:
     """This document."""
     return serve(cast(Asset, current_app.extensions[_EXTENSION]), REVALIDATE)
 
 
+@docs.get("/docs", endpoint="page")
+@operation(OPEN, media_type="text/html", more_headers=("ETag",))
 def docs_page() -> Response:
     """A page that shows this document, logs in, and sends requests."""
     return serve(_DOCS_PAGE, REVALIDATE, _DOCS_HEADERS)
 
 
+@docs.get("/docs/<digest>/<name>", endpoint="part")
+@operation(OPEN)
 def docs_file(digest: str, name: str) -> Response:
     """A file of that page."""
     if digest != _DIGEST or name not in _DOCS_FILES:
@@ -91,26 +104,42 @@ def docs_file(digest: str, name: str) -> Response:
     return serve(_DOCS_FILES[name], FOR_EVER, for_browsers=True)
 
 
+@page.get("/")
+@operation(STATIC)
 def index() -> Response:
     """The live page."""
-    return page_file("index.html")
+    return _page_file("index.html")
 
 
+@page.get("/page/<name>", endpoint="part")
+@operation(STATIC)
 def page_file(name: str) -> Response:
     """A module, style sheet or picture of the live page."""
+    return _page_file(name)
+
+
+def _page_file(name: str) -> Response:
     if name not in PAGE_FILES:
         raise NotFound("No such file")
     # With each request the browser checks for a newer file: after an upgrade no module meets an older one.
     return serve(PAGE_FILES[name], REVALIDATE, _PAGE_HEADERS)
 
 
+@documentation.get("/", endpoint="index")
+@operation(STATIC)
 def documentation_index() -> Response:
     """The first page of the documentation, or how to build the documentation."""
-    return documentation_file("index.html") if _BUILT_FILES else message_page(_NOT_BUILT, 200)
+    return _documentation_file("index.html") if _BUILT_FILES else message_page(_NOT_BUILT, 200)
 
 
+@documentation.get("/<path:name>", endpoint="part")
+@operation(STATIC)
 def documentation_file(name: str) -> Response:
     """A page of the documentation, or a file of its pages."""
+    return _documentation_file(name)
+
+
+def _documentation_file(name: str) -> Response:
     if name not in _BUILT_FILES:
         raise NotFound("No such file")
     asset, policy = _documentation(_BUILT_FILES[name])
@@ -132,24 +161,3 @@ def _documentation(path: Path) -> tuple[Asset, str]:
         f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
-
-
-docs = Routes(
-    "docs",
-    "/api/v1",
-    GET("/openapi.json", openapi, OPEN, data=(OpenApi,), bare=True, more_headers=("ETag",)),
-    GET("/docs", docs_page, OPEN, name="page", media_type="text/html", more_headers=("ETag",)),
-    GET("/docs/<digest>/<name>", docs_file, OPEN, name="part"),
-)
-page = Routes(
-    "page",
-    "",
-    GET("/", index, STATIC),
-    GET("/page/<name>", page_file, STATIC, name="part"),
-)
-documentation = Routes(
-    "documentation",
-    "/docs",
-    GET("/", documentation_index, STATIC, name="index"),
-    GET("/<path:name>", documentation_file, STATIC, name="part"),
-)

@@ -1,24 +1,25 @@
 """The alternative profile: seven paths, behind one token. Rates and times are texts for people."""
 
 import time
-from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import msgspec
+from flask import Blueprint
 
 from gateway_api.base.texts import rate_text
 from gateway_api.base.yielder import Yielder
 from gateway_api.core_client.calls import Fields, Listed, decoded
 from gateway_api.web import headers, responses
-from gateway_api.web.lists import shared
-from gateway_api.web.operation import ADMIN, ANY_ROLE, DELETE, GET, PUT, Passed, Routes, Tagged
+from gateway_api.web.access import ADMIN, ANY_ROLE
+from gateway_api.web.lists import list_operation
+from gateway_api.web.operation import Passed, Tagged, operation
 from gateway_api.web.records import Committed, Configuration
 from gateway_api.web.routes import configuration, network, subscribers
-from gateway_api.web.schemas.queries import SubscribersQuery
+from gateway_api.web.schemas.queries import ListSelection, SubscribersQuery
+from gateway_api.web.schemas.requests import Document
 from gateway_api.web.services import daemon
 from gateway_api.wire.contract import record_of
-from gateway_api.wire.core.sessions import GetHealth, Health, SessionDetail
+from gateway_api.wire.core.sessions import GetHealth, Health, ListSessions, SessionDetail
 
 #: Sessions, which take a millisecond.
 _TURN = 250
@@ -57,31 +58,11 @@ class _Status(Health, frozen=True):
     core_reachable: bool
 
 
-def show(session: msgspec.Raw, id: int) -> Passed[SessionDetail]:
-    """One session with its counters."""
-    now, detail = time.time(), decoded(_Detail, session)
-    texts = {
-        "speed_down": _rate_text(detail.rate_down_bps),
-        "speed_up": _rate_text(detail.rate_up_bps),
-        "uptime": uptime(detail.started_at, now),
-    }
-    return Passed({**decoded(Fields, session), **texts})
+token_profile = Blueprint("token_profile", __name__, url_prefix="/api/v1")
 
 
-def replace_configuration(body: dict[str, Any]) -> Tagged[Committed]:
-    """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
-    return configuration.committed(daemon().replace(body, headers.if_match()))
-
-
-def status() -> _Status:
-    """The state of this gateway; 500 while the core is unavailable."""
-    health = daemon().reply(GetHealth())
-    since = uptime(0, health.uptime_seconds)
-    return record_of(_Status, health, uptime=since, core_reachable=True)
-
-
-def listed(found: Listed) -> bytes:
-    """The list in this profile's form. Others have their turns meanwhile."""
+def encode_list(found: Listed) -> bytes:
+    """Return the list in this profile's form. Other requests have their turns meanwhile."""
     now, yielder, arrays = time.time(), Yielder(_TURN), []
     for array in found.arrays:
         made = []
@@ -111,14 +92,43 @@ def uptime(since: float, now: float) -> str:
     return f"{days}d {clock}" if days else clock
 
 
-routes = Routes(
-    "token_profile",
-    "/api/v1",
-    shared("/subscribers", SubscribersQuery, subscribers.listed, "Sessions that match.", encode=listed),
-    GET("/subscribers/<id>", show, ANY_ROLE, read=lambda core, id: core.session(id)),
-    DELETE("/subscribers/<id>", subscribers.disconnect, ADMIN),
-    replace(network.VLANS, path="/vlans"),
-    replace(configuration.RUNNING, path="/config"),
-    PUT("/config", replace_configuration, ADMIN, name="replace", body=Configuration),
-    GET("/system/status", status, ANY_ROLE),
-)
+@token_profile.get("/subscribers", endpoint="index")
+@list_operation(ListSessions, SubscribersQuery, encode=encode_list)
+def list_sessions(query: ListSelection) -> Listed:
+    """Sessions that match."""
+    return daemon().list_sessions(query.filter, query.sort, query.page)
+
+
+@token_profile.get("/subscribers/<id>")
+@operation(ANY_ROLE)
+def show(id: int) -> Passed[SessionDetail]:
+    """One session with its counters."""
+    session = daemon().session(id)
+    now, detail = time.time(), decoded(_Detail, session)
+    texts = {
+        "speed_down": _rate_text(detail.rate_down_bps),
+        "speed_up": _rate_text(detail.rate_up_bps),
+        "uptime": uptime(detail.started_at, now),
+    }
+    return Passed({**decoded(Fields, session), **texts})
+
+
+token_profile.add_url_rule("/subscribers/<id>", "disconnect", subscribers.disconnect, methods=["DELETE"])
+token_profile.add_url_rule("/vlans", "vlans", network.vlans)
+token_profile.add_url_rule("/config", "running", configuration.running)
+
+
+@token_profile.put("/config", endpoint="replace")
+@operation(ADMIN, body=Configuration)
+def replace_configuration(body: Document) -> Tagged[Committed]:
+    """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
+    return configuration.committed(daemon().replace(body.sections, headers.if_match()))
+
+
+@token_profile.get("/system/status")
+@operation(ANY_ROLE)
+def status() -> _Status:
+    """The state of this gateway; 500 while the core is unavailable."""
+    health = daemon().reply(GetHealth())
+    since = uptime(0, health.uptime_seconds)
+    return record_of(_Status, health, uptime=since, core_reachable=True)

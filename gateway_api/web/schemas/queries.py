@@ -1,10 +1,11 @@
-"""Schemas of queries. A view gets what they load."""
+"""Queries of requests, and their schemas. The docstring of a schema says what it loads a query as."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from time import time as now
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from marshmallow import ValidationError, post_load, validate
 
@@ -20,12 +21,16 @@ from gateway_api.base.texts import (
     past_seconds,
 )
 from gateway_api.events.sse import EventId, parse_id
+from gateway_api.events.streams import StreamFilter
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import WantedFailures
+from gateway_api.history.traffic import TrafficSpan
 from gateway_api.wire.contract import MAX_LIMIT, Column, Enumeration, Method, Page, SelectingMethod, columns
 from gateway_api.wire.core.sessions import SEARCH, SessionSummary, SessionTypeFilter
-from gateway_api.wire.core.traffic import MOST_TALKERS, TalkerOrder
+from gateway_api.wire.core.traffic import MOST_TALKERS, ListTalkers, TalkerOrder
 from gateway_api.wire.events import DEFAULT_STREAM_EVENTS, EVENTS
+
+M = TypeVar("M", bound=SelectingMethod[Any])
 
 _MOST_REVISIONS = 999_999_999
 _LONGEST_STEP = 86_400
@@ -145,7 +150,17 @@ def _number_of_revision(rule: str, description: str, example: int) -> ParsedFiel
     return ParsedField(_whole(range(_MOST_REVISIONS + 1), rule), metadata=about)
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """The numbers of archived revisions, or None: see `CompareQuery`."""
+
+    revision: int | None = None
+    to: int | None = None
+
+
 class CompareQuery(Schema):
+    """Loaded as a Comparison."""
+
     revision = _number_of_revision(
         "must be the number of an archived revision",
         "Archived revision to compare with, instead of the running configuration.",
@@ -157,9 +172,13 @@ class CompareQuery(Schema):
         0,
     )
 
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> Comparison:
+        return Comparison(**data)
+
 
 class EventsQuery(Schema):
-    """Loaded as `names` of events in the stream; `type` of sessions, or None for all; and `resume`."""
+    """Loaded as a StreamFilter."""
 
     events = ParsedField(
         _event_names,
@@ -180,12 +199,9 @@ class EventsQuery(Schema):
     )
 
     @post_load
-    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-        return {
-            "names": data.get("events", frozenset(DEFAULT_STREAM_EVENTS)),
-            "type": data.get("type"),
-            "resume": data.get("last_event_id"),
-        }
+    def make(self, data: dict[str, Any], **_: Any) -> StreamFilter:
+        names = data.get("events", frozenset(DEFAULT_STREAM_EVENTS))
+        return StreamFilter(names, data.get("type"), data.get("last_event_id"))
 
 
 def _order(text: str) -> TalkerOrder:
@@ -195,27 +211,45 @@ def _order(text: str) -> TalkerOrder:
         raise ValueError(f"must be one of {', '.join(TalkerOrder)}") from error
 
 
-class ListQuery(Schema):
-    """Loaded as `filter`; `sort`, or None; and `page`, a Page or None for the whole list."""
+@dataclass(frozen=True)
+class ListSelection:
+    """The records of a list that a client wants: those with the values of `filter` in these fields, sorted by
+    the field `sort`, with - before it for descending. The whole list, if there is no page."""
+
+    filter: dict[str, Any]
+    sort: str | None = None
+    page: Page | None = None
+
+    def call(self, method: Callable[..., M]) -> M:
+        """Return the call of a method of the core that selects these records."""
+        return method(filter=self.filter, sort=self.sort, page=self.page)
+
+
+class _PagedQuery(Schema):
+    """A query for a whole list, or for a page of the list."""
 
     limit = most("Most records of a page.")
     cursor = cursor("The `next_cursor` of the page before, with `limit`.")
 
-    @post_load
-    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def _take_page(self, data: dict[str, Any]) -> Page | None:
+        """Remove the fields of this schema from `data`, and return what they mean."""
         limit, cursor = data.pop("limit", None), data.pop("cursor", None)
         if cursor is not None and limit is None:
             raise ValidationError("is required with a cursor", "limit")
-        return {**self._rest(data), "page": None if limit is None else Page(limit, cursor)}
+        return None if limit is None else Page(limit, cursor)
 
-    def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
-        """The arguments that the other fields are loaded as."""
-        sort = data.pop("sort", None)
-        return {"filter": data, "sort": sort}
+
+class ListQuery(_PagedQuery):
+    """Loaded as a ListSelection."""
+
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> ListSelection:
+        page, sort = self._take_page(data), data.pop("sort", None)
+        return ListSelection(data, sort, page)
 
     @classmethod
     def is_short(cls, filter: Mapping[str, Any]) -> bool:
-        """Whether a filter finds few records, at little cost."""
+        """Return whether a filter finds few records, at little cost."""
         return False
 
 
@@ -249,7 +283,7 @@ class SubscribersQuery(SessionConditions, ListQuery):
 
 
 class TalkersQuery(Schema):
-    """Loaded as the parameters of ListTalkers."""
+    """Loaded as a call of the core."""
 
     sort = ParsedField(
         _order,
@@ -261,13 +295,18 @@ class TalkersQuery(Schema):
     )
     limit = up_to(MOST_TALKERS, "Most sessions; 20 if none.", 20)
 
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> ListTalkers:
+        return ListTalkers(**data)
+
 
 class ShortListQuery(Schema):
-    """Loaded as `filter`; and `sort`, or None."""
+    """Loaded as a ListSelection without a page."""
 
     @post_load
-    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-        return {"sort": data.pop("sort", None), "filter": data}
+    def make(self, data: dict[str, Any], **_: Any) -> ListSelection:
+        sort = data.pop("sort", None)
+        return ListSelection(data, sort)
 
 
 @cache
@@ -315,8 +354,16 @@ def _member(kind: type[Enumeration]) -> Callable[[str], str]:
     return parse
 
 
-class AuditQuery(ListQuery):
-    """Filters of the audit log, all of which must hold, loaded as `wanted`."""
+@dataclass(frozen=True)
+class AuditSearch:
+    """Records of the audit log that a client wants: all, or a page of them."""
+
+    wanted: Filter
+    page: Page | None
+
+
+class AuditQuery(_PagedQuery):
+    """Filters of the audit log, all of which must hold. Loaded as an AuditSearch."""
 
     user = TextField(metadata=says("User of the record.", "admin"))
     action = TextField(metadata=says("Name of the operation.", "subscribers.change_rate"))
@@ -330,12 +377,22 @@ class AuditQuery(ListQuery):
     since = time("Records from then on.", "2026-03-01T00:00:00Z")
     until = time("Records before then.", "1795271513")
 
-    def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
-        return {"wanted": Filter(**data)}
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> AuditSearch:
+        page = self._take_page(data)
+        return AuditSearch(Filter(**data), page)
 
 
-class HistoryQuery(SessionConditions, ListQuery):
-    """Filters of the history of sessions, all of which must hold, loaded as `wanted`."""
+@dataclass(frozen=True)
+class HistorySearch:
+    """Sessions of the history that a client wants: all, or a page of them."""
+
+    wanted: HistoryFilter
+    page: Page | None
+
+
+class HistoryQuery(SessionConditions, _PagedQuery):
+    """Filters of the history of sessions, all of which must hold. Loaded as a HistorySearch."""
 
     id = up_to(MAX_ID, "With this session id only. Another session may have had it before.", 7)
     at = past_time("Sessions that were up then.", "2026-03-01T18:00:00Z")
@@ -348,23 +405,33 @@ class HistoryQuery(SessionConditions, ListQuery):
         "the text says which is meant."
     )
 
-    def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
-        return {"wanted": HistoryFilter(**data)}
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> HistorySearch:
+        page = self._take_page(data)
+        return HistorySearch(HistoryFilter(**data), page)
 
 
 class TimelineQuery(Schema):
-    """Loaded as `page`."""
+    """Loaded as a Page."""
 
     limit = most("Most entries of a page.", load_default=100)
     cursor = cursor()
 
     @post_load
-    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-        return {"page": Page(data["limit"], data.get("cursor"))}
+    def make(self, data: dict[str, Any], **_: Any) -> Page:
+        return Page(**data)
+
+
+@dataclass(frozen=True)
+class FailedSignOnsSearch:
+    """The page of failed sign-ons that a client wants."""
+
+    wanted: WantedFailures
+    page: Page
 
 
 class FailedSignOnsQuery(Schema):
-    """Filters of failed sign-ons, all of which must hold, loaded as `wanted`, and `page`."""
+    """Filters of failed sign-ons, all of which must hold. Loaded as a FailedSignOnsSearch."""
 
     limit = most("Most records of a page.", load_default=100)
     cursor = cursor()
@@ -381,36 +448,57 @@ class FailedSignOnsQuery(Schema):
     )
 
     @post_load
-    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def make(self, data: dict[str, Any], **_: Any) -> FailedSignOnsSearch:
         page = Page(data.pop("limit"), data.pop("cursor", None))
-        return {"wanted": WantedFailures(**data), "page": page}
+        return FailedSignOnsSearch(WantedFailures(**data), page)
 
 
 class _WindowQuery(Schema):
-    """A window of time, loaded with both its ends."""
+    """A window of time."""
 
     #: Seconds of a window whose start is not given.
     usual: int
 
     until = time("End of the window, now if none.", "1795275113")
 
-    @post_load
-    def _bounded(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def _bound(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with both ends of the window."""
         until = data.get("until", now())
         return {"since": until - self.usual, **data, "until": until}
 
 
+@dataclass(frozen=True)
+class FlappingSearch:
+    """The window of time, epoch seconds, and the most subscribers."""
+
+    since: float
+    until: float
+    limit: int
+
+
 class FlappingQuery(_WindowQuery):
+    """Loaded as a FlappingSearch."""
+
     usual = 86_400
 
     since = time("Start of the window, a day before its end if none.", "1795185113")
     limit = most("Most subscribers.", load_default=20)
 
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> FlappingSearch:
+        return FlappingSearch(**self._bound(data))
+
 
 class NetworkTrafficQuery(_WindowQuery):
+    """Loaded as a TrafficSpan."""
+
     usual = 3600
 
     since = time("Start of the window, an hour before its end if none.", "1795271513")
     step = up_to(
         _LONGEST_STEP, "Length of a step in seconds; 10, or more for at most 360 steps, if none.", 300
     )
+
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> TrafficSpan:
+        return TrafficSpan(**self._bound(data))

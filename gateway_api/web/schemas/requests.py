@@ -1,13 +1,25 @@
-"""Schemas of request bodies. A view gets what they load."""
+"""Bodies of requests, and their schemas: a schema loads a body as the class of its name, without `Schema`."""
 
 import math
+from dataclasses import dataclass
 from time import time as now
 from typing import Any, ClassVar
 
 from marshmallow import ValidationError, post_load, validate, validates_schema
-from marshmallow.fields import List, Nested, Raw
 
-from gateway_api.base.fields import LINE, FlagField, ParsedField, Schema, TextField, WholeField, is_line, says
+from gateway_api.base.fields import (
+    LINE,
+    FlagField,
+    JsonField,
+    ListField,
+    NestedField,
+    ParsedField,
+    Schema,
+    TextField,
+    WholeField,
+    is_line,
+    says,
+)
 from gateway_api.base.receivers import LONGEST, PATTERN, checked_secret, checked_url
 from gateway_api.base.texts import (
     INDEX,
@@ -24,6 +36,7 @@ from gateway_api.wire.core.impact import LARGEST_LIMIT
 from gateway_api.wire.core.jobs import MOST_PER_SECOND, PER_SECOND
 from gateway_api.wire.core.sessions import LONGEST_EXPIRY, EventName
 from gateway_api.wire.events import DEFAULT_EVENTS
+from gateway_api.wire.hub import AddWebhook
 
 #: A number that is not 0, and a unit. JSON Schema cannot express the least and the largest rate.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
@@ -71,23 +84,50 @@ def _rate_says(which: str, example: str) -> dict[str, Any]:
     return says(rule, example, pattern=_RATE, maxLength=LONGEST_RATE)
 
 
-class LoginRequest(Schema):
+@dataclass(frozen=True)
+class LoginRequest:
+    username: str
+    password: str
+
+
+class LoginRequestSchema(Schema):
     username = TextField(required=True, metadata=says("User of the running configuration.", "alice"))
     password = TextField(required=True, metadata=says("Its password.", "correct horse", format="password"))
 
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> LoginRequest:
+        return LoginRequest(**data)
 
-class LogoutEverywhere(Schema):
+
+@dataclass(frozen=True)
+class LogoutEverywhere:
+    """`username` is None for the caller itself."""
+
+    username: str | None = None
+
+
+class LogoutEverywhereSchema(Schema):
     username = TextField(metadata=says("User whose tokens end, instead of the caller's own.", "alice"))
+
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> LogoutEverywhere:
+        return LogoutEverywhere(**data)
 
 
 def _moment(text: str) -> int:
     return math.ceil(epoch_seconds(text, now(), LONGEST_EXPIRY))
 
 
-class RateChange(Schema):
-    """Rates of one direction or of both, for good or for a time. Loaded as `sent`, the texts of the rates by
-    field, and `change`, the parameters of the core's call."""
+@dataclass(frozen=True)
+class RateChange:
+    """Rates of one direction or of both, for good or for a time. `texts` are the rates by field, as the
+    client wrote them. `parameters` are those of the core's call, see SetSessionRate."""
 
+    texts: dict[str, str]
+    parameters: dict[str, int]
+
+
+class RateChangeSchema(Schema):
     rate_down = ParsedField(_rate, metadata=_rate_says("Downstream", "250 Mbit"))
     rate_up = ParsedField(_rate, metadata=_rate_says("Upstream", "50mbps"))
     expires_in = WholeField(
@@ -111,14 +151,26 @@ class RateChange(Schema):
             raise ValidationError("must not be given with expires_in", "until")
 
     @post_load
-    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def make(self, data: dict[str, Any], **_: Any) -> Any:
+        return self._take_rates(data)
+
+    def _take_rates(self, data: dict[str, Any]) -> RateChange:
+        """Remove the fields of this schema from `data`, and return what they mean."""
         rates = {name: data.pop(name) for name in ("rate_down", "rate_up") if name in data}
-        change = {f"{name}_bps": bps for name, (_, bps) in rates.items()}
         times = {name: data.pop(name) for name in ("expires_in", "until") if name in data}
-        return {**data, "sent": {name: text for name, (text, _) in rates.items()}, "change": change | times}
+        return RateChange(
+            texts={name: text for name, (text, _) in rates.items()},
+            parameters={f"{name}_bps": bps for name, (_, bps) in rates.items()} | times,
+        )
 
 
-class DisconnectInterface(Schema):
+@dataclass(frozen=True)
+class DisconnectInterface:
+    interface: str
+    dry_run: bool
+
+
+class DisconnectInterfaceSchema(Schema):
     interface = TextField(
         required=True,
         validate=validate.Length(1, 64, error="must have 1 to 64 characters"),
@@ -126,8 +178,12 @@ class DisconnectInterface(Schema):
     )
     dry_run = FlagField(load_default=False, metadata=says("Whether only to list the sessions.", True))
 
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> DisconnectInterface:
+        return DisconnectInterface(**data)
 
-class JobFilter(SessionConditions):
+
+class JobFilterSchema(SessionConditions):
     """Which sessions: all conditions must hold, and there is at least one."""
 
     json_schema: ClassVar[dict[str, Any]] = {"minProperties": 1}
@@ -138,9 +194,19 @@ def _not_empty(filter: dict[str, Any]) -> None:
         raise ValidationError("must have at least one condition")
 
 
-class DisconnectJob(Schema):
-    filter = Nested(
-        JobFilter,
+@dataclass(frozen=True)
+class DisconnectJob:
+    """`filter` has the conditions that the sessions meet when the job starts; `per_second` is the most
+    sessions per second. A dry run only lists the sessions."""
+
+    filter: dict[str, str]
+    dry_run: bool
+    per_second: int
+
+
+class DisconnectJobSchema(Schema):
+    filter = NestedField(
+        JobFilterSchema,
         required=True,
         validate=_not_empty,
         metadata={"description": "Which sessions: those that match when the job starts."},
@@ -152,37 +218,49 @@ class DisconnectJob(Schema):
         metadata=says("The most sessions per second.", 50),
     )
 
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> Any:
+        return DisconnectJob(**data)
 
-class RateJob(RateChange, DisconnectJob):
-    """Loaded as a RateChange, with the other fields beside it."""
+
+@dataclass(frozen=True)
+class RateJob(DisconnectJob):
+    change: RateChange
 
 
-class SetValue(Schema):
+class RateJobSchema(RateChangeSchema, DisconnectJobSchema):
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> RateJob:
+        change = self._take_rates(data)
+        return RateJob(**data, change=change)
+
+
+class SetValueSchema(Schema):
     """Loaded as an Edit. `value` is any JSON; the core checks it."""
 
     path = _path()
-    value = Raw(
+    value = JsonField(
         required=True,
         allow_none=True,
         metadata=says("Text, which is parsed for the path, or JSON.", "200mbit"),
     )
 
     @post_load
-    def _edit(self, data: dict[str, Any], **_: Any) -> Edit:
+    def make(self, data: dict[str, Any], **_: Any) -> Edit:
         return Edit(EditAction.SET, **data)
 
 
-class DeleteValue(Schema):
+class DeleteValueSchema(Schema):
     """Loaded as an Edit."""
 
     path = _path()
 
     @post_load
-    def _edit(self, data: dict[str, Any], **_: Any) -> Edit:
+    def make(self, data: dict[str, Any], **_: Any) -> Edit:
         return Edit(EditAction.DELETE, **data)
 
 
-class Operation(Schema):
+class OperationSchema(Schema):
     """Loaded as an Edit."""
 
     json_schema: ClassVar[dict[str, Any]] = {
@@ -198,13 +276,13 @@ class Operation(Schema):
         metadata=says("What to do.", "set"),
     )
     path = _path()
-    value = Raw(
+    value = JsonField(
         allow_none=True,
         metadata=says("Required to set: text, which is parsed for the path, or JSON.", "200mbit"),
     )
 
     @post_load
-    def _edit(self, data: dict[str, Any], **_: Any) -> Edit:
+    def make(self, data: dict[str, Any], **_: Any) -> Edit:
         if data["op"] == "set" and "value" not in data:
             raise ValidationError("is required to set", "value")
         if data["op"] == "delete" and "value" in data:
@@ -212,16 +290,39 @@ class Operation(Schema):
         return Edit(EditAction(data["op"]), data["path"], data.get("value"))
 
 
-class EditConfiguration(Schema):
-    operations = List(
-        Nested(Operation),
+class EditConfigurationSchema(Schema):
+    """Loaded as a list of Edits."""
+
+    operations = ListField(
+        NestedField(OperationSchema),
         required=True,
         validate=validate.Length(1, 1000, error="must hold 1 to 1000 operations"),
         metadata={"description": "All are made, in their order, or none."},
     )
 
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> list[Edit]:
+        operations: list[Edit] = data["operations"]
+        return operations
 
-class Commit(Schema):
+
+@dataclass(frozen=True)
+class Document:
+    """A whole configuration. The core checks it."""
+
+    sections: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The terms of a commit, as those of CommitCandidate."""
+
+    comment: str | None
+    confirm_seconds: int | None
+    max_sessions_dropped: int | None
+
+
+class CommitSchema(Schema):
     comment = TextField(
         load_default=None,
         allow_none=True,
@@ -244,12 +345,27 @@ class Commit(Schema):
         metadata=says("Fails with 409 if more sessions would end; no limit without.", 0),
     )
 
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> Commit:
+        return Commit(**data)
 
-class Rollback(Schema):
+
+@dataclass(frozen=True)
+class Rollback:
+    revision: int
+
+
+class RollbackSchema(Schema):
     revision = WholeField(required=True, metadata=says("Number in the archive, 1 being the newest.", 1))
 
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> Rollback:
+        return Rollback(**data)
 
-class WebhookRegistration(Schema):
+
+class WebhookRegistrationSchema(Schema):
+    """Loaded as a call of the hub."""
+
     url = ParsedField(
         checked_url,
         required=True,
@@ -261,7 +377,7 @@ class WebhookRegistration(Schema):
             maxLength=LONGEST,
         ),
     )
-    events = List(
+    events = ListField(
         TextField(validate=validate.OneOf(tuple(EventName), error="must be one of {choices}")),
         required=True,
         validate=[validate.Length(1, error="must not be empty"), _each_once],
@@ -278,3 +394,7 @@ class WebhookRegistration(Schema):
             writeOnly=True,
         ),
     )
+
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> AddWebhook:
+        return AddWebhook(**data)
