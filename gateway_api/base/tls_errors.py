@@ -24,8 +24,8 @@ def forget() -> None:
         _context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True).do_handshake()
 
 
-def forgotten(call: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that calls OpenSSL, and forgets its error."""
+def forget_after(call: Callable[P, T]) -> Callable[P, T]:
+    """Return the call of OpenSSL with its errors forgotten: a failure still raises."""
 
     @functools.wraps(call)
     def calling(*arguments: P.args, **more: P.kwargs) -> T:

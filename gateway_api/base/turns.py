@@ -23,7 +23,7 @@ def give_way() -> None:
 
 
 def gather(expects: bool) -> bool:
-    """Let others begin their requests, if any are waiting for their turn or expected. Return whether."""
+    """Let other requests begin. Return False at once if none waits for its turn and none is expected."""
     if not (expects or _waiting):
         return False
     give_way()

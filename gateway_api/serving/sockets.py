@@ -73,9 +73,9 @@ class PlainSocket(_Watched, socket.socket):  # type: ignore[misc]
 class TlsSocket(_Watched, SSLSocket):  # type: ignore[misc]
     """A client's socket over TLS."""
 
-    do_handshake = tls_errors.forgotten(SSLSocket.do_handshake)
-    read = tls_errors.forgotten(SSLSocket.read)
-    send = tls_errors.forgotten(SSLSocket.send)
+    do_handshake = tls_errors.forget_after(SSLSocket.do_handshake)
+    read = tls_errors.forget_after(SSLSocket.read)
+    send = tls_errors.forget_after(SSLSocket.send)
 
 
 def watched(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:

@@ -277,6 +277,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         began = datetime.now()
         self.cfg.pre_request(self, req)
         response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, response_class=Response)
+        environ["wsgi.multithread"] = True
         if not self.alive:
             response.force_close()
         body = self.wsgi(environ, response.start_response)

@@ -1,4 +1,4 @@
-"""Whether a caller has access to an operation: decided before anything else of the request is read."""
+"""Access of callers to operations: decided before anything else of a request is read."""
 
 from contextlib import suppress
 from enum import Enum

@@ -130,7 +130,7 @@ class ApiOperation:
 
     @cached_property
     def text(self) -> str:
-        """What the OpenAPI document says of the operation."""
+        """The text about the operation in the OpenAPI document."""
         return inspect.cleandoc(self.description or self.function.__doc__ or "")
 
     def ignores_query(self, method: str) -> bool:

@@ -414,16 +414,19 @@ class ApiUser(Record, frozen=True):
     ]
 
 
+SettingsVersion = Annotated[
+    int | None,
+    about(
+        "The modification time of the core's socket, in nanoseconds, as long as this reply holds. "
+        "Null if it holds for one request."
+    ),
+]
+
+
 class AccessReply(Record, frozen=True):
     enabled: Annotated[bool, about("Whether the API serves requests.", True)]
     users: Annotated[tuple[ApiUser, ...], about("The users among these names.")]
-    version: Annotated[
-        int | None,
-        about(
-            "The modification time of the core's socket, in nanoseconds, as long as this reply holds. "
-            "Null if it holds for one request."
-        ),
-    ] = None
+    version: SettingsVersion = None
 
     def user(self, username: str) -> ApiUser | None:
         """The user of that name, if there is one."""
@@ -508,13 +511,7 @@ class ApiSettings(Record, frozen=True, kw_only=True):
     ]
     receivers: Annotated[tuple[Receiver, ...], about("The receivers of webhooks that always exist.")]
     history: Annotated[HistoryLimits, about("Limits of the history of sessions.")]
-    version: Annotated[
-        int | None,
-        about(
-            "The modification time of the core's socket, in nanoseconds, as long as this reply holds. "
-            "Null if it holds for one request."
-        ),
-    ] = None
+    version: SettingsVersion = None
 
 
 class GetApiSettings(Method[ApiSettings], frozen=True):
