@@ -1,12 +1,13 @@
 """The settings of the API itself: how the core tells of them, and how the hub follows them."""
 
 import queue
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,7 +19,7 @@ from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core_client.commands import Daemon
 from gateway_api.hub import service
 from gateway_api.hub.sender import DeniedNetworks
-from gateway_api.wire.contract import Contract, served
+from gateway_api.wire.contract import Contract, Method, served
 from gateway_api.wire.core.configuration import ApiSettings, GetApiSettings, HistoryLimits, Receiver
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
@@ -27,6 +28,8 @@ from gateway_api.wire.varlink.server import Server
 from tests.support.clocks import StillClock
 from tests.support.stack import PATIENCE
 from tests.support.workspaces import opened
+
+R = TypeVar("R")
 
 ONE = {"url": "http://127.0.0.1:9/", "events": ["session.up"]}
 OTHER = {
@@ -128,14 +131,37 @@ class Registry:
         return self.declared.get(timeout=PATIENCE)
 
 
-class Following:
-    """A hub that follows the core at a socket, in a thread of its own."""
+class Following(Daemon):
+    """A hub that follows the core at a socket, in a thread of its own, which ends at the first attempt after
+    `end`."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(Client(path, timeout=PATIENCE))
         self.registry, self.denied, self.configured = Registry(), DeniedNetworks(), threading.Event()
-        daemon = Daemon(Client(path, timeout=PATIENCE))
-        follow = (daemon, self.registry, self.denied, self.configured, lambda: True)
-        threading.Thread(target=service._configure, args=follow, daemon=True).start()
+        self._ended = False
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        with suppress(SystemExit):
+            service._configure(self, self.registry, self.denied, self.configured, lambda: True)
+
+    def follow(self, call: Method[R]) -> Iterator[R]:
+        if self._ended:
+            # `for_ever` takes an Exception for a failure.
+            sys.exit()
+        return super().follow(call)
+
+    def end(self) -> None:
+        self._ended = True
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Following]:
+    """It follows a core that is not there yet."""
+    following = Following(tmp_path / "core.sock")
+    assert following.configured.wait(PATIENCE)
+    yield following
+    following.end()
 
 
 def test_a_call_that_is_not_for_more_gets_the_settings_of_now(tmp_path: Path, core: Core) -> None:
@@ -148,10 +174,7 @@ def test_a_call_that_is_not_for_more_gets_the_settings_of_now(tmp_path: Path, co
             assert Daemon(client).settings().denied_networks == networks
 
 
-def test_the_hub_follows_a_core_over_its_restarts(tmp_path: Path, core: Core) -> None:
-    hub = Following(tmp_path / "core.sock")
-    # Without a core, too: the hub must not wait for it.
-    assert hub.configured.wait(PATIENCE)
+def test_the_hub_follows_a_core_over_its_restarts(tmp_path: Path, core: Core, hub: Following) -> None:
     core.commit(ONE)
     with served_at(tmp_path / "core.sock", interface(core)):
         assert hub.registry() == receivers(ONE)
@@ -163,10 +186,9 @@ def test_the_hub_follows_a_core_over_its_restarts(tmp_path: Path, core: Core) ->
 
 
 def test_while_the_core_is_away_the_denied_networks_are_those_it_told_last_and_first_all(
-    tmp_path: Path, core: Core
+    tmp_path: Path, core: Core, hub: Following
 ) -> None:
-    hub, networks = Following(tmp_path / "core.sock"), ("10.0.0.0/8", "fd00::/8")
-    assert hub.configured.wait(PATIENCE)
+    networks = ("10.0.0.0/8", "fd00::/8")
     with pytest.raises(Denied, match="not known yet"):
         hub.denied()
     with served_at(tmp_path / "core.sock", interface(core)):
@@ -187,6 +209,7 @@ def test_a_core_without_the_method_denies_no_network(tmp_path: Path) -> None:
     with served_at(tmp_path / "core.sock", nothing):
         hub = Following(tmp_path / "core.sock")
         assert hub.configured.wait(PATIENCE)
+        hub.end()
         assert hub.denied() == ()
         with pytest.raises(CoreLacksMethod, match="lacks the method GetApiSettings"):
             next(Daemon(Client(tmp_path / "core.sock", timeout=PATIENCE)).follow(GetApiSettings()))

@@ -36,6 +36,11 @@ class Attempts:
         return found
 
 
+def _logged(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """The records of the attempts of this module."""
+    return [record for record in caplog.records if record.name == __name__]
+
+
 def test_items_of_all_attempts_come_in_order_with_a_pause_after_each_end() -> None:
     attempts = Attempts(["a", "b"], [], CoreUnavailable("gone"), ["c"])
     assert attempts.run() == ["a", "b", "c"]
@@ -46,7 +51,7 @@ def test_failures_are_logged_once_until_there_is_another_item(caplog: pytest.Log
     gone = CoreUnavailable("gone")
     with caplog.at_level(logging.DEBUG):
         Attempts(gone, OSError("full"), ["a"], gone, [], gone).run()
-    assert [(one.levelname, one.message) for one in caplog.records] == [
+    assert [(one.levelname, one.message) for one in _logged(caplog)] == [
         ("WARNING", "cannot follow it: gone"),
         ("DEBUG", "cannot follow it: full"),
         ("WARNING", "cannot follow it: gone"),
@@ -65,7 +70,7 @@ def test_an_unexpected_exception_is_logged_each_time_and_the_attempts_go_on(
 ) -> None:
     attempts = Attempts(ZeroDivisionError(), ZeroDivisionError(), ["a"])
     assert attempts.run(fault="it is lost") == ["a"]
-    assert [(one.levelname, one.message, bool(one.exc_info)) for one in caplog.records] == [
+    assert [(one.levelname, one.message, bool(one.exc_info)) for one in _logged(caplog)] == [
         ("ERROR", "it is lost", True)
     ] * 2
     assert attempts.pauses == [1.0, 1.0, 0.2]
