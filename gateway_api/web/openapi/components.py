@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from apispec import APISpec
-from apispec.ext.marshmallow import MarshmallowPlugin
-from apispec.ext.marshmallow.openapi import OpenAPIConverter
-from marshmallow.fields import Field
+from apispec import APISpec, BasePlugin
 
-from gateway_api.base.fields import ParsedField, Schema
+from gateway_api.base.fields import Schema
 from gateway_api.base.http import REQUEST_ID, guards
 from gateway_api.base.texts import MAX_ID
 from gateway_api.web.headers import ENTITY_TAGS
@@ -24,41 +21,16 @@ _REFERENCE = "#/components/schemas/{name}"
 # Requests
 
 
-class _Converter(OpenAPIConverter):
-    field_mapping = {**OpenAPIConverter.field_mapping, ParsedField: ("string", None)}
+class SchemaRules(BasePlugin):
+    """Adds the `json_schema` of a request's schema: rules about more than one field."""
 
-    def field2default(self, field: Field[Any], **more: Any) -> dict[str, Any]:
-        made = super().field2default(field, **more)
-        # A view gets None where the client sent nothing. A client does not send it.
-        return {} if made.get("default", 0) is None else made
-
-    def field2choices(self, field: Field[Any], **more: Any) -> dict[str, Any]:
-        made = super().field2choices(field, **more)
-        choices = made.get("enum", ())
-        return {"const": choices[0]} if len(choices) == 1 else made
-
-    def schema2jsonschema(self, schema: Any) -> dict[str, Any]:
-        made: dict[str, Any] = super().schema2jsonschema(schema)  # type: ignore[no-untyped-call]
-        # Rules about more than one field.
-        made.update(getattr(schema, "json_schema", {}))
-        return made
+    def schema_helper(self, name: str, definition: dict[str, Any], **more: Any) -> dict[str, Any] | None:
+        return getattr(more.get("schema"), "json_schema", None)
 
 
-class RequestPlugin(MarshmallowPlugin):
-    """Converts the schemas of requests, for one document: it keeps their names."""
-
-    Converter = _Converter
-
-
-def request_reference(
-    converter: OpenAPIConverter, schema: type[Schema] | type[msgspec.Struct]
-) -> dict[str, Any]:
-    """A reference to the schema, which it adds to the document's components. A record is there already: some
-    response has it."""
-    if issubclass(schema, msgspec.Struct):
-        return record_reference(schema)
-    made: dict[str, Any] = converter.resolve_nested_schema(schema)  # type: ignore[no-untyped-call]
-    return made
+def request_schema(body: type[Schema] | type[msgspec.Struct]) -> type[Schema] | dict[str, str]:
+    """Return the schema of a body for apispec. A record is in the document already: some response has it."""
+    return record_reference(body) if issubclass(body, msgspec.Struct) else body
 
 
 # Records
@@ -109,9 +81,9 @@ def add_headers(spec: APISpec) -> None:
 
 
 def headers(*names: str, optional: Iterable[str] = ()) -> dict[str, Any]:
-    """References to these headers, and to those that every response has; and `optional` ones."""
-    every = (REQUEST_ID, *guards(tls=True))
-    references = {name: {"$ref": f"#/components/headers/{name}"} for name in (*every, *names)}
+    """Return these headers and those of every response, as references, and the `optional` ones."""
+    given = (REQUEST_ID, *guards(tls=True), *names)
+    references: dict[str, Any] = {name: name for name in given}
     return references | {name: _response_header(name, required=False) for name in optional}
 
 
@@ -216,7 +188,7 @@ _ERRORS = {
 
 
 def add_errors(spec: APISpec) -> None:
-    """Adds the components that `error_reference` refers to."""
+    """Add the components that `error_responses` refers to."""
     for shared in _ERRORS.values():
         described = {"description": shared.description, "headers": headers(*shared.headers)}
         if shared.record is not None:
@@ -224,6 +196,6 @@ def add_errors(spec: APISpec) -> None:
         spec.components.response(shared.name, described)
 
 
-def error_reference(status: int) -> dict[str, str]:
-    """A reference to the response."""
-    return {"$ref": f"#/components/responses/{_ERRORS[status].name}"}
+def error_responses(statuses: Iterable[int]) -> dict[str, str]:
+    """Return references to the responses with these statuses."""
+    return {str(status): _ERRORS[status].name for status in sorted(statuses)}

@@ -1,13 +1,15 @@
 """The OpenAPI document as a whole."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import msgspec
 from apispec import APISpec
-from apispec.ext.marshmallow.openapi import OpenAPIConverter
+from apispec.ext.marshmallow import MarshmallowPlugin
 
+from gateway_api.base.fields import ParsedField
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web.access import Access
 from gateway_api.web.openapi import components
@@ -64,12 +66,12 @@ _ROLES = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admin"]}
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
     """The document of all operations with records, or with text."""
-    plugin = components.RequestPlugin()
+    requests = MarshmallowPlugin()
     spec = APISpec(
         PRODUCT,
         VERSION,
         _OPENAPI,
-        [plugin],
+        [requests, components.SchemaRules()],
         info={
             "summary": "Management API of a broadband subscriber gateway",
             "description": _DESCRIPTION,
@@ -79,6 +81,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         servers=[{"url": "/", "description": "The gateway that serves this document."}],
         security=[{_SCHEME: []}],
     )
+    requests.map_to_openapi_type(ParsedField, "string", None)  # type: ignore[no-untyped-call]
     scheme = {
         "type": "http",
         "scheme": "bearer",
@@ -88,9 +91,8 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     spec.components.security_scheme(_SCHEME, scheme)
     components.add_headers(spec)
     components.add_errors(spec)
-    converter = plugin.converter
-    assert converter is not None  # noqa: S101 - the document has set it
-    ids: set[str] = set()
+    # One view may have several paths, but an id is that of one operation.
+    ids: Counter[str] = Counter()
     records = {record for _, record in _MESSAGES.values()}
     for route in routes:
         operation = route.operation
@@ -98,9 +100,10 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
             continue
         found = operation.records, operation.events.values(), filter(None, [operation.preview])
         records.update(chain.from_iterable(found))
-        id = _unused(route.name.replace(".", "_"), ids)
-        ids.add(id)
-        made = {"operationId": id, "tags": [route.resource], **_operation(converter, route)}
+        id = route.name.replace(".", "_")
+        ids[id] += 1
+        id = id if ids[id] == 1 else f"{id}_{ids[id]}"
+        made = {"operationId": id, "tags": [route.resource], **_operation(route)}
         spec.path(template(route.path), operations={route.method.lower(): made})
     for name, description in _TAGS.items():
         spec.tag({"name": name, "description": description})
@@ -114,7 +117,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 # Views
 
 
-def _operation(converter: OpenAPIConverter, route: Route) -> dict[str, Any]:
+def _operation(route: Route) -> dict[str, Any]:
     """An operation without its id."""
     operation = route.operation
     access, arguments = operation.access, variables(route.path)
@@ -154,14 +157,13 @@ def _operation(converter: OpenAPIConverter, route: Route) -> dict[str, Any]:
     if parameters:
         described["parameters"] = parameters
     if operation.body is not None:
-        content = {JSON: {"schema": components.request_reference(converter, operation.body)}}
+        content = {JSON: {"schema": components.request_schema(operation.body)}}
         described["requestBody"] = {"required": not operation.optional, "content": content}
     successes = {str(operation.status): _success(operation)}
     if operation.preview is not None:
         content = {JSON: {"schema": _enveloped([operation.preview])}}
         successes["200"] = {"description": "Done.", "headers": components.headers(), "content": content}
-    references = {str(status): components.error_reference(status) for status in sorted(errors)}
-    described["responses"] = {**successes, **references}
+    described["responses"] = successes | components.error_responses(errors)
     return described
 
 
@@ -266,15 +268,6 @@ def _add_formats(part: Any) -> None:
     elif isinstance(part, list):
         for item in part:
             _add_formats(item)
-
-
-def _unused(wanted: str, ids: set[str]) -> str:
-    """An id for each operation: a view may have several paths."""
-    id, number = wanted, 1
-    while id in ids:
-        number += 1
-        id = f"{wanted}_{number}"
-    return id
 
 
 def _ordered(document: dict[str, Any]) -> dict[str, Any]:

@@ -317,14 +317,13 @@ class Document:
 class Commit:
     """The terms of a commit, as those of CommitCandidate."""
 
-    comment: str | None
-    confirm_seconds: int | None
-    max_sessions_dropped: int | None
+    comment: str | None = None
+    confirm_seconds: int | None = None
+    max_sessions_dropped: int | None = None
 
 
 class CommitSchema(Schema):
     comment = TextField(
-        load_default=None,
         allow_none=True,
         validate=[
             validate.Length(max=LONGEST_COMMENT, error=f"must have at most {LONGEST_COMMENT} characters"),
@@ -333,13 +332,11 @@ class CommitSchema(Schema):
         metadata=says("Reason, one line of printable characters.", "faster for everybody", pattern=LINE),
     )
     confirm_seconds = WholeField(
-        load_default=None,
         allow_none=True,
         validate=validate.Range(1, LONGEST_CONFIRMATION, error=f"must be 1 to {LONGEST_CONFIRMATION}"),
         metadata=says("Seconds after which it is undone unless confirmed.", 120),
     )
     max_sessions_dropped = WholeField(
-        load_default=None,
         allow_none=True,
         validate=validate.Range(0, LARGEST_LIMIT, error=f"must be 0 to {LARGEST_LIMIT}"),
         metadata=says("Fails with 409 if more sessions would end; no limit without.", 0),
@@ -385,7 +382,6 @@ class WebhookRegistrationSchema(Schema):
     )
     secret = ParsedField(
         checked_secret,
-        load_default=None,
         allow_none=True,
         metadata=says(
             "Signs what is sent: base64 of 24 to 64 bytes, with `whsec_` before it or without.",
