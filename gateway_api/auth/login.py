@@ -15,9 +15,9 @@ from gateway_api.auth.ledger import Ledger
 from gateway_api.auth.passwords import COST, cost, decoy_hash, verify
 from gateway_api.base.databases import kind_of
 from gateway_api.base.errors import TooManyAttempts, WrongCredentials
-from gateway_api.base.fair_queue import FairQueue
 from gateway_api.base.process import ThreadPool
 from gateway_api.base.texts import client_network
+from gateway_api.base.turns import FairQueue
 from gateway_api.wire.core.configuration import ApiUser, LoginReply
 
 #: Clients that a worker counts in memory while it cannot write to the ledger.

@@ -1,30 +1,84 @@
-"""Turns of connections in a worker.
+"""Turns: nobody keeps a worker, or a queue, for itself."""
 
-A client whose next request is there already would keep the event loop for itself: gevent looks for what other
-clients have sent only when nothing else is left to do.
-"""
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-import gevent
+from gateway_api.base.errors import GatewayApiError
 
-_waiting = 0
+#: Clients whose last turn a queue remembers.
+_REMEMBERED = 1024
 
 
 def give_way() -> None:
-    """Return after the next look at the sockets, when the connections that sent something had their turns."""
-    global _waiting
-    # A timer of 0 seconds fires after that look. The callback of `sleep(0)` comes before it.
-    hub = gevent.get_hub()
-    _waiting += 1
-    try:
-        with hub.loop.timer(0) as timer:
-            hub.wait(timer)
-    finally:
-        _waiting -= 1
+    """Return after the next look at the sockets, when other greenlets have had their turns."""
+    # gevent's `sleep(0)` switches to greenlets that are ready, without a look at the sockets.
+    time.sleep(1e-9)
 
 
-def gather(expects: bool) -> bool:
-    """Let other requests begin. Return False at once if none waits for its turn and none is expected."""
-    if not (expects or _waiting):
-        return False
-    give_way()
-    return True
+class FairQueue:
+    """A queue with `most` places, those of the served included, and `most_from_one` for one client, which is
+    a user or an address. `at_once` are served at a time, of different clients: next, the client whose last
+    turn was longest ago. In a full queue, the client with the most places, or of these the one with the
+    latest turn, loses its newest place to another one. `full` makes the error for who gets no turn."""
+
+    def __init__(
+        self, most: int, most_from_one: int, full: Callable[[], GatewayApiError], at_once: int = 1
+    ) -> None:
+        self._most, self._most_from_one, self._full, self._at_once = most, most_from_one, full, at_once
+        self._changed = threading.Condition()
+        #: The client of each place, in order of arrival. Any native thread may look whether there is one.
+        self.waiting: dict[object, str] = {}
+        self.served: dict[object, str] = {}
+        #: Monotonic seconds by client, the latest last.
+        self._last_turns: dict[str, float] = {}
+
+    @contextmanager
+    def turn(self, client: str, timeout: float | None = None) -> Iterator[None]:
+        """Wait for a turn, at most `timeout` seconds. It lasts until the end of the block. Raises the error
+        of `full` if the queue is full, and after the timeout."""
+        place = object()
+        with self._changed:
+            self._make_room(client)
+            self.waiting[place] = client
+            try:
+                self._changed.wait_for(lambda: place is self._next() or place not in self.waiting, timeout)
+                if place is not self._next():
+                    raise self._full()
+                self.served[place] = client
+            finally:
+                self.waiting.pop(place, None)
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self.served[place]
+                self._last_turns.pop(client, None)
+                self._last_turns[client] = time.monotonic()
+                if len(self._last_turns) > _REMEMBERED:
+                    del self._last_turns[next(iter(self._last_turns))]
+                self._changed.notify_all()
+
+    def _next(self) -> object | None:
+        free = [place for place, client in self.waiting.items() if client not in self.served.values()]
+        if len(self.served) == self._at_once:
+            return None
+        # The oldest place of a client: min returns the first one.
+        return min(free, key=lambda place: self._last_turns.get(self.waiting[place], 0.0), default=None)
+
+    def _make_room(self, client: str) -> None:
+        places = Counter([*self.waiting.values(), *self.served.values(), client])
+        if places[client] > self._most_from_one:
+            raise self._full()
+        if places.total() <= self._most:
+            return
+        had = {each: (places[each], self._last_turns.get(each, 0.0)) for each in places}
+        # The newest place of a client: max returns the first one.
+        newest = max(reversed(self.waiting), key=lambda place: had[self.waiting[place]], default=None)
+        if newest is None or had[self.waiting[newest]] <= had[client]:
+            raise self._full()
+        del self.waiting[newest]
+        self._changed.notify_all()

@@ -26,7 +26,7 @@ from gateway_api.base.errors import (
 )
 from gateway_api.base.pages import CURSOR_RULE
 from gateway_api.base.texts import parse_path
-from gateway_api.base.yielder import Yielder
+from gateway_api.base.turns import give_way
 from gateway_api.wire.configuration import masked_path, quotes_hint
 from gateway_api.wire.contract import Command, Method, PagedMethod, list_field, reply_of
 from gateway_api.wire.contract_client import ContractClient
@@ -167,12 +167,13 @@ class Calls(ContractClient):
         omitted = _defaults(reply_type)
         arrays: list[msgspec.Raw] = []
         others: Fields = {}
-        count, yielder = 0, Yielder()
+        count = 0
         with self._errors_of(call):
-            for reply in self._replies(call, more=not call.comes_at_once):
+            for number, reply in enumerate(self._replies(call, more=not call.comes_at_once)):
+                if number:
+                    give_way()
                 # A reply may omit a field that is null, and that of an older core one that is newer.
                 held = omitted | decoded(Fields, reply.result())
-                yielder.worked(len(memoryview(reply.parameters)))
                 others = _required(call, held, names)
                 arrays.append(others.pop(name))
                 count += decoded(int, others["count"])

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 
 from gateway_api.base.databases import kind_of
 from gateway_api.base.errors import HistoryUnavailable, NotFound, SearchTooLong
-from gateway_api.base.fair_queue import FairQueue
 from gateway_api.base.pages import FoundPage
 from gateway_api.base.process import ThreadPool, on_thread
+from gateway_api.base.turns import FairQueue
 from gateway_api.history.database import open_to_read
 from gateway_api.history.sessions import HistoryFilter, find, flapping
 from gateway_api.history.sign_ons import WantedFailures, failed_sign_ons
@@ -124,17 +124,15 @@ class Searches:
 
     def _is_too_long(self, least: float, most: float) -> bool:
         now = time.monotonic()
-        return now >= most or (now >= least and self._quick.has_waiting)
+        return now >= most or (now >= least and bool(self._quick.waiting))
 
     def _is_late(self, slices: "_Slices", deadline: float) -> bool:
         """Whether a long search must end. It returns in a slice."""
-        rests = slices.is_over or self._quick.is_serving
+        rests = slices.is_over or bool(self._quick.served)
         if rests:
             slices.end()
         # One pause without the lock: another worker looks for it once in this time.
-        while (now := time.monotonic()) < deadline and (
-            rests or self._quick.is_serving or not slices.begin()
-        ):
+        while (now := time.monotonic()) < deadline and (rests or self._quick.served or not slices.begin()):
             # `time.sleep` is gevent's in a worker, and this is a native thread.
             signal.sigtimedwait((), _PAUSE)
             rests = False

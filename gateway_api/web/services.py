@@ -13,7 +13,6 @@ from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.auth.settings import AccessSettings
 from gateway_api.auth.tokens import Authorization, Tokens
 from gateway_api.base.settings import Profile, Settings
-from gateway_api.base.turns import gather
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.core_client.whole_lists import WholeLists
@@ -43,7 +42,7 @@ class WorkerParts:
     @classmethod
     def from_settings(cls, settings: Settings) -> "WorkerParts":
         """To be called in the process that uses them, not before its fork."""
-        # Its requests share no exchanges: beside lists, health would take longer than it gains alone.
+        # Without batches: beside lists, health would take longer than it gains alone.
         return WorkerParts(**_common(settings, Client(settings.core_socket)))
 
 
@@ -63,7 +62,7 @@ class UserProfileParts(WorkerParts):
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "UserProfileParts":
-        common = _common(settings, Client(settings.core_socket, gather=gather))
+        common = _common(settings, Client(settings.core_socket, batches=True))
         daemon = common["daemon"]
         pool = gevent.get_hub().threadpool
         ledger = Ledger(settings.ledger, pool)

@@ -7,7 +7,7 @@ import msgspec
 from flask import Blueprint
 
 from gateway_api.base.texts import rate_text
-from gateway_api.base.yielder import Yielder
+from gateway_api.base.turns import give_way
 from gateway_api.core_client.calls import Fields, Listed, decoded
 from gateway_api.web import headers, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
@@ -63,11 +63,12 @@ token_profile = Blueprint("token_profile", __name__, url_prefix="/api/v1")
 
 def encode_list(found: Listed) -> bytes:
     """Return the list in this profile's form. Other requests have their turns meanwhile."""
-    now, yielder, arrays = time.time(), Yielder(_TURN), []
+    now, arrays = time.time(), []
     for array in found.arrays:
         made = []
-        for session in decoded(list[_Summary], array):
-            yielder.worked(1)
+        for number, session in enumerate(decoded(list[_Summary], array)):
+            if number % _TURN == 0:
+                give_way()
             made.append(
                 _Subscriber(
                     session.id,

@@ -1,8 +1,8 @@
 """A blocking varlink client: pooled connections, one exchange at a time on each.
 
 Every call ends by its deadline, whatever the peer does. The client sends a call a second time only if the
-first cannot have reached the peer whole, so a write happens at most once. Only reads that have shared an
-exchange may go out once more.
+first cannot have reached the peer whole, so a write happens at most once. Only reads of a batch may go out
+once more.
 """
 
 import math
@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.base.yielder import Yielder
+from gateway_api.base.turns import give_way
+from gateway_api.wire.varlink.batches import Batches
 from gateway_api.wire.varlink.protocol import (
     NOTHING,
     REPLY_CAP,
@@ -30,7 +31,6 @@ from gateway_api.wire.varlink.protocol import (
     decode_reply,
     encode,
 )
-from gateway_api.wire.varlink.shared import Read, SharedExchanges
 
 #: Seconds of a call. A request has its response within 5 s, and its access check makes a call, too.
 CALL_TIMEOUT = 3.0
@@ -79,8 +79,7 @@ def join_group_of(path: Path) -> None:
 
 class Client:
     """Calls the service at a Unix socket. `timeout` is the limit of a call in seconds, with the wait for one
-    of the `connections`. With `gather`, reads that are answered at once share exchanges, see
-    `SharedExchanges`."""
+    of the `connections`. With `batches`, reads that are answered at once go out together."""
 
     def __init__(
         self,
@@ -88,13 +87,13 @@ class Client:
         *,
         timeout: float = CALL_TIMEOUT,
         connections: int = 16,
-        gather: Callable[[bool], bool] | None = None,
+        batches: bool = False,
     ) -> None:
         self._path = path
         self._timeout = timeout
         self._free = threading.BoundedSemaphore(connections)
         self._idle: list[_Connection] = []
-        self._shared = None if gather is None else SharedExchanges(self._on_own_connection, gather)
+        self._batches = Batches(self._on_own_connection) if batches else None
         #: The monotonic time of the last reply. Replies to a part of the calls of an exchange do not count.
         self._heard = -math.inf
 
@@ -124,8 +123,8 @@ class Client:
         began = time.monotonic()
         deadline = began + (self._timeout if timeout is None else timeout)
         try:
-            if at_once and self._shared is not None:
-                return self._shared.replies(Read(messages, deadline))
+            if at_once and self._batches is not None:
+                return self._batches.replies(messages, deadline)
             return self._on_own_connection(messages, deadline, more)
         except ConnectionRefusedError as error:
             raise NotSent(f"cannot call {names} at {self._path}: {error}") from error
@@ -258,12 +257,11 @@ class _Connection:
         hear()
         if any(reply.continues for reply in (replies[:-1] if more else replies)):
             raise Unreachable("announced another reply to a call that takes one")
-        size, yielder, end = 0, Yielder(), deadline + _ALL
+        size, end = 0, deadline + _ALL
         while replies[-1].continues:
             # An empty reply takes memory, too.
-            length = len(memoryview(replies[-1].parameters)) + _OF_A_REPLY
-            yielder.worked(length)
-            size += length
+            size += len(memoryview(replies[-1].parameters)) + _OF_A_REPLY
+            give_way()
             if size > _MOST:
                 raise Unreachable(f"sent replies of over {_MOST} bytes")
             try:

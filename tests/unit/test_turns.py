@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from gateway_api.base.errors import TooManyAttempts
-from gateway_api.base.fair_queue import FairQueue
+from gateway_api.base.turns import FairQueue
 from tests.support.stack import wait_for
 
 
@@ -39,7 +39,7 @@ class Line:
         thread.start()
         self._threads.append(thread)
         self._came += 1
-        wait_for("its place in the line", lambda: len(self.turns._waiting) == self._came, 5)
+        wait_for("its place in the line", lambda: len(self.turns.waiting) == self._came, 5)
 
     def comes_instead(self, address: str) -> None:
         """Into a full line: takes the place of somebody."""
@@ -128,10 +128,10 @@ def test_several_are_served_at_a_time_but_one_of_each() -> None:
         with pytest.raises(TooManyAttempts), turns.turn("a", timeout=0.01):
             pass
         with turns.turn("b", timeout=5):
-            assert turns.is_serving
+            assert turns.served
             with pytest.raises(TooManyAttempts), turns.turn("c", timeout=0.01):
                 pass
-    assert not turns.is_serving
+    assert not turns.served
 
 
 def test_who_waits_too_long_leaves_the_line() -> None:
@@ -139,7 +139,7 @@ def test_who_waits_too_long_leaves_the_line() -> None:
     with turns.turn("a"):
         with pytest.raises(TooManyAttempts), turns.turn("b", timeout=0.01):
             pass
-        assert not turns.has_waiting
+        assert not turns.waiting
     with turns.turn("c", timeout=5):
         pass
 
@@ -149,4 +149,4 @@ def test_a_line_remembers_only_so_many_addresses() -> None:
     for number in range(2000):
         with turns.turn(str(number)):
             pass
-    assert len(turns._last) == 1024
+    assert len(turns._last_turns) == 1024

@@ -1,10 +1,10 @@
-"""Reads that share exchanges of the varlink client, with good peers and faulty ones."""
+"""Reads of the varlink client in batches, with good peers and faulty ones."""
 
 import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ import pytest
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.contract import Page
-from gateway_api.wire.varlink import shared as shared_exchanges
+from gateway_api.wire.varlink import batches
+from gateway_api.wire.varlink.batches import LONGEST, MOST_BYTES, MOST_READS
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
-from gateway_api.wire.varlink.shared import LONGEST, MOST_BYTES, MOST_READS
 from tests.support.stack import PATIENCE, wait_for
 from tests.unit.test_varlink_client import MARGIN, METHOD, peer
 
@@ -26,42 +26,43 @@ EIGHT = range(8)
 
 
 class Reads:
-    """Reads of threads by one client. A leader waits until as many as `expected` wait behind it, and no
-    longer than these wait: under load some may start after that."""
+    """Reads of threads by one client, which begin one after another. The first of a batch gives way until
+    as many as `expected` are in it, or it is full."""
 
-    def __init__(self, path: Path) -> None:
-        self.client = Client(path, timeout=PATIENCE, gather=self._gather)
-        self.expected = 0
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(batches, "give_way", self._give_way)
+        self.client = Client(path, timeout=PATIENCE, batches=True)
+        assert self.client._batches is not None
+        self._batches = self.client._batches
+        self.expected = 1
         self._pool = ThreadPoolExecutor(40)
 
-    def waiting(self) -> int:
-        assert self.client._shared is not None
-        return len(self.client._shared._waiting)
-
-    def _gather(self, _: bool) -> bool:
-        until = time.monotonic() + shared_exchanges.LONGEST / 2
-        while self.waiting() < self.expected and time.monotonic() < until:
+    def _give_way(self) -> None:
+        batch = self._batches._open
+        assert batch is not None
+        while batch is self._batches._open and batch.reads < self.expected:
             time.sleep(0.001)
-        return False
 
-    def start(self, id: Any, timeout: float | None = None) -> "Future[Any]":
-        return self._pool.submit(self._read, id, timeout)
+    def start(self, ask: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        """Starts a read. If its batch waits for more, the read is in the batch when this returns."""
+        before = self._reads()
+        read = self._pool.submit(ask, *arguments)
+        if before + 1 < self.expected:
+            wait_for("the read to be in a batch", lambda: self._reads() != before)
+        return read
 
-    def start_behind(self, ids: range) -> "list[Future[Any]]":
-        """Reads that wait, in the order of their ids."""
-        started = []
-        for id in ids:
-            before = self.waiting()
-            started.append(self.start(id))
-            wait_for("the read to wait", lambda before=before: self.waiting() > before)
-        return started
+    def _reads(self) -> int:
+        """The reads of the batch that waits for more."""
+        batch = self._batches._open
+        return 0 if batch is None else batch.reads
 
-    def together(self, ids: range, timeout: float | None = None) -> "list[Future[Any]]":
-        """Reads in one exchange, which is the first."""
-        self.expected = len(ids) - 1
-        return [self.start(id, timeout) for id in ids]
+    def together(self, ids: Iterable[int], timeout: float | None = None) -> "list[Future[Any]]":
+        """Reads in one batch, if it has room."""
+        ids = list(ids)
+        self.expected = len(ids)
+        return [self.start(self.read, id, timeout) for id in ids]
 
-    def _read(self, id: Any, timeout: float | None) -> Any:
+    def read(self, id: Any, timeout: float | None = None) -> Any:
         (reply,) = self.client.exchange((METHOD, {"id": id}), at_once=True, timeout=timeout)
         return msgspec.json.decode(reply.result())["id"]
 
@@ -76,8 +77,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reads(path: Path) -> Iterator[Reads]:
-    made = Reads(path)
+def reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
+    made = Reads(path, monkeypatch)
     yield made
     made.close()
 
@@ -85,7 +86,7 @@ def reads(path: Path) -> Iterator[Reads]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine under load, reads take long to start: none of them goes out alone meanwhile."""
-    monkeypatch.setattr(shared_exchanges, "LONGEST", PATIENCE)
+    monkeypatch.setattr(batches, "LONGEST", PATIENCE)
 
 
 def accepted(listener: socket.socket) -> socket.socket:
@@ -101,17 +102,6 @@ def listener(path: Path) -> Iterator[socket.socket]:
         made.bind(str(path))
         made.listen()
         yield made
-
-
-@pytest.fixture
-def hung(listener: socket.socket, reads: Reads) -> Iterator[None]:
-    """A read whose exchange is under way until the end of the test."""
-    read = reads.start(100)
-    with accepted(listener) as connection:
-        calls = calls_in(connection)
-        yield
-        echo(connection, calls)
-        assert read.result() == 100
 
 
 def calls_in(connection: socket.socket) -> list[bytes]:
@@ -134,30 +124,39 @@ def ids_of(calls: list[bytes]) -> list[int]:
 
 @pytest.mark.parametrize(("ids", "most"), [(range(20), MOST_READS), (range(10**500, 10**500 + 8), 3)])
 @pytest.mark.usefixtures("patient")
-def test_reads_that_come_during_an_exchange_go_out_together_after_it_as_many_as_it_may_have(
+def test_reads_that_begin_while_the_first_gives_way_go_out_together_as_many_as_a_batch_may_have(
     listener: socket.socket, reads: Reads, ids: range, most: int
 ) -> None:
-    first = reads.start(1)
+    under_way = reads.together(ids[:most])
     with accepted(listener) as connection:
-        alone = calls_in(connection)
-        others = reads.start_behind(ids)
-        echo(connection, alone)
-        left, sizes = list(ids), []
-        while left:
+        shared = calls_in(connection)
+        assert sum(len(call) + 1 for call in shared) <= MOST_BYTES
+        assert ids_of(shared) == list(ids[:most])
+        # They do not wait for the batch that is under way.
+        under_way += reads.together(ids[most : most + 1])
+        with accepted(listener) as another:
+            echo(another, calls_in(another))
+            assert under_way[-1].result() == ids[most]
+        echo(connection, shared)
+        assert [read.result() for read in under_way] == list(ids[: most + 1])
+
+
+def test_a_read_that_a_batch_has_no_room_for_begins_another(listener: socket.socket, reads: Reads) -> None:
+    reads.expected = 99
+    under_way = [reads.start(reads.read, id) for id in range(MOST_READS + 1)]
+    reads.expected, sizes = 1, []
+    for _ in range(2):
+        with accepted(listener) as connection:
             shared = calls_in(connection)
-            assert sum(len(call) + 1 for call in shared) <= MOST_BYTES
-            assert ids_of(shared) == left[: len(shared)]
             sizes.append(len(shared))
-            del left[: len(shared)]
             echo(connection, shared)
-        assert sizes[0] == max(sizes) == most
-        assert [read.result() for read in (first, *others)] == [1, *ids]
+    assert sorted(sizes) == [1, MOST_READS]
+    assert [read.result() for read in under_way] == list(range(MOST_READS + 1))
 
 
 HALF = (METHOD, {"id": "x" * (MOST_BYTES // 2)})
 
 
-@pytest.mark.usefixtures("hung")
 @pytest.mark.parametrize(
     "ask",
     [
@@ -165,13 +164,12 @@ HALF = (METHOD, {"id": "x" * (MOST_BYTES // 2)})
         # It is not answered at once.
         lambda client: client.call(METHOD, {"id": 2}),
     ],
-    ids=["more bytes than an exchange may have", "a plain call"],
+    ids=["more bytes than a batch may have", "a plain call"],
 )
-def test_a_call_that_no_other_can_share_waits_for_none(
-    listener: socket.socket, reads: Reads, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Client], object]
+def test_a_call_that_is_for_no_batch_gives_way_to_nobody(
+    listener: socket.socket, reads: Reads, ask: Callable[[Client], object]
 ) -> None:
-    # Far longer than the listener waits for a connection.
-    monkeypatch.setattr(shared_exchanges, "LONGEST", 2 * PATIENCE)
+    reads.expected = 99
     with ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(ask, reads.client)
         with accepted(listener) as connection:
@@ -180,7 +178,7 @@ def test_a_call_that_no_other_can_share_waits_for_none(
 
 
 @pytest.mark.parametrize("fault", ["refuse", "garbage", "hang", "last_late"])
-def test_when_a_shared_exchange_fails_each_read_is_sent_once_more_alone(
+def test_when_a_batch_fails_each_read_is_sent_once_more_alone(
     path: Path, reads: Reads, tmp_path: Path, fault: str
 ) -> None:
     count = tmp_path / "count"
@@ -204,15 +202,14 @@ def test_each_of_eight_reads_to_a_faulty_peer_ends_by_its_deadline_with_its_own_
 
 def test_a_read_alone_is_sent_once(path: Path, reads: Reads, tmp_path: Path) -> None:
     with peer(path, "hangup", count := tmp_path / "count"):
-        assert isinstance(reads.start(1).exception(), Unreachable)
+        assert isinstance(reads.start(reads.read, 1).exception(), Unreachable)
         assert count.read_bytes().count(b"\n") == 1
 
 
 @pytest.mark.usefixtures("patient")
 def test_an_error_reply_is_that_of_its_own_call(listener: socket.socket, reads: Reads) -> None:
     # The same call of several reads goes out once, and its error is one of each.
-    reads.expected = 8
-    under_way = [reads.start(id) for id in (*EIGHT, 3)]
+    under_way = reads.together((*EIGHT, 3))
     with accepted(listener) as connection:
         for id in ids_of(calls_in(connection)):
             reply = b'{"error":"org.example.No"}\0' if id == 3 else b'{"parameters":{"id":%d}}\0' % id
@@ -229,31 +226,26 @@ def test_reads_of_two_calls_each_may_have_one_in_common(listener: socket.socket,
         replies = reads.client.exchange((METHOD, {"id": 100}), (METHOD, {"id": id}), at_once=True)
         return [msgspec.json.decode(reply.result())["id"] for reply in replies]
 
-    reads.expected = 7
-    with ThreadPoolExecutor(8) as pool:
-        under_way = [pool.submit(read, id) for id in EIGHT]
-        with accepted(listener) as connection:
-            shared = calls_in(connection)
-            assert sorted(ids_of(shared)) == [*EIGHT, 100]
-            echo(connection, shared)
-            assert [read.result() for read in under_way] == [[100, id] for id in EIGHT]
+    reads.expected = 8
+    under_way = [reads.start(read, id) for id in EIGHT]
+    with accepted(listener) as connection:
+        shared = calls_in(connection)
+        assert ids_of(shared) == [100, *EIGHT]
+        echo(connection, shared)
+        assert [read.result() for read in under_way] == [[100, id] for id in EIGHT]
 
 
 @pytest.mark.usefixtures("patient")
 def test_a_read_of_a_session_never_takes_the_reply_to_another(listener: socket.socket, reads: Reads) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        reads.expected = 7
-        under_way = [pool.submit(Daemon(reads.client).session, id) for id in EIGHT]
-        with accepted(listener) as connection:
-            # One reply to each call, as it must be, but shifted by one.
-            ids = ids_of(calls_in(connection))
-            for id in (ids[0], *ids[:-1]):
-                connection.sendall(b'{"parameters":{"session":{"id":%d}}}\0' % id)
-            for id, read in enumerate(under_way):
-                if id == ids[0]:
-                    assert bytes(read.result()) == b'{"id":%d}' % id
-                else:
-                    assert isinstance(read.exception(), CoreUnavailable)
+    reads.expected = 8
+    first, *others = [reads.start(Daemon(reads.client).session, id) for id in EIGHT]
+    with accepted(listener) as connection:
+        # One reply to each call, as it must be, but shifted by one.
+        ids = ids_of(calls_in(connection))
+        for id in (ids[0], *ids[:-1]):
+            connection.sendall(b'{"parameters":{"session":{"id":%d}}}\0' % id)
+        assert bytes(first.result()) == b'{"id":0}'
+        assert all(isinstance(read.exception(), CoreUnavailable) for read in others)
 
 
 class Noting:
@@ -274,7 +266,7 @@ class Noting:
         ({"ip_address": "100.64.0.5", "search": "a"}, None, True, False),
     ],
 )
-def test_a_search_by_address_may_share_an_exchange_and_no_list_that_may_be_long(
+def test_a_search_by_address_may_be_in_a_batch_and_no_list_that_may_be_long(
     filter: dict[str, str], page: Page | None, more: bool, at_once: bool
 ) -> None:
     client: Any = Noting()
@@ -283,24 +275,16 @@ def test_a_search_by_address_may_share_an_exchange_and_no_list_that_may_be_long(
     assert client.sent == (more, at_once)
 
 
-@pytest.mark.usefixtures("hung")
-def test_reads_behind_one_that_hangs_go_out_alone(
-    listener: socket.socket, reads: Reads, monkeypatch: pytest.MonkeyPatch
+def test_a_read_with_little_time_depends_on_others_for_half_of_it(
+    listener: socket.socket, reads: Reads
 ) -> None:
-    (behind,) = reads.start_behind(range(1))
+    reads.expected = 99
+    first, other = reads.start(reads.read, 0), reads.start(reads.read, 1, LONGEST)
     with accepted(listener) as connection:
         echo(connection, calls_in(connection))
-        assert behind.result() == 0
-        # The next ones do not wait for it: the connection has no longer time.
-        monkeypatch.setattr(shared_exchanges, "LONGEST", 2 * PATIENCE)
-        later = reads.start(1)
-        echo(connection, calls_in(connection))
-        assert later.result() == 1
-
-
-@pytest.mark.usefixtures("hung")
-def test_a_read_with_little_time_waits_for_others_half_of_that(listener: socket.socket, reads: Reads) -> None:
-    under_way = reads.start(1, timeout=LONGEST)
-    with accepted(listener) as connection:
-        echo(connection, calls_in(connection))
-        assert under_way.result() == 1
+        assert other.result() == 1
+        reads.expected = 1
+        with accepted(listener) as another:
+            # Their batch is late for one of the two: nobody waits for it.
+            echo(another, calls_in(another))
+            assert first.result() == 0
