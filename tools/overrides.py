@@ -1,0 +1,124 @@
+"""List where the product goes beyond what its dependencies document:
+
+    .venv/bin/python -m tools.overrides
+
+An upgrade of a dependency may break each line without notice. The lines are: attributes of our classes that
+replace attributes of a dependency's class; assignments to attributes of a dependency's modules and objects;
+private names; `eval`, `exec` and `settrace`. The reasons are in `tests/unit/test_overrides.py`.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from pkgutil import resolve_name
+
+#: Names that dependencies document for subclasses or as settings, by the place where they do.
+DOCUMENTED = {
+    "apispec: API, BasePlugin": "apispec.schema_helper",
+    "Click: API": "click.command_class click.convert click.format_commands click.format_completion"
+    " click.group_class click.invoke click.shell_complete",
+    "Flask: API": "flask.create_url_adapter flask.ensure_sync flask.open_session flask.request_class"
+    " flask.session_interface",
+    "gevent: API, config and BaseServer": "gevent.track_greenlet_tree ?.max_accept",
+    "gunicorn: docstrings of Worker; Settings, logger_class": "gunicorn.notify gunicorn.run gunicorn.access"
+    " gunicorn.setup",
+    "marshmallow: Custom Fields; API, Schema": "marshmallow.Meta marshmallow._deserialize"
+    " marshmallow.default_error_messages marshmallow.error_messages",
+    "prometheus_client: Custom Collectors": "prometheus_client.collect",
+    "Python: enum, ssl, and socket, which gevent follows": "?._value_ ?.minimum_version gevent.close"
+    " gevent.do_handshake gevent.read gevent.recv gevent.send gevent.sendall",
+    "Requests: API, HTTPAdapter and Session": "requests.init_poolmanager ?.trust_env",
+    "Werkzeug: URL Routing; Response; LocalProxy": "werkzeug.regex ?.merge_slashes ?.redirect_defaults"
+    " ?.status_code flask._get_current_object",
+}
+
+_ROOT = Path(__file__).parents[1]
+
+
+def undocumented() -> list[tuple[str, int, str]]:
+    """Return the module, the line and `package.name` of each place; `?` for an unknown package."""
+    files = {_module(path): path for path in sorted(_ROOT.glob("gateway_api/**/*.py"))}
+    nodes = [(module, node) for module in files for node in ast.walk(ast.parse(files[module].read_text()))]
+    members = {
+        (module, node.name): _members(node) for module, node in nodes if isinstance(node, ast.ClassDef)
+    }
+    ours = {name for names in members.values() for name in names}
+    packages: dict[tuple[str, str], str] = {}
+    found = set()
+    for module, node in nodes:
+        match node:
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                for alias in names:
+                    name = (alias.asname or alias.name).partition(".")[0]
+                    origin = getattr(node, "module", alias.name)
+                    packages[module, name] = _package(origin)
+                    if _package(origin) and "._" in f"{origin}.{alias.name}":
+                        found.add((module, node.lineno, f"{origin}.{alias.name}"))
+            case ast.ClassDef():
+                found |= {(module, line, name) for name, line in _replaced(module, node, members)}
+            case ast.Attribute(attr=name, ctx=use) if name not in ours:
+                package = packages.get((module, _root(node)), "?")
+                is_private = name.startswith("_") and not name.endswith("__")
+                if package and (is_private or isinstance(use, ast.Store)):
+                    found.add((module, node.lineno, f"{package}.{name}"))
+            case ast.Call(func=ast.Name(id="eval" | "exec" as name) | ast.Attribute(attr="settrace" as name)):
+                found.add((module, node.lineno, name))
+    known = set(" ".join(DOCUMENTED.values()).split())
+    return sorted(place for place in found if place[2] not in known)
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(_ROOT).with_suffix("").parts)
+
+
+def _package(module: str) -> str:
+    """Return the dependency that has a module; empty for a module of ours or of Python."""
+    package = module.partition(".")[0]
+    return "" if package in sys.stdlib_module_names | {"gateway_api"} else package
+
+
+def _root(node: ast.AST) -> str:
+    """Return the `a` of `a.b().c`."""
+    while isinstance(node, ast.Attribute | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return ast.unparse(node)
+
+
+def _members(body: ast.ClassDef) -> dict[str, int]:
+    """Return the attributes that a class gives itself, with their lines, and its objects, with 0."""
+    found = {}
+    for node in body.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                found[name] = node.lineno
+            case ast.AnnAssign(target=ast.Name(id=name), value=value):
+                found[name] = node.lineno if value else 0
+    for node in ast.walk(body):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                found.setdefault(name, 0)
+    return {name: line for name, line in found.items() if not name.startswith("__")}
+
+
+def _replaced(
+    module: str, body: ast.ClassDef, members: Mapping[tuple[str, str], dict[str, int]]
+) -> Iterator[tuple[str, int]]:
+    """Yield the attributes of a class that a base class of a dependency has, with their lines."""
+    names = members[module, body.name]
+    for base in body.bases:
+        # A built-in class is no attribute of the module.
+        with suppress(AttributeError):
+            for kind in resolve_name(f"{module}:{ast.unparse(base).partition('[')[0]}").__mro__:
+                # Those of a mixin count, too.
+                mixed_in = members.get((kind.__module__, kind.__name__), {})
+                names = dict.fromkeys(filter(mixed_in.get, mixed_in), body.lineno) | names
+                if package := _package(kind.__module__):
+                    shared = (name for name in names if names[name] and name in vars(kind))
+                    yield from ((f"{package}.{name}", names[name]) for name in shared)
+
+
+if __name__ == "__main__":
+    for module, line, name in undocumented():
+        print(f"{module}:{line} {name}")
