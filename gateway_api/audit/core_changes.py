@@ -16,7 +16,7 @@ from gateway_api.audit.trail import LogPlace, OpenCall
 from gateway_api.base.errors import CoreLacksMethod
 from gateway_api.base.logs import LOG
 from gateway_api.base.retry import for_ever
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges, ResolveCalls
 from gateway_api.wire.varlink.client import Client
 

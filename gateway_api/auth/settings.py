@@ -15,7 +15,7 @@ makes it effective, and replies, in this order. So:
 
 from pathlib import Path
 
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.wire.core.configuration import AccessReply, ApiSettings
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway_api.auth.ledger import Revocations
 from gateway_api.base.errors import GatewayApiError, LedgerUnavailable, NotAuthenticated
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.wire.core.configuration import AccessReply
 
 ISSUER = "gateway-api"

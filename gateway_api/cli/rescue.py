@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway_api.auth.passwords import hash_password
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError, NotFound
 from gateway_api.base.settings import core_socket
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.wire.core.configuration import Edit, EditAction
 from gateway_api.wire.varlink.client import Client, join_group_of
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from gateway_api.base.retry import for_ever
-from gateway_api.core_client.calls import Calls
+from gateway_api.core_client.client import Daemon
 from gateway_api.wire.core.sessions import EventsReply, SubscribeEvents
 
 _log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ _PAUSE = 0.2
 
 
 class Events:
-    def __init__(self, core: Calls) -> None:
+    def __init__(self, core: Daemon) -> None:
         self._core = core
 
     def after(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:

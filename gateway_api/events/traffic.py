@@ -7,7 +7,7 @@ import gevent
 from gevent.event import Event as Signal
 
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError, NotFound, TooManyStreams
-from gateway_api.core_client.calls import Calls
+from gateway_api.core_client.client import Daemon
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Pace
 from gateway_api.events.streams import RETRY_AFTER, Stream
@@ -35,7 +35,7 @@ class _Feed:
         changed, self.changed = self.changed, Signal()
         changed.set()
 
-    def run(self, core: Calls, id: int) -> None:
+    def run(self, core: Daemon, id: int) -> None:
         try:
             for reply in core.follow(WatchTraffic(id)):
                 self.block = sse.unnumbered("traffic", reply)
@@ -49,7 +49,7 @@ class _Feed:
 class Feeds:
     """The sessions that clients of this worker watch, at most `most`."""
 
-    def __init__(self, core: Calls, most: int = _MOST) -> None:
+    def __init__(self, core: Daemon, most: int = _MOST) -> None:
         self._core = core
         self._pace = Pace()
         self._most = most

@@ -19,7 +19,7 @@ from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable
 from gateway_api.base.logs import LOG
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import for_ever
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.history.database import in_use
 from gateway_api.history.sessions import FeedPlace, HistoryStore

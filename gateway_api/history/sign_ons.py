@@ -19,7 +19,7 @@ from gateway_api.base.pages import FoundPage, cursor_of, place_at
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import UNTIL_ANOTHER_CORE
 from gateway_api.base.search import SearchText, parse_search
-from gateway_api.core_client.calls import Calls
+from gateway_api.core_client.client import Daemon
 from gateway_api.history import keys
 from gateway_api.history.database import WRONG_FAILURE, Writer, in_use, require_room
 from gateway_api.wire.contract import Page
@@ -120,7 +120,7 @@ class SignOnRecorder:
 
     def __init__(
         self,
-        core: Calls,
+        core: Daemon,
         path: Path,
         pool: ThreadPool,
         pause: Callable[[float], None] = gevent.sleep,

@@ -11,7 +11,7 @@ import gevent
 
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.history.database import Writer, in_use, require_room
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.network import InterfaceStats, InterfaceType, ListInterfaces

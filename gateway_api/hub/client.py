@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway_api.base.errors import Conflict, GatewayApiError, HubUnavailable, NotFound
 from gateway_api.wire.contract import Method
-from gateway_api.wire.contract_client import ContractClient
+from gateway_api.wire.contract_client import ContractClient, decode
 from gateway_api.wire.hub import HUB, TooManyWebhooksError, WebhookDeclaredError
 from gateway_api.wire.varlink.client import Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
@@ -23,10 +23,10 @@ class Hub(ContractClient):
             case "WebhookNotFound":
                 return NotFound("No such webhook")
             case "WebhookDeclared":
-                path = self.decoded(WebhookDeclaredError, error.parameters).path
+                path = decode(WebhookDeclaredError, error.parameters, HubUnavailable).path
                 return Conflict(f"The configuration declares it: delete {path}, and commit")
             case "TooManyWebhooks":
-                most = self.decoded(TooManyWebhooksError, error.parameters).most
+                most = decode(TooManyWebhooksError, error.parameters, HubUnavailable).most
                 return Conflict(f"There are {most} webhooks, which is the most there may be")
             case _:
                 return HubUnavailable(f"the hub replied with {error.name}")

@@ -21,7 +21,7 @@ from gateway_api.base.errors import CoreLacksMethod
 from gateway_api.base.logs import LOG
 from gateway_api.base.retry import for_ever
 from gateway_api.base.settings import Settings
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.hub.message import message_of
 from gateway_api.hub.registry import Registry

@@ -20,7 +20,7 @@ import gevent.thread  # noqa: F401
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError
 from gateway_api.base.settings import Profile, Settings
 from gateway_api.base.variables import value
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.web import app
 from gateway_api.wire.varlink.client import Client
 

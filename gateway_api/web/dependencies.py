@@ -15,7 +15,7 @@ from gateway_api.base.durable import is_unwritable, require_writable
 from gateway_api.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
 from gateway_api.base.settings import Settings
 from gateway_api.base.texts import utc_text
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.hub.client import Hub
 from gateway_api.web.counters import workers_without_room
 from gateway_api.wire.core.health import Dependency, DependencyState

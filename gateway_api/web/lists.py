@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from flask import Response, request
 
-from gateway_api.core_client.calls import Listed
+from gateway_api.core_client.client import Listed
 from gateway_api.web import headers, responses
 from gateway_api.web.access import ANY_ROLE
 from gateway_api.web.compression import Body, marked, wanted

@@ -26,7 +26,7 @@ from prometheus_flask_exporter import PrometheusMetrics
 from gateway_api.base import logs
 from gateway_api.base.errors import CoreUnavailable, HubUnavailable
 from gateway_api.base.process import on_thread
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.events.streams import Streams
 from gateway_api.hub.client import Hub
 from gateway_api.version import VERSION

@@ -13,7 +13,7 @@ from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.auth.settings import AccessSettings
 from gateway_api.auth.tokens import Authorization, Tokens
 from gateway_api.base.settings import Profile, Settings
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.core_client.whole_lists import WholeLists
 from gateway_api.events.streams import Streams

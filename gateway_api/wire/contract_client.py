@@ -15,6 +15,14 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+def decode(type: type[T], raw: msgspec.Raw, unavailable: type[GatewayApiError]) -> T:
+    """A part of a reply as a value. Raises `unavailable`."""
+    try:
+        return msgspec.json.decode(raw, type=type)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise unavailable(f"a reply breaks the contract: {error}") from error
+
+
 class ContractClient:
     """Calls the service with this `contract`. Methods raise `unavailable` without a reply that keeps to the
     contract, and what `translated` makes of an error. `timeout` is in seconds; None is the client's own."""
@@ -27,7 +35,7 @@ class ContractClient:
 
     def reply(self, call: Method[R], *, timeout: float | None = None) -> R:
         reply: type[R] = reply_of(type(call))
-        return self.decoded(reply, self.raw(call, timeout=timeout))
+        return decode(reply, self.raw(call, timeout=timeout), self.unavailable)
 
     def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
         """The whole reply, unparsed."""
@@ -41,19 +49,11 @@ class ContractClient:
         try:
             with self._errors_of(call):
                 for raw in self._client.stream(*self._named(call), silence=call.silence):
-                    yield self.decoded(reply_of(type(call)), raw)
+                    yield decode(reply_of(type(call)), raw, self.unavailable)
         except GatewayApiError as error:
             if isinstance(error, self.unavailable | NotFound):
                 raise
             raise self.unavailable(str(error)) from error
-
-    @classmethod
-    def decoded(cls, type: type[T], raw: msgspec.Raw) -> T:
-        """A part of a reply as a value. Raises `unavailable`."""
-        try:
-            return msgspec.json.decode(raw, type=type)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise cls.unavailable(f"a reply breaks the contract: {error}") from error
 
     def translated(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:
         """The failure of a call as an error of `base/errors.py`."""

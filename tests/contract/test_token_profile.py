@@ -26,7 +26,7 @@ from gateway_api.base.logs import MASK
 from gateway_api.base.settings import TOKEN as PROFILE
 from gateway_api.base.settings import Settings
 from gateway_api.base.texts import rate_text
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.serving import configuration
 from gateway_api.serving.configuration import BadAddress, Off, address, address_or_last
 from gateway_api.web.app import create_app

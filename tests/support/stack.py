@@ -23,7 +23,7 @@ import requests
 from gateway_api.auth.ledger import name_of, open_ledger
 from gateway_api.auth.tokens import Tokens
 from gateway_api.cli.run import RunFolder
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.wire.core.configuration import ListChanges
 from gateway_api.wire.core.sessions import DisconnectSession
 from gateway_api.wire.varlink.client import Client

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.history.reader import Reader
 from gateway_api.history.sessions import HistoryFilter

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway_api.auth.passwords import verify
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.wire.core.configuration import Edit, GetConfiguration
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import SECRET_HASH

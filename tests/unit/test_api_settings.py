@@ -16,7 +16,7 @@ from gateway_api.base.receivers import Denied
 from gateway_api.core.configuration import service as core_service
 from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.hub import service
 from gateway_api.hub.sender import DeniedNetworks
 from gateway_api.wire.contract import Contract, Method, served

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gateway_api.base.errors import CoreUnavailable
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.varlink import batches
 from gateway_api.wire.varlink.batches import LONGEST, MOST_BYTES, MOST_READS

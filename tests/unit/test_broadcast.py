@@ -9,7 +9,7 @@ import pytest
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import HELD, Broadcast, Entry, Pace, Span, entries

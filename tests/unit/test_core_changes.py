@@ -16,7 +16,7 @@ from gateway_api.audit.record import gap as gap_record
 from gateway_api.audit.trail import LogPlace
 from gateway_api.base.logs import MASK
 from gateway_api.core.records.changes import Caller, ChangeLog, Note
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from tests.support.audit import kept_in
 from tests.support.pools import Here

@@ -19,8 +19,7 @@ from gateway_api.base.errors import (
     Problem,
     StillConnected,
 )
-from gateway_api.core_client.calls import Listed
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon, Listed
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import GetConfiguration, ReplaceCandidate
 from gateway_api.wire.core.health import ListFaults

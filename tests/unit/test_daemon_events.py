@@ -13,7 +13,7 @@ from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
 from gateway_api.core_client import events as following
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.sessions import EventsReply, SessionEvent

@@ -8,7 +8,7 @@ import gevent
 import msgspec
 import pytest
 
-from gateway_api.core_client.calls import Listed
+from gateway_api.core_client.client import Listed
 from gateway_api.web import responses
 from gateway_api.web.routes import token_profile
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway_api.core.sessions import journal as journals
 from gateway_api.core.sessions.journal import Journal
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.history.reader import Reader
 from gateway_api.history.sign_ons import SignOnRecorder, WantedFailures
 from gateway_api.wire.contract import Method, Page

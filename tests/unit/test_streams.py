@@ -15,7 +15,7 @@ from gevent.event import Event as Signal
 from gateway_api.base.errors import CoreUnavailable, TooManyStreams
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
-from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Pace

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 from flask import Blueprint
 
-from gateway_api.core_client.calls import Fields, decoded
-from gateway_api.core_client.commands import Sections
+from gateway_api.core_client.client import Fields, Sections, decoded
 from gateway_api.web import audit, headers
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import selected

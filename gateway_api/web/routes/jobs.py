@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from flask import Blueprint, url_for
 
-from gateway_api.core_client.calls import Listed, decoded
+from gateway_api.core_client.client import Listed, decoded
 from gateway_api.web import audit
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation

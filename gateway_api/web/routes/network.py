@@ -3,7 +3,7 @@
 import msgspec
 from flask import Blueprint
 
-from gateway_api.core_client.calls import Listed
+from gateway_api.core_client.client import Listed
 from gateway_api.history.traffic import TrafficSpan
 from gateway_api.web.access import ANY_ROLE
 from gateway_api.web.lists import list_operation

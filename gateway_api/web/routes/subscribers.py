@@ -7,7 +7,7 @@ from flask import Blueprint, Response
 from msgspec import UNSET
 
 from gateway_api.base.errors import StillConnected
-from gateway_api.core_client.calls import Listed, decoded
+from gateway_api.core_client.client import Listed, decoded
 from gateway_api.web import audit, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation

@@ -4,7 +4,7 @@ from flask import Blueprint, Response
 from msgspec import UNSET
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from gateway_api.core_client.calls import Listed
+from gateway_api.core_client.client import Listed
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web.access import ADMIN, ALWAYS, ANY_ROLE
 from gateway_api.web.dependencies import of_core, of_hub

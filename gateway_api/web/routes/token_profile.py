@@ -8,7 +8,7 @@ from flask import Blueprint
 
 from gateway_api.base.texts import rate_text
 from gateway_api.base.turns import give_way
-from gateway_api.core_client.calls import Fields, Listed, decoded
+from gateway_api.core_client.client import Fields, Listed, decoded
 from gateway_api.web import headers, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation

@@ -1,19 +1,44 @@
-"""The core daemon's commands.
+"""The client of the core daemon. Errors of the wire become those of `base/errors.py`.
 
 Records stay the bytes that the core sent (`Fields`), unless the API needs their values.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable, Invalid, NotFound, Problem
-from gateway_api.core_client.calls import Calls, EditNotFound, EditRefused, Fields, Listed, decoded
-from gateway_api.wire.contract import Method, Page
+from gateway_api.base.errors import (
+    CoreAbsent,
+    CoreBusy,
+    CoreLacksMethod,
+    CoreUnanswered,
+    CoreUnavailable,
+    GatewayApiError,
+    Invalid,
+    NotFound,
+    Problem,
+)
+from gateway_api.base.turns import give_way
+from gateway_api.core_client.errors import EditNotFound, EditRefused, translation
+from gateway_api.wire.contract import Command, Method, Page, PagedMethod, list_field, reply_of
+from gateway_api.wire.contract_client import ContractClient, decode
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import jobs, sessions, traffic
 from gateway_api.wire.core.health import Dependency, GetDependencies
+from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.varlink.client import Busy, Client, NoSocket, NotSent, TooLarge, Unreachable
+from gateway_api.wire.varlink.protocol import ErrorReply, Reply
+
+#: Fields of a reply, each still JSON bytes.
+Fields: TypeAlias = dict[str, msgspec.Raw]
+Sections: TypeAlias = dict[str, msgspec.Raw]
+IfMatch: TypeAlias = Sequence[str] | None
+
+R = TypeVar("R")
 
 #: Each request makes such a call before its own: together they must end within the 5 s of a response.
 _ACCESS_TIMEOUT = 1.5
@@ -22,25 +47,140 @@ _TALKERS_TIMEOUT = 4.5
 #: A commit writes a dozen files, runs FRR's parser and changes 100,000 sessions. After a timeout, a second
 #: try would find nothing to commit.
 _COMMIT_TIMEOUT = 30.0
-#: The author of a command, until `Calls.raw` sets it.
+#: The author of a command, until `Daemon.raw` sets it.
 _BY = ""
 #: No user has a longer name.
 _LONGEST_NAME = 256
+_EMPTY = re.compile(rb"\[[ \t\r\n]*\]")
+#: Fields that a whole list has no use for.
+_OF_A_PAGE = {"total", "next_cursor"}
 
-IfMatch = Sequence[str] | None
-Sections = dict[str, msgspec.Raw]
+#: Decodes a part of a reply. Raises CoreUnavailable.
+decoded = partial(decode, unavailable=CoreUnavailable)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A list, or a page of it. `arrays` are JSON arrays of the field `name`, with at least one record each;
+    `others` are the fields beside it."""
+
+    name: str
+    arrays: Sequence[msgspec.Raw]
+    others: Fields
+
+
+class By(NamedTuple):
+    """Who makes calls: a user, and what makes an id for each call that changes something. The core reports
+    changes without an id as those of another process."""
+
+    author: str | None = None
+    new_id: Callable[[], str] | None = None
+
+
+_NOBODY = By()
 
 
 class _Identified(msgspec.Struct):
     id: int
 
 
-class Daemon(Calls):
-    """The calls that need more than `reply`, `fields` or `raw`: checked arguments, a timeout, or a reply in
-    parts.
+class Daemon(ContractClient):
+    """The methods of the core. `reply`, `fields` and `raw` make any call. The others are for calls that need
+    more: checked arguments, a timeout, or a reply in parts. Each command tells the core by whom it is.
+
+    Every method raises CoreUnavailable when the core cannot be reached, or when its reply breaks the
+    contract, CoreLacksMethod, and the translation of the core's errors.
 
     Entity tags stand for the running configuration and the candidate together. A method with `if_match`
     requires one of these tags, or any if it is None. It raises Stale, and StepFailed."""
+
+    contract, unavailable = CORE, CoreUnavailable
+
+    def __init__(self, client: Client, by: By = _NOBODY) -> None:
+        super().__init__(client)
+        self._by = by
+
+    def by(self, author: str | None, new_id: Callable[[], str] | None = None) -> Self:
+        """For the calls of one request, as `By`."""
+        return type(self)(self._client, By(author, new_id))
+
+    def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
+        """The whole reply, unparsed."""
+        if isinstance(call, Command):
+            if self._by.new_id is not None and not getattr(call, "dry_run", False):
+                call = msgspec.structs.replace(call, request_id=self._by.new_id())
+            # Not every command has an author.
+            if self._by.author and "author" in call.__struct_fields__:
+                call = msgspec.structs.replace(call, author=self._by.author)
+        return super().raw(call, timeout=timeout)
+
+    def translated(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:
+        match error:
+            case ErrorReply():
+                return translation(error, call)
+            case TooLarge():
+                return Invalid(Problem("", "invalid", "The request is too large for the core"))
+            case NoSocket():
+                return CoreAbsent(str(error))
+            case Busy() if isinstance(call, PagedMethod | sessions.GetSessionsVersion):
+                return CoreBusy(str(error))
+            case NotSent():
+                return super().translated(error, call)
+            case _ if isinstance(call, Command) and call.request_id is not None:
+                return CoreUnanswered(str(error))
+            case _:
+                return super().translated(error, call)
+
+    def ask(self, call: Method[R], *, timeout: float | None = None) -> R:
+        """The reply to a read of the API's own, with nothing in it that a client could correct."""
+        try:
+            with self._errors_of(call):
+                (reply,) = super()._replies(call, timeout=timeout)
+                raw = reply.result()
+        except Invalid as error:
+            raise CoreUnavailable(f"the core rejected {type(call).__name__}: {error}") from error
+        kind: type[R] = reply_of(type(call))
+        return decoded(kind, raw)
+
+    def require(self, call: Method[Any]) -> None:
+        """Raises CoreLacksMethod if the core does not have this method, which streams."""
+        with self._errors_of(call):
+            # Not for more: the core replies at once, if only with ExpectedMore.
+            (reply,) = self._replies(call)
+            try:
+                reply.result()
+            except ErrorReply as error:
+                if error.lacks_method:
+                    raise
+
+    def fields(self, call: Method[Any], *names: str) -> Fields:
+        """These fields of the reply, or all, as JSON bytes. Each is required."""
+        held = decoded(Fields, self.raw(call))
+        return _required(call, held, names or reply_of(type(call)).__struct_fields__)
+
+    def listed(self, call: PagedMethod[Any]) -> Listed:
+        """A list, or a page of it. The core sends it in parts if it may be long."""
+        name = list_field(type(call))
+        left_out = _OF_A_PAGE if call.page is None else ()
+        reply_type = reply_of(type(call))
+        names = [field for field in reply_type.__struct_fields__ if field not in left_out]
+        omitted = _defaults(reply_type)
+        arrays: list[msgspec.Raw] = []
+        others: Fields = {}
+        count = 0
+        with self._errors_of(call):
+            for number, reply in enumerate(self._replies(call, more=not call.comes_at_once)):
+                if number:
+                    give_way()
+                # A reply may omit a field that is null, and that of an older core one that is newer.
+                held = omitted | decoded(Fields, reply.result())
+                others = _required(call, held, names)
+                arrays.append(others.pop(name))
+                count += decoded(int, others["count"])
+        if not all(bytes(memoryview(array)[:1]) == b"[" for array in arrays):
+            raise CoreUnavailable(f"the reply to {type(call).__name__} has no array {name}")
+        others["count"] = msgspec.Raw(b"%d" % count)
+        return Listed(name, [array for array in arrays if not _EMPTY.fullmatch(array)], others)
 
     def check_access(self, usernames: Iterable[str], *, timeout: float | None = None) -> wire.AccessReply:
         """Whether the API is enabled, and which of these are users now."""
@@ -174,6 +314,27 @@ class Daemon(Calls):
     def archived(self, revision: int) -> Fields:
         """The fields of ArchivedRevisionReply, secrets masked. Raises NotFound."""
         return self.fields(wire.GetArchivedRevision(_revision(revision)))
+
+    def _replies(self, call: Method[Any], *, more: bool = False, timeout: float | None = None) -> list[Reply]:
+        at_once = not more and call.comes_at_once
+        return self._client.exchange(self._named(call), more=more, at_once=at_once, timeout=timeout)
+
+
+def _defaults(reply: type[Any]) -> Fields:
+    """The fields of a reply that have a default, with it."""
+    fields = msgspec.structs.fields(reply)
+    return {
+        field.name: msgspec.Raw(msgspec.json.encode(field.default))
+        for field in fields
+        if field.default is not msgspec.NODEFAULT
+    }
+
+
+def _required(call: Method[Any], held: Fields, names: Iterable[str]) -> Fields:
+    try:
+        return {name: held[name] for name in names}
+    except KeyError as error:
+        raise CoreUnavailable(f"the reply to {type(call).__name__} lacks {error}") from error
 
 
 def _sent(edits: Iterable[wire.Edit]) -> tuple[wire.ConfigurationEdit, ...]:
