@@ -6,7 +6,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import marshmallow
 import msgspec
@@ -56,12 +56,17 @@ def says(description: str, example: Any, **more: Any) -> dict[str, Any]:
 
 
 class Schema(marshmallow.Schema):
-    """Rejects unknown fields."""
+    """Rejects unknown fields. An object is loaded as `made(**fields)`."""
 
+    made: ClassVar[Callable[..., Any]] = dict
     error_messages = {"unknown": _UNKNOWN, "type": "must be an object"}
 
     class Meta:
         unknown = marshmallow.RAISE
+
+    @marshmallow.post_load
+    def make(self, data: dict[str, Any], **_: Any) -> Any:
+        return self.made(**data)
 
 
 class _Worded(fields.Field[Any]):

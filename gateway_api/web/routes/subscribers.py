@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from gateway_api.base.errors import StillConnected
 from gateway_api.core_client.client import Listed, decoded
+from gateway_api.history.sessions import HistoryFilter
 from gateway_api.web import audit, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
@@ -31,8 +32,8 @@ from gateway_api.web.schemas.queries import (
     FlappingQuery,
     FlappingSearch,
     HistoryQuery,
-    HistorySearch,
     ListSelection,
+    Search,
     SubscribersQuery,
     TalkersQuery,
     TimelineQuery,
@@ -162,7 +163,7 @@ def watch(id: int) -> Response:
 
 @past.get("/history", endpoint="index")
 @operation(ANY_ROLE, query=HistoryQuery, compressed=True)
-def list_past(query: HistorySearch) -> PastSessionList:
+def list_past(query: Search[HistoryFilter]) -> PastSessionList:
     """Sessions that are up or have ended, the newest first, or a page of them."""
     found = history().sessions(query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor

@@ -4,6 +4,7 @@ from flask import Blueprint, Response
 from msgspec import UNSET
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from gateway_api.audit.record import Filter
 from gateway_api.core_client.client import Listed
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web.access import ADMIN, ALWAYS, ANY_ROLE
@@ -12,7 +13,7 @@ from gateway_api.web.lists import list_operation
 from gateway_api.web.metrics import scrapes
 from gateway_api.web.operation import operation, passed
 from gateway_api.web.records import AuditRecord, AuditRecordList, HealthDetail, Version
-from gateway_api.web.schemas.queries import AuditQuery, AuditSearch, ListSelection
+from gateway_api.web.schemas.queries import AuditQuery, ListSelection, Search
 from gateway_api.web.services import daemon, services
 from gateway_api.wire.core.health import ListFaults, worst
 from gateway_api.wire.core.sessions import GetHealth, Health
@@ -58,7 +59,7 @@ def faults(query: ListSelection) -> Listed:
 
 @audit_log.get("", endpoint="index")
 @operation(ADMIN, query=AuditQuery)
-def audit_records(query: AuditSearch) -> AuditRecordList:
+def audit_records(query: Search[Filter]) -> AuditRecordList:
     """The records that match the filters, or a page of them, the newest first."""
     found = services().audit.read(query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor

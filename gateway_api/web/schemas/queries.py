@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from time import time as now
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from marshmallow import ValidationError, post_load, validate
 
@@ -30,6 +30,7 @@ from gateway_api.wire.core.sessions import SEARCH, SessionSummary, SessionTypeFi
 from gateway_api.wire.core.traffic import MOST_TALKERS, ListTalkers, TalkerOrder
 from gateway_api.wire.events import DEFAULT_STREAM_EVENTS, EVENTS
 
+F = TypeVar("F")
 M = TypeVar("M", bound=SelectingMethod[Any])
 
 _MOST_REVISIONS = 999_999_999
@@ -159,7 +160,7 @@ class Comparison:
 
 
 class CompareQuery(Schema):
-    """Loaded as a Comparison."""
+    made = Comparison
 
     revision = _number_of_revision(
         "must be the number of an archived revision",
@@ -171,10 +172,6 @@ class CompareQuery(Schema):
         "Archived revision, or 0 for the running configuration, to compare instead of the candidate.",
         0,
     )
-
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> Comparison:
-        return Comparison(**data)
 
 
 class EventsQuery(Schema):
@@ -225,8 +222,16 @@ class ListSelection:
         return method(filter=self.filter, sort=self.sort, page=self.page)
 
 
+@dataclass(frozen=True)
+class Search(Generic[F]):
+    """The records that a client wants: all that match, or a page of them."""
+
+    wanted: F
+    page: Page | None
+
+
 class _PagedQuery(Schema):
-    """A query for a whole list, or for a page of the list."""
+    """A query for a whole list, or for a page of the list: loaded as a Search for what is `made`."""
 
     limit = most("Most records of a page.")
     cursor = cursor("The `next_cursor` of the page before, with `limit`.")
@@ -237,6 +242,11 @@ class _PagedQuery(Schema):
         if cursor is not None and limit is None:
             raise ValidationError("is required with a cursor", "limit")
         return None if limit is None else Page(limit, cursor)
+
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> Any:
+        page = self._take_page(data)
+        return Search(self.made(**data), page)
 
 
 class ListQuery(_PagedQuery):
@@ -283,7 +293,7 @@ class SubscribersQuery(SessionConditions, ListQuery):
 
 
 class TalkersQuery(Schema):
-    """Loaded as a call of the core."""
+    made = ListTalkers
 
     sort = ParsedField(
         _order,
@@ -294,10 +304,6 @@ class TalkersQuery(Schema):
         ),
     )
     limit = up_to(MOST_TALKERS, "Most sessions; 20 if none.", 20)
-
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> ListTalkers:
-        return ListTalkers(**data)
 
 
 class ShortListQuery(Schema):
@@ -354,16 +360,10 @@ def _member(kind: type[Enumeration]) -> Callable[[str], str]:
     return parse
 
 
-@dataclass(frozen=True)
-class AuditSearch:
-    """Records of the audit log that a client wants: all, or a page of them."""
-
-    wanted: Filter
-    page: Page | None
-
-
 class AuditQuery(_PagedQuery):
-    """Filters of the audit log, all of which must hold. Loaded as an AuditSearch."""
+    """Filters of the audit log, all of which must hold."""
+
+    made = Filter
 
     user = TextField(metadata=says("User of the record.", "admin"))
     action = TextField(metadata=says("Name of the operation.", "subscribers.change_rate"))
@@ -377,22 +377,11 @@ class AuditQuery(_PagedQuery):
     since = time("Records from then on.", "2026-03-01T00:00:00Z")
     until = time("Records before then.", "1795271513")
 
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> AuditSearch:
-        page = self._take_page(data)
-        return AuditSearch(Filter(**data), page)
-
-
-@dataclass(frozen=True)
-class HistorySearch:
-    """Sessions of the history that a client wants: all, or a page of them."""
-
-    wanted: HistoryFilter
-    page: Page | None
-
 
 class HistoryQuery(SessionConditions, _PagedQuery):
-    """Filters of the history of sessions, all of which must hold. Loaded as a HistorySearch."""
+    """Filters of the history of sessions, all of which must hold."""
+
+    made = HistoryFilter
 
     id = up_to(MAX_ID, "With this session id only. Another session may have had it before.", 7)
     at = past_time("Sessions that were up then.", "2026-03-01T18:00:00Z")
@@ -405,21 +394,12 @@ class HistoryQuery(SessionConditions, _PagedQuery):
         "the text says which is meant."
     )
 
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> HistorySearch:
-        page = self._take_page(data)
-        return HistorySearch(HistoryFilter(**data), page)
-
 
 class TimelineQuery(Schema):
-    """Loaded as a Page."""
+    made = Page
 
     limit = most("Most entries of a page.", load_default=100)
     cursor = cursor()
-
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> Page:
-        return Page(**data)
 
 
 @dataclass(frozen=True)
@@ -461,10 +441,10 @@ class _WindowQuery(Schema):
 
     until = time("End of the window, now if none.", "1795275113")
 
-    def _bound(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields with both ends of the window."""
+    @post_load
+    def make(self, data: dict[str, Any], **_: Any) -> Any:
         until = data.get("until", now())
-        return {"since": until - self.usual, **data, "until": until}
+        return self.made(**{"since": until - self.usual, **data, "until": until})
 
 
 @dataclass(frozen=True)
@@ -477,28 +457,18 @@ class FlappingSearch:
 
 
 class FlappingQuery(_WindowQuery):
-    """Loaded as a FlappingSearch."""
-
+    made = FlappingSearch
     usual = 86_400
 
     since = time("Start of the window, a day before its end if none.", "1795185113")
     limit = most("Most subscribers.", load_default=20)
 
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> FlappingSearch:
-        return FlappingSearch(**self._bound(data))
-
 
 class NetworkTrafficQuery(_WindowQuery):
-    """Loaded as a TrafficSpan."""
-
+    made = TrafficSpan
     usual = 3600
 
     since = time("Start of the window, an hour before its end if none.", "1795271513")
     step = up_to(
         _LONGEST_STEP, "Length of a step in seconds; 10, or more for at most 360 steps, if none.", 300
     )
-
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> TrafficSpan:
-        return TrafficSpan(**self._bound(data))

@@ -91,12 +91,10 @@ class LoginRequest:
 
 
 class LoginRequestSchema(Schema):
+    made = LoginRequest
+
     username = TextField(required=True, metadata=says("User of the running configuration.", "alice"))
     password = TextField(required=True, metadata=says("Its password.", "correct horse", format="password"))
-
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> LoginRequest:
-        return LoginRequest(**data)
 
 
 @dataclass(frozen=True)
@@ -107,11 +105,9 @@ class LogoutEverywhere:
 
 
 class LogoutEverywhereSchema(Schema):
-    username = TextField(metadata=says("User whose tokens end, instead of the caller's own.", "alice"))
+    made = LogoutEverywhere
 
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> LogoutEverywhere:
-        return LogoutEverywhere(**data)
+    username = TextField(metadata=says("User whose tokens end, instead of the caller's own.", "alice"))
 
 
 def _moment(text: str) -> int:
@@ -171,16 +167,14 @@ class DisconnectInterface:
 
 
 class DisconnectInterfaceSchema(Schema):
+    made = DisconnectInterface
+
     interface = TextField(
         required=True,
         validate=validate.Length(1, 64, error="must have 1 to 64 characters"),
         metadata=says("Access interface.", "trunk0.1000"),
     )
     dry_run = FlagField(load_default=False, metadata=says("Whether only to list the sessions.", True))
-
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> DisconnectInterface:
-        return DisconnectInterface(**data)
 
 
 class JobFilterSchema(SessionConditions):
@@ -205,6 +199,8 @@ class DisconnectJob:
 
 
 class DisconnectJobSchema(Schema):
+    made = DisconnectJob
+
     filter = NestedField(
         JobFilterSchema,
         required=True,
@@ -217,10 +213,6 @@ class DisconnectJobSchema(Schema):
         validate=validate.Range(1, MOST_PER_SECOND, error=f"must be 1 to {MOST_PER_SECOND}"),
         metadata=says("The most sessions per second.", 50),
     )
-
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> Any:
-        return DisconnectJob(**data)
 
 
 @dataclass(frozen=True)
@@ -323,6 +315,8 @@ class Commit:
 
 
 class CommitSchema(Schema):
+    made = Commit
+
     comment = TextField(
         allow_none=True,
         validate=[
@@ -342,10 +336,6 @@ class CommitSchema(Schema):
         metadata=says("Fails with 409 if more sessions would end; no limit without.", 0),
     )
 
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> Commit:
-        return Commit(**data)
-
 
 @dataclass(frozen=True)
 class Rollback:
@@ -353,15 +343,13 @@ class Rollback:
 
 
 class RollbackSchema(Schema):
-    revision = WholeField(required=True, metadata=says("Number in the archive, 1 being the newest.", 1))
+    made = Rollback
 
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> Rollback:
-        return Rollback(**data)
+    revision = WholeField(required=True, metadata=says("Number in the archive, 1 being the newest.", 1))
 
 
 class WebhookRegistrationSchema(Schema):
-    """Loaded as a call of the hub."""
+    made = AddWebhook
 
     url = ParsedField(
         checked_url,
@@ -390,7 +378,3 @@ class WebhookRegistrationSchema(Schema):
             writeOnly=True,
         ),
     )
-
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> AddWebhook:
-        return AddWebhook(**data)
