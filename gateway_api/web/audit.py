@@ -106,24 +106,12 @@ def _body(request: ApiRequest, *, refused: bool) -> Any:
     return body
 
 
-class _Text(msgspec.Struct):
-    message: str | None = None
-
-
-class _Body(_Text):
-    """The messages of a response: one of these, or none."""
-
-    detail: str | None = None
-    data: _Text | None = None
-    errors: list[_Text] = []
-
-
 def _message(response: Response) -> str | None:
     if not response.is_json:
         return None
-    body = msgspec.json.decode(response.get_data(), type=_Body)
-    if body.errors:
+    body = msgspec.json.decode(response.get_data())
+    if "errors" in body:
         # Only the rules: the paths may have names that the client gave.
-        return "; ".join(dict.fromkeys(error.message or "" for error in body.errors))
-    text = body.message or body.detail or (body.data and body.data.message)
+        return "; ".join(dict.fromkeys(error["message"] for error in body["errors"]))
+    text = body.get("message") or body.get("detail") or (body.get("data") or {}).get("message")
     return masked_text(text) if text else None

@@ -5,7 +5,6 @@ Only rows that say so are compressed. The length of a compressed response tells 
 chose repeats a secret in it (BREACH, CVE-2013-3587). So a response with a secret is never compressed.
 """
 
-import re
 import sys
 import zlib
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from functools import lru_cache, partial
 import gevent
 from flask import Response, request
 from gevent.lock import BoundedSemaphore
+from werkzeug.http import parse_accept_header
 
 from gateway_api.base.process import on_thread
 
@@ -30,8 +30,6 @@ AT_ONCE = 64 << 10
 #: Seconds that a long body waits for the thread. Then it is sent plain.
 PATIENCE = 0.05
 
-#: RFC 9110 section 12.4.2.
-_WEIGHT = re.compile(r"0(?:\.\d{0,3})?|1(?:\.0{0,3})?")
 #: RFC 9110 section 8.4.1.3.
 _ALIASES = {"x-gzip": "gzip"}
 
@@ -93,10 +91,7 @@ def preferred(accepted: str) -> str | None:
     """The coding for this Accept-Encoding (RFC 9110 section 12.5.3), None if the client accepts none or
     prefers the plain response. A malformed weight counts as 0. Only a client that names zstd gets it: many
     that send `*` cannot decode it."""
-    weights: dict[str, float] = {}
-    for item in accepted.lower().split(","):
-        name, *parameters = (part.strip() for part in item.split(";"))
-        weights[_ALIASES.get(name, name)] = _weight(parameters)
+    weights = {_ALIASES.get(name, name): weight for name, weight in parse_accept_header(accepted.lower())}
     others = weights.get("*", 0.0)
     weights.setdefault("gzip", others)
     coding = max(_CODINGS, key=lambda name: weights.get(name, 0.0))
@@ -114,15 +109,6 @@ def marked(response: Response, coding: str | None) -> Response:
             # A strong one stands for the same bytes (RFC 9110 section 8.8.1).
             response.headers["ETag"] = f"W/{tag}"
     return response
-
-
-def _weight(parameters: list[str]) -> float:
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name.strip() == "q":
-            value = value.strip()
-            return float(value) if _WEIGHT.fullmatch(value) else 0.0
-    return 1.0
 
 
 #: The first is preferred. zlib writes gzip's format with 16 more than the window, 32 KiB (15 bits).

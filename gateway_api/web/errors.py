@@ -4,18 +4,18 @@ A client learns what it can correct. Why the core failed, and tracebacks, go to 
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from flask import Flask, Response, current_app, request
-from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
 
 from gateway_api.base import errors, logs
 from gateway_api.base.logs import masked_text
 from gateway_api.web import headers, responses
 from gateway_api.web.assets import disabled_page
-from gateway_api.web.request import current
+from gateway_api.web.request import SAFE, current
 
 _log = logging.getLogger(__name__)
 
@@ -107,24 +107,11 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
 
 def _of_werkzeug(error: HTTPException) -> Response:
     """For an unknown path, a wrong method, or a body over the limit."""
-    allowed = _in_order(error.valid_methods) if isinstance(error, MethodNotAllowed) else ""
-    return responses.error(error.code or 500, error.name, {"Allow": allowed} if allowed else None)
-
-
-def _in_order(methods: Iterable[str] | None) -> str:
-    """Methods of the current request's path, as Allow lists them: in the order of the route table. werkzeug's
-    own order changes with each process."""
-    adapter = current_app.create_url_adapter(request)
-    if adapter is None or methods is None:
-        return ""
-    # By identity: rules of one path are equal.
-    places = {id(rule): place for place, rule in enumerate(current_app.url_map.iter_rules())}
-
-    def place(method: str) -> tuple[int, str]:
-        rule, _ = adapter.match(method=method, return_rule=True)
-        return places[id(rule)], method
-
-    return ", ".join(sorted(methods, key=place))
+    # In a fixed order: that of werkzeug changes with each process.
+    allowed = sorted(
+        getattr(error, "valid_methods", None) or (), key=lambda method: (method not in SAFE, method)
+    )
+    return responses.error(error.code or 500, error.name, {"Allow": ", ".join(allowed)} if allowed else None)
 
 
 def _unexpected(_: Exception) -> Response:

@@ -47,15 +47,9 @@ def weak_tag_reason() -> str | None:
     )
 
 
-def if_none_match(etag: str | None) -> bool:
-    """Whether the client has the content with this entity tag (RFC 9110 section 13.1.2). A malformed header
-    matches nothing: the whole response is right for every client."""
-    if etag is None:
-        return False
-    text = request.headers.get("If-None-Match", "").strip()
-    if not re.fullmatch(ENTITY_TAGS, text):
-        return text == _ANY_TAG
-    return etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in re.findall(_TAG, text)]
+def has_current(etag: str | None) -> bool:
+    """Return whether the client has the content with this entity tag (RFC 9110 section 13.1.2)."""
+    return etag is not None and request.if_none_match.contains_weak(etag)
 
 
 def install(app: Flask) -> None:
@@ -68,10 +62,8 @@ def install(app: Flask) -> None:
         response.headers.set(REQUEST_ID, request.id)
         for name, value in guards(tls=request.is_secure).items():
             response.headers.setdefault(name, value)
-        if "HTTP_IF_NONE_MATCH" not in request.environ:
-            return response
         is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
-        if is_read and request.is_conditional and if_none_match(response.headers.get("ETag")):
+        if is_read and request.is_conditional and has_current(response.get_etag()[0]):
             # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.
             response.status_code = 304
         return response

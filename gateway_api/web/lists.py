@@ -53,9 +53,10 @@ def list_operation(
 def _whole(query: ListSelection, make: Callable[[], bytes], version: str | None) -> Response:
     """Respond with a whole list. Its version was read before the list: a list that is newer than its version
     does no harm."""
-    tag = None if version is None else responses.weak_tag(version)
-    if headers.if_none_match(tag):
-        return responses.unchanged(tag)
+    # Weak: responses with the same version may have other bytes.
+    tag = None if version is None else f'W/"{version}"'
+    if headers.has_current(version):
+        return responses.encoded(b"", 304, tag=tag)
     coding = wanted()
     # The list is compressed once for all clients with this coding.
     key = (request.endpoint, msgspec.json.encode(query, order="sorted"), coding)

@@ -6,7 +6,6 @@ section 4.8), which allows it to nobody.
 """
 
 import re
-from collections.abc import Callable
 
 from flask import Response, after_this_request, request
 
@@ -34,28 +33,25 @@ def presented() -> str:
 
 
 def keep(token: str) -> None:
-    """Gives the browser the token until it is closed, with the response to the live page."""
+    """Give the browser the token until it is closed, with the response to the live page."""
 
-    @_with_response
-    def set_cookie(response: Response) -> None:
+    def set_cookie(response: Response) -> Response:
         response.set_cookie(_name(), token, secure=True, httponly=True, samesite="Strict")
-
-
-def forget() -> None:
-    """Removes the token from the browser, with the response to the live page."""
-
-    @_with_response
-    def delete_cookie(response: Response) -> None:
-        response.delete_cookie(_name(), secure=True, httponly=True, samesite="Strict")
-
-
-def _with_response(change: Callable[[Response], None]) -> None:
-    def changed(response: Response) -> Response:
-        change(response)
         return response
 
     if is_page():
-        after_this_request(changed)
+        after_this_request(set_cookie)
+
+
+def forget() -> None:
+    """Remove the token from the browser, with the response to the live page."""
+
+    def delete_cookie(response: Response) -> Response:
+        response.delete_cookie(_name(), secure=True, httponly=True, samesite="Strict")
+        return response
+
+    if is_page():
+        after_this_request(delete_cookie)
 
 
 def _name() -> str:

@@ -64,13 +64,3 @@ def stream(open: Callable[[str], Iterable[bytes]]) -> Response:
     nothing around them that would live as long."""
     pieces = () if request.method == "HEAD" else open(request.remote_addr or "")
     return Response(pieces, mimetype=EVENT_STREAM, headers=_UNBUFFERED, direct_passthrough=True)
-
-
-def weak_tag(version: str) -> str:
-    """The entity tag of what has a version: responses with the same tag may have other bytes."""
-    return f'W/"{version}"'
-
-
-def unchanged(tag: str | None) -> Response:
-    """To a client that has the response with this tag."""
-    return encoded(b"", 304, tag=tag)

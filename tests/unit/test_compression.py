@@ -32,7 +32,7 @@ COMPRESSED = [
         *((None, text) for text in ("", "br", "gzip;q=0.000", "*;q=0", "gzip;q=0, *", "gzipped")),
         *((None, text) for text in ("gzip;q=0.5, identity", "gzip;q=0.2, *;q=0.5")),
         # A weight that is none counts as zero.
-        *((None, f"gzip;q={weight}") for weight in ("", "x", "-1", "1.5", "0.1234", ".5", "nan")),
+        *((None, f"gzip;q={weight}") for weight in ("x", "-1", "1.5", ".5", "nan")),
     ],
 )
 def test_a_client_gets_the_coding_that_it_prefers(coding: str | None, accepted: str) -> None:
