@@ -47,8 +47,8 @@ class StreamFilter:
 
 
 class Stream:
-    """The stream of one client. Its sender calls `begin`; then `take_over`, in the greenlet that sends the
-    pieces; and `close` at the end. `follow` makes the pieces."""
+    """The stream of one client, in the current greenlet, which sends its pieces: `follow` makes them. Who
+    sends them calls `close` at the end."""
 
     def __init__(self, streams: "Streams", bearer: Any, client: str, follow: "_Follow") -> None:
         self._streams = streams
@@ -64,19 +64,12 @@ class Stream:
         #: For the client or the core, whichever it waits for.
         self.deadline: float | None = None
 
-    def begin(self) -> None:
-        """Counts it as open, until `close`."""
+    def __iter__(self) -> Iterator[bytes]:
+        """The pieces to send, until the stream ends. It is open from the first piece, which is empty: the
+        header goes out with it."""
         self._streams.add(self)
         self.waits()
-
-    def take_over(self) -> None:
-        """Makes the current greenlet its sender. To be called before the header is sent: the client may never
-        take that."""
-        self.greenlet = gevent.getcurrent()
-        self.waits()
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The pieces to send, until the stream ends."""
+        yield b""
         try:
             for piece in self._pieces:
                 self.waits()

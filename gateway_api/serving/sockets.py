@@ -30,12 +30,6 @@ class _Watched:
     connection: Connection | None = None
     #: The body of the last request, of which the view may have read nothing.
     body: Any = None
-    #: An event stream closes it, not gunicorn.
-    is_handed_over = False
-
-    def close(self) -> None:
-        if not self.is_handed_over:
-            super().close()  # type: ignore[misc]
 
     def recv(self, size: int, *more: Any) -> bytes:
         with self.connection.reading() if self.connection else nullcontext():
@@ -52,22 +46,9 @@ class _Watched:
                 give_way()
                 super().sendall(memoryview(data)[start : start + _PIECE], *more)  # type: ignore[misc]
 
-    def push(self, piece: bytes) -> None:
-        """Sends a piece of a stream."""
-        super().sendall(piece)  # type: ignore[misc]
-
 
 class PlainSocket(_Watched, socket.socket):  # type: ignore[misc]
     """A client's socket over TCP or a Unix socket."""
-
-    def push(self, piece: bytes) -> None:
-        # Most pieces go out at once, and need none of what gevent prepares for a wait.
-        try:
-            sent = self._sock.send(piece)
-        except BlockingIOError:
-            sent = 0
-        if sent < len(piece):
-            super().push(piece[sent:])
 
 
 class TlsSocket(_Watched, SSLSocket):  # type: ignore[misc]

@@ -78,7 +78,6 @@ _HOST = re.compile(
 )
 _MAX_PORT = 65535
 
-_LAST_CHUNK = b"0\r\n\r\n"
 #: Bytes of a body that are sent with the header. A record of TLS has up to 16 KiB.
 _SHORT = 15 << 10
 #: Bytes of a body that are read at once, to be discarded.
@@ -255,8 +254,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         try:
             AsyncWorker.handle(self, listener, sock, addr)
         finally:
-            if not sock.is_handed_over:
-                self._connections.leave(connection)
+            self._connections.leave(connection)
 
     def notify(self) -> None:
         # gunicorn's heartbeat: the first comes when the server has started.
@@ -271,7 +269,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         return wait
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
-        """Serve a request as AsyncWorker does, with responses of our class. A stream leaves this greenlet."""
+        """Serve a request as AsyncWorker does, with responses of our class."""
         check_header(req)
         give_way()
         began = datetime.now()
@@ -282,11 +280,9 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             response.force_close()
         body = self.wsgi(environ, response.start_response)
         if isinstance(body, Stream):
+            # The end of a stream without a length is that of its connection.
+            response.force_close()
             sock.connection.is_stream()
-            leave = partial(self._connections.leave, sock.connection)
-            _EventStream(body, response, environ, leave).start()
-            # A stream is the last response of a connection.
-            raise StopIteration
         try:
             self._send(response, body)
         finally:
@@ -350,71 +346,6 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             client.sendall((header + body).encode())
         except OSError as error:
             _log.debug("could not send the last response: %s", error)
-
-
-class _EventStream:
-    """A response without an end: after its header it has a greenlet and next to nothing else. The greenlet of
-    a request keeps the memory of the deepest of its calls, and the request itself, until it ends.
-
-    `ended` is called when its connection is closed."""
-
-    def __init__(
-        self,
-        stream: Stream,
-        response: Any,
-        environ: dict[str, Any],
-        ended: Callable[[], None],
-    ) -> None:
-        # Now, not when its greenlet begins.
-        stream.begin()
-        # Or a client that gets the end of the stream would use the connection again.
-        response.force_close()
-        self._stream = stream
-        self._header: bytes = response.header()
-        self._chunked: bool = response.chunked
-        self._socket: PlainSocket | TlsSocket = response.sock
-        self._ended = ended
-        self._fields = http.log_fields(
-            environ,
-            request_id=http.request_id_in(response.headers),
-            status=response.status_code,
-            size=0,
-            seconds=None,
-        )
-        self._level = http.level_of_request(environ, response.status_code)
-        self._began = time.monotonic()
-
-    def start(self) -> None:
-        """Takes the connection over: gunicorn's greenlet ends."""
-        self._socket.is_handed_over = True
-        gevent.spawn(self._run)
-
-    def _run(self) -> None:
-        sent = 0
-        try:
-            self._stream.take_over()
-            self._socket.push(self._header)
-            self._header = b""
-            for piece in self._stream:
-                if piece:
-                    self._socket.push(b"%X\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
-                    sent += len(piece)
-            if self._chunked:
-                self._socket.push(_LAST_CHUNK)
-        except OSError as error:
-            _log.debug("the client of a stream has left: %s", error)
-        except Exception:  # noqa: BLE001 - logged; the client reconnects
-            _log.exception("a stream failed", extra=logs.extra(request_id=self._fields["request_id"]))
-        finally:
-            self._end(sent)
-
-    def _end(self, sent: int) -> None:
-        self._stream.close()
-        fields = self._fields | {"bytes": sent, "duration_seconds": time.monotonic() - self._began}
-        _access.log(self._level, "", extra=logs.extra(**fields))
-        self._socket.is_handed_over = False
-        self._socket.close()
-        self._ended()
 
 
 class Log(Logger):  # type: ignore[misc]

@@ -131,12 +131,6 @@ class Reader:
             stream = streams.open(bearer, address, wanted)
             self.was_opened = True
             with closing(stream):
-                # In the request's greenlet, if there were one.
-                stream.begin()
-                stream.take_over()
-                # The header.
-                self.pieces.append(b"")
-                self.takes.wait()
                 for piece in stream:
                     self.pieces.append(piece)
                     self.takes.wait()
