@@ -1,8 +1,8 @@
 """The part of gunicorn's configuration that both profiles share: `users.py` and `token.py` add the rest.
 
-The arbiter imports this before gevent patches a worker, and a worker inherits what is imported: the whole
-application, so that a worker begins at once and shares its memory. It must not import what a worker uses for
-its own connections.
+The arbiter imports this before gevent patches a worker, and a worker inherits what is imported. Both profiles
+also import the whole application, so that a worker begins at once and shares its memory. Nothing may import
+what a worker uses for its own connections.
 """
 
 import logging
@@ -21,7 +21,6 @@ from gateway_api.base.errors import CoreUnavailable, GatewayApiError
 from gateway_api.base.settings import Profile, Settings
 from gateway_api.base.variables import value
 from gateway_api.core_client.client import Daemon
-from gateway_api.web import app
 from gateway_api.wire.varlink.client import Client
 
 _log = logging.getLogger("gunicorn.error")
@@ -41,7 +40,7 @@ class BadAddress(Off):
 def common(profile: Profile) -> dict[str, Any]:
     """gunicorn's settings, by name."""
     return {
-        "wsgi_app": f"{app.__name__}:{profile.factory}()",
+        "wsgi_app": f"gateway_api.web.app:{profile.factory}()",
         "proc_name": profile.name,
         "workers": value(os.environ, profile.workers),
         "worker_class": "gateway_api.serving.worker.GatewayWorker",

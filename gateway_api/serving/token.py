@@ -16,6 +16,9 @@ from gateway_api.serving.configuration import (
 )
 from gateway_api.serving.worker import hold_signals_at_fork, report_turns
 
+# For the workers, which inherit it.
+from gateway_api.web import app  # noqa: F401
+
 #: EX_CONFIG of sysexits.h, which its unit does not start again.
 STATUS_OF_OFF = 78
 

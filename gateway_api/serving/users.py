@@ -29,12 +29,11 @@ from gateway_api.serving.worker import (
     has_speaker,
     hold_signals_at_fork,
     listening,
+    pids_in_use,
     readiness,
     report_turns,
-    slots_taken,
 )
 from gateway_api.web import counters
-from gateway_api.web.app import openapi
 
 _log = logging.getLogger("gunicorn.error")
 
@@ -85,16 +84,25 @@ def _has_forked(server: weakref.ref[Any]) -> bool:
 
 
 def pre_fork(server: Any, worker: Any) -> None:
-    worker.slot = counters.lowest_free(slots_taken(server))
+    worker.follows = counters.find_ended(pids_in_use(server))
     worker.speaks_for_all = not has_speaker(server)
 
 
 def post_fork(server: Any, worker: Any) -> None:
     hub.give_up_sockets(listening(server))
+    # Before the application makes a metric.
+    counters.begin(worker.follows)
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    counters.vacate(worker.slot)
+    # Not at the top: see `_prepare`.
+    from prometheus_client import multiprocess
+
+    try:
+        multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+    except OSError as error:
+        server.log.error("the streams of an ended worker stay in the metrics: %s", error)
+    counters.forget(worker.pid)
 
 
 def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext:
@@ -145,4 +153,8 @@ def _prepare() -> None:
         prepare_folder(settings.audit)
     except OSError as error:
         raise BadSetting(f"GATEWAY_API_AUDIT cannot be the folder of the audit log: {error}") from error
+    # For the workers, which inherit it. Not earlier: prometheus_client looks for the folder of the counters
+    # when it is imported.
+    from gateway_api.web.app import openapi
+
     openapi()

@@ -47,7 +47,6 @@ from gateway_api.base.turns import give_way
 from gateway_api.events.streams import Stream
 from gateway_api.serving.connections import Connections, Limits, NoRoom
 from gateway_api.serving.sockets import PlainSocket, TlsSocket, end, watched
-from gateway_api.web.counters import WorkerCounters
 
 _log = logging.getLogger("gunicorn.error")
 _access = logging.getLogger("gunicorn.access")
@@ -171,11 +170,10 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self._stopping = gevent.event.Event()
         self._stop_application: Callable[[], None] = lambda: None
         self._end_application: Callable[[], None] = lambda: None
-        #: See `web/counters.py`. The arbiter sets it before the fork, in the profile with metrics.
-        self.slot: int | None = None
-        #: Whether it logs that the certificate has expired. As the slot.
+        #: The process whose counters it continues (`web/counters.py`), and whether it logs that the
+        #: certificate has expired. The arbiter sets both before the fork, in the profile with users.
+        self.follows: int | None = None
         self.speaks_for_all = False
-        self._counters: WorkerCounters | None = None
 
     def patch(self) -> None:
         # Nobody looks at where a greenlet was spawned, which takes a kilobyte of each.
@@ -191,8 +189,6 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
     def load_wsgi(self) -> None:
         gevent.get_hub().print_exception = _report
-        if self.slot is not None:
-            self._counters = WorkerCounters(self.slot)
         super().load_wsgi()
         if self.speaks_for_all and self.cfg.certfile:
             gevent.spawn(log_expiry, Path(self.cfg.certfile), SERVED.end, gevent.sleep)
@@ -215,8 +211,6 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         while self.alive:
             self.notify()
             self._sweep()
-            if self._counters is not None:
-                self._counters.settle()
             self._stopping.wait(_SWEEP)
         for server in servers:
             server.close()
@@ -409,9 +403,9 @@ def take_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
-def slots_taken(arbiter: Any) -> Iterator[int]:
-    """The slots of its workers."""
-    return (worker.slot for worker in arbiter.WORKERS.values())
+def pids_in_use(arbiter: Any) -> set[int | None]:
+    """The ids of its workers, and of the processes that they follow."""
+    return {pid for worker in arbiter.WORKERS.values() for pid in (worker.pid, worker.follows)}
 
 
 def has_speaker(arbiter: Any) -> bool:

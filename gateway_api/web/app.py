@@ -76,6 +76,14 @@ class Application(Flask):
     request_class = ApiRequest
     session_interface = _NoSessions()
 
+    def __init__(self) -> None:
+        super().__init__("gateway_api", static_folder=None)
+        # The redirect that merges slashes would have a body in HTML.
+        self.url_map.merge_slashes = False
+        # No rule has defaults, for which werkzeug would look with each request.
+        self.url_map.redirect_defaults = False
+        self.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         if request is not None:
             # werkzeug would merge leading slashes.
@@ -113,7 +121,7 @@ class Application(Flask):
 
 def routes_of(profile: Profile) -> list[Route]:
     """All routes of the profile, in their order."""
-    return list(operation.routes(_serving(profile)))
+    return list(operation.routes(_with_routes(Application(), profile)))
 
 
 @cache
@@ -144,28 +152,24 @@ def token() -> Application:
 def create_app(parts: WorkerParts | None = None) -> Application:
     """Return the application of one worker. It starts nothing. Without parts, it has the routes of the
     profile USERS only, for `flask --app gateway_api.web.app routes`."""
+    app = Application()
     if parts is None:
-        return _serving(USERS)
-    app = _serving(parts.profile)
+        return _with_routes(app, USERS)
     app.extensions[EXTENSION] = parts
     errors.install(app)
-    # A response passes them from the last to the first: metrics and the audit log get its final status.
+    # Hooks run in this order before a request, and from the last to the first after it: metrics get the whole
+    # time of a request, and metrics and the audit log the final status.
     if isinstance(parts, UserProfileParts):
         metrics.install(app, parts)
         pages.install(app, openapi())
+    _with_routes(app, parts.profile)
     audit.install(app)
     headers.install(app)
     return app
 
 
-def _serving(profile: Profile) -> Application:
-    """An application with the routes of the profile, and nothing else."""
-    app = Application("gateway_api", static_folder=None)
-    # The redirect that merges slashes would have a body in HTML.
-    app.url_map.merge_slashes = False
-    # No rule has defaults, for which werkzeug would look with each request.
-    app.url_map.redirect_defaults = False
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+def _with_routes(app: Application, profile: Profile) -> Application:
+    """The application, which gets the routes of the profile."""
     operation.install(app)
     for blueprint in BLUEPRINTS[profile]:
         app.register_blueprint(blueprint)

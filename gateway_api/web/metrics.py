@@ -1,19 +1,19 @@
-"""Metrics: workers count requests and streams; the state of the core and the hub is read for each scrape.
+"""Metrics: prometheus_flask_exporter counts requests, and a scrape reads the state of the core and the hub.
 
 The values of labels come from the route table and the statuses, never from the client: a client that requests
 a million paths adds one series, not a million.
 """
 
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
 
 import gevent
-from flask import Flask, Response, current_app
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from flask import Flask, Request, Response, current_app
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -27,10 +27,9 @@ from gateway_api.base import logs
 from gateway_api.base.errors import CoreUnavailable, HubUnavailable
 from gateway_api.base.process import on_thread
 from gateway_api.core_client.client import Daemon
-from gateway_api.events.streams import Streams
 from gateway_api.hub.client import Hub
 from gateway_api.version import VERSION
-from gateway_api.web import dependencies
+from gateway_api.web import counters, dependencies
 from gateway_api.web.dependencies import Host
 from gateway_api.web.operation import template
 from gateway_api.web.request import current
@@ -44,9 +43,7 @@ _log = logging.getLogger(__name__)
 _EXTENSION = "metrics"
 
 #: Seconds: dense where most responses are, up to the longest that any but a commit may take.
-_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1, 5)
-#: Method and route of a request without a route.
-_UNMATCHED = ("other", "unmatched")
+BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1, 5)
 #: Seconds for which later scrapes get the same text. Prometheus scrapes every 5 to 60.
 KEPT = 1.0
 
@@ -77,13 +74,27 @@ class Scrapes:
 
 
 def install(app: Flask, services: UserProfileParts) -> None:
-    """Counts every request, and makes the scrapes. To be called before other modules' `install`, so that it
-    gets a response last."""
-    # The exporter adds up the files of all workers. With several workers it leaves out collectors.
-    exporter = PrometheusMetrics.for_app_factory(
-        path=None, export_defaults=False, registry=CollectorRegistry()
-    )
-    _count(app, services.streams, exporter.registry)
+    """Counts every request, and makes the scrapes. To be called before other modules' `install`, so that its
+    hooks run first before a request, and last after it."""
+    registry = CollectorRegistry()
+    # It adds up the files of all workers. Its class for gunicorn does not start where the folder has no room.
+    exporter = PrometheusMetrics.for_app_factory(path=None, export_defaults=False, registry=registry)
+    if counters.may_count():
+        exporter.export_defaults(BUCKETS, route, prefix="gateway_api", app=app)
+        streams = Gauge(
+            "gateway_api_sse_clients", "Open event streams", multiprocess_mode="livesum", registry=registry
+        )
+        streams.set(0)
+        services.streams.on_change = streams.set
+
+    @app.after_request
+    def _bound_method(response: Response) -> Response:
+        # Just before the exporter's, for which it is a label. Without a route it may be any text.
+        request = current()
+        if request.url_rule is None:
+            request.method = "other"
+        return response
+
     state = CollectorRegistry()
     state.register(_State(services.daemon, services.hub, services.host))
     pool = gevent.get_hub().threadpool
@@ -93,11 +104,11 @@ def install(app: Flask, services: UserProfileParts) -> None:
         try:
             counted: str
             counted, _ = on_thread(pool, exporter.generate_metrics)
-        except ValueError as error:
-            # There is no folder with counters: its disk is full.
+        except (OSError, ValueError) as error:
+            # The disk has no folder, or a new worker has taken a file over meanwhile.
             _log.error("scrape without counters: %s", error, extra=logs.extra(request_id=current().id))
             counted = ""
-        return generate_latest(state).decode() + counted
+        return generate_latest(state).decode() + counted + _former(counted)
 
     app.extensions[_EXTENSION] = Scrapes(make, time.monotonic)
 
@@ -107,40 +118,17 @@ def scrapes() -> Scrapes:
     return cast(Scrapes, current_app.extensions[_EXTENSION])
 
 
-def _count(app: Flask, streams: Streams, registry: CollectorRegistry) -> None:
-    requests = Counter(
-        "gateway_api_http_requests",
-        "Requests, counted when their response begins",
-        ["method", "route", "status"],
-        registry=registry,
-    )
-    durations = Histogram(
-        "gateway_api_http_request_duration_seconds",
-        "Time from a request to the beginning of its response",
-        ["method", "route"],
-        buckets=_BUCKETS,
-        registry=registry,
-    )
-    streams.on_change = Gauge(
-        "gateway_api_sse_clients", "Open event streams", multiprocess_mode="livesum", registry=registry
-    ).set
+def route(request: Request) -> str:
+    """The label of the same name."""
+    return "unmatched" if request.url_rule is None else template(request.url_rule.rule)
 
-    @cache
-    def counters(method: str, rule: str | None, status: int) -> tuple[Counter, Histogram]:
-        labels = _UNMATCHED if rule is None else (method, template(rule))
-        return requests.labels(*labels, status), durations.labels(*labels)
 
-    @app.after_request
-    def _end(response: Response) -> Response:
-        request = current()
-        seconds = time.perf_counter() - request.began
-        rule = request.url_rule
-        # A method without a rule may be any text.
-        key = ("", None) if rule is None else (request.method, rule.rule)
-        number, duration = counters(*key, response.status_code)
-        number.inc()
-        duration.observe(seconds)
-        return response
+def _former(counted: str) -> str:
+    """The counter of former versions, which stays for one release."""
+    lines = re.findall(r"^gateway_api_http_request_duration_seconds_count(.*\n)", counted, re.MULTILINE)
+    name = "gateway_api_http_requests"
+    about = f"# HELP {name}_total Requests\n# TYPE {name}_total counter\n"
+    return about + "".join(f"{name}_total{line}" for line in lines)
 
 
 class _State(Collector):
@@ -175,58 +163,31 @@ class _State(Collector):
         yield from self._of_dependencies(found)
 
     def _of_core(self, counts: Statistics) -> Iterator[Metric]:
+        unavailable = len(counts.unavailable_sources)
         for name, text, value in (
             ("gateway_api_core_up", "Whether the core daemon replies", 1),
             ("svc_active_sessions_total", "Total active subscriber sessions", counts.active_sessions),
             ("svc_vrf_steered_sessions", "VRF-steered CGNAT sessions", counts.vrf_steered_sessions),
             ("svc_qos_sessions", "Sessions with QoS applied", counts.qos_sessions),
             ("gateway_sessions_stale", "Sessions whose source does not reply", counts.stale_sessions),
-            (
-                "gateway_core_unavailable_sources",
-                "Sources of sessions that do not reply",
-                len(counts.unavailable_sources),
-            ),
+            ("gateway_core_unavailable_sources", "Sources of sessions that do not reply", unavailable),
             ("gateway_core_faults", "Faults that the core could not repair", counts.faults),
         ):
             yield GaugeMetricFamily(name, text, value)
-        for name, text, label, counted in (
-            (
-                "gateway_core_repairs",
-                "Repairs of the data plane by the core",
-                "kind",
-                {each.kind: each.repairs for each in counts.repairs},
-            ),
-            (
-                "gateway_core_demux_refusals",
-                "First frames of subscribers that made no VLAN",
-                "reason",
-                {each.reason: each.frames for each in counts.demux_refusals},
-            ),
-            (
-                "gateway_core_spoofed_packets",
-                "Packets that were dropped, because their source belongs to no session of their device",
-                "trunk",
-                {each.trunk: each.spoofed for each in counts.packet_drops},
-            ),
-            (
-                "gateway_core_blocked_packets",
-                "Packets of subscribers to services of the gateway that are not theirs, and of DHCP servers",
-                "trunk",
-                {each.trunk: each.blocked for each in counts.packet_drops},
-            ),
-        ):
-            family = CounterMetricFamily(name, text, labels=[label])
-            for kind, number in counted.items():
-                family.add_metric([kind], number)
-            yield family
-        skipped = CounterMetricFamily(
-            "gateway_core_skipped_entries",
-            "Entries that the core could not read, and skipped",
-            labels=["source", "kind"],
-        )
-        for each in counts.skipped_entries:
-            skipped.add_metric([each.source, each.kind], each.entries)
-        yield skipped
+        repairs = {(each.kind,): each.repairs for each in counts.repairs}
+        yield _counter("gateway_core_repairs", "Repairs of the data plane by the core", repairs, "kind")
+        text = "First frames of subscribers that made no VLAN"
+        refusals = {(each.reason,): each.frames for each in counts.demux_refusals}
+        yield _counter("gateway_core_demux_refusals", text, refusals, "reason")
+        text = "Packets that were dropped, because their source belongs to no session of their device"
+        spoofed = {(each.trunk,): each.spoofed for each in counts.packet_drops}
+        yield _counter("gateway_core_spoofed_packets", text, spoofed, "trunk")
+        text = "Packets of subscribers to services of the gateway that are not theirs, and of DHCP servers"
+        blocked = {(each.trunk,): each.blocked for each in counts.packet_drops}
+        yield _counter("gateway_core_blocked_packets", text, blocked, "trunk")
+        text = "Entries that the core could not read, and skipped"
+        skipped = {(each.source, each.kind): each.entries for each in counts.skipped_entries}
+        yield _counter("gateway_core_skipped_entries", text, skipped, "source", "kind")
         if (delays := counts.limit_delays) is not None:
             buckets = [(str(each.seconds), each.sessions) for each in delays.counts]
             yield HistogramMetricFamily(
@@ -243,18 +204,13 @@ class _State(Collector):
             ("webhook_waiting", "Messages that wait for a webhook's next attempt", counts.waiting),
         ):
             yield GaugeMetricFamily(f"gateway_api_{name}", text, value)
-        attempts = CounterMetricFamily(
-            "gateway_api_webhook_attempts", "Attempts to deliver a message", labels=["result"]
-        )
-        attempts.add_metric(["delivered"], counts.delivered)
-        attempts.add_metric(["failed"], counts.failed)
-        yield attempts
-        yield CounterMetricFamily(
-            "gateway_api_webhook_skipped", "Messages given up after the last attempt", counts.skipped
-        )
-        yield CounterMetricFamily(
-            "gateway_api_webhook_dropped", "Messages dropped because too many waited", counts.dropped
-        )
+        attempts = {("delivered",): counts.delivered, ("failed",): counts.failed}
+        for name, text, counted, *labels in (
+            ("webhook_attempts", "Attempts to deliver a message", attempts, "result"),
+            ("webhook_skipped", "Messages given up after the last attempt", {(): counts.skipped}),
+            ("webhook_dropped", "Messages dropped because too many waited", {(): counts.dropped}),
+        ):
+            yield _counter(f"gateway_api_{name}", text, counted, *labels)
 
     def _of_dependencies(self, found: Iterable[Dependency]) -> Iterator[Metric]:
         states = GaugeMetricFamily(
@@ -268,3 +224,11 @@ class _State(Collector):
         if (left := self._host.certificate_remaining) is not None:
             text = "Time until the TLS certificate of the API ends"
             yield GaugeMetricFamily("gateway_certificate_remaining_seconds", text, left)
+
+
+def _counter(name: str, text: str, counted: Mapping[Any, float], *labels: str) -> Metric:
+    """A counter with what was counted, by the values of its labels."""
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, number in counted.items():
+        family.add_metric(values, number)
+    return family

@@ -2,7 +2,6 @@
 
 import re
 import secrets
-import time
 from functools import cached_property
 from typing import Any, cast
 
@@ -37,11 +36,6 @@ class ApiRequest(flask.Request):
     is_unanswered = False
     #: Whether it is in the audit log.
     is_recorded = False
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        #: By `time.perf_counter`.
-        self.began = time.perf_counter()
 
     @cached_property
     def id(self) -> str:

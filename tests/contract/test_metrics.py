@@ -8,13 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from gateway_api.version import VERSION
-from gateway_api.web import counters
 from tests.support.prometheus import ETC, Series, samples, total
 from tests.support.sse import listen
 from tests.support.stack import Api, running_stack, wait_for
 
-REQUESTS = "gateway_api_http_requests_total"
 DURATIONS = "gateway_api_http_request_duration_seconds"
+REQUESTS = f"{DURATIONS}_count"
+BY_STATUS = "gateway_api_http_request_total"
+FORMER = "gateway_api_http_requests_total"
 STREAMS = "gateway_api_sse_clients"
 EVENTS = 'route="/api/v1/events/subscribers"'
 OF_THE_CONTRACT = {"svc_active_sessions_total", "svc_vrf_steered_sessions", "svc_qos_sessions"}
@@ -54,16 +55,14 @@ def test_a_request_is_counted_by_method_route_and_status(lonely: Api) -> None:
         wanted.update(labelled(*labels))
     after = samples(lonely)
     assert {series: after[series] - before.get(series, 0) for series in wanted} == wanted
-    assert total(after, f"{DURATIONS}_count") == total(after, REQUESTS) > 3
+    assert total(after, BY_STATUS) == total(after, FORMER) == total(after, REQUESTS) > 3
     assert total(after, f"{DURATIONS}_bucket", 'le="+Inf"') == total(after, REQUESTS)
 
 
-def labelled(method: str, route: str, status: int) -> tuple[Series, Series]:
+def labelled(method: str, route: str, status: int) -> tuple[Series, ...]:
     """The series that count a request."""
-    return (
-        f'{REQUESTS}{{method="{method}",route="{route}",status="{status}"}}',
-        f'{DURATIONS}_count{{method="{method}",route="{route}"}}',
-    )
+    labels = f'{{method="{method}",route="{route}",status="{status}"}}'
+    return REQUESTS + labels, FORMER + labels, f'{BY_STATUS}{{method="{method}",status="{status}"}}'
 
 
 def test_what_clients_make_up_makes_no_series(lonely: Api) -> None:
@@ -134,10 +133,3 @@ def test_rules_and_dashboard_ask_for_what_there_is(lonely: Api) -> None:
     asked = set(re.findall(r"\b(?:gateway|svc)_\w+", "\n".join([*EXPRESSIONS, RULES.read_text()])))
     assert asked <= there
     assert asked >= OF_THE_CONTRACT
-
-
-@pytest.mark.parametrize(
-    ("taken", "lowest"), [([], 0), ([0], 1), ([1], 0), ([0, 1, 3], 2), ([2, 0, 1], 3), ([5], 0)]
-)
-def test_a_worker_gets_the_lowest_slot_that_nobody_has(taken: list[int], lowest: int) -> None:
-    assert counters.lowest_free(taken) == lowest

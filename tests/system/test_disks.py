@@ -1,5 +1,6 @@
 """A gateway of which one folder becomes full or read-only. It serves what it can and says the reason for what
-it cannot. When the folder can be written to again it serves all, without a restart."""
+it cannot. When the folder can be written to again it serves all, without a restart: counters need a reload.
+"""
 
 import errno
 import os
@@ -18,7 +19,8 @@ from gateway_api.wire.core.configuration import ListChanges
 from gateway_api.wire.core.sessions import DisconnectSession
 from gateway_api.wire.varlink.client import Client
 from tests.support.audit import RATES, arbiter_of
-from tests.support.prometheus import samples
+from tests.support.prometheus import samples, total
+from tests.support.routes import ADMIN, ANY_ROLE, ROUTES
 from tests.support.stack import Api, descendants, running_api, running_core, wait_for
 
 WORKERS = 2
@@ -75,6 +77,16 @@ class Gateway:
     def workers(self) -> list[int]:
         return sorted(descendants(arbiter_of(self.home)))
 
+    def reload(self) -> list[int]:
+        """Its new workers."""
+        former = set(self.workers())
+        os.kill(arbiter_of(self.home), signal.SIGHUP)
+        wait_for("the end of the others", lambda: former.isdisjoint(self.workers()))
+        # Their connections have ended with them.
+        self.api.session.close()
+        assert len(self.workers()) == WORKERS
+        return self.workers()
+
     def health(self, name: str) -> tuple[str, str]:
         found = self.api.get("/system/health/detail")["dependencies"]
         return next((one["state"], one["message"]) for one in found if one["name"] == name)
@@ -95,8 +107,7 @@ class Gateway:
         return {record["action"] for record in self.api.get("/audit", "admin")["records"]}
 
     def requests_counted(self) -> float:
-        counters = samples(self.api).items()
-        return sum(value for name, value in counters if "gateway_api_http_requests_total" in name)
+        return total(samples(self.api), "gateway_api_http_request_total")
 
 
 def _read(pid: int, name: str) -> bytes:
@@ -124,7 +135,7 @@ def started(gateway: Gateway) -> Iterator[list[int]]:
     said = gateway.said()[began:]
     assert "Traceback" not in said
     # No worker starts again and again.
-    assert said.count("Booting worker") == WORKERS
+    assert said.count("Booting worker") == WORKERS * (1 + said.count("Handling signal: hup"))
 
 
 def assert_recovers(gateway: Gateway, workers: list[int]) -> None:
@@ -196,7 +207,7 @@ def gateway_on(kind: str, name: str, api: Api, state: Path, tmp_path: Path) -> I
             gateway.kill()
 
 
-def test_on_a_full_runtime_folder_it_serves_without_counters_and_takes_them_up_when_there_is_room(
+def test_on_a_full_runtime_folder_it_serves_without_counters_until_it_is_reloaded(
     api: Api, state: Path, tmp_path: Path
 ) -> None:
     with gateway_on("tmpfs", "run", api, state, tmp_path) as (gateway, folder):
@@ -204,7 +215,7 @@ def test_on_a_full_runtime_folder_it_serves_without_counters_and_takes_them_up_w
         empty(folder)
         fill(folder)
         began = len(gateway.said())
-        with started(gateway):
+        with started(gateway) as workers:
             assert gateway.change().ok
             assert gateway.requests_counted() == 0
             state_of_counters = 'gateway_dependency_state{dependency="counters"}'
@@ -215,10 +226,22 @@ def test_on_a_full_runtime_folder_it_serves_without_counters_and_takes_them_up_w
             lines = gateway.said()[began:].splitlines()
             assert sum("metrics lack the counters of a worker" in line for line in lines) == WORKERS
             free(folder)
-            wait_for("the counters", lambda: samples(gateway.api)[state_of_counters] == 0)
-            # With what they counted before.
-            labels = 'method="PUT",route="/api/v1/subscribers/{id}/rate",status="200"'
-            assert samples(gateway.api)[f"gateway_api_http_requests_total{{{labels}}}"] == 1
+            workers[:] = gateway.reload()
+            assert samples(gateway.api)[state_of_counters] == 0
+
+
+def test_a_worker_that_counts_does_so_on_a_disk_that_becomes_full(
+    api: Api, state: Path, tmp_path: Path
+) -> None:
+    with gateway_on("tmpfs", "run", api, state, tmp_path) as (gateway, folder), started(gateway):
+        fill(folder)
+        before = gateway.requests_counted()
+        refused = [route for route in ROUTES if route.access in (ADMIN, ANY_ROLE)]
+        for route in refused:
+            assert gateway.api.send(route.method, route.path, None).status_code == 401
+        assert gateway.requests_counted() > before + len(refused)
+        assert gateway.health("counters")[0] == "ok"
+        free(folder)
 
 
 def test_on_a_full_disk_the_audit_log_is_read_also_without_its_index_and_nothing_changes(
@@ -305,9 +328,8 @@ def test_with_a_read_only_runtime_folder_another_worker_follows_one_that_is_kill
         assert gateway.change().ok
         assert gateway.health("counters")[0] == "degraded"
         assert gateway.health("disk")[0] == "failed"
-    assert_recovers(gateway, gateway.workers())
-    # What was counted before, and in memory.
-    assert gateway.requests_counted() > before + 3
+    assert_recovers(gateway, gateway.reload())
+    assert gateway.requests_counted() > before
 
 
 def test_with_a_read_only_runtime_folder_at_the_start_it_serves_without_the_hub(gateway: Gateway) -> None:
@@ -316,8 +338,9 @@ def test_with_a_read_only_runtime_folder_at_the_start_it_serves_without_the_hub(
     empty(gateway.home / "run")
     with ExitStack() as mount:
         mount.enter_context(read_only(gateway.home / "run"))
-        with started(gateway):
+        with started(gateway) as workers:
             assert gateway.change().ok
             message = "The hub, which delivers to webhooks, does not reply."
             assert gateway.health("hub") == ("failed", message)
             mount.close()
+            workers[:] = gateway.reload()

@@ -1,50 +1,105 @@
-"""The counters of a worker in their file, and in memory."""
+"""The files in which workers count."""
 
+import json
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 from prometheus_client.mmap_dict import MmapedDict
 
-from gateway_api.web.counters import CounterFile
+from gateway_api.web import counters
 
-
-def in_file(path: Path) -> dict[str, float]:
-    """What a scrape finds."""
-    found = MmapedDict.read_all_values_from_file(str(path))  # type: ignore[no-untyped-call]
-    return {key: value for key, value, *_ in found}
-
-
-def count(file: CounterFile, numbers: range) -> dict[str, float]:
-    for number in numbers:
-        file.write_value(f"a counter with a name of some length {number}", float(number), 0.0)  # type: ignore[no-untyped-call]
-    return {f"a counter with a name of some length {number}": float(number) for number in numbers}
-
-
-def test_counters_grow_in_their_file_and_the_next_worker_continues_them(tmp_path: Path) -> None:
-    path = tmp_path / "counter_0.db"
-    file = CounterFile(path)
-    assert file.settle() is None
-    written = count(file, range(5000))
-    file.close()  # type: ignore[no-untyped-call]
-    assert in_file(path) == written
-    with closing(CounterFile(path)) as following:
-        assert following.read_value(next(reversed(written)))[0] == 4999.0  # type: ignore[no-untyped-call]
-
-
-def test_workers_whose_counters_are_in_memory_are_counted_in_all_processes(tmp_path: Path) -> None:
-    program = """
+OPENAPI = Path(__file__).parents[2] / "etc" / "openapi.json"
+BEGIN = """
 import os, pathlib, sys
 from gateway_api.web import counters
 counters.prepare(pathlib.Path(sys.argv[1]))
-if os.fork() == 0:
-    counters._in_memory[3] = 1
-    os._exit(0)
-os.wait()
-sys.stdout.write(f"{counters.workers_without_room()} ")
-counters.vacate(3)
-sys.stdout.write(f"{counters.workers_without_room()}")
 """
-    told = subprocess.check_output([sys.executable, "-c", program, str(tmp_path / "metrics")], text=True)
-    assert told == "1 0"
+
+
+def run(program: str, *arguments: object) -> str:
+    """What a process like a worker tells: prometheus_client chooses the files when it is imported."""
+    command = [sys.executable, "-c", BEGIN + program, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def values(folder: Path, kind: str) -> list[float]:
+    """What a scrape finds."""
+    (file,) = folder.glob(f"{kind}_*.db")
+    read = MmapedDict.read_all_values_from_file(str(file))  # type: ignore[no-untyped-call]
+    return [value for _, value, *_ in read]
+
+
+def test_the_files_have_room_for_all_requests_that_the_document_allows(tmp_path: Path) -> None:
+    paths = json.loads(OPENAPI.read_text())["paths"]
+    asked = [
+        (method.upper(), path, int(status))
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+        for status in operation["responses"]
+    ]
+    asked += [("HEAD", path, status) for method, path, status in asked if method == "GET"]
+    assert len(asked) > 600
+    run(
+        """
+import json
+counters.begin(None)
+from flask import Flask, request
+from prometheus_flask_exporter import PrometheusMetrics
+from gateway_api.web import metrics
+
+def route(request):
+    return request.path
+
+app = Flask("all")
+exporter = PrometheusMetrics.for_app_factory(path=None, export_defaults=False)
+exporter.export_defaults(metrics.BUCKETS, route, prefix="gateway_api", app=app)
+app.before_request(lambda: ("", int(request.headers["status"])))
+for method, path, status in json.loads(sys.argv[2]):
+    app.test_client().open(path, method=method, headers={"status": str(status)})
+""",
+        tmp_path,
+        json.dumps(asked),
+    )
+    assert len(values(tmp_path, "histogram")) == 10 * len(asked)
+    sizes = {file.name.rpartition("_")[0]: file.stat().st_size for file in tmp_path.iterdir()}
+    assert sizes == counters.SIZES
+
+
+def test_a_worker_continues_the_counters_of_one_that_has_ended(tmp_path: Path) -> None:
+    count = """
+ended = counters.find_ended({1})
+counters.begin(ended)
+from prometheus_client import Counter
+Counter("requests", "Requests").inc()
+print(ended, os.getpid())
+"""
+    former = None
+    for number in (1, 2, 3):
+        ended, own = run(count, tmp_path).split()
+        assert ended == str(former)
+        assert values(tmp_path, "counter") == [number]
+        former = own
+    assert len(list(tmp_path.iterdir())) == len(counters.SIZES)
+
+
+def test_a_worker_without_room_may_not_count_and_all_processes_know_it_until_it_ends(tmp_path: Path) -> None:
+    told = run(
+        """
+import resource
+read, write = os.pipe()
+worker = os.fork()
+if not worker:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+    counters.begin(None)
+    os.write(write, str(counters.may_count()).encode())
+    os._exit(0)
+os.waitpid(worker, 0)
+print(os.read(read, 9).decode(), counters.may_count(), counters.workers_without_room())
+counters.forget(worker)
+print(counters.workers_without_room())
+""",
+        tmp_path,
+    )
+    assert told.split() == ["False", "True", "1", "0"]
+    assert list(tmp_path.iterdir()) == []
