@@ -65,6 +65,14 @@ def labelled(method: str, route: str, status: int) -> tuple[Series, ...]:
     return REQUESTS + labels, FORMER + labels, f'{BY_STATUS}{{method="{method}",status="{status}"}}'
 
 
+def test_a_request_that_ends_before_its_view_has_a_duration(lonely: Api) -> None:
+    moved, *_ = labelled("other", "unmatched", 308)
+    before = samples(lonely).get(moved, 0)
+    answer = lonely.session.get(f"{lonely.url}/docs", allow_redirects=False, timeout=60)
+    assert answer.status_code == 308
+    assert samples(lonely)[moved] == before + 1
+
+
 def test_what_clients_make_up_makes_no_series(lonely: Api) -> None:
     def ask(word: str) -> None:
         for method, path in (("GET", f"/{word}"), (word, "/health"), (word, f"/{word}")):
