@@ -59,9 +59,10 @@ def install(app: Flask) -> None:
     def _complete(response: Response) -> Response:
         """Adds the headers of every response, and makes it 304 if the client has it."""
         request = current()
-        response.headers.set(REQUEST_ID, request.id)
-        for name, value in guards(tls=request.is_secure).items():
-            response.headers.setdefault(name, value)
+        every = {REQUEST_ID: request.id, **guards(tls=request.is_secure)}
+        if "Cache-Control" in response.headers:
+            del every["Cache-Control"]
+        response.headers.extend(every)
         is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
         if is_read and request.is_conditional and has_current(response.get_etag()[0]):
             # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.
