@@ -19,8 +19,7 @@ DOCUMENTED = {
     "apispec: API, BasePlugin": "apispec.schema_helper",
     "Click: API": "click.command_class click.convert click.format_commands click.format_completion"
     " click.group_class click.invoke click.shell_complete",
-    "Flask: API": "flask.create_url_adapter flask.ensure_sync flask.open_session flask.request_class"
-    " flask.session_interface",
+    "Flask: API": "flask.create_url_adapter flask.ensure_sync flask.request_class",
     "gevent: API, config and BaseServer": "gevent.track_greenlet_tree ?.max_accept",
     "gunicorn: docstrings of Worker; Settings, logger_class": "gunicorn.notify gunicorn.run gunicorn.access"
     " gunicorn.setup",

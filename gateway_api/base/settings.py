@@ -7,7 +7,6 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 
 from gateway_api.base.errors import GatewayApiError
@@ -91,15 +90,6 @@ def _audit_mebibytes(environment: Mapping[str, str]) -> int:
     return int(chosen)
 
 
-class Authentication(Enum):
-    """The credential of a request."""
-
-    #: A token that a user of the running configuration gets from a login.
-    USER_TOKEN = "token of a user"  # noqa: S105 - not a secret
-    #: `api.auth_token` of the running configuration.
-    STATIC_TOKEN = "static token"  # noqa: S105 - not a secret
-
-
 @dataclass(frozen=True)
 class Profile:
     """A way to serve the API."""
@@ -108,29 +98,24 @@ class Profile:
     name: str
     #: The function of `web.app` that makes the application.
     factory: str
-    authentication: Authentication
-    #: Variables of this profile only. `bind` is that of the address, with TLS; None: plain HTTP at
-    #: `api.listen_address` and `api.listen_port` of the running configuration.
-    bind: str | None
+    #: Variables of this profile only.
     runtime: str
     workers: str
     audit: str
 
 
+#: HTTPS with a token that a user of the running configuration gets from a login.
 USERS = Profile(
     name="gateway-api",
     factory="users",
-    authentication=Authentication.USER_TOKEN,
-    bind="GATEWAY_API_BIND",
     runtime="GATEWAY_API_RUNTIME",
     workers="GATEWAY_API_WORKERS",
     audit="GATEWAY_API_AUDIT",
 )
+#: Plain HTTP with the token `api.auth_token`, at the address of the running configuration.
 TOKEN = Profile(
     name="gateway-api-token",
     factory="token",
-    authentication=Authentication.STATIC_TOKEN,
-    bind=None,
     runtime="GATEWAY_API_TOKEN_RUNTIME",
     workers="GATEWAY_API_TOKEN_WORKERS",
     audit="GATEWAY_API_TOKEN_AUDIT",
@@ -191,8 +176,7 @@ class Settings:
         bind(environment)
         log_format(environment)
         log_level(environment)
-        has_users = profile.authentication is Authentication.USER_TOKEN
-
+        has_users = profile is USERS
         state = Path(value(environment, "GATEWAY_API_STATE")) if has_users else Path("/var/lib", profile.name)
         return cls(
             profile=profile,

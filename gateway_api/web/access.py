@@ -5,7 +5,7 @@ from enum import Enum
 
 from gateway_api.auth.tokens import AUTHOR, Claims, is_token
 from gateway_api.base.errors import CoreUnavailable, Disabled, NotAllowed, NotAuthenticated
-from gateway_api.base.settings import Authentication
+from gateway_api.base.settings import USERS
 from gateway_api.web import page_token
 from gateway_api.web.request import ApiRequest, current
 from gateway_api.web.services import parts, services
@@ -87,7 +87,7 @@ def _static_token() -> str:
 
 
 def _has_users() -> bool:
-    return parts().profile.authentication is Authentication.USER_TOKEN
+    return parts().profile is USERS
 
 
 def _identify_user(without_core: bool) -> str:

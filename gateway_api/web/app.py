@@ -7,7 +7,6 @@ from typing import Any
 
 import gevent
 from flask import Blueprint, Flask, Request
-from flask.sessions import NullSession, SessionInterface, SessionMixin
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter
 from werkzeug.wsgi import get_host
@@ -61,20 +60,10 @@ BLUEPRINTS: dict[Profile, tuple[Blueprint, ...]] = {
 }
 
 
-class _NoSessions(SessionInterface):
-    """Tokens tell who the caller is."""
-
-    _none: SessionMixin = NullSession()
-
-    def open_session(self, app: Flask, request: Request) -> SessionMixin:
-        return self._none
-
-
 class Application(Flask):
     """Leaves the path of a request as it is."""
 
     request_class = ApiRequest
-    session_interface = _NoSessions()
 
     def __init__(self) -> None:
         super().__init__("gateway_api", static_folder=None)
