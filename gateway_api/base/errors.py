@@ -187,7 +187,7 @@ class TooMany(GatewayApiError):
 
     WHAT = ""
 
-    def __init__(self, retry_after: int) -> None:
+    def __init__(self, retry_after: int = 1) -> None:
         self.retry_after = retry_after
         super().__init__(f"Too many {self.WHAT}, try again in {retry_after} s")
 
@@ -202,9 +202,6 @@ class TooManyLists(TooMany):
     """A worker makes and sends as many whole lists as it can."""
 
     WHAT = "whole lists at a time"
-
-    def __init__(self, retry_after: int = 1) -> None:
-        super().__init__(retry_after)
 
 
 class TooManyStreams(TooMany):

@@ -98,10 +98,9 @@ class _Exact(_Worded):
         return value
 
 
-class TextField(_Exact, fields.String):
+class TextField(_Worded, fields.String):
     """A JSON string."""
 
-    TYPE = str
     default_error_messages = {"invalid": "must be a string"}
 
 

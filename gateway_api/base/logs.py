@@ -6,14 +6,12 @@ line, look like another field, or control a terminal.
 
 import json
 import logging
-import math
 import os
 import re
 import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
@@ -80,8 +78,9 @@ class LineFormatter(logging.Formatter):
         self._for_journal = for_journal
 
     def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
         fields: Fields = {
-            "time": _time(record.created),
+            "time": at.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z",
             "level": record.levelname.lower(),
             "logger": _NAMES.get(record.name, record.name),
             **getattr(record, "fields", {}),
@@ -145,19 +144,6 @@ def _ends_a_thread(what: threading.ExceptHookArgs) -> None:
     if not issubclass(what.exc_type, SystemExit):
         name = what.thread.name if what.thread else "a thread"
         logging.error("%s has ended", name, exc_info=what.exc_value)
-
-
-def _time(created: float) -> str:
-    fraction, whole = math.modf(created)
-    # To the nearest microsecond, as datetime does: that may be in the next second.
-    carried, microseconds = divmod(round(fraction * 1e6), 1_000_000)
-    return f"{_second(int(whole) + carried)}.{microseconds // 1000:03d}Z"
-
-
-@lru_cache(maxsize=1)
-def _second(at: int) -> str:
-    # Most lines are in the same second as the line before.
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _clipped(held: Any) -> Any:

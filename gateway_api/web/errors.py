@@ -19,28 +19,14 @@ from gateway_api.web.request import SAFE, current
 
 _log = logging.getLogger(__name__)
 
-_sentence = attrgetter("sentence")
-
-
-def _invalid(error: errors.Invalid) -> Response:
-    return responses.error(400, str(error), errors=error.problems)
-
 
 def _challenge(detail: str) -> Callable[[errors.GatewayApiError], Response]:
     # RFC 6750 section 3: a 401 names the scheme.
     return lambda _: responses.bare({"detail": detail}, 401, {"WWW-Authenticate": "Bearer"})
 
 
-def _not_allowed(_: errors.NotAllowed) -> Response:
-    return responses.bare({"detail": "Admin role required"}, 403)
-
-
 def _with_text(status: int) -> Callable[[errors.GatewayApiError], Response]:
     return lambda error: responses.error(status, str(error))
-
-
-def _moved(error: errors.Moved) -> Response:
-    return responses.error(308, str(error), {"Location": error.to})
 
 
 def _stale(error: errors.Stale) -> Response:
@@ -77,12 +63,12 @@ def _unanswered(error: errors.CoreUnanswered) -> Response:
 
 
 _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
-    errors.Invalid: _invalid,
+    errors.Invalid: lambda error: responses.error(400, str(error), errors=error.problems),
     errors.NotAuthenticated: _challenge("Could not validate credentials"),
     errors.WrongCredentials: _challenge("Incorrect username or password"),
-    errors.NotAllowed: _not_allowed,
+    errors.NotAllowed: lambda _: responses.bare({"detail": "Admin role required"}, 403),
     errors.NotFound: _with_text(404),
-    errors.Moved: _moved,
+    errors.Moved: lambda error: responses.error(308, str(error), {"Location": error.to}),
     errors.ListTooLarge: _with_text(400),
     errors.Conflict: _with_text(409),
     errors.Stale: _stale,
@@ -91,7 +77,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.TooManyLists: _too_many(503),
     errors.SearchTooLong: _too_many(503),
     errors.Disabled: lambda error: disabled_page(str(error)) or responses.error(503, str(error)),
-    errors.StepFailed: _failure(_sentence, _sentence),
+    errors.StepFailed: _failure(attrgetter("sentence"), attrgetter("sentence")),
     errors.StillConnected: _failure(str),
     errors.CoreAbsent: _failure(lambda _: "Core daemon unreachable", hint=errors.CoreAbsent.HINT),
     errors.CoreBusy: _busy,

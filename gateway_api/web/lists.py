@@ -75,9 +75,8 @@ def selected(method: type[Method[R]], reply: R, query: ListSelection) -> R:
     records = [each for each in getattr(reply, name) if all(getattr(each, f) == v for f, v in wanted)]
     if sort is not None:
         field = sort.removeprefix("-")
-        records.sort(key=lambda each: _key(getattr(each, field)), reverse=field != sort)
+        # None is not comparable.
+        records.sort(
+            key=lambda each: (getattr(each, field) is not None, getattr(each, field)), reverse=field != sort
+        )
     return msgspec.structs.replace(reply, **{name: tuple(records), "count": len(records)})
-
-
-def _key(value: Any) -> tuple[Any, ...]:
-    return (False,) if value is None else (True, value)
