@@ -146,12 +146,6 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def remove(path: Path) -> None:
-    """Removes a database with SQLite's other files. Raises OSError."""
-    for suffix in _SUFFIXES:
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Excludes other processes that prepare a file in the folder. Raises OSError."""

@@ -15,7 +15,7 @@ from gateway_api.web.operation import View, operation
 from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery, ListSelection, list_query
 from gateway_api.web.services import parts
-from gateway_api.wire.contract import Method, PagedMethod, Record, SelectingMethod, list_field
+from gateway_api.wire.contract import Method, PagedMethod, Record, list_field
 
 R = TypeVar("R", bound=Record)
 
@@ -34,7 +34,7 @@ def list_operation(
     Equal requests for a whole list at the same time share one response body. `version` returns the version of
     the list, or None if it is unknown: requests share the body until there is another version, and a client
     that has it gets 304."""
-    query_schema: type[ListQuery] = schema or list_query(cast(type[SelectingMethod[Any]], method))
+    query_schema = cast(type[ListQuery], schema or list_query(method))
 
     def decorate(get_list: Callable[[ListSelection], Listed]) -> View:
         @wraps(get_list)

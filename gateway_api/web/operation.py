@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, wraps
 from itertools import chain
 from types import NoneType, UnionType
-from typing import Any, Generic, Protocol, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -147,12 +147,7 @@ class ApiOperation:
         return self.body() if self.body and issubclass(self.body, Schema) else None
 
 
-class View(Protocol):
-    """A view with its operation."""
-
-    operation: ApiOperation
-
-    def __call__(self, **variables: str) -> Response: ...
+View = Callable[..., Response]
 
 
 def operation(access: Access, description: str = "", **more: Any) -> Callable[[Callable[..., Any]], View]:
@@ -171,7 +166,7 @@ def operation(access: Access, description: str = "", **more: Any) -> Callable[[C
             return _respond(made, variables)
 
         view.operation = made  # type: ignore[attr-defined]
-        return cast(View, view)
+        return view
 
     return decorate
 

@@ -23,7 +23,7 @@ from gateway_api.web.records import (
     RolledBack,
     listing,
 )
-from gateway_api.web.schemas.queries import CompareQuery, Comparison, ListSelection, short_list_query
+from gateway_api.web.schemas.queries import CompareQuery, Comparison, ListSelection, list_query
 from gateway_api.web.schemas.requests import (
     Commit,
     CommitSchema,
@@ -136,7 +136,7 @@ def discard() -> Tagged[None]:
 @configuration.get("/archive")
 @operation(
     ANY_ROLE,
-    query=short_list_query(wire.ListArchive),
+    query=list_query(wire.ListArchive),
     data=(listing(wire.ListArchive),),
     errors=(501,),
 )

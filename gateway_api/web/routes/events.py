@@ -14,7 +14,7 @@ from gateway_api.web.operation import Located, operation
 from gateway_api.web.records import Message, TestSent, listing
 from gateway_api.web.request import caller
 from gateway_api.web.responses import EVENT_STREAM
-from gateway_api.web.schemas.queries import EventsQuery, ListSelection, short_list_query
+from gateway_api.web.schemas.queries import EventsQuery, ListSelection, list_query
 from gateway_api.web.schemas.requests import WebhookRegistrationSchema
 from gateway_api.web.services import hub, services
 from gateway_api.wire import hub as wire
@@ -73,7 +73,7 @@ A webhook whose receiver fails {PAUSE_AFTER} times in a row is paused, see `paus
 
 
 @webhooks.get("")
-@operation(ANY_ROLE, _WEBHOOKS, query=short_list_query(wire.ListWebhooks), data=(listing(wire.ListWebhooks),))
+@operation(ANY_ROLE, _WEBHOOKS, query=list_query(wire.ListWebhooks), data=(listing(wire.ListWebhooks),))
 def list_webhooks(query: ListSelection) -> wire.WebhooksReply:
     """All webhooks."""
     return selected(wire.ListWebhooks, hub().reply(wire.ListWebhooks()), query)
@@ -120,9 +120,7 @@ The failure that began a pause has `paused_until`. Until then, no new message is
 
 
 @webhooks.get("/<webhook>/deliveries")
-@operation(
-    ANY_ROLE, _DELIVERIES, query=short_list_query(wire.ListDeliveries), data=(listing(wire.ListDeliveries),)
-)
+@operation(ANY_ROLE, _DELIVERIES, query=list_query(wire.ListDeliveries), data=(listing(wire.ListDeliveries),))
 def deliveries(query: ListSelection, webhook: str) -> wire.DeliveriesReply:
     """The last attempts, the newest first."""
     return selected(wire.ListDeliveries, hub().reply(wire.ListDeliveries(webhook)), query)

@@ -20,7 +20,7 @@ from gateway_api.base.texts import (
     mac_address,
     past_seconds,
 )
-from gateway_api.events.sse import EventId, parse_id
+from gateway_api.events.sse import parse_id
 from gateway_api.events.streams import StreamFilter
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import WantedFailures
@@ -69,20 +69,10 @@ def cursor(description: str = "The `next_cursor` of the page before.") -> TextFi
     return TextField(validate=rule, metadata={"description": description})
 
 
-def time(description: str, example: str, **options: Any) -> ParsedField:
-    """A time, loaded as epoch seconds."""
-    return _time(epoch_seconds, f"{description} {_FORMS_OF_TIME}", example, **options)
-
-
-def past_time(description: str, example: str, **options: Any) -> ParsedField:
-    """A time that is not in the future, loaded as epoch seconds."""
-    return _time(past_seconds, f"{description} Not in the future. {_FORMS_OF_TIME}", example, **options)
-
-
-def _time(
-    parse: Callable[[str, float], float], description: str, example: str, **options: Any
-) -> ParsedField:
-    return ParsedField(lambda text: parse(text, now()), metadata=says(description, example), **options)
+def time(description: str, example: str, parse: Callable[[str, float], float] = epoch_seconds) -> ParsedField:
+    """A time, loaded as epoch seconds. `parse` gets the text and the current time."""
+    about = says(f"{description} {_FORMS_OF_TIME}", example)
+    return ParsedField(lambda text: parse(text, now()), metadata=about)
 
 
 def _sort(fields: Sequence[str], default: str, example: str) -> ParsedField:
@@ -105,11 +95,6 @@ _SPELLINGS: Mapping[str, _Spelling] = {
 
 
 _STREAM_EVENTS = {event.stream_name: event for event in EVENTS.values()}
-
-
-def _last_event_id(text: str) -> EventId | None:
-    """Parse an event id. An empty text is none: clients send that before their first event."""
-    return parse_id(text) if text else None
 
 
 def _event_names(text: str) -> frozenset[str]:
@@ -187,7 +172,8 @@ class EventsQuery(Schema):
     )
     type = session_type("Of sessions of this type only.")
     last_event_id = ParsedField(
-        _last_event_id,
+        # Empty: clients send that before their first event.
+        lambda text: parse_id(text) if text else None,
         metadata=says(
             "As the header Last-Event-ID, for clients that cannot send it.",
             "84a7e8343baf37f9-57",
@@ -316,15 +302,11 @@ class ShortListQuery(Schema):
 
 
 @cache
-def list_query(method: type[SelectingMethod[Any]]) -> type[ListQuery]:
-    """Filters by any field of the records that has one value, and the order."""
-    return type(f"{method.__name__}Query", (ListQuery,), _selection(method))
-
-
-@cache
-def short_list_query(method: type[Method[Any]]) -> type[ShortListQuery]:
-    """Filters and an order, for a list without pages."""
-    return type(f"{method.__name__}Query", (ShortListQuery,), _selection(method))
+def list_query(method: type[Method[Any]]) -> type[Schema]:
+    """Filters by any field of the records that has one value, and the order. Only a list of a SelectingMethod
+    has pages."""
+    base = ListQuery if issubclass(method, SelectingMethod) else ShortListQuery
+    return type(f"{method.__name__}Query", (base,), _selection(method))
 
 
 def _selection(method: type[Method[Any]]) -> dict[str, ParsedField]:
@@ -384,7 +366,7 @@ class HistoryQuery(SessionConditions, _PagedQuery):
     made = HistoryFilter
 
     id = up_to(MAX_ID, "With this session id only. Another session may have had it before.", 7)
-    at = past_time("Sessions that were up then.", "2026-03-01T18:00:00Z")
+    at = time("Sessions that were up then. Not in the future.", "2026-03-01T18:00:00Z", past_seconds)
     since = time("Sessions that were up then or later.", "1795271513")
     until = time("Sessions that started before then.", "1795275113")
     reason = TextField(metadata=says("Sessions that ended for this reason only.", "lost_carrier"))
