@@ -5,6 +5,7 @@ import math
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -142,10 +143,14 @@ def shown(name: Any) -> str:
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
 
 
-def load(schema: Schema, data: Any) -> Any:
+#: A schema takes longer to make than to load with.
+_instance = cache(lambda schema: schema())
+
+
+def load(schema: type[Schema], data: Any) -> Any:
     """The loaded data. Raises Invalid."""
     try:
-        return schema.load(data)
+        return _instance(schema).load(data)
     except marshmallow.ValidationError as error:
         raise Invalid(*islice(_problems(error.messages_dict, data), MOST_PROBLEMS)) from error
 

@@ -54,15 +54,15 @@ def _whole(query: ListSelection, make: Callable[[], bytes], version: str | None)
     """Respond with a whole list. Its version was read before the list: a list that is newer than its version
     does no harm."""
     # Weak: responses with the same version may have other bytes.
-    tag = None if version is None else f'W/"{version}"'
+    etag = None if version is None else {"ETag": f'W/"{version}"'}
     if headers.has_current(version):
-        return responses.encoded(b"", 304, tag=tag)
+        return responses.encoded(b"", 304, etag)
     coding = wanted()
     # The list is compressed once for all clients with this coding.
     key = (request.endpoint, msgspec.json.encode(query, order="sorted"), coding)
     compress = partial(parts().compressor.encode, coding=coding)
-    body, sent = parts().whole_lists.take(key, lambda: Body(make()), tag, compress)
-    response = marked(responses.encoded(body.data, tag=tag), body.coding)
+    body, sent = parts().whole_lists.take(key, lambda: Body(make()), version, compress)
+    response = marked(responses.encoded(body.data, headers=etag), body.coding)
     response.call_on_close(sent)
     return response
 

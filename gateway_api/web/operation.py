@@ -138,14 +138,6 @@ class ApiOperation:
         is_open = self.access in (Access.ALWAYS, Access.STATIC, Access.OPEN)
         return is_open and method in SAFE and self.query is None
 
-    @cached_property
-    def query_loader(self) -> Schema | None:
-        return self.query() if self.query else None
-
-    @cached_property
-    def body_loader(self) -> Schema | None:
-        return self.body() if self.body and issubclass(self.body, Schema) else None
-
 
 View = Callable[..., Response]
 
@@ -186,11 +178,11 @@ def _arguments(request: ApiRequest, operation: ApiOperation, variables: dict[str
     """Return the arguments of the operation's function. Raises Invalid and NotFound."""
     arguments = {}
     if not operation.ignores_query(request.method):
-        query = parse.query(request, operation.query_loader)
-        if operation.query_loader is not None:
+        query = parse.query(request, operation.query)
+        if operation.query is not None:
             arguments["query"] = query
     if operation.body is not None:
-        arguments["body"] = parse.body(request, operation.body_loader, optional=operation.optional)
+        arguments["body"] = parse.body(request, operation.body, optional=operation.optional)
     return arguments | parse.variables(variables)
 
 
@@ -202,7 +194,7 @@ def _response(operation: ApiOperation, returned: Any) -> Response:
     data = data.json if isinstance(data, Passed) else data
     is_preview = operation.preview is not None and isinstance(data, operation.preview)
     status = 200 if is_preview else operation.status
-    response = (responses.bare if operation.bare else responses.ok)(data, status)
+    response = responses.bare(data if operation.bare else {"status": "ok", "data": data}, status)
     if isinstance(returned, Tagged):
         response.set_etag(returned.etag)
     if isinstance(returned, Located):

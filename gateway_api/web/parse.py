@@ -20,29 +20,29 @@ MAX_BODY = 1 << 20
 _NUMBERS = {"id": "No such session", "job": "No such job", "revision": "No such revision"}
 
 
-def query(request: ApiRequest, loader: Schema | None) -> Any:
+def query(request: ApiRequest, schema: type[Schema] | None) -> Any:
     """Return the query of a request, loaded with its schema. Without a schema the query must be empty: a typo
     must not silently return something else. Raises Invalid."""
     if b"%" in request.query_string:
         _reject_other_bytes(request.query_string)
-    if loader is None:
+    if schema is None:
         if request.query_string and request.args:
             raise Invalid(*(Problem(name, "unknown", "is not a known parameter") for name in request.args))
         return None
     repeated = [name for name, values in request.args.lists() if len(values) > 1]
     if repeated:
         raise Invalid(*(Problem(name, "invalid", "must be given once") for name in repeated))
-    return load(loader, request.args.to_dict())
+    return load(schema, request.args.to_dict())
 
 
-def body(request: ApiRequest, loader: Schema | None, *, optional: bool) -> Any:
-    """Return the JSON object of a request, loaded with its schema, or as a Document without one. A body that
+def body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct], *, optional: bool) -> Any:
+    """Return the JSON object of a request, loaded with its schema, or as a Document for a struct. A body that
     is `optional` and left out is an empty object. Raises Invalid."""
     sent = _json_object(request, optional=optional)
-    if loader is None:
+    if issubclass(schema, msgspec.Struct):
         # The audit log has no body that does not match a schema: it may have a secret anywhere.
         return Document(sent)
-    loaded = load(loader, sent)
+    loaded = load(schema, sent)
     request.body = sent
     return loaded
 

@@ -1,7 +1,6 @@
 """The records of responses. Those of the core, the hub and the history are in `wire/`. The sections of the
 configuration come from its definition there."""
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -184,18 +183,6 @@ class RateChanged(Record, frozen=True, kw_only=True):
         int | UnsetType,
         count("When the former rates return, Unix epoch seconds; of a temporary change only.", 1795275113),
     ] = UNSET
-
-    @classmethod
-    def of(cls, message: str, sent: Mapping[str, str], rates: sessions.SessionRates) -> "RateChanged":
-        """`sent` has the rates as they were sent, by field."""
-        at = UNSET if rates.rate_expires_at is None else rates.rate_expires_at
-        return cls(
-            message=message,
-            **sent,
-            rate_down_bps=rates.rate_down_bps,
-            rate_up_bps=rates.rate_up_bps,
-            rate_expires_at=at,
-        )
 
 
 _PEER = {"10.255.0.2": {"hostname": "core1", "remoteAs": 64513, "pfxRcd": 1, "state": "Established"}}

@@ -19,11 +19,6 @@ _UNBUFFERED = {"X-Accel-Buffering": "no"}
 _Headers = dict[str, str] | None
 
 
-def ok(data: Any, status: int = 200) -> Response:
-    """`{"status":"ok","data":...}`. `msgspec.Raw` in the data is not parsed again."""
-    return bare({"status": "ok", "data": data}, status)
-
-
 def listed(held: Listed) -> bytes:
     """The envelope with a list. Others have their turns between its arrays: a list of 100,000 sessions has
     40 MB."""
@@ -51,12 +46,9 @@ def bare(document: Any, status: int = 200, headers: _Headers = None) -> Response
     return encoded(msgspec.json.encode(document), status, headers)
 
 
-def encoded(body: bytes, status: int = 200, headers: _Headers = None, *, tag: str | None = None) -> Response:
-    """JSON that is bytes already, with this entity tag."""
-    response = Response(body, status, headers, content_type=JSON)
-    if tag is not None:
-        response.headers["ETag"] = tag
-    return response
+def encoded(body: bytes, status: int = 200, headers: _Headers = None) -> Response:
+    """JSON that is bytes already."""
+    return Response(body, status, headers, content_type=JSON)
 
 
 def stream(open: Callable[[str], Iterable[bytes]]) -> Response:

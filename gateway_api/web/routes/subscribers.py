@@ -2,9 +2,10 @@
 past, with failed sign-ons."""
 
 from functools import partial
+from typing import Any
 
 from flask import Blueprint, Response
-from msgspec import UNSET
+from msgspec import UNSET, to_builtins
 
 from gateway_api.base.errors import StillConnected
 from gateway_api.core_client.client import Listed, decoded
@@ -121,7 +122,8 @@ def change_rate(body: RateChange, id: int) -> RateChanged:
     """
     before, after = daemon().set_session_rate(id, **body.parameters)
     audit.note(before=before, after=after)
-    return RateChanged.of(f"Rate change requested for session {id}", body.texts, after)
+    rates: dict[str, Any] = {**body.texts, **to_builtins(after)}
+    return RateChanged(message=f"Rate change requested for session {id}", **rates)
 
 
 @traffic.get("/traffic", endpoint="index")
