@@ -239,7 +239,7 @@ def test_an_operation_that_sets_has_a_value_and_no_other(operation: dict[str, An
     schema = {"$ref": "#/components/schemas/Operation", "components": DOCUMENT["components"]}
     assert Draft202012Validator(schema).is_valid(operation) == right
     with nullcontext() if right else pytest.raises(Invalid):
-        load(OperationSchema(), operation)
+        load(OperationSchema, operation)
 
 
 # As it is served
