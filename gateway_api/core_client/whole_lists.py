@@ -6,14 +6,14 @@ clients would use gigabytes of memory, and all of the processor.
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sized
+from collections.abc import Callable, Hashable, Iterator, Sized
+from contextlib import contextmanager
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from gateway_api.base.errors import TooManyLists
 from gateway_api.base.idle_timer import IdleTimer
 
-T = TypeVar("T")
 B = TypeVar("B", bound=Sized)
 
 #: Bytes of lists that are being sent. Beyond them the next list waits. With that one, a worker stays below
@@ -33,57 +33,11 @@ def _unchanged(body: B) -> B:
     return body
 
 
-class _Kept(NamedTuple, Generic[T]):
-    version: str
-    size: int
-    thing: T
-
-
-class VersionedCache(Generic[T]):
-    """The last thing of each key, all of one version: at most `most` bytes of them, or only the last one.
-    After so many `seconds` without a request, and at most twice as many, there are none. Any thread may
-    call."""
-
-    def __init__(self, most: int, seconds: float) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        #: Those that were used last are at the end.
-        self._things: dict[Hashable, _Kept[T]] = {}
-        self._idle = IdleTimer(seconds, self._forget)
-
-    def __len__(self) -> int:
-        return len(self._things)
-
-    def get(self, key: Hashable, version: str) -> T | None:
-        """The thing of this version, or None."""
-        with self._lock:
-            held = self._things.get(key)
-            if held is None or held.version != version:
-                return None
-            self._things[key] = self._things.pop(key)
-        self._idle.used()
-        return held.thing
-
-    def put(self, key: Hashable, version: str, thing: T, size: int) -> None:
-        """Keeps a thing of so many bytes."""
-        with self._lock:
-            # Nobody requests another version again.
-            self._things = {other: held for other, held in self._things.items() if held.version == version}
-            self._things.pop(key, None)
-            self._things[key] = _Kept(version, size, thing)
-            while len(self._things) > 1 and sum(held.size for held in self._things.values()) > self._most:
-                del self._things[next(iter(self._things))]
-        self._idle.used()
-
-    def _forget(self) -> None:
-        with self._lock:
-            self._things.clear()
-
-
 class _List(Generic[B]):
-    """A list that is to be made, or is being sent."""
+    """A list that is to be made, is being sent, or is kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: str | None) -> None:
+        self.version = version
         self.done = threading.Event()
         self.body: B
         #: Bytes.
@@ -116,7 +70,9 @@ class WholeLists(Generic[B]):
         self._next: dict[Hashable, _List[B]] = {}
         self._is_making = False
         self._sending: set[_List[B]] = set()
-        self._kept: VersionedCache[_List[B]] = VersionedCache(most, kept)
+        #: All of one version, the list that was used last at the end.
+        self._kept: dict[Hashable, _List[B]] = {}
+        self._idle = IdleTimer(kept, self._kept.clear)
 
     def take(
         self,
@@ -132,8 +88,9 @@ class WholeLists(Generic[B]):
         than its request. With a version, it is kept for later requests with that version. Raises the errors
         of `make` and `finish`, and TooManyLists after a long wait."""
         with self._changed:
-            kept = None if version is None else self._kept.get(key, version)
-            if kept is not None:
+            kept = self._kept.get(key)
+            if kept is not None and kept.version == version:
+                self._keep(key, kept)
                 if not kept.readers:
                     # Otherwise a slow reader would hold others back for as long as there are quick ones.
                     kept.made_at = self._clock()
@@ -141,7 +98,7 @@ class WholeLists(Generic[B]):
                 self._sending.add(kept)
                 return kept.body, partial(self._sent, kept)
             is_first = key not in self._next
-            wanted = self._next.setdefault(key, _List())
+            wanted = self._next.setdefault(key, _List(version))
             wanted.readers += 1
         if is_first:
             self._make(key, wanted, make, finish)
@@ -149,44 +106,55 @@ class WholeLists(Generic[B]):
         if wanted.error is not None:
             raise wanted.error
         if is_first and version is not None:
-            self._kept.put(key, version, wanted, wanted.size)
+            with self._changed:
+                self._keep(key, wanted)
         return wanted.body, partial(self._sent, wanted)
+
+    def _keep(self, key: Hashable, made: _List[B]) -> None:
+        # Nobody requests another version again.
+        for other in [other for other, kept in self._kept.items() if kept.version != made.version]:
+            del self._kept[other]
+        self._kept.pop(key, None)
+        self._kept[key] = made
+        while len(self._kept) > 1 and sum(kept.size for kept in self._kept.values()) > self._most:
+            del self._kept[next(iter(self._kept))]
+        self._idle.used()
 
     def _make(self, key: Hashable, wanted: _List[B], make: Callable[[], B], finish: Callable[[B], B]) -> None:
         # For the other requests, if this greenlet is killed.
-        wanted.error, has_turn = TooManyLists(), False
+        wanted.error = TooManyLists()
         try:
-            with self._changed:
-                try:
-                    has_turn = self._changed.wait_for(self._has_room, self._patience)
-                finally:
-                    del self._next[key]
-                self._is_making |= has_turn
-            if has_turn:
-                try:
-                    wanted.hold(make())
-                finally:
-                    self._end_turn(wanted)
-                wanted.hold(finish(wanted.body))
-                wanted.error = None
+            with self._turn(key, wanted):
+                wanted.hold(make())
+            wanted.hold(finish(wanted.body))
+            wanted.error = None
         except Exception as error:  # noqa: BLE001 - raised in each request
             wanted.error = error
         finally:
-            self._made(wanted)
+            with self._changed:
+                if wanted.error is not None:
+                    self._sending.discard(wanted)
+                self._changed.notify_all()
+            wanted.done.set()
 
-    def _end_turn(self, wanted: _List[B]) -> None:
+    @contextmanager
+    def _turn(self, key: Hashable, wanted: _List[B]) -> Iterator[None]:
+        """The time in which the list is made, and no other one. Raises TooManyLists."""
         with self._changed:
-            self._is_making = False
-            wanted.made_at = self._clock()
-            self._sending.add(wanted)
-            self._changed.notify_all()
-
-    def _made(self, wanted: _List[B]) -> None:
-        with self._changed:
-            if wanted.error is not None:
-                self._sending.discard(wanted)
-            self._changed.notify_all()
-        wanted.done.set()
+            try:
+                if not self._changed.wait_for(self._has_room, self._patience):
+                    raise TooManyLists
+            finally:
+                del self._next[key]
+            self._is_making = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_making = False
+                wanted.made_at = self._clock()
+                self._sending.add(wanted)
+                self._changed.notify_all()
 
     def _sent(self, one: _List[B]) -> None:
         with self._changed:

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gateway_api.base.errors import TooManyLists
-from gateway_api.core_client.whole_lists import VersionedCache, WholeLists
+from gateway_api.core_client.whole_lists import WholeLists
 from tests.support.stack import PATIENCE, wait_for
 
 
 class Key:
-    """What all readers ask for. It counts its look-ups: two by each reader."""
+    """What all readers ask for. It counts its look-ups: three by each reader."""
 
     def __init__(self) -> None:
         self.looked_up = 0
@@ -51,7 +51,7 @@ def test_all_who_ask_while_a_list_is_made_share_the_next_one() -> None:
         assert make.begun.acquire(timeout=60)
         before = key.looked_up
         others = [readers.submit(taken, lists, key, make) for _ in range(5)]
-        wait_for("all to have asked", lambda: key.looked_up == before + 2 * 5)
+        wait_for("all to have asked", lambda: key.looked_up == before + 3 * 5)
         make.may.release(2)
         assert first.result(PATIENCE) == b"1"
         bodies = [other.result(PATIENCE) for other in others]
@@ -84,7 +84,7 @@ def test_a_list_that_fails_fails_for_all_who_share_it_and_for_no_other() -> None
         first = readers.submit(taken, lists, "other", make)
         assert make.begun.acquire(timeout=60)
         failing = [readers.submit(taken, lists, key, fail) for _ in range(3)]
-        wait_for("all to have asked", lambda: key.looked_up == 2 * 3)
+        wait_for("all to have asked", lambda: key.looked_up == 3 * 3)
         make.may.release()
         assert first.result(PATIENCE) == b"1"
         for one in failing:
@@ -100,7 +100,7 @@ def test_a_list_is_sent_when_all_who_share_it_have_sent_it() -> None:
         first = readers.submit(lists.take, "other", make)
         assert make.begun.acquire(timeout=60)
         shared = [readers.submit(lists.take, key, lambda: bytes(100)) for _ in range(2)]
-        wait_for("both to have asked", lambda: key.looked_up == 2 * 2)
+        wait_for("both to have asked", lambda: key.looked_up == 3 * 2)
         make.may.release()
         first.result(PATIENCE)
         one_sent, last_sent = (reader.result(PATIENCE)[1] for reader in shared)
@@ -184,20 +184,28 @@ def test_a_list_that_cannot_be_finished_keeps_none_back() -> None:
 
 
 def test_only_the_last_lists_of_one_version_that_fit_are_kept() -> None:
-    kept: VersionedCache[str] = VersionedCache(100, 60)
-    kept.put("former", "u", "former", 1)
-    for key, size in (("a", 40), ("b", 40), ("c", 40)):
-        kept.put(key, "v", key, size)
-    assert kept.get("former", "u") is None
-    assert [kept.get(key, "v") for key in "abc"] == [None, "b", "c"]
-    kept.get("b", "v")
-    kept.put("d", "v", "d", 40)
-    assert [kept.get(key, "v") for key in "bcd"] == ["b", None, "d"]
-    kept.put("e", "v", "e", 1000)
-    assert [kept.get(key, "v") for key in "bde"] == [None, None, "e"]
+    lists, made = WholeLists[bytes](most=100, kept=60), list[str]()
+
+    def take(key: str, size: int = 40, version: str = "v") -> None:
+        def make() -> bytes:
+            made.append(key)
+            return bytes(size)
+
+        taken(lists, key, make, version)
+
+    for key in "abcbda":
+        take(key)
+    assert made == ["a", "b", "c", "d", "a"]
+    take("e", 1000)
+    take("e", 1000)
+    take("a")
+    assert made[5:] == ["e", "a"]
+    take("b", version="w")
+    take("a")
+    assert made[7:] == ["b", "a"]
 
 
 def test_a_list_that_nobody_requests_is_forgotten() -> None:
-    kept: VersionedCache[str] = VersionedCache(100, 0.001)
-    kept.put("a", "v", "a", 1)
-    wait_for("it to be forgotten", lambda: not kept)
+    lists = WholeLists[bytes](kept=0.001)
+    assert taken(lists, "a", lambda: b"first", "v") == b"first"
+    wait_for("it to be forgotten", lambda: taken(lists, "a", lambda: b"second", "v") == b"second")
