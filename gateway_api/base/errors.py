@@ -136,9 +136,6 @@ class AuditUnavailable(GatewayApiError):
 class HistoryUnavailable(GatewayApiError):
     """The history of sessions cannot be read. The reason is for the log, never for a client."""
 
-    def __init__(self, reason: object) -> None:
-        super().__init__(f"cannot read the history: {reason}")
-
 
 class SearchTooLong(GatewayApiError):
     """A search in the history did not end in time. `retry_after` is in seconds."""

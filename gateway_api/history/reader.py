@@ -91,7 +91,7 @@ class Reader:
         try:
             return self._searches.result(self._user, search, *arguments)
         except (OSError, sqlite3.Error) as error:
-            raise HistoryUnavailable(error) from error
+            raise HistoryUnavailable(f"cannot read the history: {error}") from error
 
 
 class Searches:

@@ -9,7 +9,6 @@ import gevent
 from flask import Blueprint, Flask, Request
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter
-from werkzeug.wsgi import get_host
 
 from gateway_api.audit import core_changes
 from gateway_api.base.process import keep_loaded, return_large_objects
@@ -78,18 +77,8 @@ class Application(Flask):
             # werkzeug would merge leading slashes.
             if request.environ["PATH_INFO"].startswith("//"):
                 raise NotFound
-            # Flask would find the host twice, decode once more what the request has, and look for routes of
-            # websockets, which a server may ignore (RFC 9110 section 7.8).
-            request.host = get_host(request.environ)
-            return self.url_map.bind(
-                request.host.lower(),
-                request.root_path,
-                "",
-                request.scheme,
-                request.method,
-                request.path,
-                request.query_string.decode(errors="replace"),
-            )
+            # werkzeug would look for a route of websockets. A server may ignore it (RFC 9110 section 7.8).
+            request.environ.pop("HTTP_UPGRADE", None)
         return super().create_url_adapter(request)
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
