@@ -3,7 +3,6 @@
 from tools.overrides import undocumented
 
 _CLICK = "an option of a decorated command comes before the options of its function"
-_PROMETHEUS = "a full disk must not end a worker, as a write to a mapped file does"
 _STREAMS = "one record of TLS for a short response, and no Server header"
 _URLLIB3 = "the connection to a receiver is opened with its checked address"
 _WORKER = "deadlines, limits by address, and JSON for a request that cannot be parsed"
@@ -12,8 +11,7 @@ KNOWN = {
     "?.__click_params__": _CLICK,
     "?._dns_host": _URLLIB3,
     "?._omits_body": _STREAMS,
-    "?._read_all_values": _PROMETHEUS,
-    "?._sock": "to send without gevent's wait, and to end a connection from another greenlet",
+    "?._sock": "a connection is ended while another greenlet waits for it",
     "?.maybe_promote_master": "systemd's watchdog hears of the arbiter's loop, which has no hook",
     "?.pool_classes_by_scheme": _URLLIB3,
     "?.sock": "a machine may have no /etc/hosts with the name of the certificate",
@@ -30,9 +28,6 @@ KNOWN = {
     "gunicorn.patch": "gevent warns of what the arbiter has imported for the hub",
     "gunicorn.timeout_ctx": _WORKER,
     "gunicorn.write": _STREAMS,
-    "prometheus_client.MmapedDict": _PROMETHEUS,
-    "prometheus_client.ValueClass": _PROMETHEUS,
-    "prometheus_client._init_value": _PROMETHEUS,
     "urllib3.ConnectionCls": _URLLIB3,
     "urllib3._new_conn": _URLLIB3,
 }
