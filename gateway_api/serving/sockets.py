@@ -36,15 +36,17 @@ class _Watched:
             # gunicorn takes up to a megabyte of a body, and copies what is left of it at each piece.
             return cast(bytes, super().recv(min(size, _PIECE), *more))  # type: ignore[misc]
 
-    def sendall(self, data: Any, *more: Any) -> None:
+    def sendall(self, data: bytes) -> None:
         with self.connection.writing(data) if self.connection else nullcontext():
-            if len(data) <= _PIECE:
-                super().sendall(data, *more)  # type: ignore[misc]
-                return
             for start in range(0, len(data), _PIECE):
-                # A client that reads as fast as it gets would otherwise leave no turn to others.
-                give_way()
-                super().sendall(memoryview(data)[start : start + _PIECE], *more)  # type: ignore[misc]
+                if start:
+                    # A client that reads as fast as it gets would otherwise leave no turn to others.
+                    give_way()
+                piece = memoryview(data)[start : start + _PIECE]
+                # gevent's `sendall` looks up the size of the kernel's buffer first. Most responses are short.
+                sent: int = self.send(piece)  # type: ignore[attr-defined]
+                if sent < len(piece):
+                    super().sendall(piece[sent:])  # type: ignore[misc]
 
 
 class PlainSocket(_Watched, socket.socket):  # type: ignore[misc]
