@@ -53,12 +53,11 @@ def routes_text() -> str:
     """All routes of both profiles, one per line: method, path, access and profile."""
     # Flask takes time that the unit's `join-certificate` need not spend.
     from gateway_api.web.app import routes_of
-    from gateway_api.web.operation import template
 
     found = [("# method", "path", "access", "profile")]
     for profile in (USERS, TOKEN):
         found.extend(
-            (route.method, template(route.path), route.operation.access.value, profile.name)
+            (route.method, route.path, route.operation.access.value, profile.name)
             for route in routes_of(profile)
         )
     widths = [max(map(len, column)) for column in zip(*found, strict=True)]

@@ -236,8 +236,8 @@ def _operation_of(app: Flask, endpoint: str) -> ApiOperation:
 
 @dataclass(frozen=True)
 class Route:
-    """An operation at a path. `name` is that of the endpoint, `<blueprint>.<view>`, which the audit log and
-    the document have."""
+    """An operation at a path, as in OpenAPI. `name` is that of the endpoint, `<blueprint>.<view>`, which the
+    audit log and the document have."""
 
     name: str
     method: str
@@ -254,12 +254,7 @@ def routes(app: Flask) -> Iterator[Route]:
     operation."""
     for rule in app.url_map.iter_rules():
         (method,) = (rule.methods or set()) - SAFE or {"GET"}
-        yield Route(rule.endpoint, method, rule.rule, _operation_of(app, rule.endpoint))
-
-
-def variables(path: str) -> list[str]:
-    """The names of the variable parts of werkzeug's path."""
-    return _VARIABLE.findall(path)
+        yield Route(rule.endpoint, method, template(rule.rule), _operation_of(app, rule.endpoint))
 
 
 @cache

@@ -20,7 +20,7 @@ from gateway_api.base.errors import CoreUnavailable, NotFound
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web.access import ADMIN, ANY_ROLE, Access
 from gateway_api.web.app import BLUEPRINTS, Application, create_app, routes_of
-from gateway_api.web.operation import ApiOperation, Located, Passed, Tagged, View, operation
+from gateway_api.web.operation import ApiOperation, Located, Passed, Tagged, View, operation, template
 from gateway_api.web.parse import SessionSegment
 from gateway_api.web.records import Message, SignedIn
 from gateway_api.web.request import current
@@ -127,7 +127,7 @@ def test_no_line_of_a_view_runs_before_its_caller_has_access(
     assert len(closed) >= (7 if profile is TOKEN else 50)
     for route in closed:
         monkeypatch.setitem(vars(route.operation), "function", log.view)
-        path = re.sub(r"<[^>]*>", "7", route.path)
+        path = re.sub(r"{[^}]*}", "7", route.path)
         for headers in ({}, {"Authorization": "Bearer another"}):
             answer = client.open(path, method=route.method, headers=headers)
             assert (answer.status_code, log.happened) == (401, []), route
@@ -160,7 +160,7 @@ def test_flask_runs_its_hooks_signals_and_error_handlers(tmp_path: Path) -> None
 def test_flask_lists_all_routes_with_their_views() -> None:
     command = [sys.executable, "-m", "flask", "--app", "gateway_api.web.app", "routes"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = {tuple(line.split()) for line in listed.splitlines()}
+    found = {tuple(map(template, line.split())) for line in listed.splitlines()}
     assert {(route.name, route.method, route.path) for route in routes_of(USERS)} <= found
 
 
@@ -358,5 +358,5 @@ def test_a_name_in_the_place_of_a_session_is_no_session() -> None:
         for route in routes_of(USERS)
         if route.path.startswith("/api/v1/subscribers/")
     }
-    assert [name for name in names if re.fullmatch(SessionSegment.regex, name)] == ["<session:id>"]
+    assert [name for name in names if re.fullmatch(SessionSegment.regex, name)] == ["{id}"]
     assert all(re.fullmatch(SessionSegment.regex, text) for text in ("7", "newer", "rates"))

@@ -13,7 +13,7 @@ from gateway_api.base.fields import ParsedField
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web.access import Access
 from gateway_api.web.openapi import components
-from gateway_api.web.operation import ApiOperation, Route, template, variables
+from gateway_api.web.operation import ApiOperation, Route
 from gateway_api.web.responses import EVENT_STREAM, JSON
 from gateway_api.wire.events import EVENTS, TestDelivery
 from gateway_api.wire.hub import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE, TIMEOUT
@@ -104,7 +104,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         ids[id] += 1
         id = id if ids[id] == 1 else f"{id}_{ids[id]}"
         made = {"operationId": id, "tags": [route.resource], **_operation(route)}
-        spec.path(template(route.path), operations={route.method.lower(): made})
+        spec.path(route.path, operations={route.method.lower(): made})
     for name, description in _TAGS.items():
         spec.tag({"name": name, "description": description})
     components.add_records(spec, records)
@@ -120,7 +120,8 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 def _operation(route: Route) -> dict[str, Any]:
     """An operation without its id."""
     operation = route.operation
-    access, arguments = operation.access, variables(route.path)
+    access = operation.access
+    arguments = [name for name in components.PATH if f"{{{name}}}" in route.path]
     has_etag = "ETag" in operation.headers + operation.may_have
     may_be_304 = route.method == "GET" and has_etag and operation.conditional
     request_headers = [
@@ -129,24 +130,24 @@ def _operation(route: Route) -> dict[str, Any]:
         *([components.LAST_EVENT_ID] if operation.events and operation.resumable else ()),
     ]
     parameters = [
-        *(components.PATH[name] for name in sorted(arguments)),
+        *(components.PATH[name] for name in arguments),
         *([{"in": "query", "schema": operation.query}] if operation.query is not None else ()),
         *request_headers,
     ]
-    errors = {
-        *operation.errors,
+    may_be = {
+        304: may_be_304,
         # Unknown parameters.
-        *(() if operation.ignores_query(route.method) else (400,)),
-        500,
-        *((304,) if may_be_304 else ()),
-        *((401,) if access in _ROLES else ()),
-        *((403,) if access is Access.ADMIN else ()),
-        *((404,) if arguments else ()),
-        *((413,) if operation.body is not None else ()),
-        *((414,) if arguments or operation.query is not None else ()),
-        *((431,) if request_headers else ()),
-        *((503,) if access is not Access.ALWAYS else ()),
+        400: not operation.ignores_query(route.method),
+        401: access in _ROLES,
+        403: access is Access.ADMIN,
+        404: arguments,
+        413: operation.body is not None,
+        414: arguments or operation.query is not None,
+        431: request_headers,
+        500: True,
+        503: access is not Access.ALWAYS,
     }
+    errors = {*operation.errors, *filter(may_be.get, may_be)}
     summary, _, more = operation.text.partition("\n\n")
     described: dict[str, Any] = {
         "summary": summary.replace("\n", " "),
