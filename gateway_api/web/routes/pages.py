@@ -104,42 +104,25 @@ def docs_file(digest: str, name: str) -> Response:
     return serve(_DOCS_FILES[name], FOR_EVER, for_browsers=True)
 
 
-@page.get("/")
-@operation(STATIC)
-def index() -> Response:
-    """The live page."""
-    return _page_file("index.html")
-
-
 @page.get("/page/<name>", endpoint="part")
+@page.get("/", endpoint="index")
 @operation(STATIC)
-def page_file(name: str) -> Response:
-    """A module, style sheet or picture of the live page."""
-    return _page_file(name)
-
-
-def _page_file(name: str) -> Response:
+def page_file(name: str = "index.html") -> Response:
+    """The live page, or a module, style sheet or picture of it."""
     if name not in PAGE_FILES:
         raise NotFound("No such file")
     # With each request the browser checks for a newer file: after an upgrade no module meets an older one.
     return serve(PAGE_FILES[name], REVALIDATE, _PAGE_HEADERS)
 
 
+@documentation.get("/<path:name>", endpoint="part")
 @documentation.get("/", endpoint="index")
 @operation(STATIC)
-def documentation_index() -> Response:
-    """The first page of the documentation, or how to build the documentation."""
-    return _documentation_file("index.html") if _BUILT_FILES else message_page(_NOT_BUILT, 200)
-
-
-@documentation.get("/<path:name>", endpoint="part")
-@operation(STATIC)
-def documentation_file(name: str) -> Response:
-    """A page of the documentation, or a file of its pages."""
-    return _documentation_file(name)
-
-
-def _documentation_file(name: str) -> Response:
+def documentation_file(name: str | None = None) -> Response:
+    """A page of the documentation, or a file of its pages. The first page says how to build them."""
+    if name is None and not _BUILT_FILES:
+        return message_page(_NOT_BUILT, 200)
+    name = name or "index.html"
     if name not in _BUILT_FILES:
         raise NotFound("No such file")
     asset, policy = _documentation(_BUILT_FILES[name])
