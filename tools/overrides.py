@@ -34,12 +34,16 @@ DOCUMENTED = {
 }
 
 _ROOT = Path(__file__).parents[1]
+_Members = Mapping[tuple[str, str], dict[str, int]]
 
 
 def undocumented() -> list[tuple[str, int, str]]:
     """Return the module, the line and `package.name` of each place; `?` for an unknown package."""
-    files = {_module(path): path for path in sorted(_ROOT.glob("gateway_api/**/*.py"))}
-    nodes = [(module, node) for module in files for node in ast.walk(ast.parse(files[module].read_text()))]
+    nodes = [
+        (".".join(path.relative_to(_ROOT).with_suffix("").parts), node)
+        for path in sorted(_ROOT.glob("gateway_api/**/*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+    ]
     members = {
         (module, node.name): _members(node) for module, node in nodes if isinstance(node, ast.ClassDef)
     }
@@ -50,9 +54,8 @@ def undocumented() -> list[tuple[str, int, str]]:
         match node:
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 for alias in names:
-                    name = (alias.asname or alias.name).partition(".")[0]
                     origin = getattr(node, "module", alias.name)
-                    packages[module, name] = _package(origin)
+                    packages[module, (alias.asname or alias.name).partition(".")[0]] = _package(origin)
                     if _package(origin) and "._" in f"{origin}.{alias.name}":
                         found.add((module, node.lineno, f"{origin}.{alias.name}"))
             case ast.ClassDef():
@@ -66,10 +69,6 @@ def undocumented() -> list[tuple[str, int, str]]:
                 found.add((module, node.lineno, name))
     known = set(" ".join(DOCUMENTED.values()).split())
     return sorted(place for place in found if place[2] not in known)
-
-
-def _module(path: Path) -> str:
-    return ".".join(path.relative_to(_ROOT).with_suffix("").parts)
 
 
 def _package(module: str) -> str:
@@ -88,22 +87,18 @@ def _root(node: ast.AST) -> str:
 def _members(body: ast.ClassDef) -> dict[str, int]:
     """Return the attributes that a class gives itself, with their lines, and its objects, with 0."""
     found = {}
-    for node in body.body:
-        match node:
-            case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
-                found[name] = node.lineno
-            case ast.AnnAssign(target=ast.Name(id=name), value=value):
-                found[name] = node.lineno if value else 0
-    for node in ast.walk(body):
+    for node in (*ast.walk(body), *body.body):
         match node:
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
-                found.setdefault(name, 0)
-    return {name: line for name, line in found.items() if not name.startswith("__")}
+                found[name] = 0
+            case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]) if node in body.body:
+                found[name] = node.lineno
+            case ast.AnnAssign(target=ast.Name(id=name), value=value) if node in body.body:
+                found[name] = node.lineno if value else 0
+    return found
 
 
-def _replaced(
-    module: str, body: ast.ClassDef, members: Mapping[tuple[str, str], dict[str, int]]
-) -> Iterator[tuple[str, int]]:
+def _replaced(module: str, body: ast.ClassDef, members: _Members) -> Iterator[tuple[str, int]]:
     """Yield the attributes of a class that a base class of a dependency has, with their lines."""
     names = members[module, body.name]
     for base in body.bases:
@@ -115,7 +110,7 @@ def _replaced(
                 names = dict.fromkeys(filter(mixed_in.get, mixed_in), body.lineno) | names
                 if package := _package(kind.__module__):
                     shared = (name for name in names if names[name] and name in vars(kind))
-                    yield from ((f"{package}.{name}", names[name]) for name in shared)
+                    yield from ((f"{package}.{name}", names[name]) for name in shared if name[:2] != "__")
 
 
 if __name__ == "__main__":
