@@ -24,7 +24,7 @@ KNOWN = {
     "gunicorn.handle_exit": "a stop begins at once, not with the next turn of the loop",
     "gunicorn.handle_request": _WORKER,
     "gunicorn.init_signals": "signals that came between fork and handlers count",
-    "gunicorn.load_wsgi": "counters are the worker's own before the application is made",
+    "gunicorn.load_wsgi": "the application that is made here says how the worker ends it",
     "gunicorn.patch": "gevent warns of what the arbiter has imported for the hub",
     "gunicorn.timeout_ctx": _WORKER,
     "gunicorn.write": _STREAMS,
