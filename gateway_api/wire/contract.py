@@ -59,29 +59,21 @@ def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
     """A struct with these values. Any other field is that of the same name in the first source that has one,
     or its default. Nothing is checked again. Raises TypeError for a field without all of these, and for a
     value without a field."""
-    made: S = _copier(kind, tuple(values), *map(type, sources))(*sources, *values.values())
-    return made
+    given: dict[str, Any] = {}
+    for source, names in zip(sources, _shared_fields(kind, *map(type, sources)), strict=True):
+        for name in names:
+            given[name] = getattr(source, name)
+    return kind(**given | values)
 
 
 @cache
-def _copier(kind: type[msgspec.Struct], values: tuple[str, ...], *sources: type[Any]) -> Callable[..., Any]:
-    """A function of the sources, then of the values."""
-    fields = {field.name: field.default for field in msgspec.structs.fields(kind)}
-    given = {name: name for name in values}
-    for at, source in enumerate(sources):
-        shared = (name for name in fields if inspect.isdatadescriptor(getattr(source, name, None)))
-        given = {name: f"_{at}.{name}" for name in shared} | given
-    defaults = {f"_{name}": default for name, default in fields.items() if default is not msgspec.NODEFAULT}
-    given = {name: f"_{name}" for name in fields if f"_{name}" in defaults} | given
-    if given.keys() != fields.keys():
-        raise TypeError(f"{kind.__name__} has the fields {list(fields)}, and is made of {list(given)}")
-    parameters = ", ".join((*(f"_{at}" for at in range(len(sources))), *values))
-    # Compiled, since a storm of events copies each session: getters by name take three times as long.
-    by_place = kind.__match_args__
-    arguments = (given[name] if name in by_place else f"{name}={given[name]}" for name in fields)
-    text = f"lambda {parameters}: _kind({', '.join(arguments)})"
-    copier: Callable[..., Any] = eval(text, {"_kind": kind, **defaults})  # noqa: S307 - names of fields only
-    return copier
+def _shared_fields(kind: type[msgspec.Struct], *sources: type[Any]) -> list[list[str]]:
+    """The fields of the struct that each source has, and none before it."""
+    left, shared = list(kind.__struct_fields__), []
+    for source in sources:
+        shared.append([name for name in left if inspect.isdatadescriptor(getattr(source, name, None))])
+        left = [name for name in left if name not in shared[-1]]
+    return shared
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
