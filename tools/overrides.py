@@ -20,7 +20,7 @@ DOCUMENTED = {
     "Click: API": "click.command_class click.convert click.format_commands click.format_completion"
     " click.group_class click.invoke click.shell_complete",
     "Flask: API": "flask.create_url_adapter flask.ensure_sync flask.request_class",
-    "gevent: API, config and BaseServer": "gevent.track_greenlet_tree ?.max_accept",
+    "gevent: API, config, BaseServer and Hub": "gevent.handle_error gevent.track_greenlet_tree ?.max_accept",
     "gunicorn: docstrings of Worker; Settings, logger_class": "gunicorn.notify gunicorn.run gunicorn.access"
     " gunicorn.setup",
     "marshmallow: Custom Fields; API, Schema": "marshmallow.Meta marshmallow._deserialize"

@@ -9,10 +9,13 @@ import secrets
 import sqlite3
 import ssl
 import sys
+import warnings
 import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from gevent.monkey import MonkeyPatchWarning
 
 from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
@@ -89,6 +92,8 @@ def pre_fork(server: Any, worker: Any) -> None:
 
 
 def post_fork(server: Any, worker: Any) -> None:
+    # The hub in the arbiter has imported requests, with unpatched names. No worker uses it.
+    warnings.simplefilter("ignore", MonkeyPatchWarning)
     hub.give_up_sockets(listening(server))
     # Before the application makes a metric.
     counters.begin(worker.follows)

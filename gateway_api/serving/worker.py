@@ -18,10 +18,10 @@ import secrets
 import signal
 import ssl
 import time
-import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from ipaddress import IPv6Address
@@ -29,8 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-import gevent.event
-from gevent.monkey import MonkeyPatchWarning
 from gevent.server import StreamServer
 from gunicorn.glogging import Logger
 from gunicorn.http import errors, wsgi
@@ -53,7 +51,8 @@ _access = logging.getLogger("gunicorn.access")
 
 readiness = Readiness()
 
-_SWEEP = 1.0
+#: Seconds between two looks at deadlines, and at whether the worker has to stop.
+_TURN = 0.25
 #: At a stop, seconds for the next request of a client that got a response, and for the first of a new one.
 _LINGER, _LINGER_NEW = 0.5, 2.0
 #: At a reload, seconds for requests in progress: a commit may take 32.
@@ -132,7 +131,7 @@ class Response(wsgi.Response):  # type: ignore[misc]
         return lines
 
     def write(self, data: bytes) -> None:
-        if self.headers_sent or self._omits_body or len(data) != self.response_length or len(data) > _SHORT:
+        if self.headers_sent or len(data) != self.response_length or len(data) > _SHORT:
             super().write(data)
             return
         self.sock.sendall(self.header() + data)
@@ -143,6 +142,9 @@ class Response(wsgi.Response):  # type: ignore[misc]
         lines = [*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n"]
         return "".join(lines).encode("latin-1")
 
+
+#: The socket of the connection that this greenlet serves.
+_served: ContextVar[Any] = ContextVar("served")
 
 #: By the second.
 _date = lru_cache(1)(wsgi.util.http_date)
@@ -167,36 +169,19 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         limits = limits.within(places(limits.in_all + limits.for_loopback))
         self._connections = Connections(time.monotonic, limits)
         self._context: ssl.SSLContext | None = None
-        self._stopping = gevent.event.Event()
-        self._stop_application: Callable[[], None] = lambda: None
-        self._end_application: Callable[[], None] = lambda: None
         #: The process whose counters it continues (`web/counters.py`), and whether it logs that the
         #: certificate has expired. The arbiter sets both before the fork, in the profile with users.
         self.follows: int | None = None
         self.speaks_for_all = False
 
-    def patch(self) -> None:
-        # Nobody looks at where a greenlet was spawned, which takes a kilobyte of each.
-        gevent.config.track_greenlet_tree = False
-        with warnings.catch_warnings():
-            # The hub in the arbiter has imported requests, with unpatched names. No worker uses it.
-            warnings.simplefilter("ignore", MonkeyPatchWarning)
-            super().patch()
-
-    def init_signals(self) -> None:
-        super().init_signals()
-        take_signals()
-
-    def load_wsgi(self) -> None:
-        gevent.get_hub().print_exception = _report
-        super().load_wsgi()
-        if self.speaks_for_all and self.cfg.certfile:
-            gevent.spawn(log_expiry, Path(self.cfg.certfile), SERVED.end, gevent.sleep)
-        self._stop_application = self.wsgi.stop
-        self._end_application = self.wsgi.end
-
     def run(self) -> None:
         """Serves until the worker has to stop, and then finishes the requests in progress."""
+        take_signals()
+        gevent.get_hub().handle_error = _report
+        # Nobody looks at where a greenlet was spawned, which takes a kilobyte of each.
+        gevent.config.track_greenlet_tree = False
+        if self.speaks_for_all and self.cfg.certfile:
+            gevent.spawn(log_expiry, Path(self.cfg.certfile), SERVED.end, gevent.sleep)
         if self.cfg.is_ssl:
             self._context = ssl_context(self.cfg)
             self._context.sslsocket_class = TlsSocket
@@ -211,12 +196,12 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         while self.alive:
             self.notify()
             self._sweep()
-            self._stopping.wait(_SWEEP)
+            gevent.sleep(_TURN)
         for server in servers:
             server.close()
         # A connection that was accepted just now is not among the connections yet.
         gevent.sleep(0)
-        self._stop_application()
+        self.wsgi.stop()
         # If the arbiter stops as well, it ends this earlier, by graceful_timeout.
         deadline = time.monotonic() + _FINISH
         while self._connections and time.monotonic() < deadline:
@@ -227,7 +212,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         if self._connections:
             self._connections.end_all()
             gevent.sleep(_PARTING)
-        self._end_application()
+        self.wsgi.end()
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         client.setblocking(1)
@@ -244,7 +229,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             end(sock)
             return
         sock.connection = connection
-        gevent.getcurrent().sock = sock
+        _served.set(sock)
         try:
             AsyncWorker.handle(self, listener, sock, addr)
         finally:
@@ -257,7 +242,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
     def timeout_ctx(self) -> AbstractContextManager[None]:
         """The wait for a next request, which the connection's deadline ends."""
-        sock = gevent.getcurrent().sock
+        sock = _served.get()
         _discard_body(sock)
         wait: AbstractContextManager[None] = sock.connection.next_request()
         return wait
@@ -302,11 +287,6 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         finally:
             if hasattr(body, "close"):
                 body.close()
-
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        super().handle_exit(sig, frame)
-        # Not at once: a signal handler interrupts any code.
-        gevent.spawn(self._stopping.set)
 
     def _sweep(self) -> None:
         for phase, ended in self._connections.sweep().items():
@@ -462,8 +442,12 @@ def status_of(error: BaseException) -> str | None:
 
 
 def _report(context: object, kind: Any, error: Any, trace: Any) -> None:
-    """Logs why a greenlet ended: gevent would print it."""
-    _log.error("a greenlet has ended", exc_info=(kind, error, trace))
+    """As `handle_error` of gevent's hub, but the log has the error."""
+    hub = gevent.get_hub()
+    if not issubclass(kind, hub.NOT_ERROR):
+        _log.error("a greenlet has ended", exc_info=(kind, error, trace))
+    if context is None or issubclass(kind, hub.SYSTEM_ERROR):
+        hub.handle_system_error(kind, error)
 
 
 def _last_response(status: str, request_id: str, *, tls: bool) -> tuple[str, str]:
