@@ -55,7 +55,7 @@ class Busy(Unreachable):
 
 
 class NotSent(Unreachable):
-    """The peer has not got the call."""
+    """The peer has not got the whole call: it cannot have acted on it."""
 
 
 class NoSocket(NotSent):
@@ -64,10 +64,6 @@ class NoSocket(NotSent):
 
 class TooLarge(Unreachable):
     """The call is longer than a peer accepts, and was not sent."""
-
-
-class _NotSent(Exception):
-    """The peer was gone before the call's last byte: it cannot have acted on it."""
 
 
 def join_group_of(path: Path) -> None:
@@ -126,16 +122,8 @@ class Client:
             if at_once and self._batches is not None:
                 return self._batches.replies(messages, deadline)
             return self._on_own_connection(messages, deadline, more)
-        except ConnectionRefusedError as error:
-            raise NotSent(f"cannot call {names} at {self._path}: {error}") from error
-        except FileNotFoundError as error:
-            raise NoSocket(f"cannot call {names} at {self._path}: {error}") from error
-        except (TimeoutError, BlockingIOError) as error:
-            raise self._late(began, f"cannot call {names} at {self._path}: {error}") from error
-        except NotSent as error:
-            raise NotSent(f"cannot call {names} at {self._path}: {error}") from error
         except (OSError, GatewayApiError) as error:
-            raise Unreachable(f"cannot call {names} at {self._path}: {error}") from error
+            raise self._kind(error, began)(f"cannot call {names} at {self._path}: {error}") from error
 
     def stream(self, method: str, parameters: Any, *, silence: float) -> Generator[msgspec.Raw, None, None]:
         """The parameters of each reply to a call for more, on a connection of its own. Ends with Unreachable,
@@ -153,7 +141,7 @@ class Client:
                     raise Unreachable("ended its replies")
         except ErrorReply:
             raise
-        except (OSError, GatewayApiError, _NotSent) as error:
+        except (OSError, GatewayApiError) as error:
             raise Unreachable(f"cannot follow {method} at {self._path}: {error}") from error
         finally:
             if connection is not None:
@@ -167,9 +155,17 @@ class Client:
     def _hear(self) -> None:
         self._heard = time.monotonic()
 
-    def _late(self, began: float, text: str) -> Unreachable:
-        """The error of a call that began then and had no reply in time."""
-        return (Busy if self._heard >= began else Unreachable)(text)
+    def _kind(self, error: Exception, began: float) -> type[Unreachable]:
+        """The error of a call that began then."""
+        match error:
+            case FileNotFoundError():
+                return NoSocket
+            case ConnectionRefusedError() | NotSent():
+                return NotSent
+            case TimeoutError() | BlockingIOError() if self._heard >= began:
+                return Busy
+            case _:
+                return Unreachable
 
     def _on_own_connection(
         self, messages: Sequence[bytes], deadline: float, more: bool = False
@@ -191,10 +187,10 @@ class Client:
             connection = pooled or _Connection(self._path, deadline)
             try:
                 replies = connection.exchange(request, len(messages), more, deadline, self._hear)
-            except _NotSent as error:
+            except NotSent:
                 connection.close()
                 if pooled is None:
-                    raise NotSent("hung up before the call was sent") from error
+                    raise
                 # A restart of the peer ends all pooled connections: the loop ends at a fresh one.
                 continue
             except BaseException:
@@ -280,7 +276,7 @@ class _Connection:
             try:
                 sent += self._socket.send(memoryview(request)[sent:])
             except (BrokenPipeError, ConnectionResetError) as error:
-                raise _NotSent from error
+                raise NotSent("hung up before the call was sent") from error
 
     def receive(self, deadline: float) -> Reply:
         is_late = False
