@@ -69,7 +69,7 @@ def core_that(
 
 def findings(tmp_path: Path, **replies: Callable[[], Any]) -> Findings:
     with core_that(tmp_path, **replies) as client:
-        return check(client)
+        return check(client, tmp_path / "core.sock")
 
 
 def test_it_calls_each_method_that_only_reads_and_no_other() -> None:
@@ -100,7 +100,7 @@ def test_what_a_core_does_not_declare_is_missing_in_the_order_of_the_interface(t
 def test_a_method_that_is_declared_and_not_found_is_missing(tmp_path: Path) -> None:
     text = "method GetHealth() -> ()\n  method GetBgpSummary () -> ()\n# method ListJobs() -> ()"
     with core_that(tmp_path, declares=text) as client:
-        found = check(client)
+        found = check(client, tmp_path / "core.sock")
     assert found.declared == {"GetHealth", "GetBgpSummary"}
     assert found.checked == []
     assert {"GetHealth", "GetBgpSummary"} <= set(found.required)
@@ -116,12 +116,14 @@ def test_each_wrong_reply_is_told(tmp_path: Path) -> None:
         tmp_path,
         GetHealth=lambda: {**HEALTH, "active_sessions": "many"},
         GetStatistics=refused,
+        CheckAccess=lambda: {"enabled": True, "users": [], "version": 1},
         ListFaults=lambda: page,
         NoSuchMethod=dict,
     )
     assert "active_sessions" in found.wrong.pop("GetHealth")
     assert found.wrong == {
         "GetStatistics": "it replies with the error org.gatewayapi.core.InternalError",
+        "CheckAccess": "its version is not the modification time of the socket",
         "ListFaults": "a page of at most 10 records has 11",
         "a method that does not exist": "no error, and not org.varlink.service.MethodNotFound",
     }
@@ -132,4 +134,4 @@ def test_a_daemon_with_another_interface_cannot_be_checked(tmp_path: Path) -> No
         core_that(tmp_path, name="org.example.other") as client,
         pytest.raises(CannotCheck, match=r"small has no interface org.gatewayapi.core, only "),
     ):
-        check(client)
+        check(client, tmp_path / "core.sock")

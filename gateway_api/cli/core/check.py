@@ -91,7 +91,7 @@ def check_core(socket: Path) -> int:
     try:
         join_group_of(socket)
         with closing(Client(socket, timeout=_TIMEOUT)) as client:
-            findings = check(client)
+            findings = check(client, socket)
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"gateway-core check: {error}\n")
         return 1
@@ -99,8 +99,8 @@ def check_core(socket: Path) -> int:
     return 0 if findings.is_usable else 1
 
 
-def check(client: Client) -> Findings:
-    """Raises CannotCheck and Unreachable."""
+def check(client: Client, socket: Path) -> Findings:
+    """`client` is one of the core at `socket`. Raises CannotCheck, Unreachable and OSError."""
     info = _introspected(client, "GetInfo", None, _Info)
     if CORE.name not in info.interfaces:
         raise CannotCheck(f"{info.product} has no interface {CORE.name}, only {', '.join(info.interfaces)}")
@@ -113,8 +113,10 @@ def check(client: Client) -> Findings:
         kind, name = type(call), type(call).__name__
         if name not in findings.declared:
             continue
+        before = socket.stat().st_mtime_ns
         try:
             replies[kind] = _reply(client, call)
+            _check_version(replies[kind], socket, before)
         except ErrorReply as error:
             if error.lacks_method:
                 absent.add(name)
@@ -203,3 +205,12 @@ def _reply(client: Client, call: Method[Any]) -> Any:
         if held > call.page.limit:
             raise CannotCheck(f"a page of at most {call.page.limit} records has {held}")
     return reply
+
+
+def _check_version(reply: Any, socket: Path, before: int) -> None:
+    """`before` is the modification time of the socket before the call: it is another one now if the
+    configuration changed meanwhile. Raises CannotCheck."""
+    if isinstance(reply, configuration.AccessReply | configuration.ApiSettings):
+        is_same = socket.stat().st_mtime_ns == before
+        if is_same and reply.version not in (None, before):
+            raise CannotCheck("its version is not the modification time of the socket")
