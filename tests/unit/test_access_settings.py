@@ -14,7 +14,7 @@ from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.wire.core.configuration import AccessReply, ApiSettings, CheckAccess, Edit
 from tests.support.clocks import StillClock
-from tests.support.workspaces import ADMIN, commit, no_file_longer_than, opened, stage
+from tests.support.workspaces import ADMIN, no_file_longer_than, opened, stage
 
 
 class Core:
@@ -41,18 +41,10 @@ class Core:
         assert reply is not None
         return reply
 
-    def date(self, version: int) -> None:
-        os.utime(self.path, ns=(version, version))
-
 
 @pytest.fixture
-def still() -> StillClock:
-    return StillClock()
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, document: dict[str, Any], still: StillClock) -> Iterator[Workspace]:
-    with opened(tmp_path / "configuration", document, still) as workspace:
+def workspace(tmp_path: Path, document: dict[str, Any]) -> Iterator[Workspace]:
+    with opened(tmp_path / "configuration", document, StillClock()) as workspace:
         yield workspace
 
 
@@ -61,7 +53,7 @@ def core(tmp_path: Path, workspace: Workspace) -> Iterator[Core]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "core.sock"))
         core = Core(workspace, tmp_path / "core.sock")
-        workspace.date(core.date)
+        workspace.date(lambda version: os.utime(core.path, ns=(version, version)))
         yield core
 
 
@@ -100,23 +92,6 @@ def test_a_change_between_the_question_and_the_reply_counts_for_the_next_request
     # It began before the commit had its reply.
     assert settings.of_user("admin").enabled
     assert not settings.of_user("admin").enabled
-
-
-def test_the_end_of_all_tokens_of_a_user_is_a_change(workspace: Workspace, settings: AccessSettings) -> None:
-    before = settings.of_user("admin").user("admin")
-    workspace.end_tokens("admin", ADMIN)
-    assert settings.of_user("admin").user("admin") != before
-
-
-def test_a_return_by_the_deadline_is_a_change(
-    workspace: Workspace, still: StillClock, settings: AccessSettings
-) -> None:
-    workspace.edit([Edit("set", "api.enabled", False)], ADMIN)
-    workspace.commit(ADMIN, confirm_seconds=60)
-    assert not settings.of_user("admin").enabled
-    still.now += 60
-    assert workspace.return_if_due()
-    assert settings.of_user("admin").enabled
 
 
 def test_what_is_known_counts_while_the_core_hangs_and_nothing_else_does(
@@ -186,11 +161,3 @@ def test_a_core_without_versions_is_asked_each_time(core: Core, settings: Access
     for _ in range(3):
         settings.of_user("admin")
     assert core.asked == 3
-
-
-def test_a_core_that_starts_again_has_another_version(
-    tmp_path: Path, workspace: Workspace, core: Core, document: dict[str, Any], still: StillClock
-) -> None:
-    commit(workspace, "bng2")
-    with opened(tmp_path / "another", document, still) as another:
-        assert another.snapshot.version != workspace.snapshot.version
