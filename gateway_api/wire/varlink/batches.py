@@ -1,7 +1,7 @@
 """Reads in batches, as a DataLoader sends them: an exchange costs both ends far more than another read in it.
 
-The first read of a batch gives way once, and the reads of requests that begin meanwhile join it. Then the
-batch goes out in one exchange, with each different call once.
+The first read of a batch gives way, and the reads of requests that begin meanwhile join it. When that brings
+no further read, the batch goes out in one exchange, with each different call once.
 
 A read depends on others for half a second at most, and for half of its time at most. If its batch fails or
 takes longer, it goes out alone, with the rest of its time: the fault of another read costs it time, and not
@@ -73,7 +73,10 @@ class Batches:
         """Send the batch, unless it has one read only."""
         try:
             try:
-                give_way()
+                before = 0
+                while before < batch.reads:
+                    before = batch.reads
+                    give_way()
             finally:
                 # Also when this greenlet is killed: nobody would send the batch.
                 if self._open is batch:
