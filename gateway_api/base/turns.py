@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gateway_api.base.errors import GatewayApiError
-
 #: Clients whose last turn a queue remembers.
 _REMEMBERED = 1024
 
@@ -25,7 +23,7 @@ class FairQueue:
     latest turn, loses its newest place to another one. `full` makes the error for who gets no turn."""
 
     def __init__(
-        self, most: int, most_from_one: int, full: Callable[[], GatewayApiError], at_once: int = 1
+        self, most: int, most_from_one: int, full: Callable[[], Exception], at_once: int = 1
     ) -> None:
         self._most, self._most_from_one, self._full, self._at_once = most, most_from_one, full, at_once
         self._changed = threading.Condition()
@@ -71,14 +69,12 @@ class FairQueue:
 
     def _make_room(self, client: str) -> None:
         places = Counter([*self.waiting.values(), *self.served.values(), client])
-        if places[client] > self._most_from_one:
-            raise self._full()
-        if places.total() <= self._most:
+        if places[client] <= self._most_from_one and places.total() <= self._most:
             return
         had = {each: (places[each], self._last_turns.get(each, 0.0)) for each in places}
         # The newest place of a client: max returns the first one.
         newest = max(reversed(self.waiting), key=lambda place: had[self.waiting[place]], default=None)
-        if newest is None or had[self.waiting[newest]] <= had[client]:
+        if places[client] > self._most_from_one or newest is None or had[self.waiting[newest]] <= had[client]:
             raise self._full()
         del self.waiting[newest]
         self._changed.notify_all()
