@@ -123,7 +123,7 @@ $(DEVELOPED): $(INSTALLED) requirements/develop.lock
 # The files that come from the code: the OpenAPI document and the list of routes, the interface files for authors of another
 # core, man pages, completions, the environment file and pages of the reference.
 openapi interface man: $(INSTALLED)
-	$(VENV)/bin/python -m gateway_api.cli.documents
+	$(VENV)/bin/python -m tools.documents
 
 # Pins the newest versions with hashes. The versions of the service come first and bind those of tests and linters. A
 # package is in one file only.

@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway_api.history.reader import Reader
 from gateway_api.history.sessions import FeedPlace, HistoryFilter, HistoryStore
-from gateway_api.wire.contract import Page
+from gateway_contract.contract import Page
 from tests.support.histories import BOOT, down, up
 from tests.support.pools import Here
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.core.interface import CORE
+from gateway_contract.varlink.client import Client
+from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.documents import valid_document
 from tests.support.linux_core import LinuxCore, add_devices, go, running_linux_core, subscriber
 from tests.support.stack import PATIENCE, running_core, wait_for

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PRODUCT = "gateway_api"
+PRODUCT = ("gateway_api", "gateway_contract", "gateway_core", "gatewayctl")
 ROOMS = ("unit", "contract", "torture", "system")
 #: One mutant is tried with no more tests than this, by the times of the record.
 MAX_SECONDS_PER_MUTANT = 60.0
@@ -410,8 +410,9 @@ def record(kept: Record, wanted: list[str], jobs: int) -> None:
     modules = sorted(str(path.relative_to(ROOT)) for paths in folders for path in paths)
 
     def run(copy: Copy, modules: list[str]) -> None:
+        sources = ",".join(f"{copy.root}/{package}" for package in PRODUCT)
         (copy.folder / "coveragerc").write_text(
-            f"[run]\nsource = {copy.root}/{PRODUCT}\ndata_file = {copy.data}/lines\nparallel = true\n"
+            f"[run]\nsource = {sources}\ndata_file = {copy.data}/lines\nparallel = true\n"
             "concurrency = greenlet, thread\npatch = fork, _exit\nsigterm = true\n"
         )
         (copy.folder / "name").write_text("")
@@ -438,7 +439,7 @@ def record(kept: Record, wanted: list[str], jobs: int) -> None:
 def make(kept: Record, count: int, seed: int) -> Iterator[Mutant]:
     """Yield mutants of executed lines, at most one a line, of each package as many as its statements are."""
     sizes, by_package = Counter[str](), defaultdict[str, dict[str, list[Mutant]]](lambda: defaultdict(list))
-    for path in sorted((ROOT / PRODUCT).rglob("*.py")):
+    for path in sorted(path for each in PRODUCT for path in (ROOT / each).rglob("*.py")):
         file, package = str(path.relative_to(ROOT)), str(path.parent.relative_to(ROOT))
         executed = set().union(*({0} | lines for lines in kept.executed(file).values()))
         for node, statement in nodes(ast.parse(path.read_text())):
@@ -582,7 +583,7 @@ def main() -> None:
     add("--seed", type=int, default=43, help="make: the same seed chooses the same mutants")
     add("--all-of", metavar="FILE", help="make: every mutant of a file of the product")
     add("--caught-by", type=Path, metavar="RESULTS", help="run: only mutants that were caught there")
-    add("--package", default=PRODUCT, help="run: folder or file, such as gateway_api/hub")
+    add("--package", default="gateway", help="run: folder or file, such as gateway_api/hub")
     add("--rooms", nargs="*", default=ROOMS, help="run: folders of tests, such as unit")
     options = parser.parse_intermixed_args()
     kept = Record(options.record)

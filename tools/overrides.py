@@ -41,7 +41,7 @@ def undocumented() -> list[tuple[str, int, str]]:
     """Return the module, the line and `package.name` of each place; `?` for an unknown package."""
     nodes = [
         (".".join(path.relative_to(_ROOT).with_suffix("").parts), node)
-        for path in sorted(_ROOT.glob("gateway_api/**/*.py"))
+        for path in sorted(_ROOT.glob("gateway*/**/*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
     ]
     members = {
@@ -74,7 +74,7 @@ def undocumented() -> list[tuple[str, int, str]]:
 def _package(module: str) -> str:
     """Return the dependency that has a module; empty for a module of ours or of Python."""
     package = module.partition(".")[0]
-    return "" if package in sys.stdlib_module_names | {"gateway_api"} else package
+    return "" if package in sys.stdlib_module_names or package.startswith("gateway") else package
 
 
 def _root(node: ast.AST) -> str:

@@ -15,8 +15,8 @@ import requests
 from bench.pairs import Figure, compared, in_turn
 from bench.parts.plan import Plan
 from bench.peers.gateway import Gateway, gateway
-from gateway_api.core_client.client import Daemon
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.varlink.client import Client
 from tests.support.receivers import Fast
 from tests.support.stack import PATIENCE, issued, wait_for
 

@@ -7,8 +7,8 @@ from bench.goals import PAGES
 from bench.pairs import Figure, compared, loads, times
 from bench.parts.plan import Plan
 from bench.peers.gateway import Gateway, gateway
-from gateway_api.wire.contract import MAX_LIMIT
-from gateway_api.wire.core.sessions import SessionSummary
+from gateway_contract.contract import MAX_LIMIT
+from gateway_contract.core.sessions import SessionSummary
 
 _CONNECTIONS = 4
 _LIMIT = "limit=100"

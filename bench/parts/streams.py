@@ -14,8 +14,8 @@ from bench.parts.plan import Plan
 from bench.peers import nginx
 from bench.peers.gateway import Gateway, gateway
 from bench.processes import resident
-from gateway_api.core_client.client import Daemon
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.varlink.client import Client
 
 _PATH = "/api/v1/events/subscribers?events=session_down"
 #: Events of each side in a round.

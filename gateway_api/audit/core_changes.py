@@ -13,12 +13,12 @@ from pathlib import Path
 from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import AuditEntry, Result, gap, masked, of_session
 from gateway_api.audit.trail import LogPlace, OpenCall
-from gateway_api.base.errors import CoreLacksMethod
-from gateway_api.base.logs import LOG
 from gateway_api.base.retry import for_ever
-from gateway_api.core_client.client import Daemon
-from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges, ResolveCalls
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.base.errors import CoreLacksMethod
+from gateway_contract.base.logs import LOG
+from gateway_contract.core.configuration import ChangeRecord, ChangesReply, ListChanges, ResolveCalls
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.varlink.client import Client
 
 #: Calls of which the core tells the outcome in one reply.
 _AT_ONCE = 100

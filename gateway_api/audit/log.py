@@ -21,12 +21,12 @@ import msgspec
 
 from gateway_api.audit.record import AuditEntry, Counted, Filter, Result, gap
 from gateway_api.audit.trail import LogPlace, OpenCall, Trail
-from gateway_api.base import durable
-from gateway_api.base.errors import AuditUnavailable, ListTooLarge
-from gateway_api.base.logs import LOG
-from gateway_api.base.pages import FoundPage, cursor_of, place_at
-from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.wire.contract import MAX_LIMIT, Page
+from gateway_contract.base import durable
+from gateway_contract.base.errors import AuditUnavailable, ListTooLarge
+from gateway_contract.base.logs import LOG
+from gateway_contract.base.pages import FoundPage, cursor_of, place_at
+from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.contract import MAX_LIMIT, Page
 
 T = TypeVar("T")
 

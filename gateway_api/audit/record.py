@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from gateway_api.base.logs import MASK, is_secret, masked_text
-from gateway_api.base.texts import cut, parse_path, rate_text, utc_text
-from gateway_api.wire import configuration
-from gateway_api.wire.configuration import field_at, masked_path
-from gateway_api.wire.contract import about
+from gateway_contract import configuration
+from gateway_contract.base.logs import MASK, is_secret, masked_text
+from gateway_contract.base.texts import cut, parse_path, rate_text, utc_text
+from gateway_contract.configuration import field_at, masked_path
+from gateway_contract.contract import about
 
 #: Characters of JSON that a body, or the values before or after, may have.
 MOST = 4096

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway_api.audit.record import Counted, Filter, gap
-from gateway_api.base import databases
-from gateway_api.base.databases import DatabaseFile, pragma
-from gateway_api.base.logs import LOG
+from gateway_contract.base import databases
+from gateway_contract.base.databases import DatabaseFile, pragma
+from gateway_contract.base.logs import LOG
 
 _SCHEMA = """
 BEGIN IMMEDIATE;

@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway_api.base import databases, durable
-from gateway_api.base.databases import DatabaseFile
-from gateway_api.base.errors import LedgerUnavailable
-from gateway_api.base.process import ThreadPool, on_thread
+from gateway_contract.base import databases, durable
+from gateway_contract.base.databases import DatabaseFile
+from gateway_contract.base.errors import LedgerUnavailable
+from gateway_contract.base.process import ThreadPool, on_thread
 
 T = TypeVar("T")
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from math import ceil
 
 from gateway_api.auth.ledger import Ledger
-from gateway_api.auth.passwords import COST, cost, decoy_hash, verify
-from gateway_api.base.databases import kind_of
-from gateway_api.base.errors import TooManyAttempts, WrongCredentials
-from gateway_api.base.process import ThreadPool
-from gateway_api.base.texts import client_network
-from gateway_api.base.turns import FairQueue
-from gateway_api.wire.core.configuration import ApiUser, LoginReply
+from gateway_contract.base.databases import kind_of
+from gateway_contract.base.errors import TooManyAttempts, WrongCredentials
+from gateway_contract.base.process import ThreadPool
+from gateway_contract.base.texts import client_network
+from gateway_contract.base.turns import FairQueue
+from gateway_contract.core.configuration import ApiUser, LoginReply
+from gateway_contract.passwords import COST, cost, decoy_hash, verify
 
 #: Clients that a worker counts in memory while it cannot write to the ledger.
 _MOST_UNSAVED = 10_000

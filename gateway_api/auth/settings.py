@@ -15,8 +15,8 @@ makes it effective, and replies, in this order. So:
 
 from pathlib import Path
 
-from gateway_api.core_client.client import Daemon
-from gateway_api.wire.core.configuration import AccessReply, ApiSettings
+from gateway_contract.core.configuration import AccessReply, ApiSettings
+from gateway_contract.core_client.client import Daemon
 
 
 class AccessSettings:

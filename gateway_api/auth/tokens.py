@@ -11,9 +11,9 @@ import jwt
 import msgspec
 
 from gateway_api.auth.ledger import Revocations
-from gateway_api.base.errors import GatewayApiError, LedgerUnavailable, NotAuthenticated
-from gateway_api.core_client.client import Daemon
-from gateway_api.wire.core.configuration import AccessReply
+from gateway_contract.base.errors import GatewayApiError, LedgerUnavailable, NotAuthenticated
+from gateway_contract.core.configuration import AccessReply
+from gateway_contract.core_client.client import Daemon
 
 ISSUER = "gateway-api"
 _ALGORITHM = "HS256"

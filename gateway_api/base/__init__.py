@@ -1,1 +1,1 @@
-"""The base of every other package: errors, settings, log lines and values."""
+"""The base of the other packages of the API."""

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from gateway_api.base.logs import masked_text
+from gateway_contract.base.logs import masked_text
 
 #: Keys of the WSGI environ: name and role of the caller, once they are known.
 USER, ROLE = "gateway_api.user", "gateway_api.role"

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from gateway_api.base.errors import CoreLacksMethod, GatewayApiError
+from gateway_contract.base.errors import CoreLacksMethod, GatewayApiError
 
 T = TypeVar("T")
 

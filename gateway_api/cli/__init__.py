@@ -1,1 +1,1 @@
-"""The commands, the core daemon, and the starter of `make run`."""
+"""The commands of the API, and the starter of `make run`."""

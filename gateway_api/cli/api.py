@@ -10,13 +10,13 @@ from pathlib import Path
 
 import click
 
-from gateway_api.auth.passwords import hash_password
-from gateway_api.base.certificate import load_pair
-from gateway_api.base.errors import GatewayApiError
-from gateway_api.base.settings import TOKEN, USERS
-from gateway_api.cli import rescue
-from gateway_api.cli.program import Group, run
-from gateway_api.version import VERSION
+from gateway_contract import rescue
+from gateway_contract.base.certificate import load_pair
+from gateway_contract.base.errors import GatewayApiError
+from gateway_contract.base.settings import TOKEN, USERS
+from gateway_contract.passwords import hash_password
+from gateway_contract.program import Group, run
+from gateway_contract.version import VERSION
 
 _PATH = click.Path(path_type=Path)
 

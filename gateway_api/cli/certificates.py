@@ -9,8 +9,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from gateway_api.base import durable
-from gateway_api.base.errors import GatewayApiError
+from gateway_contract.base import durable
+from gateway_contract.base.errors import GatewayApiError
 
 #: The limit of browsers (CA/Browser Forum, Baseline Requirements 6.3.2), minus a day: the last second counts.
 DAYS = 397

@@ -23,12 +23,12 @@ from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 
-from gateway_api.auth.passwords import hash_password
-from gateway_api.base import durable
-from gateway_api.base.errors import GatewayApiError
-from gateway_api.base.process import has_signal
 from gateway_api.cli import certificates
 from gateway_api.cli.setup import is_document
+from gateway_contract.base import durable
+from gateway_contract.base.errors import GatewayApiError
+from gateway_contract.base.process import has_signal
+from gateway_contract.passwords import hash_password
 
 _SECRET_BYTES = 32
 _FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
@@ -294,7 +294,7 @@ def _end_with_parent() -> None:
 
 def _start_core(options: Options, state: RunFolder, log: Path | None) -> Child:
     command = [
-        *(sys.executable, "-m", "gateway_api.cli.core", "lab"),
+        *(sys.executable, "-m", "gateway_core", "lab"),
         *("--socket", str(state.core_socket)),
         *("--configuration", str(state.configuration), "--factory", str(state.factory)),
         *("--sessions", str(options.sessions), "--arrivals", str(options.arrivals)),

@@ -14,16 +14,15 @@ from pathlib import Path
 
 import click
 
-from gateway_api.auth.passwords import hash_password
-from gateway_api.base import durable
-from gateway_api.base.certificate import end_of
-from gateway_api.base.errors import CoreAbsent, GatewayApiError
-from gateway_api.base.texts import utc_text
 from gateway_api.cli import certificates
-from gateway_api.cli.program import run, say
+from gateway_contract.base import durable
+from gateway_contract.base.certificate import end_of
+from gateway_contract.base.errors import CoreAbsent, GatewayApiError
+from gateway_contract.base.settings import CONFIGURATION, ETC
+from gateway_contract.base.texts import utc_text
+from gateway_contract.passwords import hash_password
+from gateway_contract.program import run, say
 
-ETC = Path("/etc/gateway-api")
-CONFIGURATION = Path("/var/lib/gateway-core/configuration")
 #: Certificate and key of the API since its start or its last reload.
 SERVED = Path("/run/gateway-api-certificate/pair.pem")
 UNITS = tuple(Path(folder, "systemd/system") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))

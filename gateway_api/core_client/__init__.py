@@ -1,1 +1,1 @@
-"""Calls to the core daemon, and its events."""
+"""The events of the core, and its whole lists."""

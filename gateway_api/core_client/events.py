@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Iterator
 
 from gateway_api.base.retry import for_ever
-from gateway_api.core_client.client import Daemon
-from gateway_api.wire.core.sessions import EventsReply, SubscribeEvents
+from gateway_contract.core.sessions import EventsReply, SubscribeEvents
+from gateway_contract.core_client.client import Daemon
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Generic, TypeVar
 
-from gateway_api.base.errors import TooManyLists
-from gateway_api.base.idle_timer import IdleTimer
+from gateway_contract.base.errors import TooManyLists
+from gateway_contract.base.idle_timer import IdleTimer
 
 B = TypeVar("B", bound=Sized)
 

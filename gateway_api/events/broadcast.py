@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import gevent
 from gevent.event import Event as Signal
 
-from gateway_api.base.errors import CoreUnavailable
-from gateway_api.base.ring import Ring
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
-from gateway_api.wire.core.sessions import EventsReply, SessionEvent
-from gateway_api.wire.events import EVENTS
+from gateway_contract.base.errors import CoreUnavailable
+from gateway_contract.base.ring import Ring
+from gateway_contract.core.sessions import EventsReply, SessionEvent
+from gateway_contract.events import EVENTS
 
 #: Events that a worker holds. A client that is further behind is disconnected, and resumes from the core.
 HELD = 10_000

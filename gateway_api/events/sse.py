@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway_api.wire.contract import Record
-from gateway_api.wire.core.sessions import SessionEvent
-from gateway_api.wire.events import EVENTS, Gap
+from gateway_contract.contract import Record
+from gateway_contract.core.sessions import SessionEvent
+from gateway_contract.events import EVENTS, Gap
 
 #: A comment: some clients would take a blank line for an empty message.
 HEARTBEAT = b":\n"

@@ -11,13 +11,13 @@ from typing import Any
 import gevent
 from gevent.lock import BoundedSemaphore
 
-from gateway_api.base.errors import CoreUnavailable, TooManyStreams
-from gateway_api.base.process import places
-from gateway_api.base.texts import client_network
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Broadcast, Entry, Pace, Span, entries
-from gateway_api.wire.events import DEFAULT_STREAM_EVENTS
+from gateway_contract.base.errors import CoreUnavailable, TooManyStreams
+from gateway_contract.base.process import places
+from gateway_contract.base.texts import client_network
+from gateway_contract.events import DEFAULT_STREAM_EVENTS
 
 _log = logging.getLogger(__name__)
 

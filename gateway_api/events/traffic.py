@@ -6,13 +6,13 @@ from typing import Any
 import gevent
 from gevent.event import Event as Signal
 
-from gateway_api.base.errors import CoreUnavailable, GatewayApiError, NotFound, TooManyStreams
-from gateway_api.core_client.client import Daemon
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Pace
 from gateway_api.events.streams import RETRY_AFTER, Stream
-from gateway_api.wire.core.traffic import WatchTraffic
-from gateway_api.wire.events import Ended
+from gateway_contract.base.errors import CoreUnavailable, GatewayApiError, NotFound, TooManyStreams
+from gateway_contract.core.traffic import WatchTraffic
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.events import Ended
 
 #: Sessions that a worker watches: each requires a connection to the core.
 _MOST = 64

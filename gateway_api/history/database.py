@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args, get_type_hints
 
-from gateway_api.base import databases, durable
-from gateway_api.base.databases import DatabaseFile
-from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.wire.core.sessions import SessionEvent, SessionSummary
-from gateway_api.wire.history import PastSession
+from gateway_contract.base import databases, durable
+from gateway_contract.base.databases import DatabaseFile
+from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.core.sessions import SessionEvent, SessionSummary
+from gateway_contract.history import PastSession
 
 # Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `folded` is a text
 # with its case folded, for searches: SQLite folds only ASCII, so a text of ASCII has none. `ended` is the

@@ -18,18 +18,18 @@ from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway_api.base.databases import kind_of
-from gateway_api.base.errors import HistoryUnavailable, NotFound, SearchTooLong
-from gateway_api.base.pages import FoundPage
-from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.base.turns import FairQueue
 from gateway_api.history.database import open_to_read
 from gateway_api.history.sessions import HistoryFilter, find, flapping
 from gateway_api.history.sign_ons import WantedFailures, failed_sign_ons
 from gateway_api.history.timeline import timeline
 from gateway_api.history.traffic import FoundTraffic, TrafficSpan, traffic
-from gateway_api.wire.contract import Page
-from gateway_api.wire.history import FailedSignOns, FlappingSubscriber, PastSession, TimelineEntry
+from gateway_contract.base.databases import kind_of
+from gateway_contract.base.errors import HistoryUnavailable, NotFound, SearchTooLong
+from gateway_contract.base.pages import FoundPage
+from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.base.turns import FairQueue
+from gateway_contract.contract import Page
+from gateway_contract.history import FailedSignOns, FlappingSubscriber, PastSession, TimelineEntry
 
 T = TypeVar("T")
 

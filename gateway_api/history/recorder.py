@@ -15,21 +15,21 @@ from pathlib import Path
 
 import gevent
 
-from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable
-from gateway_api.base.logs import LOG
-from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import for_ever
-from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.history.database import in_use
 from gateway_api.history.sessions import FeedPlace, HistoryStore
 from gateway_api.history.sign_ons import SignOnRecorder
 from gateway_api.history.traffic import TrafficRecorder
-from gateway_api.wire.configuration import History
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.configuration import HistoryLimits
-from gateway_api.wire.core.sessions import EventsReply, ListSessions
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.base.errors import CoreLacksMethod, CoreUnavailable
+from gateway_contract.base.logs import LOG
+from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.configuration import History
+from gateway_contract.contract import Page
+from gateway_contract.core.configuration import HistoryLimits
+from gateway_contract.core.sessions import EventsReply, ListSessions
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.varlink.client import Client
 
 #: Sessions in one call of a comparison. All of them at once would double a worker's memory.
 _AT_ONCE = 1000

@@ -17,12 +17,6 @@ from typing import Any, NamedTuple
 
 from msgspec import json
 
-from gateway_api.base import ipv6
-from gateway_api.base.databases import pragma
-from gateway_api.base.errors import ListTooLarge
-from gateway_api.base.logs import LOG
-from gateway_api.base.pages import FoundPage, cursor_of, place_at
-from gateway_api.base.search import SearchText, parse_search
 from gateway_api.history import database, keys, sign_ons, traffic
 from gateway_api.history.database import (
     ADDRESS,
@@ -34,10 +28,16 @@ from gateway_api.history.database import (
     WRONG_START,
     Writer,
 )
-from gateway_api.wire.contract import MAX_LIMIT, Page
-from gateway_api.wire.core.configuration import HistoryLimits
-from gateway_api.wire.core.sessions import EventName, SessionEvent, SessionSummary
-from gateway_api.wire.history import ClockState, FlappingSubscriber, PastSession
+from gateway_contract.base import ipv6
+from gateway_contract.base.databases import pragma
+from gateway_contract.base.errors import ListTooLarge
+from gateway_contract.base.logs import LOG
+from gateway_contract.base.pages import FoundPage, cursor_of, place_at
+from gateway_contract.base.search import SearchText, parse_search
+from gateway_contract.contract import MAX_LIMIT, Page
+from gateway_contract.core.configuration import HistoryLimits
+from gateway_contract.core.sessions import EventName, SessionEvent, SessionSummary
+from gateway_contract.history import ClockState, FlappingSubscriber, PastSession
 
 _INSERT = f"""
 INSERT INTO session ({", ".join(COLUMNS[field] for field in AT_START)}, started)

@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 import gevent
 
-from gateway_api.base.errors import CoreLacksMethod
-from gateway_api.base.logs import LOG
-from gateway_api.base.pages import FoundPage, cursor_of, place_at
-from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import UNTIL_ANOTHER_CORE
-from gateway_api.base.search import SearchText, parse_search
-from gateway_api.core_client.client import Daemon
 from gateway_api.history import keys
 from gateway_api.history.database import WRONG_FAILURE, Writer, in_use, require_room
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
-from gateway_api.wire.history import MAX_PAUSE, ClockState, FailedSignOns
+from gateway_contract.base.errors import CoreLacksMethod
+from gateway_contract.base.logs import LOG
+from gateway_contract.base.pages import FoundPage, cursor_of, place_at
+from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.base.search import SearchText, parse_search
+from gateway_contract.contract import Page
+from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.history import MAX_PAUSE, ClockState, FailedSignOns
 
 _AGAIN = f"""
 UPDATE failed_sign_on SET last = max(last, :at), attempts = attempts + 1 WHERE number = (

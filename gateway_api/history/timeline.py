@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from gateway_api.base.pages import FoundPage, cursor_of, place_at
-from gateway_api.base.texts import rate_text, utc_text
 from gateway_api.history import keys
 from gateway_api.history.sign_ons import numbered
-from gateway_api.wire.contract import Page
-from gateway_api.wire.history import ClockState, FailedSignOns, TimelineEntry, TimelineEvent
+from gateway_contract.base.pages import FoundPage, cursor_of, place_at
+from gateway_contract.base.texts import rate_text, utc_text
+from gateway_contract.contract import Page
+from gateway_contract.history import ClockState, FailedSignOns, TimelineEntry, TimelineEvent
 
 _UP, _RATE, _DOWN, _FAILED = range(4)
 _SUBSCRIBER = "SELECT username, mac FROM session WHERE id = ? ORDER BY started DESC LIMIT 1"

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import gevent
 
-from gateway_api.base.errors import Invalid, Problem
-from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.core_client.client import Daemon
 from gateway_api.history.database import Writer, in_use, require_room
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.network import InterfaceStats, InterfaceType, ListInterfaces
-from gateway_api.wire.core.sessions import GetHealth
-from gateway_api.wire.history import TrafficSample
+from gateway_contract.base.errors import Invalid, Problem
+from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.contract import Page
+from gateway_contract.core.network import InterfaceStats, InterfaceType, ListInterfaces
+from gateway_contract.core.sessions import GetHealth
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.history import TrafficSample
 
 #: Seconds between two samples of the recorder.
 EVERY = 10

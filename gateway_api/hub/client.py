@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from gateway_api.base.errors import Conflict, GatewayApiError, HubUnavailable, NotFound
-from gateway_api.wire.contract import Method
-from gateway_api.wire.contract_client import ContractClient, decode
-from gateway_api.wire.hub import HUB, TooManyWebhooksError, WebhookDeclaredError
-from gateway_api.wire.varlink.client import Unreachable
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.base.errors import Conflict, GatewayApiError, HubUnavailable, NotFound
+from gateway_contract.contract import Method
+from gateway_contract.contract_client import ContractClient, decode
+from gateway_contract.hub import HUB, TooManyWebhooksError, WebhookDeclaredError
+from gateway_contract.varlink.client import Unreachable
+from gateway_contract.varlink.protocol import ErrorReply
 
 
 class Hub(ContractClient):

@@ -34,7 +34,7 @@ from msgspec import structs
 
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.sender import AttemptResult
-from gateway_api.wire.hub import (
+from gateway_contract.hub import (
     LOGGED,
     LONGEST_PAUSE,
     PAUSE_AFTER,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway_api.base.receivers import key_of
-from gateway_api.base.texts import utc_text
-from gateway_api.wire.core.sessions import SessionEvent
-from gateway_api.wire.events import EVENTS, Empty, TestDelivery
+from gateway_contract.base.receivers import key_of
+from gateway_contract.base.texts import utc_text
+from gateway_contract.core.sessions import SessionEvent
+from gateway_contract.events import EVENTS, Empty, TestDelivery
 
 
 @dataclass(frozen=True, slots=True)

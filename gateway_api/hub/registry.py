@@ -9,15 +9,15 @@ from dataclasses import dataclass, fields
 
 from msgspec import structs
 
-from gateway_api.base.logs import LOG
-from gateway_api.base.texts import Segment, path_text
 from gateway_api.hub.delivery_queue import Backlog, Counts, DeliveryQueue
 from gateway_api.hub.message import WebhookMessage, test_message
 from gateway_api.hub.sender import Sender
-from gateway_api.wire import hub as wire
-from gateway_api.wire.core.configuration import Receiver
-from gateway_api.wire.core.sessions import EventName
-from gateway_api.wire.hub import HUB, WebhookOrigin, WebhookState
+from gateway_contract import hub as wire
+from gateway_contract.base.logs import LOG
+from gateway_contract.base.texts import Segment, path_text
+from gateway_contract.core.configuration import Receiver
+from gateway_contract.core.sessions import EventName
+from gateway_contract.hub import HUB, WebhookOrigin, WebhookState
 
 #: Of those that are registered. The configuration has a limit of its own.
 MAX_WEBHOOKS = 100

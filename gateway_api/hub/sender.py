@@ -24,10 +24,10 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.util import create_urllib3_context
 
-from gateway_api.base.receivers import Address, Denied, check, literal
 from gateway_api.hub.message import WebhookMessage, headers
 from gateway_api.hub.tls import HubTlsContext
-from gateway_api.wire.hub import TIMEOUT
+from gateway_contract.base.receivers import Address, Denied, check, literal
+from gateway_contract.hub import TIMEOUT
 
 _log = logging.getLogger(__name__)
 

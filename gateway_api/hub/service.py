@@ -17,22 +17,22 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from gateway_api.base.errors import CoreLacksMethod
-from gateway_api.base.logs import LOG
 from gateway_api.base.retry import for_ever
-from gateway_api.base.settings import Settings
-from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.hub.message import message_of
 from gateway_api.hub.registry import Registry
 from gateway_api.hub.sender import DeniedNetworks
-from gateway_api.version import PRODUCT, VERSION
-from gateway_api.wire.contract import served
-from gateway_api.wire.core.configuration import GetApiSettings
-from gateway_api.wire.hub import HUB
-from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity
-from gateway_api.wire.varlink.server import Server
+from gateway_contract.base.errors import CoreLacksMethod
+from gateway_contract.base.logs import LOG
+from gateway_contract.base.settings import Settings
+from gateway_contract.contract import served
+from gateway_contract.core.configuration import GetApiSettings
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.hub import HUB
+from gateway_contract.varlink.client import Client
+from gateway_contract.varlink.dispatcher import Dispatcher, Identity
+from gateway_contract.varlink.server import Server
+from gateway_contract.version import PRODUCT, VERSION
 
 _IDENTITY = Identity("gateway-api", f"{PRODUCT} hub", VERSION, "urn:gateway-api")
 _PAUSE = 0.2

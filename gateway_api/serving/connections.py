@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from operator import attrgetter
 
-from gateway_api.base.errors import GatewayApiError
-from gateway_api.base.texts import client_network
+from gateway_contract.base.errors import GatewayApiError
+from gateway_contract.base.texts import client_network
 
 _log = logging.getLogger(__name__)
 

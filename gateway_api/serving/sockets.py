@@ -14,8 +14,8 @@ from gevent import socket
 from gevent.ssl import SSLSocket
 
 from gateway_api.base import tls_errors
-from gateway_api.base.turns import give_way
 from gateway_api.serving.connections import Connection
+from gateway_contract.base.turns import give_way
 
 _log = logging.getLogger(__name__)
 

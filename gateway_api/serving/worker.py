@@ -37,14 +37,15 @@ from gunicorn.sock import ssl_context
 from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway_api.base import http, logs
-from gateway_api.base.certificate import SERVED, log_expiry
-from gateway_api.base.process import Readiness, Watchdog, places
-from gateway_api.base.settings import log_style
-from gateway_api.base.turns import give_way
+from gateway_api.base import http
 from gateway_api.events.streams import Stream
 from gateway_api.serving.connections import Connections, Limits, NoRoom
 from gateway_api.serving.sockets import PlainSocket, TlsSocket, end, watched
+from gateway_contract.base import logs
+from gateway_contract.base.certificate import SERVED, log_expiry
+from gateway_contract.base.process import Readiness, Watchdog, places
+from gateway_contract.base.settings import log_style
+from gateway_contract.base.turns import give_way
 
 _log = logging.getLogger("gunicorn.error")
 _access = logging.getLogger("gunicorn.access")

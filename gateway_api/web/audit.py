@@ -13,12 +13,13 @@ import msgspec
 from flask import Flask, Response
 
 from gateway_api.audit.record import AuditEntry, masked, of_session, result_of
-from gateway_api.base import http, logs
-from gateway_api.base.errors import AuditUnavailable, GatewayApiError
-from gateway_api.base.logs import MASK, masked_text
+from gateway_api.base import http
 from gateway_api.web.operation import template
 from gateway_api.web.request import SAFE, ApiRequest, current
 from gateway_api.web.services import parts
+from gateway_contract.base import logs
+from gateway_contract.base.errors import AuditUnavailable, GatewayApiError
+from gateway_contract.base.logs import MASK, masked_text
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from flask import Response, request
 from gevent.lock import BoundedSemaphore
 from werkzeug.http import parse_accept_header
 
-from gateway_api.base.process import on_thread
+from gateway_contract.base.process import on_thread
 
 if sys.version_info >= (3, 14):
     from compression import zstd

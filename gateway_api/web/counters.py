@@ -13,8 +13,8 @@ import os
 from collections.abc import Container
 from pathlib import Path
 
-from gateway_api.base.durable import is_unwritable
-from gateway_api.base.logs import LOG
+from gateway_contract.base.durable import is_unwritable
+from gateway_contract.base.logs import LOG
 
 #: The variable in which prometheus_client looks for the folder.
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"

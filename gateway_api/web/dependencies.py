@@ -10,16 +10,16 @@ from operator import itemgetter
 from pathlib import Path
 
 from gateway_api.auth.ledger import Ledger
-from gateway_api.base.certificate import SERVED
-from gateway_api.base.durable import is_unwritable, require_writable
-from gateway_api.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
-from gateway_api.base.settings import Settings
-from gateway_api.base.texts import utc_text
-from gateway_api.core_client.client import Daemon
 from gateway_api.hub.client import Hub
 from gateway_api.web.counters import workers_without_room
-from gateway_api.wire.core.health import Dependency, DependencyState
-from gateway_api.wire.hub import GetCounts, WebhookCounts
+from gateway_contract.base.certificate import SERVED
+from gateway_contract.base.durable import is_unwritable, require_writable
+from gateway_contract.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
+from gateway_contract.base.settings import Settings
+from gateway_contract.base.texts import utc_text
+from gateway_contract.core.health import Dependency, DependencyState
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.hub import GetCounts, WebhookCounts
 
 #: Seconds for the core and for the hub: a response about their health comes within a second while both hang.
 _CORE_TIMEOUT, _HUB_TIMEOUT = 0.4, 0.3

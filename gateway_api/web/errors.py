@@ -11,11 +11,11 @@ from typing import Any
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from gateway_api.base import errors, logs
-from gateway_api.base.logs import masked_text
 from gateway_api.web import headers, responses
 from gateway_api.web.assets import disabled_page
 from gateway_api.web.request import SAFE, current
+from gateway_contract.base import errors, logs
+from gateway_contract.base.logs import masked_text
 
 _log = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ import re
 
 from flask import Flask, Response, request
 
-from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.http import REQUEST_ID, guards
 from gateway_api.events.sse import EventId, parse_id
 from gateway_api.web.request import current
+from gateway_contract.base.errors import Invalid, Problem
 
 #: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).
 _TAG = r'(?:W/)?"[!#-~\x80-\xff]*"'

@@ -7,7 +7,6 @@ from typing import Any, TypeVar, cast
 import msgspec
 from flask import Response, request
 
-from gateway_api.core_client.client import Listed
 from gateway_api.web import headers, responses
 from gateway_api.web.access import ANY_ROLE
 from gateway_api.web.compression import Body, marked, wanted
@@ -15,7 +14,8 @@ from gateway_api.web.operation import View, operation
 from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery, ListSelection, list_query
 from gateway_api.web.services import parts
-from gateway_api.wire.contract import Method, PagedMethod, Record, list_field
+from gateway_contract.contract import Method, PagedMethod, Record, list_field
+from gateway_contract.core_client.client import Listed
 
 R = TypeVar("R", bound=Record)
 

@@ -23,20 +23,20 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_flask_exporter import PrometheusMetrics
 
-from gateway_api.base import logs
-from gateway_api.base.errors import CoreUnavailable, HubUnavailable
-from gateway_api.base.process import on_thread
-from gateway_api.core_client.client import Daemon
 from gateway_api.hub.client import Hub
-from gateway_api.version import VERSION
 from gateway_api.web import counters, dependencies
 from gateway_api.web.dependencies import Host
 from gateway_api.web.operation import template
 from gateway_api.web.request import current
 from gateway_api.web.services import UserProfileParts
-from gateway_api.wire.core.health import Dependency
-from gateway_api.wire.core.sessions import GetStatistics, Statistics
-from gateway_api.wire.hub import GetCounts, WebhookCounts
+from gateway_contract.base import logs
+from gateway_contract.base.errors import CoreUnavailable, HubUnavailable
+from gateway_contract.base.process import on_thread
+from gateway_contract.core.health import Dependency
+from gateway_contract.core.sessions import GetStatistics, Statistics
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.hub import GetCounts, WebhookCounts
+from gateway_contract.version import VERSION
 
 _log = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ import msgspec
 from flask import Flask, Response
 from werkzeug.routing import RequestRedirect
 
-from gateway_api.base.errors import Moved
-from gateway_api.base.fields import Schema
 from gateway_api.web import parse, responses
 from gateway_api.web.access import Access, require_access
 from gateway_api.web.request import SAFE, ApiRequest, current
 from gateway_api.web.responses import JSON
 from gateway_api.web.services import parts
+from gateway_contract.base.errors import Moved
+from gateway_contract.base.fields import Schema
 
 T = TypeVar("T")
 

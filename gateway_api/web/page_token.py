@@ -9,7 +9,7 @@ import re
 
 from flask import Response, after_this_request, request
 
-from gateway_api.base.errors import NotAuthenticated
+from gateway_contract.base.errors import NotAuthenticated
 
 #: In each request of the live page.
 HEADER = "X-Gateway-Page"

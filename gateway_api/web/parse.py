@@ -8,11 +8,11 @@ import msgspec
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.routing import BaseConverter
 
-from gateway_api.base.errors import Invalid, NotFound, Problem
-from gateway_api.base.fields import Schema, decode_json, load
-from gateway_api.base.texts import numeric_id
 from gateway_api.web.request import ApiRequest
 from gateway_api.web.schemas.requests import Document
+from gateway_contract.base.errors import Invalid, NotFound, Problem
+from gateway_contract.base.fields import Schema, decode_json, load
+from gateway_contract.base.texts import numeric_id
 
 MAX_BODY = 1 << 20
 

@@ -8,19 +8,19 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gateway_api.audit.record import AuditEntry
-from gateway_api.base.errors import CoreAbsent
-from gateway_api.wire import configuration as definition
-from gateway_api.wire.contract import ListReply, Method, Record, about, count, list_field, reply_of
-from gateway_api.wire.core import configuration, impact, sessions
-from gateway_api.wire.core.health import Dependency, DependencyState
-from gateway_api.wire.history import (
+from gateway_contract import configuration as definition
+from gateway_contract.base.errors import CoreAbsent
+from gateway_contract.contract import ListReply, Method, Record, about, count, list_field, reply_of
+from gateway_contract.core import configuration, impact, sessions
+from gateway_contract.core.health import Dependency, DependencyState
+from gateway_contract.history import (
     FailedSignOns,
     FlappingSubscriber,
     PastSession,
     TimelineEntry,
     TrafficSample,
 )
-from gateway_api.wire.hub import MessageId
+from gateway_contract.hub import MessageId
 
 Object = Annotated[dict[str, Any], Meta(extra_json_schema={"additionalProperties": {}})]
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from flask import Response, request
 
-from gateway_api.base.turns import give_way
-from gateway_api.core_client.client import Listed
+from gateway_contract.base.turns import give_way
+from gateway_contract.core_client.client import Listed
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"

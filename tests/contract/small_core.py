@@ -1,5 +1,5 @@
 """The core daemon without what a core may leave out: `python -m tests.contract.small_core`, with the
-arguments of `gateway_api.cli.core`. The variable `LACKS` names further methods that it does not have."""
+arguments of `gateway_core`. The variable `LACKS` names further methods that it does not have."""
 
 import os
 import sys
@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
-from gateway_api.cli.core.__main__ import main
-from gateway_api.core.service import core as service
-from gateway_api.wire.core.interface import CORE
+from gateway_contract.core.interface import CORE
+from gateway_core.__main__ import main
+from gateway_core.service import core as service
 from tests.support.stack import Api, running_api, running_core
 
 #: The names of the methods that it does not have.

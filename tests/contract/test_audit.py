@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway_api.audit.trail import Trail
-from gateway_api.base.logs import MASK
 from gateway_api.web.records import AuditRecordList
+from gateway_contract.base.logs import MASK
 from tests.support.audit import RATES, AuditedGateway
 from tests.support.documents import SECRET_HASH
 from tests.support.records import assert_is

@@ -11,7 +11,7 @@ from typing import Any
 import jwt
 import pytest
 
-from gateway_api.auth.passwords import hash_password
+from gateway_contract.passwords import hash_password
 from tests.support.stack import Api, call_core, running_stack
 
 WRONG = {"detail": "Incorrect username or password"}

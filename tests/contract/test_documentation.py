@@ -49,7 +49,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
 
 
 def test_every_message_of_the_troubleshooting_is_one_of_the_product() -> None:
-    code = "".join(file.read_text() for file in (ROOT / "gateway_api").rglob("*.py"))
+    code = "".join(file.read_text() for file in ROOT.glob("gateway*/**/*.py"))
     joined = re.sub(r'"\s+f?"', "", code)
     page = (DOCS / "troubleshooting.md").read_text()
     messages = re.findall(r"^\| `([^`]+)`(?: \(\d+\))? \|", page, re.MULTILINE)

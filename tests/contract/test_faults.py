@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from gateway_api.wire.core.health import FaultKind, PacketDrops, TriggerRefusal
+from gateway_contract.core.health import FaultKind, PacketDrops, TriggerRefusal
 from tests.support.faulty_core import (
     DELAYS,
     DROPS,

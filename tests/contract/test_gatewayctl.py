@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import jwt
 import pytest
 
-from gateway_api.version import VERSION
+from gateway_contract.version import VERSION
 from tests.support.by_api import sessions, with_a_name
 from tests.support.receivers import Receiver, answer
 from tests.support.running_gateway import Gateway, Reply

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from gateway_api.cli.certificates import ensure
-from gateway_api.cli.ctl.__main__ import gatewayctl
-from gateway_api.cli.ctl.command import WAYS, label
-from gateway_api.client.errors import ClientError
+from gatewayctl.__main__ import gatewayctl
+from gatewayctl.client.errors import ClientError
+from gatewayctl.command import WAYS, label
 from tests.support.running_gateway import Gateway, Reply
 
 DOCUMENT = json.loads((Path(__file__).parents[2] / "etc" / "openapi.json").read_text())

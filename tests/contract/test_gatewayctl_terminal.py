@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.cli.ctl.texts import line
+from gatewayctl.texts import line
 from tests.support.running_gateway import Gateway, Reply
 from tests.support.shell import Shell
 from tests.support.stack import wait_for

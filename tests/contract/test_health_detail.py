@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway_api.wire.core.health import DependencyState
+from gateway_contract.core.health import DependencyState
 from tests.support.faulty_core import DEPENDENCIES, faulty_gateway
 from tests.support.prometheus import samples
 from tests.support.stack import Api

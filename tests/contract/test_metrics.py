@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway_api.version import VERSION
+from gateway_contract.version import VERSION
 from tests.support.prometheus import ETC, Series, samples, total
 from tests.support.sse import listen
 from tests.support.stack import Api, running_stack, wait_for

@@ -9,11 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from gateway_api.base.errors import Invalid
-from gateway_api.base.fields import Schema, load
-from gateway_api.base.texts import parse_path
 from gateway_api.cli.api import routes_text
-from gateway_api.cli.documents import __main__ as documents
 from gateway_api.web.schemas.requests import (
     CommitSchema,
     DeleteValueSchema,
@@ -21,11 +17,15 @@ from gateway_api.web.schemas.requests import (
     RateChangeSchema,
     WebhookRegistrationSchema,
 )
-from gateway_api.wire.events import EVENTS
+from gateway_contract.base.errors import Invalid
+from gateway_contract.base.fields import Schema, load
+from gateway_contract.base.texts import parse_path
+from gateway_contract.events import EVENTS
 from tests.support.receivers import Receiver
 from tests.support.routes import ADMIN, ALWAYS, OPEN, ROUTES, Route
 from tests.support.sse import listen
 from tests.support.stack import Api, wait_for
+from tools.documents import __main__ as documents
 
 FILE = Path(__file__).parents[2] / "etc" / "openapi.json"
 DOCUMENT = json.loads(documents.openapi())

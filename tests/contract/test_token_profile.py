@@ -21,22 +21,22 @@ import pytest
 import requests
 
 from gateway_api.auth.tokens import is_token
-from gateway_api.base.errors import CoreAbsent, CoreUnavailable
-from gateway_api.base.logs import MASK
-from gateway_api.base.settings import TOKEN as PROFILE
-from gateway_api.base.settings import Settings
-from gateway_api.base.texts import rate_text
-from gateway_api.core_client.client import Daemon
 from gateway_api.serving import configuration
 from gateway_api.serving.configuration import BadAddress, Off, address, address_or_last
 from gateway_api.web.app import create_app
 from gateway_api.web.records import Committed, Configuration, Message, listing
 from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.services import WorkerParts
-from gateway_api.wire.core.configuration import DiscardCandidate, Edit
-from gateway_api.wire.core.network import ListVlans, VlansReply
-from gateway_api.wire.core.sessions import Health, SessionDetail, SetSessionRate
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.base.errors import CoreAbsent, CoreUnavailable
+from gateway_contract.base.logs import MASK
+from gateway_contract.base.settings import TOKEN as PROFILE
+from gateway_contract.base.settings import Settings
+from gateway_contract.base.texts import rate_text
+from gateway_contract.core.configuration import DiscardCandidate, Edit
+from gateway_contract.core.network import ListVlans, VlansReply
+from gateway_contract.core.sessions import Health, SessionDetail, SetSessionRate
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.records import OF_A_PAGE, assert_is
 from tests.support.requests import NOBODY, assert_civil, assert_invalid

@@ -180,7 +180,7 @@ def test_varlinkctl_shows_the_interface_as_the_file_has_it_and_calls_a_method(
     said = ask(machine, "info")
     assert "Product: Subscriber Gateway core" in said
     assert "org.gatewayapi.core" in said
-    file = (REPOSITORY / "gateway_api" / "wire" / "org.gatewayapi.core.varlink").read_text()
+    file = (REPOSITORY / "gateway_contract" / "org.gatewayapi.core.varlink").read_text()
     assert methods(file)
     assert methods(ask(machine, "introspect")) == methods(file)
     ask(machine, "validate-idl")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.auth.passwords import verify
 from gateway_api.cli import setup
+from gateway_contract.passwords import verify
 
 #: Each makes all of the files of a first start in an empty folder.
 _MAKERS = {

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from gateway_api.base.errors import CoreAbsent
-from gateway_api.version import VERSION
+from gateway_contract.base.errors import CoreAbsent
+from gateway_contract.version import VERSION
 from tests.support.machine import booted, gone
 from tests.support.package import PROGRAMS, Installed, choose_the_lab, install, state_of
 from tests.support.receivers import Receiver
@@ -212,7 +212,7 @@ def test_the_alternative_profile_serves_beside_the_other_once_there_is_a_token(
     machine.run("systemctl", "stop", "gateway-api-token")
 
 
-@pytest.mark.parametrize("word", ["gunicorn", "gateway_api.cli.core"])
+@pytest.mark.parametrize("word", ["gunicorn", "gateway_core"])
 def test_the_api_serves_again_after_the_first_process_of_a_service_is_killed(
     installed: Installed, word: str
 ) -> None:

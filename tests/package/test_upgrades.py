@@ -79,11 +79,11 @@ def test_an_upgrade_keeps_the_core_of_an_earlier_version_where_it_ran(
     assert here.serves()
     if not chosen:
         machine.run("systemctl", "disable", "--now", "gateway-core")
-    before = machine.processes("gateway_api.cli.core")
+    before = machine.processes("gateway_core")
     assert bool(before) == chosen
     install(machine, compiled)
     assert here.serves() == chosen
-    after = machine.processes("gateway_api.cli.core")
+    after = machine.processes("gateway_core")
     assert len(after) == len(before)
     assert set(after).isdisjoint(before)
     state = "enabled" if chosen else "disabled"
@@ -150,9 +150,9 @@ def test_an_upgrade_leaves_a_core_of_the_operator_s_own_as_it_is(
     drop_in.parent.mkdir()
     drop_in.write_text("[Service]\nEnvironment=PROGRAMS=/opt/gateway-api\n")
     file = ("stat", "--format=%i %N", OWN_CORE)
-    before = machine.processes("gateway_api.cli.core"), machine.run(*file)
+    before = machine.processes("gateway_core"), machine.run(*file)
     said = install(machine, compiled)
-    assert (machine.processes("gateway_api.cli.core"), machine.run(*file)) == before
+    assert (machine.processes("gateway_core"), machine.run(*file)) == before
     assert here.serves()
     assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == "disabled\n"
     # It still starts with the machine.

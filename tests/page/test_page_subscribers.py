@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gateway_api.base.texts import epoch_seconds
+from gateway_contract.base.texts import epoch_seconds
 from tests.support.browser import Screen, screen
 from tests.support.histories import failed, remember_failures
 from tests.support.stack import Api, wait_for

@@ -1,6 +1,6 @@
 """The clocks of a machine, which a test moves."""
 
-from gateway_api.core.records.clock import Clock
+from gateway_core.records.clock import Clock
 
 NOW = 1_700_000_000
 #: The uptime of the machine, in seconds.

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
-from gateway_api.core.gateways.linux.daemons.dnsmasq import LEASES, PID_FILE, SCRIPT, DhcpServer
-from gateway_api.core.gateways.linux.daemons.systemd import Systemd
-from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
-from gateway_api.core.gateways.linux.sources.source import PrefixOf, SourceSession
-from gateway_api.core.records.clock import Clock
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
+from gateway_core.gateways.linux.daemons.dnsmasq import LEASES, PID_FILE, SCRIPT, DhcpServer
+from gateway_core.gateways.linux.daemons.systemd import Systemd
+from gateway_core.gateways.linux.sources.dnsmasq import Dnsmasq
+from gateway_core.gateways.linux.sources.source import PrefixOf, SourceSession
+from gateway_core.records.clock import Clock
 from tests.support.documents import put, valid_document
 from tests.support.namespaces import inside, ip, neighbour, network_namespace
 from tests.support.stack import PATIENCE, wait_for

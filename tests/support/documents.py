@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import Invalid, Problem
-from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_contract.base.errors import Invalid, Problem
+from gateway_core.configuration.running import RunningConfiguration
 
 FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
 

@@ -1,5 +1,5 @@
 """The core daemon with a gateway that has faults: `python -m tests.support.faulty_core`, with the arguments
-of `gateway_api.cli.core`. The lab alone never has any."""
+of `gateway_core`. The lab alone never has any."""
 
 import sys
 import time
@@ -12,14 +12,8 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from gateway_api.base.errors import StillConnected
-from gateway_api.cli.core import lab
-from gateway_api.cli.core.__main__ import main
-from gateway_api.core.gateways.lab.access import LabSession
-from gateway_api.core.gateways.lab.gateway import LabGateway
-from gateway_api.core.gateways.ports import fault_rows
-from gateway_api.core.records.paging import Rows
-from gateway_api.wire.core.health import (
+from gateway_contract.base.errors import StillConnected
+from gateway_contract.core.health import (
     DelayCount,
     Dependency,
     DependencyState,
@@ -30,7 +24,13 @@ from gateway_api.wire.core.health import (
     SkippedEntries,
     TriggerRefusal,
 )
-from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionState
+from gateway_contract.core.sessions import EndedSession, SessionDetail, SessionState
+from gateway_core.__main__ import main
+from gateway_core.commands import lab
+from gateway_core.gateways.lab.access import LabSession
+from gateway_core.gateways.lab.gateway import LabGateway
+from gateway_core.gateways.ports import fault_rows
+from gateway_core.records.paging import Rows
 from tests.support.stack import Api, running_api, running_core
 
 PROGRAM = "tests.support.faulty_core"

@@ -3,7 +3,7 @@
 import socket
 import struct
 
-from gateway_api.wire.core.sessions import SessionType
+from gateway_contract.core.sessions import SessionType
 
 MAC = "02:00:00:00:00:2a"
 _SOURCE = bytes.fromhex(MAC.replace(":", ""))

@@ -10,10 +10,10 @@ from gateway_api.history import sign_ons
 from gateway_api.history.reader import Reader
 from gateway_api.history.sessions import FeedPlace, HistoryFilter, HistoryStore
 from gateway_api.history.sign_ons import SignOnStore, WantedFailures
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.sessions import SessionEvent, SessionSummary, SessionType
-from gateway_api.wire.core.sign_ons import FailedSignOn
-from gateway_api.wire.history import FailedSignOns, PastSession
+from gateway_contract.contract import Page
+from gateway_contract.core.sessions import SessionEvent, SessionSummary, SessionType
+from gateway_contract.core.sign_ons import FailedSignOn
+from gateway_contract.history import FailedSignOns, PastSession
 from tests.support.journal import session
 from tests.support.pools import Here
 

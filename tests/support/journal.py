@@ -10,13 +10,13 @@ from typing import Any
 import gevent
 import msgspec
 
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.core.sessions import EventsReply, SessionSummary, SubscribeEvents
-from gateway_api.wire.core.sign_ons import FailedSignOnsReply, SubscribeFailedSignOns
-from gateway_api.wire.varlink.client import Unreachable
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
-from gateway_api.wire.varlink.server import Server
+from gateway_contract.core.interface import CORE
+from gateway_contract.core.sessions import EventsReply, SessionSummary, SubscribeEvents
+from gateway_contract.core.sign_ons import FailedSignOnsReply, SubscribeFailedSignOns
+from gateway_contract.varlink.client import Unreachable
+from gateway_contract.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
+from gateway_contract.varlink.server import Server
+from gateway_core.sessions.journal import Journal
 
 
 def session(id: int, **fields: Any) -> SessionSummary:

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-from gateway_api.core.gateways.linux.kernel.fib import RouteEntry
-from gateway_api.core.gateways.linux.kernel.links import Address, Link
-from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.sessions.session import LinuxSession, SessionRecord
-from gateway_api.core.gateways.linux.sessions.session_store import SessionKey
-from gateway_api.wire.core.network import AdminState, InterfaceStats
-from gateway_api.wire.core.sessions import SessionState, SessionType
+from gateway_contract.core.network import AdminState, InterfaceStats
+from gateway_contract.core.sessions import SessionState, SessionType
+from gateway_core.gateways.linux.kernel.fib import RouteEntry
+from gateway_core.gateways.linux.kernel.links import Address, Link
+from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.sessions.session import LinuxSession, SessionRecord
+from gateway_core.gateways.linux.sessions.session_store import SessionKey
 from tests.support.sources import TERMS, listed
 
 STEERED = (True, True)

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway_api.core.gateways.linux.daemons import accel_ppp
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.core.interface import CORE
+from gateway_contract.varlink.client import Client
+from gateway_core.gateways.linux.daemons import accel_ppp
 from tests.support.accel import Peer
 from tests.support.documents import valid_document
 from tests.support.namespaces import ip, ip_batch, network_namespace, unshared
@@ -118,7 +118,7 @@ class LinuxCore(CoreProcess):
         self.accel = accel
         # Without FRR.
         document = {**valid_document(), "bgp": None}
-        super().__init__(folder, holder, document, ["gateway_api.cli.core", "linux", "--source", "accel-ppp"])
+        super().__init__(folder, holder, document, ["gateway_core", "linux", "--source", "accel-ppp"])
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gateway_api.core.records.paging import Reply, Rows, listing
-from gateway_api.wire.contract import Page
+from gateway_contract.contract import Page
+from gateway_core.records.paging import Reply, Rows, listing
 
 
 def fields_of(reply: Reply) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import pytest
 
 from gateway_api.auth.ledger import Ledger
 from gateway_api.auth.login import Failures, Login, Throttle
-from gateway_api.auth.passwords import cost
-from gateway_api.base.errors import TooManyAttempts, WrongCredentials
-from gateway_api.wire.core.configuration import ApiUser, LoginReply, Role
+from gateway_contract.base.errors import TooManyAttempts, WrongCredentials
+from gateway_contract.core.configuration import ApiUser, LoginReply, Role
+from gateway_contract.passwords import cost
 from tests.support.clocks import SteppedClock
 from tests.support.documents import SECRET_HASH
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from gateway_api.core.gateways.linux.dataplane import own_table
-from gateway_api.core.gateways.linux.dataplane.nftables import RulesetEvents
-from gateway_api.core.gateways.linux.dataplane.own_table import OwnTable
+from gateway_core.gateways.linux.dataplane import own_table
+from gateway_core.gateways.linux.dataplane.nftables import RulesetEvents
+from gateway_core.gateways.linux.dataplane.own_table import OwnTable
 
 
 def nft(command: str, *options: str) -> str:

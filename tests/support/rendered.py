@@ -8,15 +8,15 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from gateway_api.base.errors import StepFailed
-from gateway_api.base.vlan_names import short_name
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppReload
-from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles, ServiceDaemon
-from gateway_api.core.gateways.linux.daemons.frr import FrrByDifference, FrrFolders
-from gateway_api.core.gateways.linux.daemons.pppd import SignOnFiles
-from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine
-from gateway_api.wire.configuration import Configuration
+from gateway_contract.base.errors import StepFailed
+from gateway_contract.base.vlan_names import short_name
+from gateway_contract.configuration import Configuration
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppReload
+from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, ServiceDaemon
+from gateway_core.gateways.linux.daemons.frr import FrrByDifference, FrrFolders
+from gateway_core.gateways.linux.daemons.pppd import SignOnFiles
+from gateway_core.gateways.linux.sources.accel_cli import CommandLine
 
 
 def profile(name: str, kind: str, vlan_range: str, outer_vlan_range: str | None = None) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from gateway_api.web import records
 from gateway_api.web.records import Message, listing
-from gateway_api.wire import hub
-from gateway_api.wire.contract import PagedMethod, reply_of
-from gateway_api.wire.core import configuration, health, jobs, network, sessions, traffic
+from gateway_contract import hub
+from gateway_contract.contract import PagedMethod, reply_of
+from gateway_contract.core import configuration, health, jobs, network, sessions, traffic
 
 ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 

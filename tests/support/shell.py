@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 from click.testing import CliRunner
 
-from gateway_api.cli.ctl import terminal
-from gateway_api.cli.ctl.__main__ import main
+from gatewayctl import terminal
+from gatewayctl.__main__ import main
 from tests.support.stack import Api, wait_for
 
 CHECK = str(Path(__file__).parents[2] / "etc" / "examples" / "check_gateway")

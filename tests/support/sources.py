@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.sessions.session import LinuxSession, SessionTerms
-from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
-from gateway_api.core.gateways.linux.sessions.tracker import Tracker
-from gateway_api.core.gateways.linux.sources.source import (
+from gateway_contract.core.sessions import SessionEvent, SessionType
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.sessions.session import LinuxSession, SessionTerms
+from gateway_core.gateways.linux.sessions.session_store import SessionStore
+from gateway_core.gateways.linux.sessions.tracker import Tracker
+from gateway_core.gateways.linux.sources.source import (
     NONE_BEFORE,
     UNKNOWN,
     Source,
@@ -20,9 +21,8 @@ from gateway_api.core.gateways.linux.sources.source import (
     SourceTraffic,
     SourceUnavailable,
 )
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.core.sessions.session import Counters
-from gateway_api.wire.core.sessions import SessionEvent, SessionType
+from gateway_core.sessions.journal import Journal
+from gateway_core.sessions.session import Counters
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document
 

@@ -23,9 +23,9 @@ import requests
 from gateway_api.auth.ledger import name_of, open_ledger
 from gateway_api.auth.tokens import Tokens
 from gateway_api.cli.run import RunFolder
-from gateway_api.core_client.client import Daemon
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.core.interface import CORE
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.varlink.client import Client
 
 #: Seconds that are enough even on a busy machine.
 PATIENCE = float(os.environ.get("PATIENCE", "150"))
@@ -229,7 +229,7 @@ def descendants(pid: int) -> list[int]:
 def core_of(process: "subprocess.Popen[bytes]") -> int:
     """The process id of the core daemon of a stack."""
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(process.pid)}
-    (core,) = (pid for pid, command in commands.items() if b"gateway_api.cli.core" in command)
+    (core,) = (pid for pid, command in commands.items() if b"gateway_core" in command)
     return core
 
 
@@ -305,7 +305,7 @@ def listens(path: Path) -> bool:
 
 @contextmanager
 def running_core(
-    socket_path: Path, factory: Path, *arguments: str, module: str = "gateway_api.cli.core"
+    socket_path: Path, factory: Path, *arguments: str, module: str = "gateway_core"
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """The embedded core alone, until the end of the block. Its configuration is in a folder beside the
     socket, and begins as `factory`. `module` is the program."""

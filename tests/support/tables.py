@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway_api.core.sessions.session import Session
-from gateway_api.core.sessions.table import SessionTable
-from gateway_api.wire.configuration import Cgnat
-from gateway_api.wire.core.sessions import SessionSummary
+from gateway_contract.configuration import Cgnat
+from gateway_contract.core.sessions import SessionSummary
+from gateway_core.sessions.session import Session
+from gateway_core.sessions.table import SessionTable
 
 FIELDS = SessionSummary.__struct_fields__
 

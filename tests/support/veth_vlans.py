@@ -10,11 +10,11 @@ import struct
 import sys
 from collections.abc import Iterator, Sequence
 
-from gateway_api.cli.core.__main__ import main
-from gateway_api.core.gateways.linux import assembly
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan
-from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_core.__main__ import main
+from gateway_core.gateways.linux import assembly
+from gateway_core.gateways.linux.demux.admission import AccessVlan
+from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.first_frames import TRUNK_MAC
 from tests.support.namespaces import ip_batch, network_of
 

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import ConfigurationStore
-from gateway_api.core.configuration.workspace import ChangeRequest, GatewayServices, Rendered, Workspace
-from gateway_api.core.gateways.lab.gateway import LabServices
-from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.configuration import Edit
+from gateway_contract.configuration import Configuration
+from gateway_contract.core.configuration import Edit
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.configuration.store import ConfigurationStore
+from gateway_core.configuration.workspace import ChangeRequest, GatewayServices, Rendered, Workspace
+from gateway_core.gateways.lab.gateway import LabServices
 from tests.support.clocks import StillClock
 
 ADMIN = ChangeRequest("admin")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.gateways.linux.daemons.frr import FrrFolders
-from gateway_api.core.gateways.linux.daemons.frr_text import MARK
+from gateway_core.gateways.linux.daemons.frr import FrrFolders
+from gateway_core.gateways.linux.daemons.frr_text import MARK
 from tests.support.frr import Frr
 from tests.support.stack import descendants, wait_for
 

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 import pytest
 
-from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine
-from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
-from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
-from gateway_api.wire.core.sessions import SessionType
+from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.sources.accel_cli import CommandLine
+from gateway_core.gateways.linux.sources.accel_ppp import AccelPpp
+from gateway_core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
 from tests.support.accel import VERSION, Peer
 from tests.support.clocks import StillClock
 from tests.support.running_accel import Accel, running_accel

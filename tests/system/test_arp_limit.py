@@ -10,10 +10,10 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.dataplane.arp_limit import ArpLimit
-from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
-from gateway_api.core.gateways.linux.kernel.links import SUBSCRIBERS
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.dataplane.arp_limit import ArpLimit
+from gateway_core.gateways.linux.dataplane.firewall import Firewall
+from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS
 from tests.support.documents import valid_document
 from tests.support.namespaces import can, inside, ip_batch, neighbour, network_namespace, network_of
 from tests.support.packets import icmp

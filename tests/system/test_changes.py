@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core
 

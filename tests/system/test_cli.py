@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.auth.passwords import verify
-from gateway_api.version import VERSION
+from gateway_contract.passwords import verify
+from gateway_contract.version import VERSION
 from tests.support.shell import Terminal
 
 COMMAND = str(Path(sys.executable).parent / "gateway-api")
-CORE = [sys.executable, "-m", "gateway_api.cli.core"]
+CORE = [sys.executable, "-m", "gateway_core"]
 HASH = re.compile(r"\$2b\$12\$[./A-Za-z0-9]{53}")
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.core.interface import CORE
+from gateway_contract.varlink.client import Client
+from gateway_contract.varlink.protocol import ErrorReply
 from tests.support.stack import PATIENCE, running_core, wait_for
 
 METHOD = f"{CORE.name}.SubscribeEvents"

@@ -15,12 +15,12 @@ import pytest
 import varlink
 from varlink import scanner
 
-from gateway_api.base.logs import MASK
+from gateway_contract.base.logs import MASK
 from tests.support.documents import SECRET_HASH, valid_document
 from tests.support.stack import PATIENCE, running_core, wait_for
 
 INTERFACE = "org.gatewayapi.core"
-FILE = Path(__file__).parents[2] / "gateway_api" / "wire" / f"{INTERFACE}.varlink"
+FILE = Path(__file__).parents[2] / "gateway_contract" / f"{INTERFACE}.varlink"
 
 PARSED = scanner.Interface(FILE.read_text())
 MEMBERS: dict[str, Any] = PARSED.members
@@ -184,7 +184,7 @@ def core_of(
 def started(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """A core that is expected to end by itself. The last of two equal arguments counts."""
     command = [
-        *(sys.executable, "-m", "gateway_api.cli.core", "lab", "--socket", str(folder / "core")),
+        *(sys.executable, "-m", "gateway_core", "lab", "--socket", str(folder / "core")),
         *("--configuration", str(folder / "configuration")),
         *("--factory", str(folder / "factory.json"), *arguments),
     ]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.base.errors import GatewayApiError
-from gateway_api.cli.core.linux import Ask, SetupOptions, set_up
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.daemons.frr_text import MARK
-from gateway_api.core.gateways.linux.health.requirements import MODULES, SOURCES
-from gateway_api.wire.configuration import Configuration, VlanRange
+from gateway_contract.base.errors import GatewayApiError
+from gateway_contract.configuration import Configuration, VlanRange
+from gateway_core.commands.linux import Ask, SetupOptions, set_up
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.frr_text import MARK
+from gateway_core.gateways.linux.health.requirements import MODULES, SOURCES
 from tests.support.documents import SECRET_HASH
 
 KERNEL = "6.1.0-56-amd64"

@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.dataplane.fault_register import Place
-from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.dataplane.reconciler import Comparison, Reconciler
-from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, WantedSession
-from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING
-from gateway_api.core.gateways.linux.threads import Crew
-from gateway_api.core.records.clock import Clock
-from gateway_api.wire.configuration import Cgnat
-from gateway_api.wire.core.health import FaultKind
-from gateway_api.wire.core.network import OVERHEAD_PROFILES
+from gateway_contract.base.errors import GatewayApiError
+from gateway_contract.configuration import Cgnat
+from gateway_contract.core.health import FaultKind
+from gateway_contract.core.network import OVERHEAD_PROFILES
+from gateway_core.gateways.linux.dataplane.fault_register import Place
+from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.dataplane.reconciler import Comparison, Reconciler
+from gateway_core.gateways.linux.dataplane.wanted import KernelState, WantedSession
+from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.reader import KernelReader
+from gateway_core.gateways.linux.kernel.watcher import EVERYTHING
+from gateway_core.gateways.linux.threads import Crew
+from gateway_core.records.clock import Clock
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, ip, ip_batch, network_namespace, tc, tc_batch
 from tests.support.stack import wait_for
@@ -556,7 +556,7 @@ def test_many_new_sessions_are_not_compared_after_each_few(
     reconciler: Reconciler, plane: DataPlane, sessions: Sessions, clock: StillClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("gateway_api.core.gateways.linux.dataplane.reconciler._BATCH", 2)
+    monkeypatch.setattr("gateway_core.gateways.linux.dataplane.reconciler._BATCH", 2)
     read, readings = plane.read, []
 
     def slow(*arguments: Any) -> KernelState:
@@ -587,7 +587,7 @@ def test_a_new_session_comes_before_the_rest_of_the_repairs(
     reconciler: Reconciler, plane: DataPlane, sessions: Sessions, clock: StillClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("gateway_api.core.gateways.linux.dataplane.reconciler._BATCH", 2)
+    monkeypatch.setattr("gateway_core.gateways.linux.dataplane.reconciler._BATCH", 2)
     damaged, (new,) = others(20, 21, 22, 23), others(24)
     sessions.present = {each.session_id: each for each in damaged}
     reconciler.sweep()
@@ -660,7 +660,7 @@ def test_a_session_that_has_its_limits_had_no_time_without_them(
 def test_with_100_sign_ons_a_second_beside_repairs_a_session_waits_at_most_a_second_for_its_limits(
     plane: DataPlane, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway_api.core.gateways.linux.dataplane.reconciler._BATCH", 64)
+    monkeypatch.setattr("gateway_core.gateways.linux.dataplane.reconciler._BATCH", 64)
     # The kernel's own work for IPv6 on so many devices is not what is measured.
     Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
     measured, damaged, new = (

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuard, bindings
-from gateway_api.core.gateways.linux.dataplane.nftables import Nft
-from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
-from gateway_api.core.gateways.linux.sources.source import SourceSession
-from gateway_api.core.gateways.linux.threads import Crew
-from gateway_api.wire.core.health import FaultKind, TriggerRefusal
+from gateway_contract.core.health import FaultKind, TriggerRefusal
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuard, bindings
+from gateway_core.gateways.linux.dataplane.nftables import Nft
+from gateway_core.gateways.linux.sources.dnsmasq import Dnsmasq
+from gateway_core.gateways.linux.sources.source import SourceSession
+from gateway_core.gateways.linux.threads import Crew
 from tests.support.clocks import SteppedClock
 from tests.support.dnsmasq import Server, route, running_dnsmasq, the_session
 from tests.support.documents import valid_document

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from gateway_api.core_client.client import Daemon
-from gateway_api.wire.core.configuration import ListChanges
-from gateway_api.wire.core.sessions import DisconnectSession
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.core.configuration import ListChanges
+from gateway_contract.core.sessions import DisconnectSession
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.varlink.client import Client
 from tests.support.audit import RATES, arbiter_of
 from tests.support.prometheus import samples, total
 from tests.support.routes import ADMIN, ANY_ROLE, ROUTES

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.daemons.dnsmasq import LEASE_TIME
-from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes
-from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
-from gateway_api.core.records.clock import Clock
-from gateway_api.wire.core.sessions import SessionType
+from gateway_contract.core.sessions import SessionType
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.dnsmasq import LEASE_TIME
+from gateway_core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes
+from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.kernel.reader import KernelReader
+from gateway_core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
+from gateway_core.records.clock import Clock
 from tests.support.clocks import StillClock
 from tests.support.dnsmasq import GATEWAY, Server, route, running_dnsmasq, the_session
 from tests.support.namespaces import inside, ip, neighbour, network_of

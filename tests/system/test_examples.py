@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.version import VERSION
+from gateway_contract.version import VERSION
 from tests.support.faulty_core import SOURCES, STALE, faulty_gateway
 from tests.support.receivers import Receiver, answer
 from tests.support.running_gateway import Gateway

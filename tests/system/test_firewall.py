@@ -16,14 +16,14 @@ from unittest.mock import Mock
 import pytest
 from msgspec.structs import replace as with_fields
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.dataplane.firewall import TABLE, Firewall
-from gateway_api.core.gateways.linux.dataplane.nftables import Nft
-from gateway_api.core.gateways.linux.dataplane.own_table import keep
-from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.wire.configuration import Cgnat, Configuration
-from gateway_api.wire.core.health import FaultKind
+from gateway_contract.configuration import Cgnat, Configuration
+from gateway_contract.core.health import FaultKind
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.dataplane.firewall import TABLE, Firewall
+from gateway_core.gateways.linux.dataplane.nftables import Nft
+from gateway_core.gateways.linux.dataplane.own_table import keep
+from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.dnsmasq import route, running_dnsmasq, the_session
 from tests.support.documents import valid_document
 from tests.support.linux_core import VLAN, LinuxCore, far, running_linux_core

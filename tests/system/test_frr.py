@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import StepFailed
-from gateway_api.cli.core import linux
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.daemons import frr as frr_module
-from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles, PutBack
-from gateway_api.core.gateways.linux.daemons.frr import (
+from gateway_contract.base.errors import StepFailed
+from gateway_core.commands import linux
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons import frr as frr_module
+from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, PutBack
+from gateway_core.gateways.linux.daemons.frr import (
     Frr,
     FrrByDifference,
     FrrConfiguration,
@@ -28,8 +28,8 @@ from gateway_api.core.gateways.linux.daemons.frr import (
     RoutingUnavailable,
     take_over,
 )
-from gateway_api.core.gateways.linux.daemons.frr_text import MARK
-from gateway_api.core.gateways.linux.program import CommitLimits
+from gateway_core.gateways.linux.daemons.frr_text import MARK
+from gateway_core.gateways.linux.program import CommitLimits
 from tests.support import frr as packages
 from tests.support.rendered import rendered
 from tests.support.stack import PATIENCE, wait_for

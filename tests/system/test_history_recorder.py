@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.history.reader import Reader
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import WantedFailures
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.sessions import EventName, SessionEvent
-from gateway_api.wire.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
-from gateway_api.wire.history import FailedSignOns, PastSession
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.contract import Page
+from gateway_contract.core.sessions import EventName, SessionEvent
+from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.history import FailedSignOns, PastSession
+from gateway_contract.varlink.client import Client
 from tests.support.pools import Here
 from tests.support.stack import make_state, running_api, running_core, wait_for
 from tests.system.test_workers import children

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.core.interface import CORE
+from gateway_contract.varlink.client import Client
 from tests.support.audit import children
 from tests.support.stack import Api, call_core, core_of, listens, running_core, running_stack, wait_for
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.core.gateways.linux.kernel.links import SUBSCRIBERS
+from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS
 from tests.support.debian import unpacked
 from tests.support.namespaces import can, ip, network_namespace, unshared
 from tests.support.stack import wait_for

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.gateways.linux.daemons.accel_ppp import PASSWORD as PASSWORD_FILE
-from gateway_api.core.gateways.linux.daemons.daemon import SERVICES
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.varlink.protocol import ErrorReply
+from gateway_core.gateways.linux.daemons.accel_ppp import PASSWORD as PASSWORD_FILE
+from gateway_core.gateways.linux.daemons.daemon import SERVICES
+from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.accel import VERSION
 from tests.support.linux_core import LinuxCore, come, go, running_linux_core, subscriber
 from tests.support.namespaces import can, ip, tc

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.demux.admission import HOLD_OFF, AccessVlan, Occupancy
-from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
-from gateway_api.core.gateways.linux.demux.listener import LONGEST_FRAME, Listener, Trigger, attach_filter
-from gateway_api.core.gateways.linux.threads import Crew
-from gateway_api.wire.configuration import Demux, RateLimits, VlanProfile, VlanRange
-from gateway_api.wire.core.health import TriggerRefusal
-from gateway_api.wire.core.sessions import SessionType
+from gateway_contract.base.errors import GatewayApiError
+from gateway_contract.configuration import Demux, RateLimits, VlanProfile, VlanRange
+from gateway_contract.core.health import TriggerRefusal
+from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.demux.admission import HOLD_OFF, AccessVlan, Occupancy
+from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
+from gateway_core.gateways.linux.demux.listener import LONGEST_FRAME, Listener, Trigger, attach_filter
+from gateway_core.gateways.linux.threads import Crew
 from tests.support.clocks import SteppedClock
 from tests.support.first_frames import DOT1AD, DOT1Q, FIRST, OTHER, dhcp, padi, renewal, tagged
 from tests.support.namespaces import can, ip, network_namespace

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan
-from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
-from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_core.gateways.linux.demux.admission import AccessVlan
+from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, ip, network_namespace
 
 TRUNK = "link add trunk0 type veth peer name access0"

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from gateway_api.cli.documents.man import pages
+from tools.documents.man import pages
 
 
 def test_roff_has_nothing_to_complain_about() -> None:

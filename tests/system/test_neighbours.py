@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from gateway_api.core.gateways.linux.kernel.links import raise_thresholds, thresholds
-from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.links import raise_thresholds, thresholds
+from gateway_core.gateways.linux.kernel.messages import KernelError
 from tests.support.namespaces import can, network_namespace
 
 

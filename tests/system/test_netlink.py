@@ -13,15 +13,15 @@ from unittest.mock import DEFAULT, Mock
 
 import pytest
 
-from gateway_api.core.gateways.linux.kernel import exchange
-from gateway_api.core.gateways.linux.kernel.exchange import make
-from gateway_api.core.gateways.linux.kernel.fib import FibEntry, add_route, delete_route, replace_route
-from gateway_api.core.gateways.linux.kernel.links import VlanTag
-from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.kernel.qdiscs import INGRESS, ROOT, QdiscEntry
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed, Watcher
-from gateway_api.wire.core.network import AdminState, VlanProtocol
+from gateway_contract.core.network import AdminState, VlanProtocol
+from gateway_core.gateways.linux.kernel import exchange
+from gateway_core.gateways.linux.kernel.exchange import make
+from gateway_core.gateways.linux.kernel.fib import FibEntry, add_route, delete_route, replace_route
+from gateway_core.gateways.linux.kernel.links import VlanTag
+from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.qdiscs import INGRESS, ROOT, QdiscEntry
+from gateway_core.gateways.linux.kernel.reader import KernelReader
+from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed, Watcher
 from tests.support.namespaces import can, ip, network_namespace, tc
 from tests.support.stack import wait_for
 

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from gateway_api.wire.varlink.client import Client, Unreachable
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity
-from gateway_api.wire.varlink.server import Server
+from gateway_contract.varlink.client import Client, Unreachable
+from gateway_contract.varlink.dispatcher import Dispatcher, Identity
+from gateway_contract.varlink.server import Server
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to become others")
@@ -29,7 +29,7 @@ ROOT = (0, NOBODY, NOBODY)
 _BECOME = """
 import os, socket, sys
 from pathlib import Path
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.varlink.client import Client
 path, user, group, other = sys.argv[1], *map(int, sys.argv[2:])
 os.setgroups([other])
 os.setresgid(group, group, group)

@@ -8,13 +8,13 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.core.gateways.linux.views import route_rows
-from gateway_api.wire.configuration import Cgnat
-from gateway_api.wire.core.health import FaultKind
+from gateway_contract.configuration import Cgnat
+from gateway_contract.core.health import FaultKind
+from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
+from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE
+from gateway_core.gateways.linux.kernel.reader import KernelReader
+from gateway_core.gateways.linux.views import route_rows
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, network_of
 from tests.system.test_data_plane import NONE, Sessions

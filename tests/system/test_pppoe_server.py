@@ -16,17 +16,17 @@ from unittest.mock import Mock
 
 import pytest
 
-from gateway_api.core.gateways.linux.sources.pppd import record_of, start_of
-from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, LoggedLine, SystemdJournal
-from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
-from gateway_api.core.gateways.linux.sources.source import (
+from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.sources.pppd import record_of, start_of
+from gateway_core.gateways.linux.sources.pppd_log import JournalTail, LoggedLine, SystemdJournal
+from gateway_core.gateways.linux.sources.pppoe_server import PppoeServer
+from gateway_core.gateways.linux.sources.source import (
     SourceRefused,
     SourceSession,
     SourceTraffic,
     SourceUnavailable,
 )
-from gateway_api.core.records.clock import Clock, boot_id
-from gateway_api.wire.core.sessions import SessionType
+from gateway_core.records.clock import Clock, boot_id
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, ip, network_namespace, unshared
 from tests.support.stack import wait_for

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.dataplane import arp_limit, dhcp_guard, firewall
-from gateway_api.core.gateways.linux.kernel.links import SUBSCRIBERS
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.dataplane import arp_limit, dhcp_guard, firewall
+from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS
 from tests.support.clocks import SteppedClock
 from tests.support.documents import valid_document
 from tests.support.namespaces import can, ip, network_namespace

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from gateway_api.auth.passwords import verify
-from gateway_api.core_client.client import Daemon
-from gateway_api.wire.core.configuration import Edit, GetConfiguration
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.core.configuration import Edit, GetConfiguration
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.passwords import verify
+from gateway_contract.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.shell import GATEWAYCTL
 from tests.support.stack import running_core, wait_for

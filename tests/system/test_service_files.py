@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from gateway_api.base.errors import Invalid
+from gateway_contract.base.errors import Invalid
 from tests.support.documents import put
 from tests.support.frr import Frr
 from tests.support.rendered import GOOD, RADIUS, checked, refusal, rendered, valid_documents

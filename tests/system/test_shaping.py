@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.core.gateways.linux.dataplane.shaping import Limits, Shaper
-from gateway_api.core.gateways.linux.kernel import messages as nl
-from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
-from gateway_api.core.gateways.linux.kernel.exchange import DATAGRAM
-from gateway_api.core.gateways.linux.kernel.links import link_entry
-from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.kernel.qdiscs import ROOT
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.wire.core.network import OVERHEAD_PROFILES
+from gateway_contract.core.network import OVERHEAD_PROFILES
+from gateway_core.gateways.linux.dataplane.shaping import Limits, Shaper
+from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import rtnetlink as rt
+from gateway_core.gateways.linux.kernel.exchange import DATAGRAM
+from gateway_core.gateways.linux.kernel.links import link_entry
+from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.qdiscs import ROOT
+from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, ip, ip_batch, neighbour, network_namespace, network_of, tc
 
 HAS_FQ_CODEL = can("ip link add i type ifb", "tc qdisc add dev i root fq_codel")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.kernel.messages import KernelError, messages
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.wire.configuration import Cgnat
-from gateway_api.wire.core.health import FaultKind
-from gateway_api.wire.core.network import OVERHEAD_PROFILES
+from gateway_contract.configuration import Cgnat
+from gateway_contract.core.health import FaultKind
+from gateway_contract.core.network import OVERHEAD_PROFILES
+from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.dataplane.wanted import WantedSession
+from gateway_core.gateways.linux.kernel.messages import KernelError, messages
+from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, network_of
 
 pytestmark = pytest.mark.skipif(

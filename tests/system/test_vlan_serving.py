@@ -6,11 +6,11 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.demux.vlan_devices import VlanServing
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.wire.configuration import Cgnat
-from gateway_api.wire.core.sessions import SessionType
+from gateway_contract.configuration import Cgnat
+from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.demux.vlan_devices import VlanServing
+from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, network_of
 from tests.support.sources import ListedSource
 from tests.system.test_steering import session

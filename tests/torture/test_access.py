@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.varlink.client import Client, Unreachable
+from gateway_contract.core.interface import CORE
+from gateway_contract.varlink.client import Client, Unreachable
 from tests.support.audit import arbiter_of
 from tests.support.stack import call_core, issued, make_state, running_api, running_core, wait_for
 from tests.system.test_cli import COMMAND

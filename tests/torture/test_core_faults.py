@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import requests
 
-from gateway_api.base.errors import CoreAbsent
+from gateway_contract.base.errors import CoreAbsent
 from tests.support.stack import issued, running_api, running_core, wait_for
 
 UNREACHABLE = {"status": "error", "message": "Core daemon unreachable"}

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway_api.base.process import places
+from gateway_contract.base.process import places
 from tests.support.stack import Api, running_stack
 
 FEW = 256

@@ -13,7 +13,7 @@ from pathlib import Path
 import requests
 from requests.adapters import HTTPAdapter
 
-from gateway_api.auth.passwords import COST
+from gateway_contract.passwords import COST
 from tests.support.stack import Api, running_stack
 
 CLIENTS = 10

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.sources.accel_cli import (
+from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.sources.accel_cli import (
     CommandLine,
     Endpoint,
     kept_password,
     reply_in,
 )
-from gateway_api.core.gateways.linux.sources.accel_formats import (
+from gateway_core.gateways.linux.sources.accel_formats import (
     COLUMNS,
     UnknownColumn,
     UnreadableReply,
@@ -23,9 +24,8 @@ from gateway_api.core.gateways.linux.sources.accel_formats import (
     rows_of,
     table_sessions,
 )
-from gateway_api.core.gateways.linux.sources.accel_ppp import IpoeInterfaces
-from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession
-from gateway_api.wire.core.sessions import SessionType
+from gateway_core.gateways.linux.sources.accel_ppp import IpoeInterfaces
+from gateway_core.gateways.linux.sources.source import SourceRefused, SourceSession
 from tests.support.accel import Peer, table
 from tests.support.running_accel import LOCALHOST
 from tests.support.stack import wait_for

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gateway_api.auth.settings import AccessSettings
-from gateway_api.base.errors import CoreUnavailable, StepFailed
-from gateway_api.core.configuration.service import ConfigurationService
-from gateway_api.core.configuration.workspace import Workspace
-from gateway_api.wire.core.configuration import AccessReply, ApiSettings, CheckAccess, Edit
+from gateway_contract.base.errors import CoreUnavailable, StepFailed
+from gateway_contract.core.configuration import AccessReply, ApiSettings, CheckAccess, Edit
+from gateway_core.configuration.service import ConfigurationService
+from gateway_core.configuration.workspace import Workspace
 from tests.support.clocks import StillClock
 from tests.support.workspaces import ADMIN, no_file_longer_than, opened, stage
 

@@ -11,20 +11,20 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateway_api.base.errors import CoreLacksMethod
-from gateway_api.base.receivers import Denied
-from gateway_api.core.configuration import service as core_service
-from gateway_api.core.configuration.service import ConfigurationService
-from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
-from gateway_api.core_client.client import Daemon
 from gateway_api.hub import service
 from gateway_api.hub.sender import DeniedNetworks
-from gateway_api.wire.contract import Contract, Method, served
-from gateway_api.wire.core.configuration import ApiSettings, GetApiSettings, HistoryLimits, Receiver
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, ServedInterface
-from gateway_api.wire.varlink.server import Server
+from gateway_contract.base.errors import CoreLacksMethod
+from gateway_contract.base.receivers import Denied
+from gateway_contract.contract import Contract, Method, served
+from gateway_contract.core.configuration import ApiSettings, GetApiSettings, HistoryLimits, Receiver
+from gateway_contract.core.interface import CORE
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.varlink.client import Client
+from gateway_contract.varlink.dispatcher import Dispatcher, Identity, ServedInterface
+from gateway_contract.varlink.server import Server
+from gateway_core.configuration import service as core_service
+from gateway_core.configuration.service import ConfigurationService
+from gateway_core.configuration.workspace import ChangeRequest, Workspace
 from tests.support.clocks import StillClock
 from tests.support.stack import PATIENCE
 from tests.support.workspaces import opened

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from gateway_api.audit.log import AuditLog, BatchWriter, Counter
 from gateway_api.audit.record import AuditEntry, Counted
 from gateway_api.audit.trail import Filter, Trail
-from gateway_api.base.errors import AuditUnavailable, Invalid, ListTooLarge
-from gateway_api.wire.contract import Page
+from gateway_contract.base.errors import AuditUnavailable, Invalid, ListTooLarge
+from gateway_contract.contract import Page
 from tests.support.audit_records import a_record, full_disk, names
 from tests.support.pools import Here
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.audit.trail import Filter, LogPlace, Trail, _query
-from gateway_api.base.databases import pragma
+from gateway_contract.base.databases import pragma
 from tests.support.audit_records import full_disk, names, rows, texts
 
 SIZE = 1 << 20

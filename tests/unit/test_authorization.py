@@ -8,8 +8,8 @@ import pytest
 
 from gateway_api.auth.ledger import Ledger
 from gateway_api.auth.tokens import Authorization, Claims
-from gateway_api.base.errors import CoreUnavailable
-from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
+from gateway_contract.base.errors import CoreUnavailable
+from gateway_contract.core.configuration import AccessReply, ApiUser, Role
 from tests.support.clocks import SteppedClock
 from tests.support.ledger import lose, revocations_of
 

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.base.errors import CoreUnavailable
-from gateway_api.core_client.client import Daemon
-from gateway_api.wire.contract import Page
-from gateway_api.wire.varlink import batches
-from gateway_api.wire.varlink.batches import LONGEST, MOST_BYTES, MOST_READS
-from gateway_api.wire.varlink.client import Client, Unreachable
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.base.errors import CoreUnavailable
+from gateway_contract.contract import Page
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.varlink import batches
+from gateway_contract.varlink.batches import LONGEST, MOST_BYTES, MOST_READS
+from gateway_contract.varlink.client import Client, Unreachable
+from gateway_contract.varlink.protocol import ErrorReply
 from tests.support.stack import PATIENCE, wait_for
 from tests.unit.test_varlink_client import MARGIN, METHOD, peer
 

@@ -6,15 +6,15 @@ import gevent
 import msgspec
 import pytest
 
-from gateway_api.base.errors import CoreUnavailable
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.core.sessions.session import Counters
-from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import HELD, Broadcast, Entry, Pace, Span, entries
 from gateway_api.events.sse import EventId
-from gateway_api.wire.core.sessions import EventsReply
+from gateway_contract.base.errors import CoreUnavailable
+from gateway_contract.core.sessions import EventsReply
+from gateway_contract.core_client.client import Daemon
+from gateway_core.sessions.journal import Journal
+from gateway_core.sessions.session import Counters
 from tests.support.journal import InProcessCore, grow, session
 
 

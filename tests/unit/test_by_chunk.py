@@ -1,6 +1,6 @@
 """Values of chunks, made once per change."""
 
-from gateway_api.core.records.orders import ByChunk, Order
+from gateway_core.records.orders import ByChunk, Order
 from tests.support.stack import wait_for
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.base.certificate import end_of, is_self_signed, log_expiry
 from gateway_api.cli import certificates, setup
+from gateway_contract.base.certificate import end_of, is_self_signed, log_expiry
 
 DAY = 86400.0
 

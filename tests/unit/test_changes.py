@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.configuration.documents import merged
-from gateway_api.core.records.changes import Caller, ChangeLog, Note
+from gateway_core.configuration.documents import merged
+from gateway_core.records.changes import Caller, ChangeLog, Note
 
 NOW = 1_700_000_000
 
@@ -88,7 +88,7 @@ def test_what_a_disk_refuses_is_told_once_it_is_written(
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway_api.core.records.changes.HELD", 10)
+    monkeypatch.setattr("gateway_core.records.changes.HELD", 10)
     log = ChangeLog(tmp_path / "changes", "log")
     for number in range(25):
         log.add(note(f"a.{'ab'[number % 2]}", before={"text": "x" * 10_000}))

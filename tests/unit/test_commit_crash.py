@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway_api.base.errors import StepFailed
-from gateway_api.core.configuration.store import Unreadable
-from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
-from gateway_api.core.records.changes import Caller
-from gateway_api.wire.core.configuration import Edit
+from gateway_contract.base.errors import StepFailed
+from gateway_contract.core.configuration import Edit
+from gateway_core.configuration.store import Unreadable
+from gateway_core.configuration.workspace import ChangeRequest, Workspace
+from gateway_core.records.changes import Caller
 from tests.support.clocks import NOW, StillClock
 from tests.support.workspaces import commit, opened, stage
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import StepFailed
-from gateway_api.core.configuration.workspace import Rendered, Workspace
-from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.configuration import Edit
-from gateway_api.wire.core.impact import Impact
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.base.errors import StepFailed
+from gateway_contract.configuration import Configuration
+from gateway_contract.core.configuration import Edit
+from gateway_contract.core.impact import Impact
+from gateway_contract.varlink.protocol import ErrorReply
+from gateway_core.configuration.workspace import Rendered, Workspace
 from tests.support.clocks import StillClock
 from tests.support.workspaces import ADMIN, commit, opened, stage
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.unconfirmed import as_confirmed, until_confirmed
-from gateway_api.core.gateways.linux.sessions.commit_ends import ended_by_commit
-from gateway_api.core.gateways.linux.sessions.session import LinuxSession
-from gateway_api.core.gateways.linux.sessions.session_store import SessionKey
-from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.sessions import SessionType
+from gateway_contract.configuration import Configuration
+from gateway_contract.core.sessions import SessionType
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.configuration.unconfirmed import as_confirmed, until_confirmed
+from gateway_core.gateways.linux.sessions.commit_ends import ended_by_commit
+from gateway_core.gateways.linux.sessions.session import LinuxSession
+from gateway_core.gateways.linux.sessions.session_store import SessionKey
 from tests.support.documents import valid_document
 from tests.support.links import session
 

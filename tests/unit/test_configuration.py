@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.base.errors import Invalid
-from gateway_api.core.configuration.running import LARGEST, RunningConfiguration, refuse_too_large
-from gateway_api.core.configuration.store import Unreadable
+from gateway_contract.base.errors import Invalid
+from gateway_core.configuration.running import LARGEST, RunningConfiguration, refuse_too_large
+from gateway_core.configuration.store import Unreadable
 from tests.support.documents import FACTORY, SECRET_HASH, problems, put, remove, valid_document
 
 #: A user like the document's own.

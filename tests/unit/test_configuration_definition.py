@@ -7,12 +7,9 @@ import msgspec
 import pytest
 
 from gateway_api.audit import record
-from gateway_api.base.logs import MASK, is_secret
-from gateway_api.core.configuration import documents, edit
-from gateway_api.core.configuration.documents import changes, diff_text, unmasked
-from gateway_api.core.configuration.edit import edited
-from gateway_api.wire import configuration
-from gateway_api.wire.configuration import (
+from gateway_contract import configuration
+from gateway_contract.base.logs import MASK, is_secret
+from gateway_contract.configuration import (
     KEYS,
     ROOT,
     Field,
@@ -24,8 +21,11 @@ from gateway_api.wire.configuration import (
     masked_path,
     walk,
 )
-from gateway_api.wire.contract import about
-from gateway_api.wire.core.configuration import Edit, EditAction
+from gateway_contract.contract import about
+from gateway_contract.core.configuration import Edit, EditAction
+from gateway_core.configuration import documents, edit
+from gateway_core.configuration.documents import changes, diff_text, unmasked
+from gateway_core.configuration.edit import edited
 
 FIELDS = {path: field for path, field in walk(ROOT) if path}
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.base.logs import MASK
-from gateway_api.base.texts import path_text
-from gateway_api.core.configuration.documents import Change, changes, diff_text
-from gateway_api.core.configuration.edit import OperationRefused, edited
-from gateway_api.wire.core.configuration import Edit
+from gateway_contract.base.logs import MASK
+from gateway_contract.base.texts import path_text
+from gateway_contract.core.configuration import Edit
+from gateway_core.configuration.documents import Change, changes, diff_text
+from gateway_core.configuration.edit import OperationRefused, edited
 from tests.support.documents import FACTORY, put, remove, valid_document
 
 enough = settings(max_examples=50)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import Invalid, Problem
-from gateway_api.base.logs import MASK
-from gateway_api.core.configuration import edit
-from gateway_api.core.configuration.edit import AbsentPath, OperationRefused
-from gateway_api.wire.core.configuration import Edit
+from gateway_contract.base.errors import Invalid, Problem
+from gateway_contract.base.logs import MASK
+from gateway_contract.core.configuration import Edit
+from gateway_core.configuration import edit
+from gateway_core.configuration.edit import AbsentPath, OperationRefused
 from tests.support.documents import SECRET_HASH, place
 
 ALICE = {"username": "alice", "password_hash": SECRET_HASH, "role": "operator"}

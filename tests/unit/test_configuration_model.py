@@ -17,15 +17,15 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import pytest
 
-from gateway_api.base.errors import Invalid, NotFound, Stale, StepFailed
-from gateway_api.core.configuration.documents import changes, diff_text
-from gateway_api.core.configuration.edit import OperationRefused
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import Commit, ConfigurationStore
-from gateway_api.core.configuration.workspace import ChangeRequest, Rendered, Workspace
-from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.configuration import Edit as WireEdit
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.base.errors import Invalid, NotFound, Stale, StepFailed
+from gateway_contract.configuration import Configuration
+from gateway_contract.core.configuration import Edit as WireEdit
+from gateway_contract.varlink.protocol import ErrorReply
+from gateway_core.configuration.documents import changes, diff_text
+from gateway_core.configuration.edit import OperationRefused
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.configuration.store import Commit, ConfigurationStore
+from gateway_core.configuration.workspace import ChangeRequest, Rendered, Workspace
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import FACTORY as FACTORY_FILE
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.base.texts import LONGEST_PATH, Path, Segment, parse_path, path_text
+from gateway_contract.base.texts import LONGEST_PATH, Path, Segment, parse_path, path_text
 
 enough = settings(max_examples=100)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.unconfirmed import until_confirmed
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.configuration.unconfirmed import until_confirmed
 from tests.support.documents import SECRET_HASH, put
 from tests.support.rendered import (
     FURTHER_RADIUS,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import Invalid, Problem, Stale
-from gateway_api.base.logs import MASK
-from gateway_api.core.configuration.documents import InvalidDocument, unmasked
-from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
-from gateway_api.wire.configuration import masked
-from gateway_api.wire.core.configuration import Edit
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.base.errors import Invalid, Problem, Stale
+from gateway_contract.base.logs import MASK
+from gateway_contract.configuration import masked
+from gateway_contract.core.configuration import Edit
+from gateway_contract.varlink.protocol import ErrorReply
+from gateway_core.configuration.documents import InvalidDocument, unmasked
+from gateway_core.configuration.workspace import ChangeRequest, Workspace
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import SECRET_HASH, put
 from tests.support.workspaces import ADMIN, opened, stage

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import Invalid
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.wire.configuration import LocalSubscriber
+from gateway_contract.base.errors import Invalid
+from gateway_contract.configuration import LocalSubscriber
+from gateway_core.configuration.running import RunningConfiguration
 from tests.support.documents import problems, put
 from tests.support.rendered import profile
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base import durable
-from gateway_api.base.errors import StepFailed
-from gateway_api.core.configuration.store import Commit, ConfigurationStore, Deadline, State, Unreadable
+from gateway_contract.base import durable
+from gateway_contract.base.errors import StepFailed
+from gateway_core.configuration.store import Commit, ConfigurationStore, Deadline, State, Unreadable
 from tests.support.workspaces import no_file_longer_than
 
 COMMIT = Commit(1_700_000_000, "admin", "as it was")
@@ -319,7 +319,7 @@ def test_two_stores_cannot_keep_one_folder(store: ConfigurationStore, folder: Pa
 
 
 def test_a_store_in_another_process_cannot_keep_it_either(folder: Path) -> None:
-    code = "import sys; from pathlib import Path; from gateway_api.core.configuration import store; "
+    code = "import sys; from pathlib import Path; from gateway_core.configuration import store; "
     code += "store.ConfigurationStore(Path(sys.argv[1])); print('kept', flush=True); sys.stdin.read()"
     arguments = [sys.executable, "-c", code, str(folder)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:

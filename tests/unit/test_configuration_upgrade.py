@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import Invalid
-from gateway_api.core.configuration.edit import OperationRefused
-from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
-from gateway_api.wire.core.configuration import Edit
+from gateway_contract.base.errors import Invalid
+from gateway_contract.core.configuration import Edit
+from gateway_core.configuration.edit import OperationRefused
+from gateway_core.configuration.workspace import ChangeRequest, Workspace
 from tests.support.clocks import StillClock
 from tests.support.documents import put
 from tests.support.workspaces import ADMIN, commit, opened

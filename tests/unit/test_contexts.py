@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.client.contexts import Context, Contexts, ContextsFile
-from gateway_api.client.errors import BadContext
+from gatewayctl.client.contexts import Context, Contexts, ContextsFile
+from gatewayctl.client.errors import BadContext
 
 LAB = Context("lab", "https://lab:8443", "/lab.pem", "admin", "token of lab")
 BNG = Context("bng", "https://bng:8443", None, "admin", "token of bng")

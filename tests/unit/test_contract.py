@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from varlink import scanner
 
-import gateway_api.wire
-from gateway_api.wire.contract import (
+import gateway_contract
+from gateway_contract.contract import (
     Contract,
     Method,
     Nothing,
@@ -17,10 +17,10 @@ from gateway_api.wire.contract import (
     record_of,
     served,
 )
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.hub import HUB
+from gateway_contract.core.interface import CORE
+from gateway_contract.hub import HUB
 
-FOLDER = Path(gateway_api.wire.__file__).parent
+FOLDER = Path(gateway_contract.__file__).parent
 CONTRACTS = [CORE, HUB]
 
 

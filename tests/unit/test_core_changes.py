@@ -14,10 +14,10 @@ from gateway_api.audit.core_changes import record_new
 from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import gap as gap_record
 from gateway_api.audit.trail import LogPlace
-from gateway_api.base.logs import MASK
-from gateway_api.core.records.changes import Caller, ChangeLog, Note
-from gateway_api.core_client.client import Daemon
-from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
+from gateway_contract.base.logs import MASK
+from gateway_contract.core.configuration import ChangeRecord, ChangesReply
+from gateway_contract.core_client.client import Daemon
+from gateway_core.records.changes import Caller, ChangeLog, Note
 from tests.support.audit import kept_in
 from tests.support.pools import Here
 

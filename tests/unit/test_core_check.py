@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.cli.core.check import CannotCheck, Findings, check, reads
-from gateway_api.wire.contract import Command
-from gateway_api.wire.core.configuration import AmendConfiguration, ListArchive, RestoreRevision
-from gateway_api.wire.core.interface import CORE, REQUIRED
-from gateway_api.wire.core.jobs import ListJobs
-from gateway_api.wire.core.sessions import ListSessions
-from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
-from gateway_api.wire.varlink.protocol import ErrorReply
-from gateway_api.wire.varlink.server import Server
+from gateway_contract.contract import Command
+from gateway_contract.core.configuration import AmendConfiguration, ListArchive, RestoreRevision
+from gateway_contract.core.interface import CORE, REQUIRED
+from gateway_contract.core.jobs import ListJobs
+from gateway_contract.core.sessions import ListSessions
+from gateway_contract.varlink.client import Client
+from gateway_contract.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
+from gateway_contract.varlink.protocol import ErrorReply
+from gateway_contract.varlink.server import Server
+from gateway_core.commands.check import CannotCheck, Findings, check, reads
 
 HEALTH = {
     "uptime_seconds": 1,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.cli.ctl.candidate import MASK, effect, filled, known, secret_paths, values
+from gatewayctl.candidate import MASK, effect, filled, known, secret_paths, values
 
 
 def users(**roles: str) -> dict[str, Any]:

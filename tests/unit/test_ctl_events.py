@@ -7,7 +7,7 @@ from unittest.mock import patch
 import click
 import pytest
 
-from gateway_api.cli.ctl.commands.events import End
+from gatewayctl.commands.events import End
 
 
 class Connection(io.RawIOBase):

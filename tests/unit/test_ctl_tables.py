@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.cli.ctl import terminal
-from gateway_api.cli.ctl.results import (
+from gatewayctl import terminal
+from gatewayctl.results import (
     Format,
     Importance,
     Of,
@@ -20,7 +20,7 @@ from gateway_api.cli.ctl.results import (
     show_all,
     table,
 )
-from gateway_api.cli.ctl.texts import lines
+from gatewayctl.texts import lines
 
 ID = ShownColumn("id", importance=Importance.IDENTITY)
 NAME = ShownColumn("username", importance=Importance.IDENTITY)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.cli.ctl.texts import duration, line, moment, plain, rate, shown, size, speed
-from gateway_api.wire.configuration import ROOT, Seconds, walk
+from gateway_contract.configuration import ROOT, Seconds, walk
+from gatewayctl.texts import duration, line, moment, plain, rate, shown, size, speed
 
 
 @pytest.mark.parametrize(

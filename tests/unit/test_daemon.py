@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.base.errors import (
+from gateway_contract.base.errors import (
     CoreAbsent,
     CoreLacksMethod,
     CoreUnavailable,
@@ -19,18 +19,18 @@ from gateway_api.base.errors import (
     Problem,
     StillConnected,
 )
-from gateway_api.core_client.client import Daemon, Listed
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.configuration import GetConfiguration, ReplaceCandidate
-from gateway_api.wire.core.health import ListFaults
-from gateway_api.wire.core.interface import CORE, REQUIRED
-from gateway_api.wire.core.network import GetBgpSummary, GetDemuxState, ListVlans
-from gateway_api.wire.core.sessions import GetHealth
-from gateway_api.wire.core.traffic import WatchTraffic
-from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
-from gateway_api.wire.varlink.protocol import ErrorReply
-from gateway_api.wire.varlink.server import Server
+from gateway_contract.contract import Page
+from gateway_contract.core.configuration import GetConfiguration, ReplaceCandidate
+from gateway_contract.core.health import ListFaults
+from gateway_contract.core.interface import CORE, REQUIRED
+from gateway_contract.core.network import GetBgpSummary, GetDemuxState, ListVlans
+from gateway_contract.core.sessions import GetHealth
+from gateway_contract.core.traffic import WatchTraffic
+from gateway_contract.core_client.client import Daemon, Listed
+from gateway_contract.varlink.client import Client
+from gateway_contract.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
+from gateway_contract.varlink.protocol import ErrorReply
+from gateway_contract.varlink.server import Server
 
 Ask = Callable[[Daemon], Any]
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import CoreUnavailable
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.core.sessions.session import Counters
 from gateway_api.core_client import events as following
-from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.core.sessions import EventsReply, SessionEvent
-from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.base.errors import CoreUnavailable
+from gateway_contract.core.interface import CORE
+from gateway_contract.core.sessions import EventsReply, SessionEvent
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.varlink.client import Client
+from gateway_contract.varlink.protocol import ErrorReply
+from gateway_core.sessions.journal import Journal
+from gateway_core.sessions.session import Counters
 from tests.support.journal import grow, no_pause, numbers, serving, session
 
 

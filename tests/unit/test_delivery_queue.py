@@ -18,7 +18,7 @@ from gateway_api.hub.delivery_queue import (
 )
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.sender import AttemptResult
-from gateway_api.wire.hub import Delivery
+from gateway_contract.hub import Delivery
 from tests.support.clocks import SteppedClock
 from tests.support.stack import wait_for
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from gateway_api.auth.ledger import Ledger
-from gateway_api.base.certificate import end_of
-from gateway_api.base.errors import CoreAbsent, CoreUnavailable
 from gateway_api.cli import certificates
 from gateway_api.web import dependencies
 from gateway_api.web.dependencies import Host, check_ledger
-from gateway_api.wire.core.health import Dependency
-from gateway_api.wire.hub import WebhookCounts
+from gateway_contract.base.certificate import end_of
+from gateway_contract.base.errors import CoreAbsent, CoreUnavailable
+from gateway_contract.core.health import Dependency
+from gateway_contract.hub import WebhookCounts
 from tests.support.clocks import SteppedClock
 from tests.support.ledger import lose
 

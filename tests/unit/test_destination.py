@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from urllib3.util import parse_url
 
-from gateway_api.base.receivers import Denied, check, checked_url
 from gateway_api.hub.sender import connect
+from gateway_contract.base.receivers import Denied, check, checked_url
 
 #: Hosts as a URL has them, each of which means an address that nothing is delivered to.
 NEVER = [

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway_api.base.errors import StepFailed
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.unconfirmed import until_confirmed
-from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
-from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
-from gateway_api.core.gateways.linux.daemons.systemd import Systemd
-from gateway_api.core.gateways.linux.sources.dnsmasq import Records
-from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
+from gateway_contract.base.errors import StepFailed
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.configuration.unconfirmed import until_confirmed
+from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
+from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer
+from gateway_core.gateways.linux.daemons.systemd import Systemd
+from gateway_core.gateways.linux.sources.dnsmasq import Records
+from gateway_core.gateways.linux.sources.dnsmasq_leases import (
     Lease,
     LeaseRecord,
     UnreadableLease,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.daemons import frr
-from gateway_api.core.gateways.linux.daemons.frr import (
+from gateway_core.gateways.linux.daemons import frr
+from gateway_core.gateways.linux.daemons.frr import (
     Frr,
     FrrConfiguration,
     FrrDifference,
@@ -19,7 +19,7 @@ from gateway_api.core.gateways.linux.daemons.frr import (
     RoutingRefused,
     RoutingUnavailable,
 )
-from gateway_api.core.gateways.linux.program import CommitLimits, EndedProgram
+from gateway_core.gateways.linux.program import CommitLimits, EndedProgram
 
 TEXT = "frr defaults traditional\nrouter bgp 65001\n neighbor 10.0.0.2 colour red\n"
 

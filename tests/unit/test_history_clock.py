@@ -8,8 +8,8 @@ import pytest
 
 from gateway_api.history.sessions import HistoryStore
 from gateway_api.history.sign_ons import WantedFailures
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.configuration import HistoryLimits
+from gateway_contract.contract import Page
+from gateway_contract.core.configuration import HistoryLimits
 from tests.support.clocks import NOW, StillClock
 from tests.support.histories import History, down, failed, up
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge, SearchTooLong
 from gateway_api.history import keys, reader, sessions
 from gateway_api.history.reader import Reader, Searches
 from gateway_api.history.sessions import HistoryFilter
-from gateway_api.wire.contract import Page
+from gateway_contract.base.errors import HistoryUnavailable, Invalid, ListTooLarge, SearchTooLong
+from gateway_contract.contract import Page
 from tests.support.histories import History, down, history, up
 from tests.support.pools import Here
 

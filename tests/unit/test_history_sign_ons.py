@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import Invalid
 from gateway_api.history import sessions
 from gateway_api.history.sign_ons import WantedFailures
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.configuration import HistoryLimits
+from gateway_contract.base.errors import Invalid
+from gateway_contract.contract import Page
+from gateway_contract.core.configuration import HistoryLimits
 from tests.support.histories import History, down, failed, history, up
 
 AT = 1_700_000_000

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from gateway_api.base.errors import CoreUnavailable
 from gateway_api.history import database
 from gateway_api.history.recorder import Recorder
 from gateway_api.history.sessions import FeedPlace, prepare
-from gateway_api.wire.core.configuration import HistoryLimits
-from gateway_api.wire.core.sessions import EventsReply
+from gateway_contract.base.errors import CoreUnavailable
+from gateway_contract.core.configuration import HistoryLimits
+from gateway_contract.core.sessions import EventsReply
 from tests.support.histories import BOOT, History, down, history, listed, rate, up
 from tests.support.pools import Here
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.base.errors import Invalid, NotFound
-from gateway_api.wire.contract import Page
+from gateway_contract.base.errors import Invalid, NotFound
+from gateway_contract.contract import Page
 from tests.support.histories import History, down, failed, history, listed, rate, up
 
 AT = 1_700_000_000

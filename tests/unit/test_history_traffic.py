@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from gateway_api.base.errors import CoreUnavailable, Invalid
 from gateway_api.history.reader import Reader
 from gateway_api.history.sessions import HistoryStore
 from gateway_api.history.traffic import TrafficRecorder, TrafficSpan, TrafficStore, TrunkCounters
-from gateway_api.wire.core.configuration import HistoryLimits
-from gateway_api.wire.core.network import InterfaceStats, InterfaceType
-from gateway_api.wire.history import TrafficSample
+from gateway_contract.base.errors import CoreUnavailable, Invalid
+from gateway_contract.core.configuration import HistoryLimits
+from gateway_contract.core.network import InterfaceStats, InterfaceType
+from gateway_contract.history import TrafficSample
 from tests.support.pools import Here
 
 

@@ -11,24 +11,24 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from gateway_api.base.errors import Conflict, HubUnavailable, NotFound
-from gateway_api.base.settings import Settings
 from gateway_api.hub import registry as registries
 from gateway_api.hub import sender as senders
 from gateway_api.hub import service as hub
 from gateway_api.hub.client import Hub
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.registry import Registry
-from gateway_api.wire import hub as wire
-from gateway_api.wire.core.configuration import Receiver as WireReceiver
-from gateway_api.wire.core.sessions import EventsReply
-from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.dispatcher import (
+from gateway_contract import hub as wire
+from gateway_contract.base.errors import Conflict, HubUnavailable, NotFound
+from gateway_contract.base.settings import Settings
+from gateway_contract.core.configuration import Receiver as WireReceiver
+from gateway_contract.core.sessions import EventsReply
+from gateway_contract.varlink.client import Client
+from gateway_contract.varlink.dispatcher import (
     Dispatcher,
     Identity,
 )
-from gateway_api.wire.varlink.protocol import ErrorReply, Reply
-from gateway_api.wire.varlink.server import AlreadyServed, Server
+from gateway_contract.varlink.protocol import ErrorReply, Reply
+from gateway_contract.varlink.server import AlreadyServed, Server
 from tests.support.receivers import Receiver, Rude, answer, hang
 from tests.support.stack import wait_for
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway_api.base.errors import StepFailed
-from gateway_api.core.service.jobs import Act, JobOutcome, Jobs, JobStore
-from gateway_api.wire.core.jobs import MOST_RUNNING, Job, JobError, JobKind, JobState
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.base.errors import StepFailed
+from gateway_contract.core.jobs import MOST_RUNNING, Job, JobError, JobKind, JobState
+from gateway_contract.varlink.protocol import ErrorReply
+from gateway_core.service.jobs import Act, JobOutcome, Jobs, JobStore
 from tests.support.clocks import NOW, StillClock
 from tests.support.stack import PATIENCE, wait_for
 from tests.support.workspaces import no_file_longer_than

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.core.sessions import journal as feed
-from gateway_api.core.sessions.journal import HELD, HELD_FAILURES, Journal
-from gateway_api.core.sessions.session import Counters
-from gateway_api.wire.core.sessions import EventsReply
+from gateway_contract.core.sessions import EventsReply
+from gateway_core.sessions import journal as feed
+from gateway_core.sessions.journal import HELD, HELD_FAILURES, Journal
+from gateway_core.sessions.session import Counters
 from tests.support.journal import fail, grow, session
 
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.lab.gateway import LabGateway
-from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.gateways.lab.traffic import MICROSECOND, Meter, Pattern, People, SumMeter
-from gateway_api.core.gateways.lab.world import AddressPool
-from gateway_api.core.service.core import LISTS
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.health import ListFaults
+from gateway_contract.contract import Page
+from gateway_contract.core.health import ListFaults
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.lab.gateway import LabGateway
+from gateway_core.gateways.lab.population import Population
+from gateway_core.gateways.lab.traffic import MICROSECOND, Meter, Pattern, People, SumMeter
+from gateway_core.gateways.lab.world import AddressPool
+from gateway_core.service.core import LISTS
+from gateway_core.sessions.journal import Journal
 from tests.support.clocks import StillClock
 from tests.support.listings import list_of
 from tests.support.stack import PATIENCE

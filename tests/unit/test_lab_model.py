@@ -9,15 +9,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.lab.gateway import LabGateway
-from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.records.paging import Rows
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.core.sessions.session import LONGEST_NAME, Counters, Session
-from gateway_api.wire.core.impact import Impact
-from gateway_api.wire.core.network import Interface
-from gateway_api.wire.core.sessions import SessionDetail, SessionFilter, SessionSummary
+from gateway_contract.core.impact import Impact
+from gateway_contract.core.network import Interface
+from gateway_contract.core.sessions import SessionDetail, SessionFilter, SessionSummary
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.lab.gateway import LabGateway
+from gateway_core.gateways.lab.population import Population
+from gateway_core.records.paging import Rows
+from gateway_core.sessions.journal import Journal
+from gateway_core.sessions.session import LONGEST_NAME, Counters, Session
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway_api.auth.ledger import Ledger, Revocations, SharedState, name_of, open_ledger, prepare_ledger
-from gateway_api.base.errors import LedgerUnavailable
+from gateway_contract.base.errors import LedgerUnavailable
 from tests.support.clocks import SteppedClock
 from tests.support.ledger import ledger_at, lose, revocations_of
 

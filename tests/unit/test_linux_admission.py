@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from gateway_api.core.gateways.linux.demux.admission import (
+from gateway_contract.configuration import Demux, RateLimits, VlanProfile, VlanRange
+from gateway_contract.core.health import TriggerRefusal
+from gateway_contract.core.network import VlanProtocol
+from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.demux.admission import (
     HOLD_OFF,
     AccessVlan,
     Admission,
     Occupancy,
     VlanState,
 )
-from gateway_api.core.gateways.linux.demux.listener import Trigger
-from gateway_api.wire.configuration import Demux, RateLimits, VlanProfile, VlanRange
-from gateway_api.wire.core.health import TriggerRefusal
-from gateway_api.wire.core.network import VlanProtocol
-from gateway_api.wire.core.sessions import SessionType
+from gateway_core.gateways.linux.demux.listener import Trigger
 from tests.support.clocks import SteppedClock
 
 PPPOE = VlanProfile("pppoe", "pppoe", VlanRange(100, 499), None, "pppoe_ethernet")

@@ -4,23 +4,23 @@ from ipaddress import IPv4Address, IPv6Network
 
 import pytest
 
-from gateway_api.core.gateways.linux.dataplane.fault_register import FaultRegister, Place
-from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_api.core.gateways.linux.dataplane.routes import surplus
-from gateway_api.core.gateways.linux.dataplane.wanted import (
+from gateway_contract.core.health import FaultKind
+from gateway_contract.core.network import OVERHEAD_PROFILES
+from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister, Place
+from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
+from gateway_core.gateways.linux.dataplane.routes import surplus
+from gateway_core.gateways.linux.dataplane.wanted import (
     KernelState,
     RouteState,
     WantedSession,
 )
-from gateway_api.core.gateways.linux.kernel.fib import FibEntry
-from gateway_api.core.gateways.linux.kernel.links import LinkEntry
-from gateway_api.core.gateways.linux.kernel.messages import KernelError
-from gateway_api.core.gateways.linux.kernel.qdiscs import QdiscEntry
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.core.gateways.linux.threads import Crew
-from gateway_api.wire.core.health import FaultKind
-from gateway_api.wire.core.network import OVERHEAD_PROFILES
+from gateway_core.gateways.linux.kernel.fib import FibEntry
+from gateway_core.gateways.linux.kernel.links import LinkEntry
+from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.qdiscs import QdiscEntry
+from gateway_core.gateways.linux.kernel.reader import KernelReader
+from gateway_core.gateways.linux.threads import Crew
 from tests.support.clocks import NOW, SteppedClock, StillClock
 
 ADDRESS, GATEWAY = IPv4Address("100.64.0.9"), IPv4Address("100.64.0.1")

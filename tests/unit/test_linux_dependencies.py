@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
-from gateway_api.core.gateways.linux.daemons.pppd import PppdRadius
-from gateway_api.core.gateways.linux.health.watch import DependencyWatch, clock, frr, radius
-from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
-from gateway_api.core.gateways.linux.sources.accel_statistics import (
+from gateway_contract.configuration import Configuration
+from gateway_contract.core.health import Dependency, DependencyState, worst
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
+from gateway_core.gateways.linux.daemons.pppd import PppdRadius
+from gateway_core.gateways.linux.health.watch import DependencyWatch, clock, frr, radius
+from gateway_core.gateways.linux.sources.accel_formats import UnreadableReply
+from gateway_core.gateways.linux.sources.accel_statistics import (
     AccelPppStatistics,
     RadiusServer,
     radius_servers,
 )
-from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
-from gateway_api.wire.configuration import Configuration
-from gateway_api.wire.core.health import Dependency, DependencyState, worst
+from gateway_core.gateways.linux.sources.source import SourceUnavailable
 from tests.support.accel import stat
 from tests.support.clocks import StillClock
 from tests.support.documents import valid_document

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from gateway_api.core.gateways.linux.demux.listener import Trigger, parse
-from gateway_api.wire.core.network import VlanProtocol
-from gateway_api.wire.core.sessions import SessionType
+from gateway_contract.core.network import VlanProtocol
+from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.demux.listener import Trigger, parse
 from tests.support.first_frames import (
     DOT1AD,
     DOT1Q,

@@ -13,37 +13,37 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import StepFailed
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.unconfirmed import until_confirmed
-from gateway_api.core.gateways.linux.assembly import occupancy
-from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
-from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
-from gateway_api.core.gateways.linux.dataplane.arp_limit import ArpLimit
-from gateway_api.core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
-from gateway_api.core.gateways.linux.dataplane.fault_register import Place
-from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
-from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan
-from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
-from gateway_api.core.gateways.linux.gateway import GatewayParts, LinuxGateway
-from gateway_api.core.gateways.linux.health.watch import DependencyWatch
-from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
-from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.kernel.watcher import Changed
-from gateway_api.core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
-from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision
-from gateway_api.core.gateways.linux.sessions.session import DeviceCounters, LinuxSession
-from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
-from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
-from gateway_api.core.gateways.linux.sessions.tracker import Tracker
-from gateway_api.core.records.clock import Expiry
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.wire.configuration import AddressPool, Cgnat, Configuration
-from gateway_api.wire.core.health import FaultKind
-from gateway_api.wire.core.network import InterfaceStats
-from gateway_api.wire.core.sessions import SessionType
+from gateway_contract.base.errors import StepFailed
+from gateway_contract.configuration import AddressPool, Cgnat, Configuration
+from gateway_contract.core.health import FaultKind
+from gateway_contract.core.network import InterfaceStats
+from gateway_contract.core.sessions import SessionType
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.configuration.unconfirmed import until_confirmed
+from gateway_core.gateways.linux.assembly import occupancy
+from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
+from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
+from gateway_core.gateways.linux.dataplane.arp_limit import ArpLimit
+from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
+from gateway_core.gateways.linux.dataplane.fault_register import Place
+from gateway_core.gateways.linux.dataplane.firewall import Firewall
+from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
+from gateway_core.gateways.linux.dataplane.wanted import WantedSession
+from gateway_core.gateways.linux.demux.admission import AccessVlan
+from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
+from gateway_core.gateways.linux.gateway import GatewayParts, LinuxGateway
+from gateway_core.gateways.linux.health.watch import DependencyWatch
+from gateway_core.gateways.linux.kernel.fib import NextHop, RouteEntry
+from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.watcher import Changed
+from gateway_core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
+from gateway_core.gateways.linux.sessions.provision import DesiredSessions, Provision
+from gateway_core.gateways.linux.sessions.session import DeviceCounters, LinuxSession
+from gateway_core.gateways.linux.sessions.session_store import SessionStore
+from gateway_core.gateways.linux.sessions.source_watch import SignOnWatch
+from gateway_core.gateways.linux.sessions.tracker import Tracker
+from gateway_core.records.clock import Expiry
+from gateway_core.sessions.journal import Journal
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document
 from tests.support.links import KnownLinks, link
@@ -449,7 +449,7 @@ def test_an_ifb_that_comes_or_goes_is_no_reason_to_ask_the_sources(
 ) -> None:
     seen = [Changed.IFBS, Changed.LINKS, Changed.IFBS]
     told = nullcontext([frozenset({each}) for each in seen])
-    monkeypatch.setattr("gateway_api.core.gateways.linux.gateway.Watcher", lambda _: told)
+    monkeypatch.setattr("gateway_core.gateways.linux.gateway.Watcher", lambda _: told)
     polls: list[None] = []
     monkeypatch.setattr(machine.tracker, "trigger", lambda: polls.append(None))
     gateway._watch_links()

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan, ServedVlan, VlanState
-from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
-from gateway_api.core.gateways.linux.kernel.links import Address
-from gateway_api.core.gateways.linux.sessions.session import LinuxSession
-from gateway_api.core.gateways.linux.views import Links, ManagedVlans, route_rows
-from gateway_api.core.records.paging import Rows
-from gateway_api.core.sessions.table import SessionTable
-from gateway_api.wire.core.network import AddressFamily, Interface, InterfaceStats, Route
-from gateway_api.wire.core.sessions import SessionType
+from gateway_contract.core.network import AddressFamily, Interface, InterfaceStats, Route
+from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.demux.admission import AccessVlan, ServedVlan, VlanState
+from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
+from gateway_core.gateways.linux.kernel.links import Address
+from gateway_core.gateways.linux.sessions.session import LinuxSession
+from gateway_core.gateways.linux.views import Links, ManagedVlans, route_rows
+from gateway_core.records.paging import Rows
+from gateway_core.sessions.table import SessionTable
 from tests.support.links import KnownLinks, link, on_vlan, session
 from tests.support.sources import CGNAT
 

@@ -8,28 +8,28 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.assembly import occupancy
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Occupancy
-from gateway_api.core.gateways.linux.demux.vlan_devices import VlanServing
-from gateway_api.core.gateways.linux.gateway import SessionTraffic
-from gateway_api.core.gateways.linux.kernel import exchange
-from gateway_api.core.gateways.linux.kernel.links import add_address, proxy_arp
-from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
-from gateway_api.core.gateways.linux.sessions.provision import DesiredSessions, Provision, wanted_by
-from gateway_api.core.gateways.linux.sessions.session import (
+from gateway_contract.base.errors import GatewayApiError
+from gateway_contract.core.network import InterfaceStats
+from gateway_contract.core.sessions import SessionState, SessionType
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.assembly import occupancy
+from gateway_core.gateways.linux.demux.admission import AccessVlan, Occupancy
+from gateway_core.gateways.linux.demux.vlan_devices import VlanServing
+from gateway_core.gateways.linux.gateway import SessionTraffic
+from gateway_core.gateways.linux.kernel import exchange
+from gateway_core.gateways.linux.kernel.links import add_address, proxy_arp
+from gateway_core.gateways.linux.kernel.messages import KernelChange, KernelError
+from gateway_core.gateways.linux.sessions.provision import DesiredSessions, Provision, wanted_by
+from gateway_core.gateways.linux.sessions.session import (
     NO_COUNTERS,
     DeviceCounters,
     LinuxSession,
     SessionRecord,
 )
-from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceTraffic, SourceUnavailable
-from gateway_api.core.gateways.linux.views import Reading
-from gateway_api.core.sessions.session import Counters
-from gateway_api.core.sessions.table import SessionTable
-from gateway_api.wire.core.network import InterfaceStats
-from gateway_api.wire.core.sessions import SessionState, SessionType
+from gateway_core.gateways.linux.sources.source import SourceRefused, SourceTraffic, SourceUnavailable
+from gateway_core.gateways.linux.views import Reading
+from gateway_core.sessions.session import Counters
+from gateway_core.sessions.table import SessionTable
 from tests.support.clocks import SteppedClock
 from tests.support.documents import valid_document
 from tests.support.links import KnownLinks, link, on_vlan, session

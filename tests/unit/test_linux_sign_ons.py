@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.sessions.source_watch import SignOnWatch
-from gateway_api.core.gateways.linux.sources.pppd import PppdRefusal, refusal_of
-from gateway_api.core.gateways.linux.sources.pppd_log import LoggedLine, PppdFailures
-from gateway_api.core.gateways.linux.sources.source import SourceFailure, SourceUnavailable
-from gateway_api.core.sessions.journal import Journal
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.sessions.source_watch import SignOnWatch
+from gateway_core.gateways.linux.sources.pppd import PppdRefusal, refusal_of
+from gateway_core.gateways.linux.sources.pppd_log import LoggedLine, PppdFailures
+from gateway_core.gateways.linux.sources.source import SourceFailure, SourceUnavailable
+from gateway_core.sessions.journal import Journal
 from tests.support.documents import valid_document
 
 COMMAND = "/usr/sbin/pppd pty \"/usr/sbin/pppoe -n -I trunk0.7 -e 5:02:00:00:00:00:0A -S ''\" file /x"

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from gateway_api.core.gateways.linux.threads import Crew
+from gateway_core.gateways.linux.threads import Crew
 
 
 def test_an_error_that_ends_a_thread_is_raised_where_the_gateway_waits() -> None:

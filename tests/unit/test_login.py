@@ -8,9 +8,9 @@ import bcrypt
 import pytest
 
 from gateway_api.auth.login import Login, Throttle
-from gateway_api.auth.passwords import cost, verify
-from gateway_api.base.errors import TooManyAttempts, WrongCredentials
-from gateway_api.wire.core.configuration import LoginReply
+from gateway_contract.base.errors import TooManyAttempts, WrongCredentials
+from gateway_contract.core.configuration import LoginReply
+from gateway_contract.passwords import cost, verify
 from tests.support.documents import SECRET_HASH
 from tests.support.logins import ALICE, HERE, Check, InlinePool, fail, log_in
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.base.http import ROLE, USER, level_of_request, log_fields
-from gateway_api.base.logs import FORMATS, LineFormatter, extra, install, key_value
-from gateway_api.base.settings import BadSetting, log_format
+from gateway_contract.base.logs import FORMATS, LineFormatter, extra, install, key_value
+from gateway_contract.base.settings import BadSetting, log_format
 from tests.support.log_lines import REQUEST, is_printable_ascii, parsed
 
 nasty = st.text(st.characters(), max_size=40) | st.sampled_from(
@@ -87,7 +87,7 @@ def test_a_line_for_the_journal_begins_with_its_priority(format: str) -> None:
 
 def test_only_lines_that_go_to_the_journal_have_priorities() -> None:
     program = (
-        "import logging; from gateway_api.base import logs; logs.install('keyvalue');"
+        "import logging; from gateway_contract.base import logs; logs.install('keyvalue');"
         "logging.getLogger('x').error('failed')"
     )
     command = [sys.executable, "-c", program]

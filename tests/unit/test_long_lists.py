@@ -8,9 +8,9 @@ import gevent
 import msgspec
 import pytest
 
-from gateway_api.core_client.client import Listed
 from gateway_api.web import responses
 from gateway_api.web.routes import token_profile
+from gateway_contract.core_client.client import Listed
 
 #: As the core sends them.
 ARRAYS, SESSIONS = 8, 1000

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 import pytest
 
-from gateway_api.cli.ctl.__main__ import gatewayctl
-from gateway_api.cli.documents.__main__ import texts
-from gateway_api.cli.documents.man import of_gatewayctl, pages
+from gatewayctl.__main__ import gatewayctl
+from tools.documents.__main__ import texts
+from tools.documents.man import of_gatewayctl, pages
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.base.logs import MASK, is_secret
-from gateway_api.wire.configuration import masked
+from gateway_contract.base.logs import MASK, is_secret
+from gateway_contract.configuration import masked
 
 keys = st.sampled_from(["secret", "radius_secret", "name", "token", "token_lifetime"]) | st.text(max_size=4)
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.kernel import exchange, fib, links, qdiscs
-from gateway_api.core.gateways.linux.kernel import messages as nl
-from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
-from gateway_api.core.gateways.linux.kernel.fib import NextHop
-from gateway_api.core.gateways.linux.kernel.links import VlanTag
-from gateway_api.core.gateways.linux.kernel.messages import MalformedMessage
-from gateway_api.core.gateways.linux.kernel.qdiscs import PacketFilter, Qdisc, TbfLimit
-from gateway_api.core.gateways.linux.kernel.watcher import Changed, events
-from gateway_api.wire.core.network import AdminState, VlanProtocol
+from gateway_contract.core.network import AdminState, VlanProtocol
+from gateway_core.gateways.linux.kernel import exchange, fib, links, qdiscs
+from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import rtnetlink as rt
+from gateway_core.gateways.linux.kernel.fib import NextHop
+from gateway_core.gateways.linux.kernel.links import VlanTag
+from gateway_core.gateways.linux.kernel.messages import MalformedMessage
+from gateway_core.gateways.linux.kernel.qdiscs import PacketFilter, Qdisc, TbfLimit
+from gateway_core.gateways.linux.kernel.watcher import Changed, events
 
 # Attributes that the parsers don't read are left out.
 VLAN = bytes.fromhex(

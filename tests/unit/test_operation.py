@@ -15,9 +15,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_flask_exporter import PrometheusMetrics
 from werkzeug.test import TestResponse
 
-from gateway_api.base import durable
-from gateway_api.base.errors import CoreUnavailable, NotFound
-from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web.access import ADMIN, ANY_ROLE, Access
 from gateway_api.web.app import BLUEPRINTS, Application, create_app, routes_of
 from gateway_api.web.operation import ApiOperation, Located, Passed, Tagged, View, operation, template
@@ -25,7 +22,10 @@ from gateway_api.web.parse import SessionSegment
 from gateway_api.web.records import Message, SignedIn
 from gateway_api.web.request import current
 from gateway_api.web.services import EXTENSION, UserProfileParts, WorkerParts
-from gateway_api.wire.core.configuration import AccessReply, ApiSettings, ApiUser, HistoryLimits, Role
+from gateway_contract.base import durable
+from gateway_contract.base.errors import CoreUnavailable, NotFound
+from gateway_contract.base.settings import TOKEN, USERS, Profile, Settings
+from gateway_contract.core.configuration import AccessReply, ApiSettings, ApiUser, HistoryLimits, Role
 
 STATIC_TOKEN = ApiSettings(
     enabled=True,

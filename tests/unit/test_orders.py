@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway_api.core.records.orders import Order, Ordering, Orders
+from gateway_core.records.orders import Order, Ordering, Orders
 
 
 class Thing(NamedTuple):

@@ -14,12 +14,12 @@ import pytest
 from gateway_api.audit.core_changes import resolve_calls
 from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import Filter, gap
-from gateway_api.core.records.changes import HELD, ChangeLog
-from gateway_api.core.service.outcomes import Outcomes
-from gateway_api.wire.contract import Nothing
-from gateway_api.wire.core.configuration import ConfirmCommit, GetCandidate, ResolveCalls
-from gateway_api.wire.varlink.dispatcher import Handler, ServedInterface
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.contract import Nothing
+from gateway_contract.core.configuration import ConfirmCommit, GetCandidate, ResolveCalls
+from gateway_contract.varlink.dispatcher import Handler, ServedInterface
+from gateway_contract.varlink.protocol import ErrorReply
+from gateway_core.records.changes import HELD, ChangeLog
+from gateway_core.service.outcomes import Outcomes
 from tests.support.pools import Here
 
 LISTS = ("done", "failed", "unknown")

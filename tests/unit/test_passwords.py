@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.auth.passwords import MAX_BYTES, hash_password, verify
+from gateway_contract.passwords import MAX_BYTES, hash_password, verify
 
 
 def quick_hash(password: bytes, rounds: int = 4) -> str:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.sources.pppd import (
+from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.sources.pppd import (
     SIGNALLED,
     PppdRecord,
     PppoeAccess,
@@ -22,15 +23,14 @@ from gateway_api.core.gateways.linux.sources.pppd import (
     start_of,
     traffic_of,
 )
-from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
-from gateway_api.core.gateways.linux.sources.source import (
+from gateway_core.gateways.linux.sources.pppoe_server import PppoeServer
+from gateway_core.gateways.linux.sources.source import (
     SourceEnd,
     SourceRefused,
     SourceSession,
     SourceTraffic,
     SourceUnavailable,
 )
-from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import NOW, StillClock
 
 STAT = (

@@ -12,7 +12,7 @@ from tests.support.stack import wait_for
 def test_what_is_loaded_is_exempt_from_collection_and_what_comes_later_is_not() -> None:
     code = """
 import gc, weakref
-from gateway_api.base.process import keep_loaded
+from gateway_contract.base.process import keep_loaded
 
 class Node: pass
 
@@ -34,7 +34,7 @@ assert later() is None
 def test_a_process_that_was_stopped_and_continues_has_no_signal() -> None:
     code = """
 import signal, sys
-from gateway_api.base.process import has_signal
+from gateway_contract.base.process import has_signal
 
 ends = {signal.SIGTERM}
 signal.pthread_sigmask(signal.SIG_BLOCK, ends)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.cli.ctl.commands.rates import BadRow, RateRow, read, written
-from gateway_api.cli.ctl.failures import CommandFailure
-from gateway_api.cli.ctl.results import csv_text
+from gatewayctl.commands.rates import BadRow, RateRow, read, written
+from gatewayctl.failures import CommandFailure
+from gatewayctl.results import csv_text
 
 MEGA = 10**6
 NO_ROW = "must have 3 fields separated by commas, as the first line"

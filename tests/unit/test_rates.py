@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.base.texts import MAX_BPS, MIN_BPS, rate_text
-from gateway_api.base.texts import parse_rate as asked_rate
-from gateway_api.cli.ctl.texts import rate_with_unit
+from gateway_contract.base.texts import MAX_BPS, MIN_BPS, rate_text
+from gateway_contract.base.texts import parse_rate as asked_rate
+from gatewayctl.texts import rate_with_unit
 
 #: Of any size.
 parse_rate = partial(asked_rate, least=1)

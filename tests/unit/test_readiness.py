@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.base.process import Readiness, Watchdog
+from gateway_contract.base.process import Readiness, Watchdog
 
 
 @pytest.fixture(params=["path", "abstract"])

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.audit.record import MOST, masked, of_session, result_of
-from gateway_api.base.logs import MASK, masked_text
-from gateway_api.wire.configuration import masked_path
+from gateway_contract.base.logs import MASK, masked_text
+from gateway_contract.configuration import masked_path
 from tests.support.audit_records import a_record
 from tests.support.documents import SECRET_HASH
 

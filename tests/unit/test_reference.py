@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
-from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
-from gateway_api.core.gateways.linux.daemons.linux_services import DAEMONS
-from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeSettings
-from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK
-from gateway_api.core.gateways.linux.daemons.systemd import Systemd
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
+from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer
+from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
+from gateway_core.gateways.linux.daemons.pppoe_server import PppoeSettings
+from gateway_core.gateways.linux.daemons.subscriber_addresses import BLOCK
+from gateway_core.gateways.linux.daemons.systemd import Systemd
 from tests.support.documents import put, valid_document
 from tests.support.rendered import render
 

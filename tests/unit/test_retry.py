@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable
 from gateway_api.base.retry import for_ever
+from gateway_contract.base.errors import CoreLacksMethod, CoreUnavailable
 
 _log = logging.getLogger(__name__)
 

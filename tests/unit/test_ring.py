@@ -5,7 +5,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as some
 
-from gateway_api.base.ring import Ring
+from gateway_contract.base.ring import Ring
 
 
 @given(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway_api.core.sessions.session import Session
-from gateway_api.core.sessions.table import SessionTable
-from gateway_api.wire.core.sessions import SessionFilter
+from gateway_contract.core.sessions import SessionFilter
+from gateway_core.sessions.session import Session
+from gateway_core.sessions.table import SessionTable
 from tests.support.histories import failed, history, up
 from tests.support.tables import session, table_of
 

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.core.records.paging import Sorted
-from gateway_api.core.service.selection import selected
-from gateway_api.wire.contract import Page, columns
-from gateway_api.wire.core.network import ListInterfaces, ListRoutes, Route
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.contract import Page, columns
+from gateway_contract.core.network import ListInterfaces, ListRoutes, Route
+from gateway_contract.varlink.protocol import ErrorReply
+from gateway_core.records.paging import Sorted
+from gateway_core.service.selection import selected
 from tests.support.listings import fields_of
 
 #: Device, metric and session of each route.

@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from gateway_api.base.errors import StepFailed
-from gateway_api.core.gateways.linux.sessions.session_store import (
+from gateway_contract.base.errors import StepFailed
+from gateway_core.gateways.linux.sessions.session_store import (
     STEP,
     SessionKey,
     SessionStore,

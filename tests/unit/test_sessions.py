@@ -14,16 +14,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway_api.base.errors import StepFailed, StillConnected
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import ConfigurationStore
-from gateway_api.core.configuration.workspace import Workspace
-from gateway_api.core.gateways.lab.gateway import LabGateway, LabServices
-from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.gateways.ports import fault_rows
-from gateway_api.core.records.changes import ChangeLog
-from gateway_api.core.records.orders import Order
-from gateway_api.core.records.paging import (
+from gateway_contract.base.errors import StepFailed, StillConnected
+from gateway_contract.contract import MAX_LIMIT, Page
+from gateway_contract.core.configuration import ListChanges
+from gateway_contract.core.health import Fault, FaultKind
+from gateway_contract.core.interface import CORE
+from gateway_contract.core.network import OverheadProfile
+from gateway_contract.core.sessions import (
+    DisconnectInterface,
+    DisconnectSession,
+    EndedSession,
+    ListSessions,
+    SessionFilter,
+    SessionSummary,
+    SetSessionRate,
+)
+from gateway_contract.varlink.dispatcher import NoParameters
+from gateway_contract.varlink.protocol import REPLY_CAP, ErrorReply
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.configuration.store import ConfigurationStore
+from gateway_core.configuration.workspace import Workspace
+from gateway_core.gateways.lab.gateway import LabGateway, LabServices
+from gateway_core.gateways.lab.population import Population
+from gateway_core.gateways.ports import fault_rows
+from gateway_core.records.changes import ChangeLog
+from gateway_core.records.orders import Order
+from gateway_core.records.paging import (
     Chained,
     Key,
     Listing,
@@ -36,26 +52,10 @@ from gateway_api.core.records.paging import (
     fitting,
     text_of,
 )
-from gateway_api.core.service.core import CoreService
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.core.sessions.session import Counters, Session, session_ordering, sort_key
-from gateway_api.core.sessions.table import Index, SessionTable, WholeSessions
-from gateway_api.wire.contract import MAX_LIMIT, Page
-from gateway_api.wire.core.configuration import ListChanges
-from gateway_api.wire.core.health import Fault, FaultKind
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.core.network import OverheadProfile
-from gateway_api.wire.core.sessions import (
-    DisconnectInterface,
-    DisconnectSession,
-    EndedSession,
-    ListSessions,
-    SessionFilter,
-    SessionSummary,
-    SetSessionRate,
-)
-from gateway_api.wire.varlink.dispatcher import NoParameters
-from gateway_api.wire.varlink.protocol import REPLY_CAP, ErrorReply
+from gateway_core.service.core import CoreService
+from gateway_core.sessions.journal import Journal
+from gateway_core.sessions.session import Counters, Session, session_ordering, sort_key
+from gateway_core.sessions.table import Index, SessionTable, WholeSessions
 from tests.support.clocks import StillClock
 from tests.support.listings import fields_of, list_of
 from tests.support.tables import CGNAT, FIELDS, session, table_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.base.settings import KNOWN, TOKEN, USERS, BadSetting, Settings, has_secret
+from gateway_contract.base.settings import KNOWN, TOKEN, USERS, BadSetting, Settings, has_secret
 
 ROOT = Path(__file__).parents[2]
 
@@ -137,6 +137,6 @@ def test_the_known_variables_are_those_that_are_read_and_documented() -> None:
     def named(*files: Path) -> set[str]:
         return set(re.findall("GATEWAY_API_[A-Z][A-Z_]*", "".join(file.read_text() for file in files)))
 
-    read = (ROOT / "gateway_api").rglob("*.py")
+    read = ROOT.glob("gateway*/**/*.py")
     assert named(*read, *(ROOT / "systemd").iterdir()) == KNOWN
     assert named(ROOT / "etc" / "gateway-api.env") == KNOWN

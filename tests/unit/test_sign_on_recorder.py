@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.sessions import journal as journals
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.core_client.client import Daemon
 from gateway_api.history.reader import Reader
 from gateway_api.history.sign_ons import SignOnRecorder, WantedFailures
-from gateway_api.wire.contract import Method, Page
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.contract import Method, Page
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.varlink.client import Client
+from gateway_core.sessions import journal as journals
+from gateway_core.sessions.journal import Journal
 from tests.support.histories import damage
 from tests.support.journal import fail, serving
 from tests.support.pools import Here

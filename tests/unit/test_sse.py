@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway_api.events import sse
-from gateway_api.wire.core.sessions import SessionEvent
+from gateway_contract.core.sessions import SessionEvent
 
 
 def event(**fields: Any) -> SessionEvent:

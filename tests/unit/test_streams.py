@@ -12,15 +12,15 @@ import gevent
 import pytest
 from gevent.event import Event as Signal
 
-from gateway_api.base.errors import CoreUnavailable, TooManyStreams
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.core.sessions.session import Counters
-from gateway_api.core_client.client import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Pace
 from gateway_api.events.sse import EventId
 from gateway_api.events.streams import StreamFilter, Streams
+from gateway_contract.base.errors import CoreUnavailable, TooManyStreams
+from gateway_contract.core_client.client import Daemon
+from gateway_core.sessions.journal import Journal
+from gateway_core.sessions.session import Counters
 from tests.support.clocks import SteppedClock
 from tests.support.journal import InProcessCore, grow, session
 from tests.support.sse import Message, messages_in

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeSettings
-from gateway_api.core.gateways.linux.daemons.subscriber_addresses import (
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.pppoe_server import PppoeSettings
+from gateway_core.gateways.linux.daemons.subscriber_addresses import (
     BLOCK,
     SessionPrefixes,
     SharedRange,
     prefix_of,
 )
-from gateway_api.core.gateways.linux.daemons.systemd import instance
+from gateway_core.gateways.linux.daemons.systemd import instance
 
 ranges = st.builds(
     lambda number, prefix: IPv4Network((number << 16, prefix)),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway_api.base.search import Kind
-from gateway_api.cli.ctl.targets import parse_target
+from gateway_contract.base.search import Kind
+from gatewayctl.targets import parse_target
 
 ID, USER, IP, MAC = Kind
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import StepFailed
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.lab.gateway import LabGateway
-from gateway_api.core.gateways.lab.kept_rates import KeptRates
-from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.service.rates import Changed, Rates, Wanted
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.core.sessions.session import Session
-from gateway_api.wire.core.sessions import LONGEST_EXPIRY, SessionDetail
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_contract.base.errors import StepFailed
+from gateway_contract.core.sessions import LONGEST_EXPIRY, SessionDetail
+from gateway_contract.varlink.protocol import ErrorReply
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.lab.gateway import LabGateway
+from gateway_core.gateways.lab.kept_rates import KeptRates
+from gateway_core.gateways.lab.population import Population
+from gateway_core.service.rates import Changed, Rates, Wanted
+from gateway_core.sessions.journal import Journal
+from gateway_core.sessions.session import Session
 from tests.support.clocks import NOW, StillClock
 
 #: Of etc/factory.json and the tests' document.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway_api.core.gateways.linux.sources.source import SourceUnavailable, Terminations
+from gateway_core.gateways.linux.sources.source import SourceUnavailable, Terminations
 from tests.support.clocks import StillClock
 
 

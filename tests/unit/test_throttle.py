@@ -8,7 +8,7 @@ import pytest
 
 from gateway_api.auth.ledger import Ledger
 from gateway_api.auth.login import Failures, Login, Throttle
-from gateway_api.base.errors import TooManyAttempts
+from gateway_contract.base.errors import TooManyAttempts
 from tests.support.clocks import SteppedClock
 from tests.support.ledger import lose
 from tests.support.logins import ALICE, ELSEWHERE, HERE, SECRET, InlinePool, fail, log_in, pause, throttle_of

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.base.texts import epoch_seconds, local_text, parse_duration, past_seconds, utc_text
-from gateway_api.cli.ctl.texts import duration
-from gateway_api.cli.ctl.times import DurationType, GivenTime, TimeType, parse_moment
 from gateway_api.web.routes.token_profile import uptime
+from gateway_contract.base.texts import epoch_seconds, local_text, parse_duration, past_seconds, utc_text
+from gatewayctl.texts import duration
+from gatewayctl.times import DurationType, GivenTime, TimeType, parse_moment
 
 ZONE = ZoneInfo("Europe/Warsaw")
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=ZONE).timestamp()

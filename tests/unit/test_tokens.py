@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.auth.tokens import Tokens
-from gateway_api.base.errors import NotAuthenticated
+from gateway_contract.base.errors import NotAuthenticated
 
 SECRET = b"a secret of at least thirty-two bytes"
 NOW = 1_700_000_000

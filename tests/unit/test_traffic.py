@@ -10,17 +10,17 @@ import gevent
 import gevent.queue
 import pytest
 
-from gateway_api.base.errors import CoreUnavailable, NotFound, TooManyStreams
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.lab.gateway import LabGateway
-from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.service.traffic import Talkers, Throughput, Watches, throughput
-from gateway_api.core.sessions.journal import Journal
-from gateway_api.core.sessions.session import Counters
 from gateway_api.events.streams import Stream
 from gateway_api.events.traffic import Feeds
-from gateway_api.wire.core.sessions import SessionDetail
-from gateway_api.wire.core.traffic import TalkerOrder, TrafficReply, WatchTraffic
+from gateway_contract.base.errors import CoreUnavailable, NotFound, TooManyStreams
+from gateway_contract.core.sessions import SessionDetail
+from gateway_contract.core.traffic import TalkerOrder, TrafficReply, WatchTraffic
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.lab.gateway import LabGateway
+from gateway_core.gateways.lab.population import Population
+from gateway_core.service.traffic import Talkers, Throughput, Watches, throughput
+from gateway_core.sessions.journal import Journal
+from gateway_core.sessions.session import Counters
 from tests.support.clocks import NOW, StillClock
 from tests.support.stack import PATIENCE
 

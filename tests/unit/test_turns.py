@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway_api.base.errors import TooManyAttempts
-from gateway_api.base.turns import FairQueue
+from gateway_contract.base.errors import TooManyAttempts
+from gateway_contract.base.turns import FairQueue
 from tests.support.stack import wait_for
 
 

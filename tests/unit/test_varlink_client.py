@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.wire.varlink import client as varlink_client
-from gateway_api.wire.varlink.client import Client, NoSocket, NotSent, TooLarge, Unreachable
-from gateway_api.wire.varlink.protocol import REQUEST_CAP, CallMessage, ErrorReply, encode
+from gateway_contract.varlink import client as varlink_client
+from gateway_contract.varlink.client import Client, NoSocket, NotSent, TooLarge, Unreachable
+from gateway_contract.varlink.protocol import REQUEST_CAP, CallMessage, ErrorReply, encode
 from tests.support.stack import PATIENCE, wait_for
 
 METHOD = "org.example.Echo"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.wire.varlink.protocol import (
+from gateway_contract.varlink.protocol import (
     CallMessage,
     ErrorReply,
     MessageBuffer,

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.wire.varlink import server
-from gateway_api.wire.varlink.dispatcher import (
+from gateway_contract.varlink import server
+from gateway_contract.varlink.dispatcher import (
     Dispatcher,
     Handler,
     Identity,
@@ -22,8 +22,8 @@ from gateway_api.wire.varlink.dispatcher import (
     ServedInterface,
     invalid_parameter,
 )
-from gateway_api.wire.varlink.protocol import REQUEST_CAP, CallMessage, ErrorReply, MessageBuffer, encode
-from gateway_api.wire.varlink.server import AlreadyServed, Server
+from gateway_contract.varlink.protocol import REQUEST_CAP, CallMessage, ErrorReply, MessageBuffer, encode
+from gateway_contract.varlink.server import AlreadyServed, Server
 from tests.support.stack import wait_for
 
 INTERFACE = "org.example.test"

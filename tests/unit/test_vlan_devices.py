@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan
-from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
-from gateway_api.core.gateways.linux.kernel import exchange, links
-from gateway_api.core.gateways.linux.kernel import messages as nl
-from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
-from gateway_api.core.gateways.linux.kernel.links import SUBSCRIBERS, Link, VlanTag
-from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
-from gateway_api.wire.core.network import VlanProtocol
+from gateway_contract.core.network import VlanProtocol
+from gateway_core.gateways.linux.demux.admission import AccessVlan
+from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_core.gateways.linux.kernel import exchange, links
+from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import rtnetlink as rt
+from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS, Link, VlanTag
+from gateway_core.gateways.linux.kernel.messages import KernelChange, KernelError
 from tests.support.links import KnownLinks, link
 
 DOT1Q, DOT1AD = VlanProtocol.DOT1Q, VlanProtocol.DOT1AD

@@ -6,8 +6,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from gateway_api.cli.ctl.__main__ import gatewayctl
-from gateway_api.cli.ctl.command import APART, WAYS, GatewayCommand, broken_rules, label
+from gatewayctl.__main__ import gatewayctl
+from gatewayctl.command import APART, WAYS, GatewayCommand, broken_rules, label
 
 USAGE = 2
 SHARED = {"--context", "--all", "--output", "--columns"}

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway_api.base.errors import TooManyLists
 from gateway_api.core_client.whole_lists import WholeLists
+from gateway_contract.base.errors import TooManyLists
 from tests.support.stack import PATIENCE, wait_for
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.base.errors import Invalid, StepFailed
-from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
-from gateway_api.wire.core.configuration import Edit
+from gateway_contract.base.errors import Invalid, StepFailed
+from gateway_contract.core.configuration import Edit
+from gateway_core.configuration.workspace import ChangeRequest, Workspace
 from tests.support.clocks import StillClock
 from tests.support.workspaces import ADMIN, CheckedServices, commit, opened, stage
 

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 from apispec import APISpec, BasePlugin
 
-from gateway_api.base.fields import Schema
 from gateway_api.base.http import REQUEST_ID, guards
-from gateway_api.base.texts import MAX_ID
 from gateway_api.web.headers import ENTITY_TAGS
 from gateway_api.web.parse import MAX_BODY
 from gateway_api.web.records import Error, InternalError, Refusal, RequestError, RoleRefusal
 from gateway_api.web.responses import JSON
+from gateway_contract.base.fields import Schema
+from gateway_contract.base.texts import MAX_ID
 
 _REFERENCE = "#/components/schemas/{name}"
 

@@ -9,14 +9,14 @@ import msgspec
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 
-from gateway_api.base.fields import ParsedField
-from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web.access import Access
 from gateway_api.web.openapi import components
 from gateway_api.web.operation import ApiOperation, Route
 from gateway_api.web.responses import EVENT_STREAM, JSON
-from gateway_api.wire.events import EVENTS, TestDelivery
-from gateway_api.wire.hub import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE, TIMEOUT
+from gateway_contract.base.fields import ParsedField
+from gateway_contract.events import EVENTS, TestDelivery
+from gateway_contract.hub import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE, TIMEOUT
+from gateway_contract.version import PRODUCT, VERSION
 
 _OPENAPI = "3.1.0"
 _SCHEME = "bearer"

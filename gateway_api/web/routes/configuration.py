@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from flask import Blueprint
 
-from gateway_api.core_client.client import Fields, Sections, decoded
 from gateway_api.web import audit, headers
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import selected
@@ -35,8 +34,9 @@ from gateway_api.web.schemas.requests import (
     SetValueSchema,
 )
 from gateway_api.web.services import daemon
-from gateway_api.wire.contract import Method
-from gateway_api.wire.core import configuration as wire
+from gateway_contract.contract import Method
+from gateway_contract.core import configuration as wire
+from gateway_contract.core_client.client import Fields, Sections, decoded
 
 configuration = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
 

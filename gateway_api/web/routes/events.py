@@ -17,9 +17,9 @@ from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas.queries import EventsQuery, ListSelection, list_query
 from gateway_api.web.schemas.requests import WebhookRegistrationSchema
 from gateway_api.web.services import hub, services
-from gateway_api.wire import hub as wire
-from gateway_api.wire.events import DEFAULT_STREAM_EVENTS, EVENTS, Gap
-from gateway_api.wire.hub import LOGGED, PAUSE_AFTER
+from gateway_contract import hub as wire
+from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS, Gap
+from gateway_contract.hub import LOGGED, PAUSE_AFTER
 
 events = Blueprint("events", __name__, url_prefix="/api/v1/events")
 webhooks = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")

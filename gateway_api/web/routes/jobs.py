@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import msgspec
 from flask import Blueprint, url_for
 
-from gateway_api.core_client.client import Listed, decoded
 from gateway_api.web import audit
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
@@ -14,9 +13,10 @@ from gateway_api.web.records import JobPreview
 from gateway_api.web.schemas.queries import ListSelection
 from gateway_api.web.schemas.requests import DisconnectJob, DisconnectJobSchema, RateJob, RateJobSchema
 from gateway_api.web.services import daemon
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.jobs import CancelJob, GetJob, Job, ListJobs
-from gateway_api.wire.core.sessions import SessionSummary
+from gateway_contract.contract import Page
+from gateway_contract.core.jobs import CancelJob, GetJob, Job, ListJobs
+from gateway_contract.core.sessions import SessionSummary
+from gateway_contract.core_client.client import Listed, decoded
 
 #: Sessions that a dry run lists.
 _FIRST = 100

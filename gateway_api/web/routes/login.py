@@ -2,7 +2,6 @@
 
 from flask import Blueprint, request
 
-from gateway_api.base.errors import NotAllowed
 from gateway_api.web import page_token
 from gateway_api.web.access import ANY_ROLE, OPEN, signed_in
 from gateway_api.web.operation import operation
@@ -15,7 +14,8 @@ from gateway_api.web.schemas.requests import (
     LogoutEverywhereSchema,
 )
 from gateway_api.web.services import daemon, services
-from gateway_api.wire.core.configuration import EndTokens
+from gateway_contract.base.errors import NotAllowed
+from gateway_contract.core.configuration import EndTokens
 
 login = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 

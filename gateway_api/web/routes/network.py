@@ -3,7 +3,6 @@
 import msgspec
 from flask import Blueprint
 
-from gateway_api.core_client.client import Listed
 from gateway_api.history.traffic import TrafficSpan
 from gateway_api.web.access import ANY_ROLE
 from gateway_api.web.lists import list_operation
@@ -11,10 +10,11 @@ from gateway_api.web.operation import Passed, operation
 from gateway_api.web.records import CgnatStats, DemuxConfiguration, FrrSummary, TrafficSampleList, listing
 from gateway_api.web.schemas.queries import ListSelection, NetworkTrafficQuery
 from gateway_api.web.services import daemon, history
-from gateway_api.wire.configuration import Demux
-from gateway_api.wire.core import network as wire
-from gateway_api.wire.core.configuration import GetConfiguration
-from gateway_api.wire.core.sessions import GetStatistics
+from gateway_contract.configuration import Demux
+from gateway_contract.core import network as wire
+from gateway_contract.core.configuration import GetConfiguration
+from gateway_contract.core.sessions import GetStatistics
+from gateway_contract.core_client.client import Listed
 
 interfaces = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
 qos = Blueprint("qos", __name__, url_prefix="/api/v1/qos")

@@ -16,12 +16,12 @@ from typing import Any, cast
 import msgspec
 from flask import Blueprint, Flask, Response, current_app
 
-from gateway_api.base.errors import NotFound
 from gateway_api.web.access import OPEN, STATIC
 from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, files_in, lies_in, message_page, serve
 from gateway_api.web.operation import operation
 from gateway_api.web.records import OpenApi
 from gateway_api.web.responses import JSON
+from gateway_contract.base.errors import NotFound
 
 _EXTENSION = "openapi"
 

@@ -7,8 +7,6 @@ from typing import Any
 from flask import Blueprint, Response
 from msgspec import UNSET, to_builtins
 
-from gateway_api.base.errors import StillConnected
-from gateway_api.core_client.client import Listed, decoded
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.web import audit, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
@@ -46,16 +44,18 @@ from gateway_api.web.schemas.requests import (
     RateChangeSchema,
 )
 from gateway_api.web.services import daemon, history, services
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.sessions import (
+from gateway_contract.base.errors import StillConnected
+from gateway_contract.contract import Page
+from gateway_contract.core.sessions import (
     EndedSession,
     GetStatistics,
     ListSessions,
     SessionDetail,
     SessionSummary,
 )
-from gateway_api.wire.core.traffic import ListTalkers, TalkersReply, TrafficReply, WatchTraffic
-from gateway_api.wire.events import Ended
+from gateway_contract.core.traffic import ListTalkers, TalkersReply, TrafficReply, WatchTraffic
+from gateway_contract.core_client.client import Listed, decoded
+from gateway_contract.events import Ended
 
 subscribers = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
 traffic = Blueprint("traffic", __name__, url_prefix="/api/v1/subscribers")

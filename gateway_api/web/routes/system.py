@@ -5,8 +5,6 @@ from msgspec import UNSET
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from gateway_api.audit.record import Filter
-from gateway_api.core_client.client import Listed
-from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web.access import ADMIN, ALWAYS, ANY_ROLE
 from gateway_api.web.dependencies import of_core, of_hub
 from gateway_api.web.lists import list_operation
@@ -15,8 +13,10 @@ from gateway_api.web.operation import operation, passed
 from gateway_api.web.records import AuditRecord, AuditRecordList, HealthDetail, Version
 from gateway_api.web.schemas.queries import AuditQuery, ListSelection, Search
 from gateway_api.web.services import daemon, services
-from gateway_api.wire.core.health import ListFaults, worst
-from gateway_api.wire.core.sessions import GetHealth, Health
+from gateway_contract.core.health import ListFaults, worst
+from gateway_contract.core.sessions import GetHealth, Health
+from gateway_contract.core_client.client import Listed
+from gateway_contract.version import PRODUCT, VERSION
 
 COMPONENT = "gateway-api"
 #: Seconds for the core's reply. Monitors get the response within a second, also while the core hangs.

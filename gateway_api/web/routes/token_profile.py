@@ -6,9 +6,6 @@ from functools import lru_cache
 import msgspec
 from flask import Blueprint
 
-from gateway_api.base.texts import rate_text
-from gateway_api.base.turns import give_way
-from gateway_api.core_client.client import Fields, Listed, decoded
 from gateway_api.web import headers, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
@@ -18,8 +15,11 @@ from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import ListSelection, SubscribersQuery
 from gateway_api.web.schemas.requests import Document
 from gateway_api.web.services import daemon
-from gateway_api.wire.contract import record_of
-from gateway_api.wire.core.sessions import GetHealth, Health, ListSessions, SessionDetail
+from gateway_contract.base.texts import rate_text
+from gateway_contract.base.turns import give_way
+from gateway_contract.contract import record_of
+from gateway_contract.core.sessions import GetHealth, Health, ListSessions, SessionDetail
+from gateway_contract.core_client.client import Fields, Listed, decoded
 
 #: Sessions, which take a millisecond.
 _TURN = 250

@@ -10,8 +10,13 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from marshmallow import ValidationError, post_load, validate
 
 from gateway_api.audit.record import RESULTS, Filter
-from gateway_api.base.fields import ParsedField, Schema, TextField, says
-from gateway_api.base.texts import (
+from gateway_api.events.sse import parse_id
+from gateway_api.events.streams import StreamFilter
+from gateway_api.history.sessions import HistoryFilter
+from gateway_api.history.sign_ons import WantedFailures
+from gateway_api.history.traffic import TrafficSpan
+from gateway_contract.base.fields import ParsedField, Schema, TextField, says
+from gateway_contract.base.texts import (
     ADDRESS_PATTERN,
     MAC_PATTERN,
     MAX_ID,
@@ -20,15 +25,10 @@ from gateway_api.base.texts import (
     mac_address,
     past_seconds,
 )
-from gateway_api.events.sse import parse_id
-from gateway_api.events.streams import StreamFilter
-from gateway_api.history.sessions import HistoryFilter
-from gateway_api.history.sign_ons import WantedFailures
-from gateway_api.history.traffic import TrafficSpan
-from gateway_api.wire.contract import MAX_LIMIT, Column, Enumeration, Method, Page, SelectingMethod, columns
-from gateway_api.wire.core.sessions import SEARCH, SessionSummary, SessionTypeFilter
-from gateway_api.wire.core.traffic import MOST_TALKERS, ListTalkers, TalkerOrder
-from gateway_api.wire.events import DEFAULT_STREAM_EVENTS, EVENTS
+from gateway_contract.contract import MAX_LIMIT, Column, Enumeration, Method, Page, SelectingMethod, columns
+from gateway_contract.core.sessions import SEARCH, SessionSummary, SessionTypeFilter
+from gateway_contract.core.traffic import MOST_TALKERS, ListTalkers, TalkerOrder
+from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
 
 F = TypeVar("F")
 M = TypeVar("M", bound=SelectingMethod[Any])

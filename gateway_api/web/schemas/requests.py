@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from marshmallow import ValidationError, post_load, validate, validates_schema
 
-from gateway_api.base.fields import (
+from gateway_api.web.schemas.queries import SessionConditions
+from gateway_contract.base.fields import (
     LINE,
     FlagField,
     JsonField,
@@ -20,8 +21,8 @@ from gateway_api.base.fields import (
     is_line,
     says,
 )
-from gateway_api.base.receivers import LONGEST, PATTERN, checked_secret, checked_url
-from gateway_api.base.texts import (
+from gateway_contract.base.receivers import LONGEST, PATTERN, checked_secret, checked_url
+from gateway_contract.base.texts import (
     INDEX,
     LONGEST_PATH,
     LONGEST_RATE,
@@ -30,13 +31,12 @@ from gateway_api.base.texts import (
     epoch_seconds,
     parse_rate,
 )
-from gateway_api.web.schemas.queries import SessionConditions
-from gateway_api.wire.core.configuration import LONGEST_COMMENT, LONGEST_CONFIRMATION, Edit, EditAction
-from gateway_api.wire.core.impact import LARGEST_LIMIT
-from gateway_api.wire.core.jobs import MOST_PER_SECOND, PER_SECOND
-from gateway_api.wire.core.sessions import LONGEST_EXPIRY, EventName
-from gateway_api.wire.events import DEFAULT_EVENTS
-from gateway_api.wire.hub import AddWebhook
+from gateway_contract.core.configuration import LONGEST_COMMENT, LONGEST_CONFIRMATION, Edit, EditAction
+from gateway_contract.core.impact import LARGEST_LIMIT
+from gateway_contract.core.jobs import MOST_PER_SECOND, PER_SECOND
+from gateway_contract.core.sessions import LONGEST_EXPIRY, EventName
+from gateway_contract.events import DEFAULT_EVENTS
+from gateway_contract.hub import AddWebhook
 
 #: A number that is not 0, and a unit. JSON Schema cannot express the least and the largest rate.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"

@@ -19,12 +19,12 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from typing import Any
 
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.dataplane.firewall import Firewall
-from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.wire.core.network import OVERHEAD_PROFILES
+from gateway_contract.core.network import OVERHEAD_PROFILES
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.dataplane.firewall import Firewall
+from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.dataplane.wanted import WantedSession
+from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.dnsmasq import GATEWAY, running_dnsmasq
 from tests.support.namespaces import inside, ip_batch, neighbour, network_of
 from tests.support.packets import dhcp, icmp, ipv4, ipv6, summed, udp, with_checksum

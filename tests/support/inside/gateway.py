@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gateway_api.core.gateways.linux.kernel.links import thresholds
+from gateway_core.gateways.linux.kernel.links import thresholds
 from tests.support.free_radius import FreeRadius, section_of
 from tests.support.inside import as_accel_ppp, attack, false_sources, gateway_failures, homes, installed
 from tests.support.inside.gateway_world import World, pppd_of, soon

@@ -118,7 +118,7 @@ def attacked(world: World) -> dict[str, Any]:
     sessions = world.sessions()
     others = [world.dialers[user].device for user in OTHERS]
     lost_without = homes.lost(others, BEHIND_THE_APPLIANCE, LASTS)
-    (core,) = processes("gateway_api.cli.core", "linux")
+    (core,) = processes("gateway_core", "linux")
     memory, passed = _memory(core), udp_at_the_appliance()
     running = attack.start(ATTACKER, HOMES[OTHERS[0]], sessions[OTHERS[0]]["ip_address"], LASTS)
     lost = homes.lost(others, BEHIND_THE_APPLIANCE, LASTS)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gateway_api.core.gateways.linux.daemons.daemon import SERVICES
+from gateway_core.gateways.linux.daemons.daemon import SERVICES
 from tests.support.frr import Frr
 from tests.support.inside import as_accel_ppp
 from tests.support.inside.homes import run

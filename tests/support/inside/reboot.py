@@ -12,9 +12,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from gateway_api.core.records.clock import boot_id
-from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.varlink.client import Client
+from gateway_contract.core.interface import CORE
+from gateway_contract.varlink.client import Client
+from gateway_core.records.clock import boot_id
 from tests.support.inside import homes, installed
 from tests.support.inside.gateway_world import CORE as UNIT
 from tests.support.inside.gateway_world import PATIENCE, soon

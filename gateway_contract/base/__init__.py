@@ -1,0 +1,1 @@
+"""What every program stands on: errors, settings, log lines, files, and the formats of values."""

@@ -1,0 +1,161 @@
+"""The TLS certificate of a service: the copy that workers serve, its end (RFC 5280 section 4.1.2.5), and
+whether it is self-signed. Both are read from its DER: ssl tells them of a peer only."""
+
+import logging
+import os
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from gateway_contract.base.texts import utc_text
+
+_log = logging.getLogger(__name__)
+
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+#: Tags of X.690: the version of a certificate, which may be missing, and the two kinds of time.
+_VERSION, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18
+#: Of a certificate's fields from the serial number on.
+_ISSUER, _VALIDITY, _SUBJECT = 2, 3, 4
+#: Seconds between two lines about the same certificate.
+_DAY = 86400.0
+_FORMATS = {_UTC_TIME: "%y%m%d%H%M%SZ", _GENERALIZED_TIME: "%Y%m%d%H%M%SZ"}
+
+
+class _Element(NamedTuple):
+    tag: int
+    value: bytes
+
+
+def end_of(certificate: Path) -> float | None:
+    """The end of the first certificate in a PEM file, epoch seconds. None for one that cannot be read."""
+    try:
+        return _end(_fields(certificate))
+    except (OSError, ValueError, IndexError, KeyError) as error:
+        _log.warning("cannot read the end of the certificate %s: %s", certificate, error)
+        return None
+
+
+def is_self_signed(certificate: Path) -> bool:
+    """Whether the first certificate in a PEM file names itself as its issuer. False for one that cannot be
+    read."""
+    try:
+        fields = _fields(certificate)
+        return fields[_ISSUER] == fields[_SUBJECT]
+    except (OSError, ValueError, IndexError, KeyError):
+        return False
+
+
+class ServedPair:
+    """The certificate that all workers of a service serve, with its key: a checked copy of the operator's
+    files in memory. A worker that starts later serves the same pair, whatever has become of the files."""
+
+    def __init__(self) -> None:
+        self._copies: tuple[BinaryIO, ...] = ()
+        #: The end of the certificate in epoch seconds. None if it cannot be read, or nothing is served.
+        self.end: float | None = None
+        #: True if the last `load` failed: the pair of the `load` before it is served.
+        self.is_former = False
+
+    def load(self, certificate: Path, key: Path) -> None:
+        """Check this pair, and serve it in workers that are forked from now on. Raises OSError for a file
+        that cannot be read, and ValueError for a pair that cannot be used: then the former pair stays."""
+        self.is_former = True
+        copies = _copy(certificate), _copy(key)
+        try:
+            load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *map(_path, copies))
+        except BaseException:
+            _close(copies)
+            raise
+        _close(self._copies)
+        self._copies = copies
+        self.end = end_of(certificate)
+        self.is_former = False
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Give the pair to the context of a worker."""
+        load_pair(context, *map(_path, self._copies))
+
+
+#: The pair of this service. The arbiter loads it, and workers inherit it.
+SERVED = ServedPair()
+
+
+def load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Load both files into a context. Raises OSError, and ValueError if they cannot be used together."""
+    try:
+        # With an empty password, an encrypted key is an error. Without one, openssl would prompt.
+        context.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        # The key's reader says no more than "PEM lib".
+        hint = "; the key has a passphrase" if b"ENCRYPTED" in key.read_bytes() else ""
+        raise ValueError(f"the certificate and the key can't be used together: {error}{hint}") from error
+
+
+def log_expiry(
+    certificate: Path,
+    end: float | None,
+    sleep: Callable[[float], object],
+    clock: Callable[[], float] = time.time,
+) -> None:
+    """Log an error at once and then daily, for ever, while the certificate has expired. `end` is that of the
+    served certificate, in epoch seconds: the file may be newer. None ends the watch."""
+    while end is not None:
+        if clock() >= end:
+            _log.error("the TLS certificate %s expired at %s: clients reject it", certificate, utc_text(end))
+        sleep(_DAY)
+
+
+def _copy(path: Path) -> BinaryIO:
+    """Return a copy of a file that only this process and its children see (memfd_create(2)). Raises
+    OSError."""
+    content = path.read_bytes()
+    copy = os.fdopen(os.memfd_create("tls"), "wb")
+    copy.write(content)
+    copy.flush()
+    return copy
+
+
+def _path(copy: BinaryIO) -> Path:
+    return Path(f"/proc/self/fd/{copy.fileno()}")
+
+
+def _close(copies: Iterable[BinaryIO]) -> None:
+    for copy in copies:
+        copy.close()
+
+
+def _fields(certificate: Path) -> list[_Element]:
+    """The fields of the signed part, from the serial number on. Raises OSError, ValueError and IndexError."""
+    found = _PEM.search(certificate.read_text("ascii"))
+    if found is None:
+        raise ValueError("it has no certificate")
+    (whole,) = _elements(ssl.PEM_cert_to_DER_cert(found[0]))
+    (signed, *_) = _elements(whole.value)
+    return [field for field in _elements(signed.value) if field.tag != _VERSION]
+
+
+def _end(fields: Sequence[_Element]) -> float:
+    """Raises ValueError, IndexError and KeyError."""
+    _, end = _elements(fields[_VALIDITY].value)
+    # RFC 5280 and Python differ about the years 50 to 68 only.
+    return datetime.strptime(end.value.decode("ascii"), _FORMATS[end.tag]).replace(tzinfo=UTC).timestamp()
+
+
+def _elements(der: bytes) -> Iterator[_Element]:
+    """Elements one after the other (X.690 section 8.1). Raises ValueError and IndexError."""
+    place = 0
+    while place < len(der):
+        tag, length = der[place], der[place + 1]
+        place += 2
+        if length >= 0x80:
+            digits = length - 0x80
+            length = int.from_bytes(der[place : place + digits])
+            place += digits
+        if place + length > len(der):
+            raise ValueError("it is cut")
+        yield _Element(tag, der[place : place + length])
+        place += length

@@ -1,0 +1,179 @@
+"""Fields of marshmallow that convert nothing: marshmallow accepts `true` as an integer and `"yes"` as a
+boolean. Its messages become Problems."""
+
+import math
+import re
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import islice
+from typing import Any, ClassVar
+
+import marshmallow
+import msgspec
+from marshmallow import fields
+
+from gateway_contract.base.errors import Invalid, Problem
+
+_MISSING = "is required"
+_UNKNOWN = "is not a known field"
+_CODES = {_MISSING: "missing", _UNKNOWN: "unknown"}
+
+# A body of unknown fields would get a response ten times its size.
+MOST_PROBLEMS = 20
+_LONGEST_NAME = 64
+
+#: One line that cannot disturb a terminal or hide text: no control characters, no characters without width,
+#: no change of direction. Python and ECMA-262 read the expression alike, for the OpenAPI document.
+LINE = r"^[^\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff]*$"
+
+
+def is_line(text: str) -> bool:
+    # `$` alone would allow a line feed at the end.
+    return re.fullmatch(LINE, text) is not None
+
+
+def decode_json(data: bytes | str) -> Any:
+    """Decode JSON in which `65535.0` is an integer (JSON Schema 2020-12, validation, section 6.1.1). A
+    byte-order mark before bytes is ignored (RFC 8259 section 8.1). Raises msgspec.MsgspecError,
+    UnicodeDecodeError and RecursionError."""
+    return _decoder.decode(data.removeprefix(BOM_UTF8) if isinstance(data, bytes) else data)
+
+
+def _number(text: str) -> int | float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("Number out of range")
+    return int(value) if value.is_integer() else value
+
+
+_decoder = msgspec.json.Decoder(float_hook=_number)
+
+
+def says(description: str, example: Any, **more: Any) -> dict[str, Any]:
+    """The `metadata` of a field, for the OpenAPI document: a sentence, with the unit if there is one, and an
+    example as a client sends it. `more` is JSON Schema that marshmallow's validators do not state."""
+    return {"description": description, "examples": [example], **more}
+
+
+class Schema(marshmallow.Schema):
+    """Rejects unknown fields. An object is loaded as `made(**fields)`."""
+
+    made: ClassVar[Callable[..., Any]] = dict
+    error_messages = {"unknown": _UNKNOWN, "type": "must be an object"}
+
+    class Meta:
+        unknown = marshmallow.RAISE
+
+    @marshmallow.post_load
+    def make(self, data: dict[str, Any], **_: Any) -> Any:
+        return self.made(**data)
+
+
+class _Worded(fields.Field[Any]):
+    """A field whose messages are those of the API."""
+
+    default_error_messages = {"required": _MISSING, "null": "must not be null"}
+
+
+class ListField(_Worded, fields.List[Any]):
+    """A JSON array."""
+
+
+class NestedField(_Worded, fields.Nested):
+    """A JSON object with a schema of its own."""
+
+
+class JsonField(_Worded, fields.Raw):
+    """Any JSON."""
+
+
+class _Exact(_Worded):
+    """A value of one Python type, or the error `invalid`."""
+
+    TYPE: type
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        if type(value) is not self.TYPE:
+            raise self.make_error("invalid")
+        return value
+
+
+class TextField(_Worded, fields.String):
+    """A JSON string."""
+
+    default_error_messages = {"invalid": "must be a string"}
+
+
+class WholeField(_Exact, fields.Integer):
+    """A JSON integer: not `true`, `1.5` or `"1"`. `decode_json` makes one of `1.0`."""
+
+    TYPE = int
+    default_error_messages = {"invalid": "must be an integer"}
+
+
+class FlagField(_Exact, fields.Boolean):
+    """A JSON `true` or `false`."""
+
+    TYPE = bool
+    default_error_messages = {"invalid": "must be true or false"}
+
+
+class ParsedField(_Worded):
+    """A JSON string, loaded as the result of `parse`, which raises ValueError with the rule."""
+
+    default_error_messages = TextField.default_error_messages
+
+    def __init__(self, parse: Callable[[str], Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._parse = parse
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        if not isinstance(value, str):
+            raise self.make_error("invalid")
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            raise marshmallow.ValidationError(str(error)) from error
+
+
+def shown(name: Any) -> str:
+    """A name of a request, cut for the response."""
+    text = str(name)
+    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
+
+
+#: A schema takes longer to make than to load with.
+_instance = cache(lambda schema: schema())
+
+
+def load(schema: type[Schema], data: Any) -> Any:
+    """The loaded data. Raises Invalid."""
+    try:
+        return _instance(schema).load(data)
+    except marshmallow.ValidationError as error:
+        raise Invalid(*islice(_problems(error.messages_dict, data), MOST_PROBLEMS)) from error
+
+
+def _problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterator[Problem]:
+    """In the order of the data; after it, in the order of the schema, those of what is missing."""
+    # marshmallow looks for unknown fields in a set, whose order changes with each process.
+    given = list(data) if isinstance(data, Mapping) else []
+    places = {key: place for place, key in enumerate(given)}
+    for key in sorted(messages, key=lambda key: places.get(key, len(given))):
+        held = messages[key]
+        # "_schema" has the messages about the whole object.
+        path = above if key == "_schema" else f"{above}.{shown(key)}".lstrip(".")
+        if isinstance(held, Mapping):
+            yield from _problems(held, _part(data, key), path)
+            continue
+        for message in held:
+            yield Problem(path, _CODES.get(message, "invalid"), message)
+
+
+def _part(data: Any, key: Any) -> Any:
+    """The part that a message with this key is about; None where there is no such part."""
+    if isinstance(data, Mapping):
+        return data.get(key)
+    is_item = isinstance(data, list) and isinstance(key, int) and key < len(data)
+    return data[key] if is_item else None

@@ -1,0 +1,1090 @@
+"""The configuration, defined once: of each leaf the type, the range, the default, a sentence with the unit,
+whether it is secret, and what its commit does to sessions; of each list the key of its items.
+
+The core checks documents by it, and gets typed values. The OpenAPI document, the reference, `gatewayctl` and,
+by the OpenAPI document, the live page know the leaves from here. An attribute of a section is
+
+    name: Annotated[type of the value, kind in JSON, about(...), Effect(...)] = default
+
+and required without a default. Configurations on disk lack a new leaf: it has a default. Rules of the
+services, and rules between values, are in `gateway_core/configuration/rules.py`.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, cached_property
+from ipaddress import (
+    AddressValueError,
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from gateway_contract.base.logs import MASK, is_secret, masked_text
+from gateway_contract.base.receivers import checked_secret, checked_url
+from gateway_contract.base.texts import Path, parse_path, parse_rate, path_text
+from gateway_contract.base.vlan_names import LONGEST_INTERFACE_NAME, heads
+from gateway_contract.contract import about
+from gateway_contract.core.configuration import Role
+from gateway_contract.core.network import OVERHEAD_PROFILES
+from gateway_contract.core.sessions import EventName
+
+_MOST_INTERFACES = 64
+_REQUIRED = object()
+_MARK = "x-secret"
+
+
+class Section:
+    """An object of the configuration, as a frozen dataclass of typed values. Its docstring is for clients."""
+
+    #: The attribute that identifies an item of a list; None for a section.
+    key: ClassVar[str | None] = None
+
+
+class Effect(str):
+    """A sentence for people: how a commit of another value affects sessions."""
+
+
+# Kinds of value in JSON. `load` makes the typed value of JSON that isn't null. It raises ValueError, whose
+# arguments are the broken rules.
+
+
+class Leaf:
+    """A value without parts."""
+
+    #: The type in JSON.
+    type: Any = str
+
+    def load(self, value: Any) -> Any:
+        """Raises ValueError."""
+        if type(value) is not str:
+            raise ValueError("must be a string")
+        return value
+
+
+@dataclass(frozen=True)
+class Text(Leaf):
+    """A text. `rules` are patterns of the whole text, each with the error."""
+
+    rules: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, pattern: str, error: str) -> "Text":
+        return cls(((pattern, error),))
+
+    def load(self, value: Any) -> str:
+        text: str = super().load(value)
+        if broken := [error for pattern, error in self.rules if not re.fullmatch(pattern, text)]:
+            raise ValueError(*broken)
+        return text
+
+
+@dataclass(frozen=True)
+class Parsed(Leaf):
+    """A text that `parse` makes a value of."""
+
+    parse: Callable[[str], Any]
+
+    def load(self, value: Any) -> Any:
+        text = super().load(value)
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise ValueError(str(error)) from error
+
+
+class Rate(Leaf):
+    """A rate in bits per second, as text. Configurations on disk may have one that is too slow to be set."""
+
+    def load(self, value: Any) -> int:
+        return parse_rate(super().load(value), least=1)
+
+
+@dataclass(frozen=True)
+class Choice(Leaf):
+    """One of the values of an enumeration or a Literal."""
+
+    type: Any
+    error: str = ""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return get_args(self.type) or tuple(self.type)
+
+    @property
+    def rule(self) -> str:
+        return self.error or f"must be one of {', '.join(self.choices)}"
+
+    def load(self, value: Any) -> str:
+        text: str = super().load(value)
+        if text not in self.choices:
+            raise ValueError(self.rule)
+        return text
+
+
+@dataclass(frozen=True)
+class Whole(Leaf):
+    """An integer from `first` to `last`, which the error calls `noun`. It isn't one of `reserved`, which are
+    those of somebody else."""
+
+    first: int
+    last: int
+    noun: str = ""
+    reserved: tuple[int, ...] = ()
+    reserved_for: str = ""
+    type = int
+
+    def load(self, value: Any) -> int:
+        if type(value) is not int:
+            raise ValueError("must be an integer")
+        if not self.first <= value <= self.last:
+            raise ValueError(f"must be {self.noun}{self.first} to {self.last}")
+        if value in self.reserved:
+            raise ValueError(f"must not be one of {self.reserved_for}: {', '.join(map(str, self.reserved))}")
+        return value
+
+
+class Seconds(Whole):
+    """A number of seconds."""
+
+
+class Flag(Leaf):
+    """`true` or `false`."""
+
+    type = bool
+
+    def load(self, value: Any) -> bool:
+        if type(value) is not bool:
+            raise ValueError("must be true or false")
+        return value
+
+
+@dataclass(frozen=True)
+class Object:
+    """An object with the attributes of a section."""
+
+    section: type[Section]
+
+    @property
+    def fields(self) -> "Mapping[str, Field]":
+        """The attributes by name, in their order."""
+        return _fields(self.section)  # type: ignore[arg-type]  # mypy takes the hash of an instance for it
+
+
+@dataclass(frozen=True)
+class Many:
+    """A list of `kind`, or of the sections that its annotation names. No two items are equal or have one key,
+    if they are `unique`."""
+
+    kind: Leaf | Object | None = None
+    most: int | None = None
+    least: int = 0
+    unique: bool = True
+
+    @cached_property
+    def item(self) -> "Field":
+        return Field(self.kind or Leaf())
+
+    @property
+    def key(self) -> str | None:
+        """The attribute that identifies an item; None for a list of leaves."""
+        return self.kind.section.key if isinstance(self.kind, Object) else None
+
+    @property
+    def too_long(self) -> str:
+        return f"must hold at most {self.most}"
+
+    def is_too_long(self, items: Sequence[Any]) -> bool:
+        return self.most is not None and len(items) > self.most
+
+    def broken(self, items: Sequence[Any]) -> Iterator[str]:
+        """The rules that typed items break."""
+        if len(items) < self.least:
+            yield "must not be empty"
+        if self.is_too_long(items):
+            yield self.too_long
+        known = {item if self.key is None else getattr(item, self.key) for item in items}
+        if self.unique and len(known) < len(items):
+            yield "must not name the same thing twice"
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A value of the configuration. `sample` is the example of a section in a candidate, which may lack
+    parts of it."""
+
+    kind: Leaf | Object | Many
+    nullable: bool = False
+    default: Any = _REQUIRED
+    documented: Meta | None = None
+    sample: Any = None
+    effect: str | None = None
+
+    @property
+    def required(self) -> bool:
+        return self.default is _REQUIRED
+
+    @cached_property
+    def members(self) -> "Mapping[str, Field]":
+        """The fields of an object by name, in their order; none of another value."""
+        return self.kind.fields if isinstance(self.kind, Object) else {}
+
+    @cached_property
+    def item(self) -> "Field":
+        """The field of an item of a list; UNKNOWN of another value."""
+        return self.kind.item if isinstance(self.kind, Many) else UNKNOWN
+
+    @cached_property
+    def key(self) -> str | None:
+        """The attribute that identifies an item of a list; None without one."""
+        return self.kind.key if isinstance(self.kind, Many) else None
+
+    @property
+    def own_key(self) -> str | None:
+        """The member that identifies this item; None of what is no item."""
+        return self.kind.section.key if isinstance(self.kind, Object) else None
+
+    def below(self, name: str) -> "Field":
+        """The field of a member, or of any item; UNKNOWN without one."""
+        return self.item if isinstance(self.kind, Many) else self.members.get(name, UNKNOWN)
+
+    @property
+    def meaning(self) -> str:
+        """A sentence, with the unit if there is one."""
+        return (self.documented and self.documented.description) or self.section_text
+
+    @property
+    def section_text(self) -> str:
+        """The docstring of a section on one line."""
+        text = self.kind.section.__doc__ if isinstance(self.kind, Object) else None
+        return " ".join((text or "").split())
+
+    @property
+    def default_json(self) -> str:
+        """The default as JSON; empty if the value is required."""
+        return "" if self.required else msgspec.json.encode(self.default, enc_hook=str).decode()
+
+    @cached_property
+    def secret(self) -> bool:
+        """Whether it is declared secret: nobody sees its value."""
+        return bool(((self.documented and self.documented.extra_json_schema) or {}).get(_MARK))
+
+
+#: What the definition does not know.
+UNKNOWN = Field(Leaf())
+
+
+def walk(field: Field, path: str = "") -> Iterator[tuple[str, Field]]:
+    """A field and all below it, by their paths. A segment in capitals stands for the key of an item."""
+    yield path, field
+    inner = path if field.key is None else f"{path}.{field.key.upper()}"
+    for name, below in (field.members or field.item.members).items():
+        yield from walk(below, f"{inner}.{name}".lstrip("."))
+
+
+@cache
+def _fields(section: type[Section]) -> Mapping[str, Field]:
+    hints = get_type_hints(section, include_extras=True)
+    defaults = {field.name: field.default for field in dataclasses.fields(section)}  # type: ignore[arg-type]
+    return {
+        name: _field(hints[name], _REQUIRED if default is dataclasses.MISSING else default)
+        for name, default in defaults.items()
+    }
+
+
+def _field(hint: Any, default: Any) -> Field:
+    more: Sequence[Any] = ()
+    if get_origin(hint) is Annotated:
+        hint, *more = get_args(hint)
+    documented, sample, effect = None, None, None
+    kind: Any = None
+    for each in more:
+        if isinstance(each, Effect):
+            effect = str(each)
+        elif not isinstance(each, Meta):
+            kind = each
+        elif each.description is None:
+            (sample,) = each.examples or (None,)
+        else:
+            documented = each
+    nullable = type(None) in get_args(hint)
+    if isinstance(kind, Many) and kind.kind is None:
+        kind = dataclasses.replace(kind, kind=Object(get_args(hint)[0]))
+    elif kind is None:
+        (section,) = {*get_args(hint), hint} & {*Section.__subclasses__()}
+        kind = Object(section)
+    return Field(kind, nullable, default, documented, sample, effect)
+
+
+def _secret(description: str) -> Meta:
+    """As `about`, for a value that nobody sees."""
+    return about(description, MASK, **{_MARK: True})
+
+
+def _sample(**values: Any) -> Meta:
+    """A section of a candidate."""
+    return Meta(examples=[values])
+
+
+# Values
+
+
+@dataclass(frozen=True)
+class VlanRange:
+    """VLAN ids from `first` to `last`, both included, 1 to 4094."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> "VlanRange":
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", text, re.ASCII)
+        if match:
+            first, last = int(match[1]), int(match[2] or match[1])
+            if 1 <= first <= last <= 4094:
+                return cls(first, last)
+        raise ValueError("must be VLAN ids from 1 to 4094, such as 100-499")
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+    def overlaps(self, other: "VlanRange") -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def _host_address(text: str) -> IPv4Address:
+    try:
+        made = IPv4Address(text)
+    except AddressValueError as error:
+        raise ValueError("must be an IPv4 address") from error
+    if made.is_unspecified or made.is_multicast or made.is_reserved:
+        raise ValueError("must be an address that one host can have")
+    return made
+
+
+def _neighbor_address(text: str) -> IPv4Address | IPv6Address:
+    with suppress(ValueError):
+        if ":" not in text:
+            return _host_address(text)
+        made = IPv6Address(text)
+        # A link-local one needs an interface. In Python 3.13, an address that maps an IPv4 address is as
+        # reserved as the IPv4 address is.
+        is_of_many = made.is_unspecified or made.is_multicast or made.is_reserved or made.is_link_local
+        if not (is_of_many or made.ipv4_mapped):
+            return made
+    raise ValueError("must be an IPv4 or IPv6 address that one host can have, not a link-local one of IPv6")
+
+
+def _listen_address(text: str) -> IPv4Address | IPv6Address:
+    with suppress(ValueError):
+        made = ip_address(text)
+        # A zone is the name of an interface, which may not exist yet.
+        if not made.is_multicast and "%" not in text:
+            return made
+    raise ValueError("must be an IPv4 or IPv6 address, such as 127.0.0.1 or ::1")
+
+
+NETWORK_OF_SUBSCRIBERS = (
+    "must be an IPv4 network of hosts, of /30 or larger without host bits, such as 100.64.0.0/10; not of "
+    "loopback, link-local, multicast or reserved addresses"
+)
+
+
+def _network_of_hosts(text: str) -> IPv4Network:
+    with suppress(ValueError):
+        # The pattern excludes netmasks, which IPv4Network accepts, too.
+        if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:
+            made = IPv4Network(text)
+            if not (made.is_multicast or made.is_reserved or made.network_address.is_unspecified):
+                return made
+    raise ValueError(NETWORK_OF_SUBSCRIBERS)
+
+
+#: Global unicast (RFC 4291 section 2.4) and unique local addresses (RFC 4193).
+_IPV6_OF_HOSTS = tuple(map(IPv6Network, ("2000::/3", "fc00::/7")))
+
+
+def _ipv6_network_of_hosts(text: str) -> IPv6Network:
+    with suppress(ValueError):
+        # The pattern excludes zones, which IPv6Network accepts, too.
+        if re.fullmatch(r"[0-9A-Fa-f:.]+/[0-9]{2}", text, re.ASCII):
+            made = IPv6Network(text)
+            if 16 <= made.prefixlen <= 63 and any(made.subnet_of(network) for network in _IPV6_OF_HOSTS):
+                return made
+    raise ValueError(
+        "must be an IPv6 network of /16 to /63 without host bits, of global or unique local addresses, such "
+        "as 2001:db8:100::/40"
+    )
+
+
+def _ipv6_host_address(text: str) -> IPv6Address:
+    with suppress(ValueError):
+        made = IPv6Address(text)
+        if "%" not in text and any(made in network for network in _IPV6_OF_HOSTS):
+            return made
+    raise ValueError("must be a global or unique local IPv6 address, such as 2001:db8::53")
+
+
+def _any_network(text: str) -> IPv4Network | IPv6Network:
+    with suppress(ValueError):
+        if "/" in text:
+            return ip_network(text)
+    raise ValueError("must be a network without host bits, such as 192.0.2.0/24 or 2001:db8::/32")
+
+
+def _subscriber_network(text: str) -> IPv4Network | IPv6Network:
+    made = _any_network(text)
+    if not made.prefixlen:
+        raise ValueError("must not be a default route")
+    return made
+
+
+def _receiver_url(text: str) -> str:
+    checked_url(text)
+    if '"' in text:
+        raise ValueError("must not hold a quotation mark, which ends a segment of a path")
+    return text
+
+
+#: Linux: not "." or "..". Of the characters, those that need no quotes in any service's file.
+_INTERFACE = Text.of(
+    rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,{LONGEST_INTERFACE_NAME - 1}}}",
+    "must be an interface name: up to 15 letters, digits and . _ @ + -",
+)
+_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOSTNAME = Text.of(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*", "must be a host name (RFC 1123)")
+#: The characters that all services' files can hold without an escape: see the templates. To pppd, a secret
+#: that begins with @ is the name of a file.
+_SECRET_CHARACTERS = (
+    r"(?!@)[!$-&(-+\--\[\]-~]*",
+    "must be printable ASCII characters without spaces, quotes, commas, # and \\, not @ first",
+)
+_SECRET_TEXT = Text((("(?s:.{1,128})", "must have 1 to 128 characters"), _SECRET_CHARACTERS))
+#: Linux: TCP_MD5SIG_MAXKEYLEN.
+_NEIGHBOR_PASSWORD = Text((("(?s:.{1,80})", "must have 1 to 80 characters"), _SECRET_CHARACTERS))
+_NAME = Text.of("[A-Za-z_][A-Za-z0-9_-]{0,31}", "must be a name of letters, digits, - and _")
+_HOST = Parsed(_host_address)
+_IPV6_HOST = Parsed(_ipv6_host_address)
+_IPV6_RANGE = Parsed(_ipv6_network_of_hosts)
+_RATE = Rate()
+#: For the live page, which wants a unit.
+_IN_BITS = {"x-unit": "bit/s"}
+_VLANS = Parsed(VlanRange.parse)
+_PORT = Whole(1, 65535, "a port, ")
+_AS_NUMBER = Whole(1, 4294967295, "an AS number, ")
+_LOOPBACK = IPv4Address("127.0.0.1")
+_DEFAULT_ROUTES = (IPv4Network("0.0.0.0/0"), IPv6Network("::/0"))
+_PROFILES = sorted(OVERHEAD_PROFILES)
+_AuthenticationPort = Annotated[int, _PORT, about("UDP port for authentication (RFC 2865).", 1812)]
+_AccountingPort = Annotated[int, _PORT, about("UDP port for accounting (RFC 2866).", 1813)]
+
+
+# Sections
+
+
+@dataclass(frozen=True)
+class System(Section):
+    """The gateway itself."""
+
+    hostname: Annotated[str, _HOSTNAME, about("Name of the gateway (RFC 1123).", "bng1")]
+
+
+@dataclass(frozen=True)
+class Interfaces(Section):
+    """The interfaces: `trunks` carry subscribers, `uplinks` the rest of the network."""
+
+    trunks: Annotated[
+        tuple[str, ...],
+        Many(_INTERFACE, _MOST_INTERFACES),
+        about("Interfaces that carry subscribers.", ["trunk0", "trunk1"]),
+    ]
+    uplinks: Annotated[
+        tuple[str, ...],
+        Many(_INTERFACE, _MOST_INTERFACES),
+        about("Interfaces that lead to the rest of the network.", ["uplink0", "cgnat0"]),
+    ]
+
+
+@dataclass(frozen=True)
+class RadiusServer(Section):
+    """A further RADIUS server; its secret is masked."""
+
+    key = "address"
+    address: Annotated[IPv4Address, _HOST, about("IPv4 address of the server.", "192.0.2.11")]
+    secret: Annotated[str, _SECRET_TEXT, _secret("Secret shared with the server, at most 48 characters.")]
+    authentication_port: _AuthenticationPort = 1812
+    accounting_port: _AccountingPort = 1813
+
+
+@dataclass(frozen=True)
+class Radius(Section):
+    """The RADIUS servers that authorize subscribers; their secrets are masked."""
+
+    server: Annotated[
+        IPv4Address | None, _HOST, about("IPv4 address of the server; null without RADIUS.", "192.0.2.10")
+    ] = None
+    authentication_port: _AuthenticationPort = 1812
+    accounting_port: _AccountingPort = 1813
+    secret: Annotated[
+        str | None,
+        _SECRET_TEXT,
+        _secret("Secret shared with the server, at most 48 characters; required with a server."),
+    ] = None
+    # pppd knows eight in all.
+    servers: Annotated[
+        tuple[RadiusServer, ...],
+        Many(most=7),
+        about("Further servers, which get a request when the servers before them do not reply.", []),
+    ] = ()
+    timeout: Annotated[
+        int, Seconds(1, 30), about("Seconds that a request waits for its reply before it is sent again.", 3)
+    ] = 3
+    max_try: Annotated[int, Whole(1, 10), about("How often a request is sent to one server.", 3)] = 3
+    dead_time: Annotated[
+        int,
+        Seconds(0, 3600),
+        about(
+            "Seconds that a server which did not reply gets no request while there are other servers "
+            "(accel-ppp); 0 for none.",
+            30,
+        ),
+    ] = 30
+    nas_ip_address: Annotated[
+        IPv4Address | None,
+        _HOST,
+        about("NAS-IP-Address in the requests of accel-ppp (RFC 2865); null for none.", "10.255.0.1"),
+    ] = None
+    bind: Annotated[
+        IPv4Address | None,
+        _HOST,
+        about("Source address of the requests; null for that of the route to the server.", "10.255.0.1"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Cgnat(Section):
+    """Steering to the CGNAT appliance."""
+
+    enabled: Annotated[
+        bool,
+        Flag(),
+        about("Whether sessions are steered to the appliance.", True),
+        Effect("sessions of the range are steered, or no longer"),
+    ]
+    vrf_name: Annotated[str, _INTERFACE, about("Name of the VRF in which steered sessions are.", "cgnat")]
+    # Linux's tables: default, main, local. Steering into one would take the gateway's own routes.
+    vrf_table: Annotated[
+        int,
+        Whole(1, 4294967295, reserved=(253, 254, 255), reserved_for="Linux's own"),
+        about("Routing table of the VRF; not 253 to 255.", 100),
+    ]
+    handoff_interface: Annotated[str, _INTERFACE, about("Interface that leads to the appliance.", "cgnat0")]
+    handoff_gateway: Annotated[
+        IPv4Address,
+        _HOST,
+        about("IPv4 address of the appliance, the next hop of steered traffic.", "10.255.1.2"),
+    ]
+    source_range: Annotated[
+        IPv4Network,
+        Parsed(_network_of_hosts),
+        about("Network in CIDR: sessions with an address in it are steered.", "100.64.0.0/10"),
+        Effect(
+            "sessions outside the new network end, and those of dnsmasq and pppoe-server in the share of the "
+            "other type; all others keep their addresses. Sessions of dnsmasq in the former network end only "
+            "when a commit with a deadline is confirmed"
+        ),
+    ]
+
+    @property
+    def subscriber_gateway(self) -> IPv4Address:
+        """The gateway's address on each interface of a subscriber: the second one of the range. From the next
+        one on, they are the subscribers'."""
+        return self.source_range[1]
+
+    @property
+    def source_ranges(self) -> tuple[IPv4Network, ...]:
+        """The networks whose sessions are steered: `source_range`, and until a commit is confirmed, also the
+        one before it."""
+        return (self.source_range,)
+
+
+@dataclass(frozen=True)
+class Qos(Section):
+    """Rates of sessions without rates of their own, as text with a unit."""
+
+    default_down: Annotated[
+        int,
+        _RATE,
+        about(
+            "Downstream rate of sessions without one of their own: a number and a unit of bits per second.",
+            "100mbit",
+            **_IN_BITS,
+        ),
+    ]
+    default_up: Annotated[
+        int,
+        _RATE,
+        about(
+            "Upstream rate of sessions without one of their own: a number and a unit of bits per second.",
+            "20mbit",
+            **_IN_BITS,
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class VlanProfile(Section):
+    """The treatment of a range of VLANs."""
+
+    key = "name"
+    name: Annotated[
+        str,
+        _NAME,
+        about("Name of the profile.", "ipoe"),
+    ]
+    type: Annotated[
+        str,
+        Choice(Literal["pppoe", "dhcp"], "must be pppoe or dhcp"),
+        about("Type of its sessions.", "dhcp", type="string"),
+    ]
+    vlan_range: Annotated[VlanRange, _VLANS, about("VLAN ids, 1 to 4094, the inner ones of two.", "100-999")]
+    outer_vlan_range: Annotated[
+        VlanRange | None, _VLANS, about("Outer VLAN ids, null without QinQ.", "100-999")
+    ]
+    overhead_profile: Annotated[
+        str,
+        Text.of("|".join(_PROFILES), f"must be one of {', '.join(_PROFILES)}"),
+        about("Name of the overhead profile: GET /qos/profiles lists them.", "ipoe_qinq"),
+    ]
+
+    @property
+    def last_tags(self) -> tuple[int, ...]:
+        """The largest ones."""
+        ranges = (self.outer_vlan_range, self.vlan_range)
+        return tuple(tags.last for tags in ranges if tags is not None)
+
+    def overlaps(self, other: "VlanProfile") -> bool:
+        """True when a VLAN can belong to both. With one tag it is another VLAN than with two."""
+        one, two = self.outer_vlan_range, other.outer_vlan_range
+        if one is None or two is None:
+            return one is two and self.vlan_range.overlaps(other.vlan_range)
+        return one.overlaps(two) and self.vlan_range.overlaps(other.vlan_range)
+
+
+@dataclass(frozen=True)
+class RateLimits(Section):
+    """The limits of new VLANs."""
+
+    vlans_per_second: Annotated[int, Whole(1, 100_000), about("New VLANs a second.", 200)]
+    burst: Annotated[int, Whole(1, 100_000), about("New VLANs at once.", 1000)]
+    max_vlans: Annotated[int, Whole(1, 4094 * 4094), about("VLANs in all.", 16384)]
+    outer_vlan_share: Annotated[
+        int,
+        Whole(1, 100),
+        about(
+            "Percent of each of these limits that one outer VLAN can have; for VLANs with one tag, one "
+            "trunk. Where there is only one, it has all.",
+            75,
+        ),
+    ] = 75
+
+
+@dataclass(frozen=True)
+class Demux(Section):
+    """The creation of VLANs for subscribers."""
+
+    trunks: Annotated[
+        tuple[str, ...],
+        Many(_INTERFACE, _MOST_INTERFACES),
+        about("Interfaces on which VLANs are created.", ["trunk0", "trunk1"]),
+        Effect("sessions on a removed trunk end"),
+    ]
+    vlan_profiles: Annotated[
+        tuple[VlanProfile, ...],
+        Many(most=256),
+        about("Profiles of VLANs."),
+        Effect("sessions on VLANs that no profile of their type has any longer end"),
+    ]
+    rate_limits: RateLimits
+    idle_timeout: Annotated[
+        int, Seconds(1, 7 * 86400), about("Seconds that a VLAN without sessions stays.", 300)
+    ]
+    max_leases_per_vlan: Annotated[
+        int, Whole(1, 65_535), about("DHCP leases that dnsmasq gives to one VLAN.", 16)
+    ] = 16
+    mac_moves: Annotated[
+        bool,
+        Flag(),
+        about(
+            "Whether a MAC address with a DHCP session on one VLAN can sign on on another, which ends the "
+            "first session. If not, dnsmasq does not get its requests there.",
+            False,
+        ),
+    ] = False
+
+    def heads(self, trunk: str, profiles: Iterable[VlanProfile] | None = None) -> Iterator[str]:
+        """With what the names of a trunk's VLANs begin, before the tags; of these profiles, or of all."""
+        chosen = self.vlan_profiles if profiles is None else profiles
+        return heads(trunk, [profile.last_tags for profile in chosen])
+
+    def profiles_of(self, session_type: str) -> Iterator[VlanProfile]:
+        return (profile for profile in self.vlan_profiles if profile.type == session_type)
+
+
+@dataclass(frozen=True)
+class ConfiguredUser(Section):
+    """A user of the API."""
+
+    key = "username"
+    username: Annotated[
+        str,
+        Text.of("[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", "must be 1 to 64 letters, digits and . _ @ -"),
+        about("Login: 1 to 64 letters, digits and . _ @ -", "alice"),
+    ]
+    password_hash: Annotated[
+        str,
+        Text.of(
+            r"\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{53}",
+            "must be a bcrypt hash of cost 4 to 14; gateway-api hash-password makes one",
+        ),
+        _secret("bcrypt hash of cost 4 to 14; gateway-api hash-password makes one. It is masked."),
+    ]
+    role: Annotated[
+        str, Choice(Role, "must be admin or operator"), about("What the user may do.", "operator")
+    ]
+
+
+@dataclass(frozen=True)
+class ConfiguredReceiver(Section):
+    """A webhook that exists while the configuration has it."""
+
+    key = "url"
+    url: Annotated[
+        str, Parsed(_receiver_url), about("HTTP or HTTPS URL of the deliveries.", "https://noc.example/hook")
+    ]
+    events: Annotated[
+        tuple[str, ...],
+        Many(Choice(EventName), least=1),
+        about("Names of the events to deliver.", ["session.up"]),
+    ]
+    secret: Annotated[
+        str | None,
+        Parsed(checked_secret),
+        _secret("Secret that signs the deliveries; null for no signature."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class WebhooksConfiguration(Section):
+    """Where webhooks are delivered, and where not."""
+
+    denied_networks: Annotated[
+        tuple[IPv4Network | IPv6Network, ...],
+        Many(Parsed(_any_network), unique=False),
+        about("Networks in CIDR to which nothing is delivered.", ["192.0.2.0/24"]),
+    ] = ()
+    receivers: Annotated[
+        tuple[ConfiguredReceiver, ...],
+        Many(most=100),
+        about("Webhooks that are there after each start and commit.", []),
+    ] = ()
+
+
+@dataclass(frozen=True)
+class Api(Section):
+    """This API. The last three fields are of the alternative profile."""
+
+    enabled: Annotated[bool, Flag(), about("Whether the API serves requests.", True)]
+    token_lifetime: Annotated[int, Seconds(60, 86400), about("Lifetime of tokens, in seconds.", 3600)] = 3600
+    users: Annotated[
+        tuple[ConfiguredUser, ...], Many(most=1000), about("Users of the API; one at least is an admin.", [])
+    ] = ()
+    webhooks: WebhooksConfiguration = WebhooksConfiguration()
+    auth_token: Annotated[
+        str | None,
+        Text.of("[!-~]{16,256}", "must be 16 to 256 printable ASCII characters without spaces"),
+        _secret("Token of the alternative profile, 16 to 256 printable ASCII characters; null turns it off."),
+    ] = None
+    listen_address: Annotated[
+        IPv4Address | IPv6Address,
+        Parsed(_listen_address),
+        about("IPv4 or IPv6 address of the alternative profile.", "127.0.0.1"),
+    ] = _LOOPBACK
+    listen_port: Annotated[int, _PORT, about("TCP port of the alternative profile.", 8080)] = 8080
+
+
+@dataclass(frozen=True)
+class BgpNeighbor(Section):
+    """A BGP neighbour."""
+
+    key = "address"
+    address: Annotated[
+        IPv4Address | IPv6Address,
+        Parsed(_neighbor_address),
+        about("IPv4 or IPv6 address of the neighbour.", "10.255.0.2"),
+    ]
+    remote_as: Annotated[int, _AS_NUMBER, about("AS number of the neighbour.", 64513)]
+    description: Annotated[
+        str,
+        Text.of("([!-~]([ -~]{0,78}[!-~])?)?", "must be up to 80 printable ASCII characters"),
+        about("Up to 80 printable ASCII characters.", "core1"),
+    ] = ""
+    families: Annotated[
+        tuple[str, ...],
+        Many(Choice(Literal["ipv4", "ipv6"], "must be ipv4 or ipv6")),
+        about(
+            "Address families; by default, both with an IPv4 neighbour, and ipv6 with an IPv6 neighbour.",
+            ["ipv4"],
+        ),
+    ] = ()
+    password: Annotated[
+        str | None,
+        _NEIGHBOR_PASSWORD,
+        _secret("Password of the session (TCP MD5, RFC 2385), at most 80 characters. It is masked."),
+    ] = None
+    bfd: Annotated[
+        bool, Flag(), about("Whether BFD (RFC 5880) watches the neighbour; FRR needs bfdd.", True)
+    ] = False
+    maximum_prefixes: Annotated[
+        int | None,
+        Whole(1, 4294967295),
+        about("More accepted prefixes than this, in one family, end the session; null for no limit.", 1000),
+    ] = None
+
+    @property
+    def used_families(self) -> tuple[str, ...]:
+        return self.families or (("ipv4", "ipv6") if self.address.version == 4 else ("ipv6",))
+
+
+@dataclass(frozen=True)
+class Bgp(Section):
+    """The gateway's own AS and its neighbours; null or missing without BGP."""
+
+    as_number: Annotated[int, _AS_NUMBER, about("AS number of the gateway.", 64512)]
+    router_id: Annotated[IPv4Address, _HOST, about("Router id, written as an IPv4 address.", "10.255.0.1")]
+    neighbors: Annotated[tuple[BgpNeighbor, ...], Many(most=1000), about("The neighbours.", [])] = ()
+    announce: Annotated[
+        str,
+        Choice(Literal["aggregates", "hosts"], "must be aggregates or hosts"),
+        about(
+            "What neighbours are told of the networks of subscribers: the networks, always, or the routes of "
+            "sessions in them.",
+            "aggregates",
+            type="string",
+        ),
+    ] = "aggregates"
+    networks: Annotated[
+        tuple[IPv4Network | IPv6Network, ...],
+        Many(Parsed(_subscriber_network), 100),
+        about("Networks of subscribers in CIDR, besides `cgnat.source_range`.", ["2001:db8:100::/40"]),
+    ] = ()
+    accept: Annotated[
+        tuple[IPv4Network | IPv6Network, ...],
+        Many(Parsed(_any_network), 1000),
+        about(
+            "What is accepted from neighbours: a default route, or a network in CIDR with all in it. "
+            "Nothing in networks of subscribers is.",
+            ["0.0.0.0/0", "::/0"],
+        ),
+    ] = _DEFAULT_ROUTES
+
+
+@dataclass(frozen=True)
+class LocalSubscriber(Section):
+    """A subscriber that is authorized without a RADIUS server."""
+
+    key = "username"
+    username: Annotated[
+        str,
+        Text.of("[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,63}", "must be 1 to 64 letters, digits and . _ @ / -"),
+        about("Login: 1 to 64 letters, digits and . _ @ / -", "alice@example.net"),
+    ]
+    password: Annotated[str, _SECRET_TEXT, _secret("Password, at most 128 characters. It is masked.")]
+    ip_address: Annotated[
+        IPv4Address | None,
+        _HOST,
+        about("IPv4 address of the session; null for one of the pool.", "100.64.3.7"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class AddressPool(Section):
+    """Further addresses, for subscribers with the name of the pool in RADIUS (Framed-Pool, RFC 2869)."""
+
+    key = "name"
+    name: Annotated[
+        str,
+        _NAME,
+        about("Name of the pool.", "business"),
+    ]
+    network: Annotated[
+        IPv4Network,
+        Parsed(_network_of_hosts),
+        about("Network in CIDR: sessions with an address in it are not steered.", "203.0.113.0/24"),
+    ]
+
+
+@dataclass(frozen=True)
+class Subscribers(Section):
+    """Subscribers that are authorized without a RADIUS server, and what holds for all subscribers."""
+
+    local: Annotated[
+        tuple[LocalSubscriber, ...],
+        Many(most=10_000),
+        about("Subscribers that are authorized without a RADIUS server.", []),
+    ] = ()
+    # PPP knows two (RFC 1877).
+    dns_servers: Annotated[
+        tuple[IPv4Address, ...],
+        Many(_HOST, 2),
+        about("IPv4 addresses of DNS servers, the first one first.", ["192.0.2.53"]),
+    ] = ()
+    ipv6_dns_servers: Annotated[
+        tuple[IPv6Address, ...],
+        Many(_IPV6_HOST, 2),
+        about("IPv6 addresses of DNS servers, the first one first.", ["2001:db8::53"]),
+    ] = ()
+    ipv6_range: Annotated[
+        IPv6Network | None,
+        _IPV6_RANGE,
+        about("IPv6 network, of which each session gets a /64; null for none.", "2001:db8:100::/40"),
+    ] = None
+    delegated_range: Annotated[
+        IPv6Network | None,
+        _IPV6_RANGE,
+        about(
+            "IPv6 network, of which each session may have a prefix delegated (RFC 8415); null for none.",
+            "2001:db8:8000::/36",
+        ),
+    ] = None
+    delegated_length: Annotated[int, Whole(32, 64), about("Length of each delegated prefix.", 56)] = 56
+    pools: Annotated[
+        tuple[AddressPool, ...],
+        Many(most=64),
+        about("Addresses beside cgnat.source_range, for PPPoE subscribers of accel-ppp.", []),
+        Effect("sessions with an address of a removed one end; all others keep theirs"),
+    ] = ()
+    max_starting: Annotated[
+        int,
+        Whole(1, 100_000),
+        about("Most sign-ons under way at once, the others have to ask again (accel-ppp).", 1000),
+    ] = 1000
+    pado_delay: Annotated[
+        int,
+        Whole(0, 10_000),
+        about(
+            "Milliseconds until a PPPoE client gets an offer: of several gateways, it takes the first "
+            "(accel-ppp).",
+            0,
+        ),
+    ] = 0
+
+    @property
+    def pool_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """The networks of subscribers beside `cgnat.source_range`."""
+        return (*(pool.network for pool in self.pools), *self.ipv6_networks)
+
+    @property
+    def ipv6_networks(self) -> tuple[IPv6Network, ...]:
+        """The networks whose prefixes sessions have."""
+        ranges = (self.ipv6_range, self.delegated_range)
+        return tuple(network for network in ranges if network is not None)
+
+
+@dataclass(frozen=True)
+class History(Section):
+    """How long the API keeps ended sessions, and in how much space. The oldest go first."""
+
+    days: Annotated[int, Whole(1, 3650), about("Days that an ended session is kept.", 90)] = 90
+    mebibytes: Annotated[int, Whole(16, 1_048_576), about("Most space of the history, in MiB.", 1024)] = 1024
+
+
+@dataclass(frozen=True)
+class Configuration(Section):
+    """The running configuration, one object for each section. Some sections may be left out."""
+
+    system: Annotated[System, _sample(hostname="bng1")]
+    interfaces: Annotated[Interfaces, _sample(trunks=["trunk0", "trunk1"], uplinks=["uplink0", "cgnat0"])]
+    radius: Annotated[Radius, _sample(server=None, secret=MASK)]
+    cgnat: Annotated[Cgnat, _sample(enabled=True, vrf_name="cgnat", vrf_table=100)]
+    qos: Annotated[
+        Qos,
+        _sample(default_down="100mbit", default_up="20mbit"),
+        Effect("sessions that start from then on have these rates; sessions that are up keep theirs"),
+    ]
+    demux: Annotated[Demux, _sample(trunks=["trunk0"], idle_timeout=300)]
+    api: Annotated[Api, _sample(enabled=True, token_lifetime=3600)]
+    bgp: Annotated[
+        Bgp | None,
+        about("The gateway's own AS and its neighbours; null without BGP.", None),
+        _sample(as_number=64512, router_id="10.255.0.1"),
+    ] = None
+    subscribers: Annotated[Subscribers, _sample(local=[], dns_servers=["192.0.2.53"])] = Subscribers()
+    history: Annotated[History, _sample(days=90)] = History()
+
+
+#: The whole document.
+ROOT = Field(Object(Configuration))
+
+#: The fields that identify the items of lists. An item has no other field with one of these names.
+KEYS = frozenset(field.key for _, field in walk(ROOT) if field.key is not None)
+
+
+def field_at(path: Path) -> Field:
+    """The field of the value at a path."""
+    field = ROOT
+    for segment in path:
+        field = field.below(segment.text)
+    return field
+
+
+def masked(value: Any, field: Field = ROOT) -> Any:
+    """A copy of a JSON value with `MASK` for what is declared secret or has a secret name, unless it is
+    null."""
+    if field.secret and value is not None:
+        return MASK
+    if isinstance(value, dict):
+        return {
+            name: MASK if is_secret(name) and held is not None else masked(held, field.below(name))
+            for name, held in value.items()
+        }
+    if isinstance(value, list):
+        return [masked(item, field.item) for item in value]
+    return value
+
+
+def masked_path(path: str) -> str:
+    """A path of the configuration, up to the name of a secret: a client may have put the value after it."""
+    try:
+        parts = parse_path(path)
+    except ValueError:
+        return MASK
+    secrets = (n for n in range(1, len(parts)) if field_at(parts[:n]).secret or is_secret(parts[n - 1].text))
+    secret = next(secrets, len(parts))
+    return masked_text(path if secret == len(parts) else f"{path_text(parts[:secret])}.{MASK}")
+
+
+def quotes_hint(path: Path) -> str:
+    """The end of a sentence about a path that does not exist, if it leads into a list and its key may have
+    lost its quotes in a shell: `api.users.j.doe`, `subscribers.local.7`. Empty for any other path."""
+    field, above, keys = ROOT, "", path
+    for number, segment in enumerate(path):
+        if isinstance(field.kind, Many) and not above:
+            above, keys = masked_path(path_text(path[:number])), path[number:]
+        field = field.below(segment.text)
+    if not above or not (field is UNKNOWN or any(segment.index is not None for segment in keys)):
+        return ""
+    return f"; a key with dots or digits needs quotes, and a shell removes them: '{above}.\"KEY\"'"

@@ -1,0 +1,384 @@
+"""The parts of a contract with another process: records, calls, errors and enumerations.
+
+A method is the struct of its parameters, `class GetSession(Method[SessionReply])`: the name of the class is
+the name of the method, its docstring the comment. The interface file, the dispatcher, the client and the
+OpenAPI document come from these classes.
+"""
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache, partial
+from types import NoneType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+from msgspec import Meta
+
+from gateway_contract.varlink.dispatcher import Handler, ServedInterface
+from gateway_contract.varlink.protocol import ErrorReply
+
+R = TypeVar("R")
+S = TypeVar("S", bound=msgspec.Struct)
+
+#: The most records of a page, and of a whole list of the history or the audit log.
+MAX_LIMIT = 10_000
+
+
+def about(description: str, *examples: Any, **schema: Any) -> Meta:
+    """The documentation of a field: a sentence, with the unit if there is one; values as on the wire; and
+    keywords of JSON Schema, such as `minimum`. Nothing checks them: a rule that must hold is another `Meta`
+    beside this one."""
+    return Meta(description=description, examples=list(examples) or None, extra_json_schema=schema or None)
+
+
+def count(description: str, example: int) -> Meta:
+    """As `about`, for a number that is never negative."""
+    return about(description, example, minimum=0)
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """A reply, or a part of one. A reader ignores unknown fields."""
+
+
+def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
+    """A struct with these values. Any other field is that of the same name in the first source that has one,
+    or its default. Nothing is checked again. Raises TypeError for a field without all of these, and for a
+    value without a field."""
+    given: dict[str, Any] = {}
+    for source, names in zip(sources, _shared_fields(kind, *map(type, sources)), strict=True):
+        for name in names:
+            given[name] = getattr(source, name)
+    return kind(**given | values)
+
+
+@cache
+def _shared_fields(kind: type[msgspec.Struct], *sources: type[Any]) -> list[list[str]]:
+    """The fields of the struct that each source has, and none before it."""
+    left, shared = list(kind.__struct_fields__), []
+    for source in sources:
+        shared.append([name for name in left if inspect.isdatadescriptor(getattr(source, name, None))])
+        left = [name for name in left if name not in shared[-1]]
+    return shared
+
+
+class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The parameters of a call, or a part of them. An unknown field is an error; one that is null may be left
+    out."""
+
+
+class Nothing(Record, frozen=True):
+    """The reply of a method that returns nothing."""
+
+
+class Method(Parameters, Generic[R], frozen=True):
+    """The parameters of a method whose reply is an `R`, or which `streams` one `R` after another. Such a
+    service replies every 15 seconds at least; a client ends a stream after so many seconds of `silence`. If
+    it `replies_once`, a call that is not for more gets the first reply. A service replies `at_once` to a read
+    that takes it far less than a millisecond, whatever else it does: the API sends many of them together."""
+
+    streams: ClassVar[bool] = False
+    replies_once: ClassVar[bool] = False
+    at_once: ClassVar[bool] = False
+    silence: ClassVar[float] = 40.0
+
+    @property
+    def comes_at_once(self) -> bool:
+        """Whether a service replies `at_once` to a call with these parameters, and with one reply."""
+        return self.at_once
+
+
+class Command(Method[R], frozen=True, kw_only=True):
+    """The parameters of a method that changes something. The API records its own calls itself."""
+
+    request_id: Annotated[
+        str | None,
+        about(
+            "Id that the API has given to this call alone; without one ListChanges reports the change.",
+            "8d1f0c7be45a4c3d9a6e21b0f3c58e77",
+        ),
+    ] = None
+
+
+class Page(Parameters, frozen=True):
+    """A part of a list."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT), about("Most records of the page, 1 to 10000.", 100)]
+    cursor: Annotated[str | None, about("next_cursor of the page before.", "WyJpZCIsWzIsMl1d")] = None
+
+
+class ListReply(Record, frozen=True, kw_only=True):
+    """A list, or a page of it."""
+
+    count: Annotated[int, count("Number of records in this reply.", 1)]
+    total: Annotated[int, count("Number of records on all pages.", 1)]
+    next_cursor: Annotated[
+        str | None, about("cursor of the next page, null on the last one.", "WyJpZCIsWzIsMl1d")
+    ] = None
+
+
+class PagedMethod(Method[R], frozen=True, kw_only=True):
+    """A method whose reply is a list."""
+
+    page: Annotated[Page | None, about("The part to reply with, the whole list without.")] = None
+
+
+class SelectingMethod(PagedMethod[R], frozen=True, kw_only=True):
+    """A method whose reply is a list, by fields of its records: see `columns`."""
+
+    filter: Annotated[
+        dict[str, Any] | None,
+        about("Fields and the value that each must have; all without.", {"type": "vlan"}),
+    ] = None
+    sort: Annotated[
+        str | None,
+        about("Field to sort by, with - before it for descending; null is least.", "-session_count"),
+    ] = None
+
+
+class Failure(Record, frozen=True):
+    """The parameters of an error. The name of the class is the error's, with `Error` behind it."""
+
+
+class Enumeration(StrEnum):
+    """Each member is a pair: the text on the wire, and a comment."""
+
+    comment: str
+
+    def __new__(cls, value: str, comment: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.comment = comment
+        return member
+
+
+@dataclass(frozen=True)
+class Contract:
+    """An interface, with methods and errors in the order of the interface file. A service may leave out the
+    `optional` methods."""
+
+    name: str
+    comment: str
+    methods: tuple[type[Method[Any]], ...]
+    errors: tuple[type[Failure], ...]
+    optional: frozenset[type[Method[Any]]] = frozenset()
+
+    def method(self, method: type[Method[Any]]) -> str:
+        """The full name of a method."""
+        return f"{self.name}.{method.__name__}"
+
+    def error(self, failure: Failure) -> ErrorReply:
+        """The error for a handler to raise."""
+        name = f"{self.name}.{error_name(type(failure))}"
+        return ErrorReply(name, msgspec.Raw(msgspec.json.encode(failure)))
+
+
+def error_name(failure: type[Failure]) -> str:
+    """The name of an error in the interface."""
+    return failure.__name__.removesuffix("Error")
+
+
+@cache
+def reply_of(method: type[Method[Any]]) -> type[Any]:
+    """The record that a method replies with."""
+    (base,) = method.__orig_bases__  # type: ignore[attr-defined]
+    reply: type[Any] = get_args(base)[0]
+    return reply
+
+
+@cache
+def list_field(method: type[Method[Any]]) -> str:
+    """The field of a list's reply that has the records."""
+    hints = get_type_hints(reply_of(method))
+    return next(name for name, hint in hints.items() if get_origin(hint) is tuple)
+
+
+# Interface files
+
+_WIDTH = 100
+_PLAIN = {bool: "bool", int: "int", float: "float", str: "string", Any: "object"}
+#: A name in varlink, of a field or of the value of an enumeration.
+_NAME = re.compile(r"[A-Za-z](_?[A-Za-z0-9])*", re.ASCII)
+
+
+def served(
+    contract: Contract,
+    *services: object,
+    handlers: Mapping[type[Method[Any]], Callable[..., Any]] | None = None,
+) -> ServedInterface:
+    """The interface with a handler for each method: one of the `handlers`, or else for GetSession
+    `get_session` of the first service that has it. A handler takes the parameters and, if it has a parameter
+    `peer`, the process that calls."""
+    methods, found = {}, handlers or {}
+    for method in contract.methods:
+        name = re.sub(r"(?<=.)([A-Z])", r"_\1", method.__name__).lower()
+        handler = found.get(method) or next(
+            (getattr(service, name) for service in services if hasattr(service, name)), None
+        )
+        if handler is None:
+            raise NotImplementedError(f"no service has a handler for {method.__name__}")
+        knows_peer = "peer" in inspect.signature(handler).parameters
+        methods[method.__name__] = Handler(method, handler, method.streams, knows_peer, method.replies_once)
+    return ServedInterface(contract.name, methods, partial(description, contract))
+
+
+def description(contract: Contract) -> str:
+    """The text of the interface file (https://varlink.org/Interface-Definition)."""
+    types: dict[str, type[Any]] = {}
+    for method in contract.methods:
+        for struct in (method, reply_of(method)):
+            _collect_types(struct, types)
+    for error in contract.errors:
+        _collect_types(error, types)
+    # Only the first of equal parameters has the comment.
+    known: set[str] = set()
+    members = [_comment(contract.comment) + f"interface {contract.name}\n"]
+    for name, declared in types.items():
+        members.append(_comment(declared.__doc__) + f"type {name} {_body(declared, set())}\n")
+    for method in contract.methods:
+        parameters, reply = _body(method, known), _body(reply_of(method), known)
+        text = f"{method.__doc__}\n\nOptional." if method in contract.optional else method.__doc__
+        members.append(_comment(text) + f"method {method.__name__}{parameters} -> {reply}\n")
+    members += [
+        _comment(error.__doc__) + f"error {error_name(error)} {_body(error, set())}\n"
+        for error in contract.errors
+    ]
+    members.append(
+        _comment("A fault of the service's own. Its log has the reason.") + "error InternalError ()\n"
+    )
+    return "\n".join(members)
+
+
+def _collect_types(struct: type[msgspec.Struct], types: dict[str, type[Any]]) -> None:
+    for hint in _fields(struct).values():
+        for used in _named_in(hint):
+            if issubclass(used, msgspec.Struct):
+                _collect_types(used, types)
+            types.setdefault(used.__name__, used)
+
+
+def _named_in(hint: Any) -> Iterator[type[Any]]:
+    """The structs and enumerations that a field holds."""
+    if isinstance(hint, type) and (issubclass(hint, msgspec.Struct) or _is_enumeration(hint)):
+        yield hint
+    if get_origin(hint) is not dict:
+        for inner in get_args(hint):
+            yield from _named_in(inner)
+
+
+def _is_enumeration(hint: Any) -> bool:
+    """Whether varlink can declare it: an enumeration of at least two names."""
+    if not (isinstance(hint, type) and issubclass(hint, Enumeration)):
+        return False
+    return len(hint) > 1 and all(_NAME.fullmatch(member) for member in hint)
+
+
+def _body(declared: type[Any], known: set[str]) -> str:
+    """Fields or values, each below its comment; on one line if there is nothing to explain. Comments in
+    `known` are left out, and the others are added."""
+    if issubclass(declared, Enumeration):
+        return _parentheses([(_comment(member.comment, "  "), member) for member in declared])
+    fields = []
+    for name, hint in _fields(declared).items():
+        comment = _comment(_explanation(hint), "  ")
+        shown = "" if comment in known else comment
+        known.add(comment)
+        fields.append((shown, f"{name}: {_spelled(hint)}"))
+    return _parentheses(fields)
+
+
+def _parentheses(members: list[tuple[str, str]]) -> str:
+    line = f"({', '.join(text for _, text in members)})"
+    if not any(comment for comment, _ in members) and len(line) <= _WIDTH // 2:
+        return line
+    return "(\n" + ",\n".join(f"{comment}  {text}" for comment, text in members) + "\n)"
+
+
+def _fields(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    hints = get_type_hints(struct, include_extras=True)
+    return {name: hints[name] for name in struct.__struct_fields__}
+
+
+def _explanation(hint: Any) -> str:
+    """The description of a field, and the comments of its values where varlink cannot declare them."""
+    described = (meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description)
+    return " ".join([*described, *_values(hint)])
+
+
+def _values(hint: Any) -> Iterator[str]:
+    for inner in (hint, *get_args(hint)):
+        if isinstance(inner, type) and issubclass(inner, Enumeration) and not _is_enumeration(inner):
+            yield from (f"{member}: {member.comment}" for member in inner)
+
+
+def _spelled(hint: Any) -> str:
+    arguments = get_args(hint)
+    match get_origin(hint):
+        case None if isinstance(hint, type) and issubclass(hint, Enumeration):
+            return hint.__name__ if _is_enumeration(hint) else "string"
+        case None:
+            return _PLAIN.get(hint) or str(hint.__name__)
+        case origin if origin is Annotated:
+            return _spelled(arguments[0])
+        case origin if origin is dict:
+            return "object"
+        case _ if NoneType in arguments:
+            return "?" + _spelled(next(inner for inner in arguments if inner is not NoneType))
+        case _:
+            return "[]" + _spelled(arguments[0])
+
+
+def _comment(text: str | None, indent: str = "") -> str:
+    paragraphs = (" ".join(paragraph.split()) for paragraph in (text or "").split("\n\n"))
+    filled = (
+        textwrap.fill(paragraph, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+        for paragraph in paragraphs
+        if paragraph
+    )
+    return f"\n{indent}#\n".join(filled) + "\n" if text else ""
+
+
+class Column(NamedTuple):
+    """A field of a record. `type` is int, str or an Enumeration; null has none of them."""
+
+    type: type[Any]
+    description: str
+    examples: Sequence[Any]
+
+
+@cache
+def columns(method: type[Method[Any]]) -> Mapping[str, Column]:
+    """By name, of the records that a method lists."""
+    (record, _) = get_args(get_type_hints(reply_of(method))[list_field(method)])
+    hints = get_type_hints(record, include_extras=True)
+    found = {name: _column(hints[name]) for name in record.__struct_fields__}
+    return {name: column for name, column in found.items() if column is not None}
+
+
+def _column(hint: Any) -> Column | None:
+    kind, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    values = [each for each in get_args(kind) or (kind,) if each is not NoneType]
+    if len(values) != 1 or not _is_plain(values[0]):
+        return None
+    meta: Meta = metas[-1]
+    return Column(
+        values[0], meta.description or "", [each for each in meta.examples or () if each is not None]
+    )
+
+
+def _is_plain(kind: Any) -> bool:
+    return kind in (int, str) or (isinstance(kind, type) and issubclass(kind, Enumeration))

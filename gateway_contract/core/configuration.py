@@ -1,0 +1,591 @@
+"""The core's contract for the configuration: documents, commits, users, and changes by others than the
+API."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from gateway_contract.contract import (
+    Command,
+    Enumeration,
+    Failure,
+    Method,
+    Nothing,
+    Parameters,
+    Record,
+    about,
+    count,
+)
+from gateway_contract.core.impact import Effect, Foreseen, MostDropped
+
+#: Seconds that a commit may wait to be confirmed.
+LONGEST_CONFIRMATION = 86_400
+
+#: Characters of an author or a comment.
+LONGEST_COMMENT = 256
+
+
+class Role(Enumeration):
+    """What a user of the API may do."""
+
+    ADMIN = "admin", "Everything."
+    OPERATOR = "operator", "Read, but not change."
+
+
+class EditAction(Enumeration):
+    """What an edit does."""
+
+    SET = "set", "Gives a path a value."
+    DELETE = "delete", "Removes what is at a path."
+
+
+class ProblemCode(Enumeration):
+    """The kind of a problem."""
+
+    INVALID = "invalid", "The value breaks a rule."
+    MISSING = "missing", "A value is required and is not there."
+    UNKNOWN = "unknown", "There is no field of that name."
+
+
+Document = Annotated[dict[str, Any], about("The sections of the configuration.")]
+Etag = Annotated[
+    str, about("Stands for the running configuration and the candidate together.", "2f9c1a7be0d4")
+]
+IfMatch = Annotated[Sequence[str] | None, about("Fails unless the etag is one of these.", ["2f9c1a7be0d4"])]
+Author = Annotated[str, about("User that committed it.", "admin")]
+Comment = Annotated[str | None, about("Reason, null without a comment.", "faster for everybody")]
+CommittedAt = Annotated[int, count("When, Unix epoch seconds.", 1795271513)]
+Revision = Annotated[int, about("Number in the archive, 1 being the newest.", 1, minimum=1)]
+Deadline = Annotated[
+    int | None,
+    about("When the last commit is undone unless confirmed, Unix epoch seconds; null for never.", None),
+]
+Action = Annotated[str | None, about("Name in ListChanges: two words with a dot between.", "rescue.enable")]
+Difference = Annotated[
+    str,
+    about(
+        "Lines that begin with - for what was and + for what will be.",
+        '- qos.default_down = "100mbit"\n+ qos.default_down = "200mbit"\n',
+    ),
+]
+StagedChanges = Annotated[int, count("How many values a commit would change.", 1)]
+IsCommitted = Annotated[bool, about("False when there was nothing to commit.", True)]
+Changes = Annotated[int, count("How many values changed.", 1)]
+ArchivedAs = Annotated[int | None, about("Revision of the configuration that ran before; null without.", 1)]
+
+
+# Documents
+
+
+class ConfigurationReply(Record, frozen=True):
+    configuration: Document
+    etag: Etag
+
+
+class GetConfiguration(Method[ConfigurationReply], frozen=True):
+    """The running configuration, secrets masked. etag stands for it and the candidate together, and changes
+    with either. A method with if_match fails unless etag is one of these."""
+
+
+class GetCandidate(Method[ConfigurationReply], frozen=True):
+    """The candidate, secrets masked: the running configuration with all staged changes."""
+
+
+class ConfigurationDifference(Record, frozen=True):
+    """The difference between two configurations, secrets masked."""
+
+    diff: Difference
+    etag: Etag
+    confirm_deadline: Deadline = None
+
+
+# Staging
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change to the configuration. `value` is any JSON; text is read as the path requires. A deletion
+    ignores it."""
+
+    action: EditAction
+    path: str
+    value: Any = None
+
+
+class ConfigurationEdit(Parameters, frozen=True):
+    """One change to the configuration."""
+
+    action: Annotated[EditAction, about("What to do.", "set")]
+    path: Annotated[
+        str,
+        about('Dotted: names, indexes of lists, keys of their items, or "quoted text".', "qos.default_down"),
+    ]
+    value_json: Annotated[
+        str | None,
+        about(
+            "JSON text, left out to delete. A JSON string is read as what belongs at the path: a number, "
+            "true or false, a list in JSON.",
+            '"200mbit"',
+        ),
+    ] = None
+
+
+Edits = Annotated[tuple[ConfigurationEdit, ...], about("All are made, in their order, or none.")]
+
+
+StagedBefore = Annotated[
+    ConfigurationDifference, about("From the running configuration to the candidate, before the change.")
+]
+
+
+class EditedValue(Record, frozen=True):
+    """A value before and after one edit, secrets masked."""
+
+    path: Annotated[
+        str, about("The path of the edit, with the keys of items in place of indexes.", "qos.default_down")
+    ]
+    before_json: Annotated[str | None, about("JSON text of the value before; null without.", '"100mbit"')]
+    after_json: Annotated[str | None, about("JSON text of the value after; null without.", '"200mbit"')]
+
+
+class EditReply(Record, frozen=True):
+    etag: Etag
+    changes: Annotated[tuple[EditedValue, ...], about("One for each edit, in their order.")]
+
+
+class EditCandidate(Command[EditReply], frozen=True):
+    """Stages all edits, in their order, or none."""
+
+    edits: Edits
+    if_match: IfMatch = None
+
+
+class DiscardReply(Record, frozen=True):
+    etag: Etag
+    before: StagedBefore
+
+
+class DiscardCandidate(Command[DiscardReply], frozen=True):
+    """Makes the candidate the running configuration again."""
+
+    if_match: IfMatch = None
+
+
+class StagedReply(Record, frozen=True):
+    changes: StagedChanges
+    etag: Etag
+    before: StagedBefore
+
+
+class ReplaceCandidate(Command[StagedReply], frozen=True):
+    """Makes the candidate a whole configuration, or changes nothing. A mask where GetCandidate has one stands
+    for the candidate's secret; items of lists are matched by their keys. Parts may be missing until the
+    commit."""
+
+    configuration: Document
+    if_match: IfMatch = None
+
+
+class RollbackCandidate(Command[StagedReply], frozen=True):
+    """Makes the candidate an archived configuration."""
+
+    revision: Revision
+    if_match: IfMatch = None
+
+
+class ComparisonReply(ConfigurationDifference, frozen=True):
+    impact: Foreseen = None
+
+
+class CompareConfiguration(Method[ComparisonReply], frozen=True):
+    """The difference from the running configuration, or from an archived one, to the candidate, or to another
+    one of them, secrets masked. With the difference from the running configuration to the candidate: whom a
+    commit would hurt."""
+
+    revision: Annotated[int | None, about("The archived one, the running one without.", 1)] = None
+    to_revision: Annotated[
+        int | None,
+        about("The archived one, or 0 for the running one, instead of the candidate.", 1, minimum=0),
+    ] = None
+
+
+# Commits
+
+
+class CommitReply(Record, frozen=True, kw_only=True):
+    """When there was nothing to commit, author, comment and committed_at are the last commit's."""
+
+    committed: IsCommitted
+    changes: Changes
+    archived_revision: ArchivedAs = None
+    author: Author
+    comment: Comment = None
+    committed_at: CommittedAt
+    confirm_deadline: Deadline = None
+    etag: Etag
+    impact: Effect
+    before: Annotated[
+        ConfigurationDifference, about("The committed changes; etag and confirm_deadline before the commit.")
+    ]
+
+
+class CommitCandidate(Command[CommitReply], frozen=True):
+    """Makes the candidate run: checks it, renders, checks and applies the services' files, archives what ran
+    before. While a commit waits for its confirmation, another commit with confirm_seconds moves the deadline,
+    and a commit of changes without confirm_seconds confirms. When the reply comes, services and gateway
+    follow the configuration, and a power cut does not undo it."""
+
+    author: Author
+    comment: Comment = None
+    confirm_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=LONGEST_CONFIRMATION)] | None,
+        about("Seconds, 1 to 86400, after which the commit is undone unless ConfirmCommit was called.", 120),
+    ] = None
+    max_sessions_dropped: MostDropped = None
+    if_match: IfMatch = None
+
+
+class ReplaceConfiguration(Command[CommitReply], frozen=True):
+    """Makes a whole configuration run at once, as staging and committing it would, or changes nothing. A mask
+    where GetConfiguration has one stands for the running secret; items of lists are matched by their keys.
+    Fails while changes are staged."""
+
+    configuration: Document
+    author: Author
+    comment: Comment = None
+    if_match: IfMatch = None
+
+
+class AmendConfiguration(Method[CommitReply], frozen=True):
+    """Changes the running configuration at once by all edits in their order, or changes nothing. Staged
+    changes stay staged. A commit that waits for its confirmation continues to wait, and the configuration
+    that would come back is changed in the same way. ListChanges names the change by action, or
+    configuration.amend."""
+
+    edits: Edits
+    author: Author
+    comment: Comment = None
+    action: Action = None
+    if_match: IfMatch = None
+
+
+class RestoreRevision(Method[CommitReply], frozen=True):
+    """Makes an archived configuration run again at once. Staged changes stay staged. A commit that waits for
+    its confirmation is confirmed, if this is the configuration that would come back. ListChanges names the
+    change by action, or configuration.restore."""
+
+    revision: Revision
+    author: Author
+    comment: Comment = None
+    action: Action = None
+
+
+class ConfirmCommit(Command[Nothing], frozen=True):
+    """Confirms the commit that waits for it."""
+
+
+# Changes by others
+
+
+class ChangeRecord(Record, frozen=True):
+    """A change that the API did not make. action is subscribers.disconnect,
+    subscribers.disconnect_by_interface, subscribers.change_rate; configuration.edit_all,
+    replace_candidate, discard, rollback, commit, replace, confirm, end_tokens, amend, restore;
+    configuration.return when a commit was not confirmed in time; or what the caller called it."""
+
+    sequence: Annotated[int, about("Number of the change, from 1 on, without holes.", 57)]
+    at: Annotated[int, count("When, Unix epoch seconds.", 1795271513)]
+    action: Annotated[str, about("What was done.", "configuration.commit")]
+    user: Annotated[str, about("User of the process that called, or core.", "root")]
+    process: Annotated[int | None, about("The number of that process.", 4711)] = None
+    author: Annotated[str | None, about("The commit's author.", "admin")] = None
+    comment: Annotated[str | None, about("The commit's comment.", "faster for everybody")] = None
+    before: Annotated[dict[str, Any] | None, about("What was, secrets masked, cut when it is long.")] = None
+    after: Annotated[dict[str, Any] | None, about("What is now, likewise.")] = None
+
+
+class ChangesReply(Record, frozen=True):
+    log: Annotated[str, about("Name of this core's log.", "84a7e8343baf37f9")]
+    oldest: Annotated[int, about("The oldest change that is held; at least 4096 are.", 1)]
+    newest: Annotated[int, about("The newest change that is held.", 57)]
+    changes: Annotated[tuple[ChangeRecord, ...], about("The oldest first, at most 100.")]
+
+
+class ListChanges(Method[ChangesReply], frozen=True):
+    """Changes by the core itself, and by other clients than the API. With log and after_sequence, only those
+    after a given one, unless the core has another log. A change is on disk before it is in a
+    reply, and survives a restart of the core. StepFailed if the disk refuses to read them."""
+
+    log: Annotated[str | None, about("Log of after_sequence.", "84a7e8343baf37f9")] = None
+    after_sequence: Annotated[Annotated[int, Meta(ge=0)] | None, about("Changes after this one.", 57)] = None
+
+
+RequestIds = Annotated[
+    tuple[str, ...], about("request_id of the calls.", ("8d1f0c7be45a4c3d9a6e21b0f3c58e77",))
+]
+
+
+class ResolveCallsReply(Record, frozen=True):
+    """The outcome of calls. Calls in none of the lists still run."""
+
+    done: Annotated[RequestIds, about("Calls that changed something, or had nothing to change.")]
+    failed: Annotated[RequestIds, about("Calls that got an error.")]
+    unknown: Annotated[RequestIds, about("Other calls.")]
+
+
+class ResolveCalls(Method[ResolveCallsReply], frozen=True):
+    """The outcome of calls whose replies the caller has lost. A call that the core does not know has changed
+    no configuration, and will not change anything: the core refuses it if it comes later. If the core was
+    restarted meanwhile, such a call may have changed sessions. Done calls are on disk, the last 4096 of
+    them."""
+
+    request_ids: Annotated[RequestIds, Meta(max_length=100)] = ()
+
+
+# The archive
+
+
+class ArchivedRevision(Record, frozen=True):
+    """The commit of an archived configuration."""
+
+    revision: Revision
+    committed_at: CommittedAt
+    author: Author
+    comment: Comment
+
+
+class RunningCommit(Record, frozen=True):
+    """The commit of the running configuration."""
+
+    committed_at: CommittedAt
+    author: Author
+    comment: Comment
+
+
+class ArchiveReply(Record, frozen=True):
+    """The archived configurations."""
+
+    revisions: Annotated[tuple[ArchivedRevision, ...], about("The newest first.")]
+    count: Annotated[int, count("Number of archived revisions in this reply.", 1)]
+    running: Annotated[
+        RunningCommit | None,
+        about(
+            "The commit of the running configuration.",
+            {"committed_at": 1795271513, "author": "admin", "comment": "faster for everybody"},
+        ),
+    ] = None
+
+
+class ListArchive(Method[ArchiveReply], frozen=True):
+    """The archived configurations, newest first, and the commit of the running one."""
+
+
+class ArchivedRevisionReply(ArchivedRevision, frozen=True):
+    configuration: Document
+
+
+class GetArchivedRevision(Method[ArchivedRevisionReply], frozen=True):
+    """One archived configuration, secrets masked."""
+
+    revision: Revision
+
+
+# Users
+
+
+Username = Annotated[str, about("Login.", "admin")]
+
+
+class ApiUser(Record, frozen=True):
+    """A user of the API. A token is valid while its user has the generation that it was issued for."""
+
+    username: Username
+    role: Annotated[Role, about("What the user may do.", "admin")]
+    generation: Annotated[
+        str,
+        Meta(min_length=1),
+        about(
+            "One that the user never had, after each change of the password or the role, after the user was "
+            "deleted and created again, and after EndTokens. Nothing else changes it, not even a restart.",
+            "1",
+        ),
+    ]
+
+
+SettingsVersion = Annotated[
+    int | None,
+    about(
+        "The modification time of the core's socket, in nanoseconds, as long as this reply holds. "
+        "Null if it holds for one request."
+    ),
+]
+
+
+class AccessReply(Record, frozen=True):
+    enabled: Annotated[bool, about("Whether the API serves requests.", True)]
+    users: Annotated[tuple[ApiUser, ...], about("The users among these names.")]
+    version: SettingsVersion = None
+
+    def user(self, username: str) -> ApiUser | None:
+        """The user of that name, if there is one."""
+        return next((user for user in self.users if user.username == username), None)
+
+
+class CheckAccess(Method[AccessReply], frozen=True):
+    """Whether the API is enabled, and its users among these names. The API calls it before every request, so
+    that a commit takes effect on the next one; or once for each version, if the core gives one. Such a core
+    sets the modification time of its socket to another version before a change of the reply takes effect."""
+
+    at_once = True
+
+    usernames: Annotated[tuple[str, ...], about("Names that may be of users.", ["admin"])]
+
+
+class LoginReply(Record, frozen=True):
+    token_lifetime: Annotated[int, about("Lifetime of tokens, seconds.", 3600)]
+    user: Annotated[ApiUser | None, about("Null when there is no user of that name.")] = None
+    password_hash: Annotated[str | None, about("bcrypt hash of the user's password.")] = None
+    highest_cost: Annotated[
+        Annotated[int, Meta(ge=4, le=31)] | None,
+        about(
+            "The highest bcrypt cost of all password hashes. Every check takes that long, so its duration "
+            "does not tell whether a user exists. Null without users.",
+            12,
+        ),
+    ] = None
+
+
+class GetLogin(Method[LoginReply], frozen=True):
+    """What the API needs to check the password of one user. No other method returns a password hash."""
+
+    username: Username
+
+
+class EndTokens(Command[Nothing], frozen=True):
+    """Gives a user of the API another generation: all tokens that were issued to the user end. When the reply
+    comes, a power cut does not undo it."""
+
+    username: Username
+
+
+# Settings of the API itself
+
+
+class Receiver(Record, frozen=True):
+    """A receiver of webhooks. No other has its URL."""
+
+    url: Annotated[str, about("Receiver of the events.", "https://noc.example/hook")]
+    events: Annotated[tuple[str, ...], about("Names of events.", ["session.up"])]
+    secret: Annotated[str | None, about("Signs what is sent: base64 of 24 to 64 bytes; null for none.")] = (
+        None
+    )
+
+
+class HistoryLimits(Record, frozen=True):
+    """How much of the history of sessions the API keeps."""
+
+    days: Annotated[int, about("Days after its end that a session is kept.", 90, minimum=1)]
+    mebibytes: Annotated[int, about("Size of the history; the oldest sessions go first.", 1024, minimum=16)]
+
+
+class ApiSettings(Record, frozen=True, kw_only=True):
+    """Settings of the API itself in the running configuration."""
+
+    enabled: Annotated[bool, about("Whether the API serves requests.", True)]
+    auth_token: Annotated[
+        Annotated[str, Meta(min_length=16)] | None,
+        about(
+            "Token of the alternative profile, 16 printable ASCII characters or more; the profile is off "
+            "without one."
+        ),
+    ] = None
+    listen_address: Annotated[str, about("Address at which the alternative profile listens.", "127.0.0.1")]
+    listen_port: Annotated[
+        int, Meta(ge=1, le=65535), about("Port at which the alternative profile listens.", 8080)
+    ]
+    denied_networks: Annotated[
+        tuple[str, ...],
+        about("Networks in CIDR to which no webhook is delivered, besides those always denied."),
+    ]
+    receivers: Annotated[tuple[Receiver, ...], about("The receivers of webhooks that always exist.")]
+    history: Annotated[HistoryLimits, about("Limits of the history of sessions.")]
+    version: SettingsVersion = None
+
+
+class GetApiSettings(Method[ApiSettings], frozen=True):
+    """The settings of the API itself in the running configuration, with secrets: those of now and, if it is
+    called with more, all of them again after each commit. Then a reply comes at least every 15 seconds. The
+    API calls it before every request of its alternative profile, so that a commit takes effect on the next
+    one; or once for each version, as CheckAccess."""
+
+    streams = True
+    replies_once = True
+    at_once = True
+
+
+# Errors
+
+
+class ConfigurationProblem(Record, frozen=True):
+    """A rule that a value breaks."""
+
+    path: Annotated[str, about("Place in the configuration, dotted.", "qos.default_down")]
+    code: Annotated[ProblemCode, about("Kind of the problem.", "invalid")]
+    message: Annotated[str, about("The rule, for people.", "must be a number and a unit, such as 50mbit")]
+
+
+EditNumber = Annotated[int, about("Number of the edit, from 0 on.", 0)]
+Problems = Annotated[tuple[ConfigurationProblem, ...], about("The rules that the values break.")]
+
+
+class EditRefusedError(Failure, frozen=True):
+    """One of the edits is invalid, so none was made."""
+
+    edit: EditNumber
+    problems: Problems
+
+
+class PathNotFoundError(Failure, frozen=True):
+    """One of the edits deletes a value that does not exist, so none was made."""
+
+    edit: EditNumber
+    path: Annotated[str, about("The path of that edit.", "bgp.neighbors.0")]
+
+
+class ConfigurationInvalidError(Failure, frozen=True):
+    """The candidate as a whole is not valid."""
+
+    problems: Problems
+
+
+class ConfigurationChangedError(Failure, frozen=True):
+    """The configuration's etag is not in if_match."""
+
+    etag: Etag
+
+
+class RevisionNotFoundError(Failure, frozen=True):
+    """The archive has fewer configurations."""
+
+    revision: Revision
+
+
+class UserNotFoundError(Failure, frozen=True):
+    """The running configuration has no user of the API of that name."""
+
+
+class CandidateStagedError(Failure, frozen=True):
+    """There are staged changes. Commit or discard them first."""
+
+
+class NothingToConfirmError(Failure, frozen=True):
+    """No commit waits for a confirmation."""
+
+
+class StepFailedError(Failure, frozen=True):
+    """A step failed, and nothing was changed."""
+
+    step: Annotated[str, about("A verb and an object.", "write the configuration")]
+    reason: Annotated[str, about("Why, without secrets.", "No space left on device")]

@@ -1,0 +1,140 @@
+"""The core's contract for jobs: work on many sessions, which the core does by itself."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from gateway_contract.contract import (
+    Command,
+    Enumeration,
+    Failure,
+    ListReply,
+    Method,
+    Record,
+    SelectingMethod,
+    about,
+    count,
+)
+from gateway_contract.core.sessions import ExpiresIn, NewRateDown, NewRateUp, SessionFilter, SessionId, Until
+
+#: The most sessions a second that a job may act on, and how many if none is given.
+MOST_PER_SECOND, PER_SECOND = 10_000, 100
+#: Jobs at a time.
+MOST_RUNNING = 4
+
+
+class JobKind(Enumeration):
+    """What a job does with each session."""
+
+    RATE = "rate", "Changes its rates."
+    DISCONNECT = "disconnect", "Disconnects it."
+
+
+class JobState(Enumeration):
+    """How far a job is."""
+
+    RUNNING = "running", "It acts on its sessions."
+    DONE = "done", "It has acted on each."
+    CANCELLED = "cancelled", "It was cancelled, and takes no further session."
+    INTERRUPTED = "interrupted", "The core ended, and the job with it. It does not continue."
+
+
+class JobError(Record, frozen=True):
+    """A session on which a job failed."""
+
+    session_id: SessionId
+    message: Annotated[str, about("Why.", "The session is still connected: accel-ppp does not reply")]
+
+
+JobId = Annotated[int, about("Job id.", 3)]
+Wanted = Annotated[SessionFilter, about("Which sessions; at least one condition.")]
+PerSecond = Annotated[
+    Annotated[int, Meta(ge=1, le=MOST_PER_SECOND)],
+    about("The most sessions per second, 1 to 10000.", 100),
+]
+Author = Annotated[str | None, about("User that the job is for, if known.", "admin")]
+
+
+class Job(Record, frozen=True):
+    """Work on the sessions that matched a filter when it started. It acts on each at most once."""
+
+    id: JobId
+    kind: Annotated[JobKind, about("What it does.", "rate")]
+    state: Annotated[JobState, about("How far it is.", "running")]
+    filter: Annotated[dict[str, str], about("The conditions for its sessions, by field.", {"type": "pppoe"})]
+    per_second: PerSecond
+    author: Author
+    total: Annotated[int, count("Number of its sessions.", 120)]
+    done: Annotated[int, count("Sessions on which it has acted.", 57)]
+    gone: Annotated[int, count("Sessions that had ended before.", 2)]
+    failed: Annotated[int, count("Sessions on which it failed.", 1)]
+    errors: Annotated[tuple[JobError, ...], about("The first ten failures.")]
+    started_at: Annotated[int, count("When it started, Unix epoch seconds.", 1795271513)]
+    finished_at: Annotated[
+        int | None,
+        about("When it ended, Unix epoch seconds; null while it runs, and if the core ended.", 1795271523),
+    ]
+
+
+class JobReply(Record, frozen=True):
+    job: Annotated[Job, about("The job.")]
+
+
+class StartRateJob(Command[JobReply], frozen=True):
+    """Starts to change the rates of all sessions that match now, as SetSessionRate does for one."""
+
+    filter: Wanted
+    rate_down_bps: NewRateDown = None
+    rate_up_bps: NewRateUp = None
+    expires_in: ExpiresIn = None
+    until: Until = None
+    per_second: PerSecond = PER_SECOND
+    author: Author = None
+
+
+class StartDisconnectJob(Command[JobReply], frozen=True):
+    """Starts to disconnect all sessions that match now."""
+
+    filter: Wanted
+    per_second: PerSecond = PER_SECOND
+    author: Author = None
+
+
+class JobsReply(ListReply, frozen=True):
+    """A list of jobs."""
+
+    jobs: Annotated[tuple[Job, ...], about("The jobs.")]
+
+
+class ListJobs(SelectingMethod[JobsReply], frozen=True):
+    """Lists the last 100 jobs, the newest first, those before a restart of the core too."""
+
+
+class GetJob(Method[JobReply], frozen=True):
+    """One job."""
+
+    id: JobId
+
+
+class CancelJob(Command[JobReply], frozen=True):
+    """Ends a job: it takes no further session. Those that it acts on at that moment still count."""
+
+    id: JobId
+
+
+class JobNotFoundError(Failure, frozen=True):
+    """There is no job of that id."""
+
+    id: JobId
+
+
+class JobEndedError(Failure, frozen=True):
+    """The job does not run."""
+
+    state: Annotated[JobState, about("Its state.", "done")]
+
+
+class TooManyJobsError(Failure, frozen=True):
+    """As many jobs as the core allows run now."""
+
+    most: Annotated[int, count("So many.", MOST_RUNNING)]

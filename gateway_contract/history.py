@@ -1,0 +1,127 @@
+"""The records of the history, as clients of the API get them."""
+
+from typing import Annotated
+
+from gateway_contract.contract import Enumeration, Record, about, count
+from gateway_contract.core import sessions as wire
+from gateway_contract.core.sessions import EventName
+from gateway_contract.core.sign_ons import SignOnReason, SignOnUsername
+
+
+class ClockState(Enumeration):
+    """The clock of the gateway when it gave a record its times."""
+
+    SET = "set", "The clock was right, as far as is known."
+    UNSET = "unset", "The clock was ahead, and was set back later: the times are wrong."
+
+
+Clock = Annotated[ClockState, about("unset if the times are of a clock that was ahead.", "set")]
+
+
+class PastSession(Record, frozen=True):
+    """A session of the past, or one that is up. Fields after started_at are null while it is up.
+
+    Where the history has a hole, the end is not known: ended_at is null, and the session ended between
+    ended_after and ended_before."""
+
+    id: wire.SessionId
+    type: wire.Type
+    username: wire.Username
+    mac_address: wire.MacAddress
+    ip_address: wire.AssignedAddress
+    ipv6_address: wire.Ipv6Address
+    ipv6_prefix: wire.Ipv6Prefix
+    delegated_prefixes: wire.DelegatedPrefixes
+    interface: wire.SessionInterface
+    access_interface: wire.AccessInterface
+    outer_vlan_id: wire.OuterVlanId
+    inner_vlan_id: wire.InnerVlanId
+    started_at: wire.StartedAt
+    ended_at: Annotated[int | None, count("End, Unix epoch seconds.", 1795275113)]
+    ended_after: Annotated[int | None, count("With a hole: when it was last known to be up.", 1795275100)]
+    ended_before: Annotated[int | None, count("With a hole: when it was found to be gone.", 1795275160)]
+    duration_seconds: Annotated[int | None, wire.DURATION]
+    reason: Annotated[str | None, wire.REASON]
+    bytes_in: Annotated[int | None, wire.RECEIVED]
+    bytes_out: Annotated[int | None, wire.SENT]
+    packets_in: Annotated[int | None, wire.PACKETS_RECEIVED]
+    packets_out: Annotated[int | None, wire.PACKETS_SENT]
+    author: wire.Author
+    clock: Clock
+
+
+class FlappingSubscriber(Record, frozen=True):
+    """A subscriber with more than one session in a window of time. Fields after sessions are of the last
+    one."""
+
+    username: wire.Username
+    sessions: Annotated[int, count("Sessions that started in the window.", 12)]
+    mac_address: wire.MacAddress
+    access_interface: wire.AccessInterface
+    started_at: wire.StartedAt
+    reason: Annotated[str | None, wire.REASON]
+
+
+#: Seconds between two failed attempts of one record, at most.
+MAX_PAUSE = 900
+
+
+class FailedSignOns(Record, frozen=True):
+    """Attempts to sign on that failed for one reason, one soon after the other. Routers
+    try again for as long as they are on."""
+
+    type: wire.Type
+    username: SignOnUsername
+    mac_address: wire.MacAddress
+    access_interface: wire.AccessInterface
+    outer_vlan_id: wire.OuterVlanId
+    inner_vlan_id: wire.InnerVlanId
+    source: wire.SourceName
+    reason: SignOnReason
+    attempts: Annotated[
+        int,
+        about(f"How many, each at most {MAX_PAUSE // 60} minutes after the one before.", 12, minimum=1),
+    ]
+    first_at: Annotated[int, count("The first one, Unix epoch seconds.", 1795271513)]
+    last_at: Annotated[int, count("The last one, Unix epoch seconds.", 1795275113)]
+    clock: Clock
+
+
+class TimelineEvent(Enumeration):
+    """The kind of an entry of a timeline."""
+
+    UP = EventName.UP.value, "A session started."
+    RATE = EventName.RATE.value, "The rates of a session changed."
+    DOWN = EventName.DOWN.value, "A session ended."
+    LOST = "session.lost", "A session was found to be gone: the history has a hole."
+    FAILED = "sign_on.failed", "Attempts to sign on failed, the first of them at this time."
+
+
+class TimelineEntry(Record, frozen=True):
+    """Something that happened to a subscriber. A field that does not belong to the event is null, so
+    session_id is for sign_on.failed."""
+
+    at: wire.HappenedAt
+    event: Annotated[TimelineEvent, about("What happened.", "session.down")]
+    session_id: Annotated[int | None, about("Session id, null if there was no session.", 7)]
+    message: Annotated[
+        str, about("The same for people.", "Session 7 ended after 1:02:03, admin_disconnect, by admin")
+    ]
+    author: wire.Author
+    reason: Annotated[
+        str | None, about("Why the session ended, or why the sign-ons failed.", "user_request", "rejected")
+    ]
+    rate_down: Annotated[int | None, count("New downstream rate, bits per second.", 250_000_000)]
+    rate_up: Annotated[int | None, count("New upstream rate, bits per second.", 50_000_000)]
+    rate_expires_at: Annotated[
+        int | None, count("When the former rates return, Unix epoch seconds.", 1795275113)
+    ]
+    clock: Clock
+
+
+class TrafficSample(Record, frozen=True):
+    """The traffic of all trunks, the mean of some time."""
+
+    at: Annotated[int, count("Unix epoch seconds.", 1795271510)]
+    down_bps: Annotated[int, count("Downstream, bits per second.", 1_250_000_000)]
+    up_bps: Annotated[int, count("Upstream, bits per second.", 140_000_000)]

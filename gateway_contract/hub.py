@@ -1,0 +1,204 @@
+"""`org.gatewayapi.hub`: the contract between the workers of the API and the hub, which delivers to
+webhooks."""
+
+from typing import Annotated
+
+from gateway_contract.contract import Contract, Enumeration, Failure, Method, Record, about, count
+from gateway_contract.core.sessions import EventName
+from gateway_contract.events import DEFAULT_EVENTS
+
+# The schedule of deliveries
+
+#: Seconds for an attempt, from the connection to the status.
+TIMEOUT = 10.0
+#: Seconds from the end of a failed attempt to the next.
+RETRIES = (5.0, 30.0, 300.0)
+#: Failures in a row that begin a pause.
+PAUSE_AFTER = 3
+#: Seconds of the first pause, and of the longest: within the longest, the hub finds a receiver that is back.
+SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 15.0
+#: Entries of a delivery log.
+LOGGED = 100
+
+
+class DeliveryResult(Enumeration):
+    """The result of an attempt."""
+
+    DELIVERED = "delivered", "The receiver accepted the message."
+    FAILED = "failed", "The attempt failed."
+    SKIPPED = "skipped", "The last attempt failed, and there is no other."
+    DROPPED = "dropped", "The queue was full: this message and those after it were dropped."
+
+
+WebhookId = Annotated[str, about("Webhook id, given by the service.", "wh_0123456789abcdef")]
+Url = Annotated[str, about("Receiver of the events.", "https://noc.example/hook")]
+Events = Annotated[
+    tuple[Annotated[str, about("Event name.", enum=[*EventName])], ...],
+    about("Events to deliver.", [*DEFAULT_EVENTS]),
+]
+MessageId = Annotated[str, about("Same for every attempt of a message.", "84a7e8343baf37f9-57")]
+
+
+class WebhookOrigin(Enumeration):
+    """Where a webhook comes from."""
+
+    REGISTERED = "registered", "A request registered it. It ends with the API."
+    DECLARED = "declared", "The running configuration declares it."
+
+
+class WebhookState(Enumeration):
+    """How the deliveries of a webhook go."""
+
+    WELL = "well", "The last attempt succeeded, or there was none yet."
+    FAILING = "failing", "The last attempt failed."
+    PAUSED = "paused", "Attempts failed in a row. New messages wait for the end of the pause."
+
+
+class Webhook(Record, frozen=True):
+    """A receiver of events, registered or declared."""
+
+    id: WebhookId
+    url: Url
+    events: Events
+    paused_until: Annotated[
+        float | None,
+        about(
+            "Set while the receiver is paused after failures in a row: when the next message may be sent to "
+            "it, Unix epoch seconds. Null otherwise.",
+            None,
+        ),
+    ]
+    origin: Annotated[WebhookOrigin, about("Where it comes from.", "registered")] = WebhookOrigin.REGISTERED
+    state: Annotated[WebhookState, about("How its deliveries go.", "well")] = WebhookState.WELL
+    failing_since: Annotated[
+        float | None,
+        about("First failure since the last success, Unix epoch seconds; null while it is well.", None),
+    ] = None
+
+
+class Delivery(Record, frozen=True):
+    """An entry of a delivery log."""
+
+    message_id: MessageId
+    event: Annotated[str, about("Event name.", "session.up")]
+    attempt: Annotated[int, count("Number of the attempt, from 1 on; 0 for none.", 1)]
+    result: Annotated[DeliveryResult, about("Result of the attempt.", "delivered")]
+    status: Annotated[int | None, about("HTTP status of the receiver, null without one.", 204)] = None
+    error: Annotated[str | None, about("Reason of a failure, else null.", "Connection refused")] = None
+    started_at: Annotated[float | None, about("When it began, Unix epoch seconds.", 1795271513.25)] = None
+    duration: Annotated[float | None, about("How long it took, seconds.", 0.012)] = None
+    next_attempt_at: Annotated[
+        float | None, about("Next attempt, Unix epoch seconds; null for none.", None)
+    ] = None
+    paused_until: Annotated[
+        float | None, about("End of the pause that its failure began, Unix epoch seconds, or null.", None)
+    ] = None
+    dropped: Annotated[int, count("Messages dropped, because too many waited.", 0)] = 0
+
+
+class WebhookCounts(Record, frozen=True):
+    webhooks: Annotated[int, count("Webhooks.", 1)]
+    paused: Annotated[int, count("Webhooks whose receiver is paused.", 0)]
+    waiting: Annotated[int, count("Messages that wait to be delivered.", 0)]
+    delivered: Annotated[int, count("Messages that were delivered.", 57)]
+    failed: Annotated[int, count("Attempts that failed.", 0)]
+    skipped: Annotated[int, count("Messages that were given up after the last attempt.", 0)]
+    dropped: Annotated[int, count("Messages for which there was no room.", 0)]
+
+
+class GetCounts(Method[WebhookCounts], frozen=True):
+    """The numbers of webhooks and of messages, waiting and past."""
+
+
+class WebhooksReply(Record, frozen=True):
+    """The webhooks."""
+
+    webhooks: Annotated[tuple[Webhook, ...], about("All webhooks, the oldest first.")]
+    count: Annotated[int, count("How many there are.", 1)]
+
+
+class ListWebhooks(Method[WebhooksReply], frozen=True):
+    """All webhooks, the oldest first."""
+
+
+class WebhookReply(Record, frozen=True):
+    webhook: Annotated[Webhook, about("The registration.")]
+
+
+class GetWebhook(Method[WebhookReply], frozen=True):
+    """One webhook."""
+
+    id: WebhookId
+
+
+class AddWebhook(Method[WebhookReply], frozen=True):
+    """Registers a receiver."""
+
+    url: Url
+    events: Events
+    secret: Annotated[
+        str | None,
+        about(
+            "Signs what is sent: base64 of 24 to 64 bytes, with `whsec_` before it or without.",
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        ),
+    ] = None
+
+
+class RemoveWebhook(Method[WebhookReply], frozen=True):
+    """Deletes a registration, and all messages that wait for it. The reply has its last record. Fails for a
+    declared webhook."""
+
+    id: WebhookId
+
+
+class DeliveriesReply(Record, frozen=True):
+    """A delivery log."""
+
+    deliveries: Annotated[tuple[Delivery, ...], about("Attempts, the newest first.")]
+    count: Annotated[int, count("How many there are.", 1)]
+
+
+class ListDeliveries(Method[DeliveriesReply], frozen=True):
+    """The last 100 entries of a webhook's delivery log, newest first."""
+
+    id: WebhookId
+
+
+class TestReply(Record, frozen=True):
+    message_id: MessageId
+
+
+class TestWebhook(Method[TestReply], frozen=True):
+    """Sends a test message, with retries like any other. It is sent during a pause, too, and may end it."""
+
+    id: WebhookId
+
+
+class WebhookNotFoundError(Failure, frozen=True):
+    """There is no webhook with that id."""
+
+    id: WebhookId
+
+
+class WebhookDeclaredError(Failure, frozen=True):
+    """The configuration declares the webhook: it ends with a commit."""
+
+    path: Annotated[
+        str, about("Its path in the configuration.", 'api.webhooks.receivers."https://noc.example/hook"')
+    ]
+
+
+class TooManyWebhooksError(Failure, frozen=True):
+    """The number of registrations is at its limit."""
+
+    most: Annotated[int, about("The limit.", 100)]
+
+
+HUB = Contract(
+    "org.gatewayapi.hub",
+    """The hub of the management API, one for all of its workers. Only they call it, at a socket of their own.
+    Times are Unix epoch seconds.""",
+    (GetCounts, ListWebhooks, GetWebhook, AddWebhook, RemoveWebhook, ListDeliveries, TestWebhook),
+    (WebhookNotFoundError, WebhookDeclaredError, TooManyWebhooksError),
+)

@@ -1,0 +1,95 @@
+"""The rescue: for root on the gateway, when the API is disabled or no user can log in.
+
+It calls the core, never edits files, and keeps the candidate.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from gateway_contract.base.errors import CoreUnavailable, GatewayApiError, NotFound
+from gateway_contract.base.settings import core_socket
+from gateway_contract.core.configuration import Edit, EditAction
+from gateway_contract.core_client.client import Daemon
+from gateway_contract.passwords import hash_password
+from gateway_contract.varlink.client import Client, join_group_of
+
+#: The author of its commits in the archive.
+_AUTHOR = "root"
+_NEWEST = 1
+
+
+class CannotRescue(GatewayApiError):
+    """The reason, in one sentence."""
+
+
+def enable(environment: Mapping[str, str]) -> str:
+    """Sets api.enabled to true, and returns a sentence about it. Raises CannotRescue."""
+    with _core(environment) as core:
+        done = core.amend([Edit(EditAction.SET, "api.enabled", True)], _AUTHOR, "rescue.enable")
+    return "The API is enabled." if done.committed else "The API is enabled already; nothing was changed."
+
+
+def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], str], *, create: bool) -> str:
+    """Sets the password of a user, or creates the user as an admin, and returns a sentence about it. `ask`
+    returns the password. Raises ValueError for an invalid one, and CannotRescue."""
+    with _core(environment) as core:
+        if '"' in user or not user.isprintable():
+            raise CannotRescue("no user can have such a name")
+        # Before the operator types the password.
+        known = core.check_access([user]).user(user)
+        if known is None and not create:
+            raise CannotRescue(f"there is no user {user}; --create-admin makes one, with the role admin")
+        path, hashed = f'api.users."{user}"', hash_password(ask())
+        if known is None:
+            edit = Edit(EditAction.SET, path, {"username": user, "password_hash": hashed, "role": "admin"})
+            done = f"There is a new user {user} with the role admin and this password."
+        else:
+            edit = Edit(EditAction.SET, f"{path}.password_hash", hashed)
+            done = f"The password of {user}, whose role is {known.role}, is set."
+        core.amend([edit], _AUTHOR, "rescue.password")
+    return done
+
+
+def undo(environment: Mapping[str, str]) -> str:
+    """Undoes the last commit, and returns a sentence about it. Raises CannotRescue."""
+    with _core(environment) as core:
+        try:
+            done = core.restore(_NEWEST, _AUTHOR, "rescue.undo")
+        except NotFound as error:
+            raise CannotRescue("there was no commit yet, so there is nothing to undo") from error
+    if not done.committed:
+        return "The configuration before the last commit is the running one; nothing was changed."
+    values = f"{done.changes} value{'' if done.changes == 1 else 's'}"
+    return f"The last commit is undone: {values} changed back. To undo this, undo again."
+
+
+@contextmanager
+def _core(environment: Mapping[str, str]) -> Iterator[Daemon]:
+    """The core, whose errors become CannotRescue."""
+    if os.geteuid() != 0:
+        raise CannotRescue("only root may do this")
+    path = core_socket(environment)
+    with closing(Client(path)) as client:
+        try:
+            join_group_of(path)
+            yield Daemon(client)
+        except CannotRescue:
+            raise
+        except CoreUnavailable as error:
+            raise CannotRescue(_why_unavailable(path, error)) from error
+        except GatewayApiError as error:
+            raise CannotRescue(f"the core daemon refuses: {error}") from error
+
+
+def _why_unavailable(path: Path, error: CoreUnavailable) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError | FileNotFoundError):
+            return (
+                f"the core daemon is not running: nothing listens at {path}; "
+                "GATEWAY_CORE_SOCKET names another socket, systemctl start gateway-core starts it"
+            )
+        cause = cause.__cause__
+    return f"no usable reply from the core daemon: {error}"

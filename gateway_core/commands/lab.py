@@ -1,0 +1,73 @@
+"""`gateway-core lab`: the core daemon with simulated subscribers."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from gateway_contract.configuration import Configuration
+from gateway_core.commands.daemon import Opened, core_options, serve
+from gateway_core.gateways.lab.gateway import LabGateway, LabServices
+from gateway_core.gateways.lab.kept_rates import KeptRates
+from gateway_core.gateways.lab.population import Population
+from gateway_core.gateways.lab.world import MAX_SESSIONS
+from gateway_core.records.clock import Clock
+from gateway_core.sessions.journal import Journal
+
+#: Seconds between two advances.
+_TICK = 0.05
+
+T = TypeVar("T", int, float)
+
+
+def _number(parse: Callable[[str], T], most: int) -> Callable[[str], T]:
+    def number(text: str) -> T:
+        try:
+            value = parse(text)
+        except ValueError:
+            raise click.BadParameter(f"invalid {parse.__name__} value: {text!r}") from None
+        if not 0 <= value <= most:
+            raise click.BadParameter(f"must be 0 to {most}")
+        return value
+
+    return number
+
+
+@click.command()
+@core_options
+@click.option(
+    "--sessions", metavar="SESSIONS", type=_number(int, MAX_SESSIONS), default=200,
+    help=f"at the start, 0 to {MAX_SESSIONS}",
+)  # fmt: skip
+@click.option(
+    "--arrivals", metavar="ARRIVALS", type=_number(float, 20_000), default=0.0,
+    help="per second, at the mean",
+)  # fmt: skip
+@click.option("--seed", metavar="SEED", type=int, default=1, help="the same seed, the same subscribers")
+@click.option(
+    "--full-rate", is_flag=True,
+    help="subscribers use all of their rates, and not as people do: by day and night, in bursts, or not",
+)  # fmt: skip
+def lab(
+    sessions: int, arrivals: float, seed: int, full_rate: bool, configuration: Path, **options: Any
+) -> int:
+    """Serves simulated subscribers, until SIGTERM or SIGINT."""
+    population = Population(sessions, arrivals, seed, full_rate)
+    gateway = partial(_open, population, configuration / "lab")
+    return serve(LabServices(), gateway, configuration=configuration, **options)
+
+
+def _open(
+    population: Population, folder: Path, configuration: Configuration, journal: Journal, clock: Clock
+) -> Opened:
+    gateway = LabGateway(configuration, population, journal, clock, KeptRates(folder))
+    return Opened(gateway, partial(_advance, gateway))
+
+
+def _advance(gateway: LabGateway) -> NoReturn:
+    while True:
+        gateway.advance()
+        time.sleep(_TICK)

@@ -1,0 +1,387 @@
+"""`gateway-core linux`: the core daemon of a Debian machine with real subscribers. `gateway-core setup`:
+checks a machine for it, and writes its first configuration.
+
+Setup also sets the address of the API, changes nothing else, and says what is missing and how to get it.
+"""
+
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway_contract.base import durable
+from gateway_contract.base.errors import GatewayApiError, Invalid
+from gateway_contract.base.settings import CONFIGURATION, ETC
+from gateway_contract.base.variables import value
+from gateway_contract.configuration import Configuration
+from gateway_contract.program import say
+from gateway_core.commands.daemon import Opened, core_options, serve
+from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.assembly import LinuxMachine
+from gateway_core.gateways.linux.daemons.daemon import SERVICES
+from gateway_core.gateways.linux.daemons.frr import (
+    FrrConfiguration,
+    FrrFolders,
+    foreign_lines,
+    take_over,
+)
+from gateway_core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
+from gateway_core.gateways.linux.health.requirements import SOURCES, interfaces, lacks, preferred, serving
+from gateway_core.gateways.linux.program import CommitLimits
+from gateway_core.records.clock import Clock
+from gateway_core.sessions.journal import Journal
+
+#: What the unit of the core begins with, and the users that gateway-api-setup made for it.
+FIRST = ETC / "first-configuration.json"
+_USERS = ETC / "first-users.json"
+_FRR = FrrFolders()
+_LEAVE_SECONDS = 30.0
+
+#: The flag of each value that is the operator's, by the beginning of its path.
+_FLAGS = {
+    "interfaces.trunks": "--trunk",
+    "interfaces.uplinks": "--uplink",
+    "cgnat.handoff_interface": "--uplink",
+    "cgnat.source_range": "--range",
+    "demux": "--trunk",
+    "system.hostname": "the host name of this machine",
+}
+_PROFILES = {
+    "pppoe": {"vlan_range": "1000-3999", "overhead_profile": "pppoe_ethernet"},
+    "dhcp": {"vlan_range": "100-999", "overhead_profile": "ipoe_ethernet"},
+}
+
+_SETTINGS, _BIND, _ALL = ETC / "gateway-api.env", "GATEWAY_API_BIND", "all"
+
+#: Shows a question, and returns the line that the operator types.
+Ask = Callable[[str], str]
+
+
+class CannotSetUp(GatewayApiError):
+    """The text is the reason, for the operator."""
+
+
+@dataclass(frozen=True)
+class FirstChoices:
+    """The choices of the operator. `range` has the addresses of subscribers, `sources` are names."""
+
+    trunks: tuple[str, ...]
+    uplinks: tuple[str, ...]
+    range: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SetupOptions:
+    """Options as they are given: without the option, a text is empty and `frr` None."""
+
+    trunk: Sequence[str]
+    uplink: Sequence[str]
+    source: Sequence[str]
+    frr: str | None
+    range: str
+    api_address: str = ""
+
+
+@click.command()
+@click.option("--trunk", multiple=True, metavar="NAME", help="an interface with VLANs of subscribers")
+@click.option("--uplink", multiple=True, metavar="NAME", help="an interface to the rest of the network")
+@click.option(
+    "--source", multiple=True, type=click.Choice(tuple(SOURCES)),
+    help="of sessions; by default those that are installed",
+)  # fmt: skip
+@click.option(
+    "--frr", type=click.Choice(("keep", "replace", "remove")),
+    help="what happens to a BGP instance of FRR that is not the gateway's; or remove what is",
+)  # fmt: skip
+@click.option("--range", default="", metavar="CIDR", help="addresses of subscribers")
+@click.option(
+    "--api-address", default="", metavar="ADDRESS",
+    help=f"the only address at which the API listens, or {_ALL} for each of the gateway",
+)  # fmt: skip
+def setup(**options: Any) -> int:
+    """Checks this machine for a gateway on Linux, and writes its first configuration.
+
+    On a terminal, it asks for what no flag says.
+    """
+    try:
+        ask = _ask if sys.stdin.isatty() else None
+        ready = set_up(SetupOptions(**options), Path("/"), socket.gethostname(), ask, _management_address())
+    except (GatewayApiError, OSError) as error:
+        sys.stderr.write(f"gateway-core setup: {error}\n")
+        return 1
+    except (EOFError, KeyboardInterrupt):
+        sys.stderr.write("\ngateway-core setup: stopped before the end, and nothing is written\n")
+        return 1
+    return 0 if ready else 1
+
+
+def set_up(
+    options: SetupOptions, root: Path, hostname: str, ask: Ask | None, management: str | None = None
+) -> bool:
+    """True if the gateway can start: then it has a first configuration, below `root`. Without a terminal
+    there is no `ask`; `management` is the address that it proposes for the API. Raises GatewayApiError and
+    OSError."""
+    if options.frr == "remove":
+        _leave_frr(root)
+        return True
+    first, state = _below(root, FIRST), _below(root, CONFIGURATION / "state.json")
+    exists = first.exists() or state.exists()
+    choices = _choices(options, root, None if exists else ask, required=not exists)
+    served = serving(choices.sources)
+    address = _api_address(options.api_address, None if exists else ask, management)
+    text = "" if exists else _first_configuration(choices, hostname, _below(root, _USERS))
+    for type in _PROFILES:
+        name = served.get(type)
+        say(f"Source of {type} sessions: {name or 'none is installed or named'}")
+    has_frr = _decide_on_frr(options.frr, root)
+    missing = list(lacks(root, [*choices.trunks, *choices.uplinks], choices.sources))
+    for lack in missing:
+        say(f"missing {lack.what}\n    {lack.remedy}")
+    if state.exists():
+        say(
+            f"{state.parent} has a running configuration, which stays as it is. To change it, use "
+            "`gatewayctl config` to set interfaces.trunks, interfaces.uplinks, demux.trunks and "
+            "cgnat.source_range. To start anew, stop the core and move that folder away."
+        )
+    elif exists:
+        say(f"{first} exists, and stays as it is. To write another, remove it first.")
+    elif not missing and has_frr:
+        durable.replace(first, text.encode(), mode=0o644)
+        say(f"{first} is written.")
+    if address is not None:
+        _listen_at(address, _below(root, _SETTINGS), hostname)
+    default = serving(preferred(root))
+    if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
+        named = " ".join(f"--source {name}" for name in choices.sources)
+        say(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
+    is_ready = has_frr and not missing
+    say("The gateway can start." if is_ready else "Something is missing: run this again afterwards.")
+    return is_ready
+
+
+def _management_address() -> str | None:
+    """The address by which the operator is here, or else that of the default route."""
+    if connection := os.environ.get("SSH_CONNECTION", "").split():
+        return connection[2]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line, suppress(OSError):
+        # Nothing is sent to this address for documentation (RFC 5737).
+        line.connect(("192.0.2.1", 9))
+        address: str = line.getsockname()[0]
+        return address
+    return None
+
+
+def _api_address(given: str, ask: Ask | None, management: str | None) -> str | None:
+    """The address of the operator's choice, `_ALL`, or None without one. Raises CannotSetUp."""
+    if not given and ask is not None and management is not None:
+        question = f"Address at which the API listens ({_ALL} for each of the gateway) [{management}]: "
+        given = ask(question).strip() or management
+    if given in {"", _ALL}:
+        return given or None
+    try:
+        family = socket.AF_INET6 if ip_address(given).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.bind((given, 0))
+    except (ValueError, OSError) as error:
+        raise CannotSetUp(f"--api-address: must be {_ALL} or an address of this machine") from error
+    return given
+
+
+def _listen_at(address: str, settings: Path, hostname: str) -> None:
+    """Sets the variable in the file of settings, with the port that it had. Raises OSError."""
+    default = value({}, _BIND)
+    # A comment may have bytes of another character set.
+    text = settings.read_bytes().decode(errors="surrogateescape") if settings.exists() else ""
+    # Of several, systemd takes the last one. It ignores blanks and quotes (systemd.exec(5)).
+    held = list(re.finditer(rf"^[ \t]*{_BIND}=(.*)$", text, re.MULTILINE))
+    bind = (held[-1][1].strip(" \t\"'") if held else "") or default
+    host, port = default.rpartition(":")[0], bind.rpartition(":")[2]
+    if address != _ALL:
+        host = f"[{address}]" if ":" in address else address
+    line = f"{_BIND}={host}:{port}"
+    if line != f"{_BIND}={bind}":
+        place = held[-1] if held else re.search(rf"^#{_BIND}=.*$", text, re.MULTILINE)
+        if place:
+            changed = f"{text[: place.start()]}{line}{text[place.end() :]}"
+        else:
+            end = "\n" if text and not text.endswith("\n") else ""
+            changed = f"{text}{end}{line}\n"
+        durable.replace(settings, changed.encode(errors="surrogateescape"), mode=0o600)
+        say(f"{settings} has {line}. Then: systemctl restart gateway-api")
+    if address != _ALL:
+        say(f"Log in at https://{hostname}:{port}, or by a certificate that has the address.")
+
+
+def _frr(root: Path) -> tuple[FrrFolders, str]:
+    """Where FRR is, and the gateway's last part of its configuration. Raises OSError."""
+    folders = FrrFolders(*(_below(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
+    placed = _below(root, SERVICES / "frr.conf")
+    return folders, placed.read_text(errors="replace") if placed.exists() else ""
+
+
+def _leave_frr(root: Path) -> None:
+    """Takes the gateway's part out of a running FRR, until the core starts again. Raises GatewayApiError and
+    OSError."""
+    folders, placed = _frr(root)
+    limits = CommitLimits.of(_LEAVE_SECONDS, _LEAVE_SECONDS)
+    changes = FrrConfiguration(folders, limits).apply("", placed) if placed else None
+    say("FRR has nothing of the gateway any more." if changes else "FRR had nothing of the gateway.")
+
+
+def _decide_on_frr(decision: str | None, root: Path) -> bool:
+    """False while FRR has a BGP instance that is not the gateway's, and the operator has not decided. Raises
+    OSError."""
+    folders, placed = _frr(root)
+    lines = foreign_lines(folders, placed)
+    say("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
+    if not lines:
+        return True
+    listed = "".join(f"\n    {line}" for line in lines)
+    match decision:
+        case "replace":
+            copy, has_mark = take_over(folders)
+            when = "" if has_mark else ", when FRR runs"
+            say(
+                "BGP is the gateway's. With the first configuration that has the section bgp"
+                f"{when}, FRR loses these lines, which {copy} keeps:{listed}"
+            )
+        case "keep":
+            say(
+                "FRR keeps its BGP instance: the gateway refuses a configuration with the section bgp. These "
+                f"lines are not the gateway's:{listed}"
+            )
+        case _:
+            say(
+                "FRR has a BGP instance that is not the gateway's. A configuration with the section bgp "
+                f"would replace it, and these lines would go:{listed}\n  Decide, and run this again:\n"
+                "    --frr replace    gives BGP to the gateway, and keeps a copy of the configuration\n"
+                "    --frr keep       FRR keeps its BGP instance, and the gateway has no BGP"
+            )
+            return False
+    return True
+
+
+def _choices(options: SetupOptions, root: Path, ask: Ask | None, *, required: bool) -> FirstChoices:
+    """From the flags, or else from the operator's answers; without a source, those of `gateway-core linux`.
+    Unless all are `required`, only the sources are. Raises CannotSetUp and TwoSources."""
+    given = {
+        "--source": options.source or preferred(root),
+        "--trunk": options.trunk,
+        "--uplink": options.uplink,
+        "--range": [options.range] if options.range else [],
+    }
+    absent = [flag for flag, held in given.items() if not held and (required or flag == "--source")]
+    if absent and ask is None:
+        raise CannotSetUp(f"{', '.join(absent)}: required without a terminal")
+    names = ", ".join(interfaces(root))
+    questions = {
+        "--source": f"Sources of sessions ({', '.join(SOURCES)}): ",
+        "--trunk": f"Trunks, which carry the VLANs of subscribers ({names}): ",
+        "--uplink": f"Uplinks, which lead to the rest of the network ({names}): ",
+        "--range": "Addresses of subscribers, such as 100.64.0.0/10: ",
+    }
+    for flag in absent:
+        while ask is not None and not given[flag]:
+            given[flag] = ask(questions[flag]).replace(",", " ").split()
+    if unknown := set(given["--source"]) - SOURCES.keys():
+        raise CannotSetUp(f"--source: {min(unknown)!r} is none of {', '.join(SOURCES)}")
+    return FirstChoices(
+        trunks=tuple(given["--trunk"]),
+        uplinks=tuple(given["--uplink"]),
+        range=" ".join(given["--range"]),
+        sources=tuple(given["--source"]),
+    )
+
+
+def _first_configuration(choices: FirstChoices, hostname: str, users: Path) -> str:
+    """The JSON document, which the core accepts with the first users. Raises CannotSetUp and Unreadable."""
+    if not users.exists():
+        raise CannotSetUp(f"the first user of the API is missing in {users}: run gateway-api-setup")
+    trunks, uplinks = list(choices.trunks), list(choices.uplinks)
+    served = serving(choices.sources)
+    document: dict[str, Any] = {
+        "system": {"hostname": hostname},
+        "interfaces": {"trunks": trunks, "uplinks": uplinks},
+        "radius": {"server": None, "secret": None},
+        "cgnat": {
+            "enabled": False,
+            "vrf_name": "cgnat",
+            "vrf_table": 100,
+            "handoff_interface": uplinks[0],
+            # No gateway has an address for documentation (RFC 5737): the operator sets it before `enabled`.
+            "handoff_gateway": "192.0.2.1",
+            "source_range": choices.range,
+        },
+        "qos": {"default_down": "100mbit", "default_up": "20mbit"},
+        "demux": {
+            "trunks": trunks,
+            "vlan_profiles": [
+                {"name": type, "type": type, "outer_vlan_range": None, **profile}
+                for type, profile in _PROFILES.items()
+                if type in served
+            ],
+            # A VLAN with pppoe-server costs a process, so a flood must not get thousands.
+            "rate_limits": {"vlans_per_second": 20, "burst": 200, "max_vlans": 1000},
+            "idle_timeout": 300,
+        },
+        "bgp": None,
+        "api": {"enabled": True, "token_lifetime": 3600, "users": []},
+    }
+    try:
+        made = RunningConfiguration.first(document, users)
+    except Invalid as error:
+        broken = (f"{_named(problem.path)}: {problem.message}" for problem in error.problems)
+        raise CannotSetUp("; ".join(dict.fromkeys(broken))) from error
+    if served.get("pppoe") == "pppoe-server" and not SharedRange.of(made.sections).free_block(()):
+        raise CannotSetUp(f"--range: too small: pppoe-server has {BLOCK} addresses of it for each VLAN")
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _named(path: str) -> str:
+    """The flag of a value, or its path."""
+    return next((flag for beginning, flag in _FLAGS.items() if path.startswith(beginning)), path)
+
+
+def _below(root: Path, path: Path) -> Path:
+    return root / path.relative_to("/")
+
+
+def _ask(question: str) -> str:
+    # Not by `input`: a Ctrl-C right after its question takes effect only after a line.
+    sys.stdout.write(question)
+    sys.stdout.flush()
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line
+
+
+@click.command()
+@core_options
+@click.option(
+    "--source", "sources", multiple=True, type=click.Choice(tuple(SOURCES)),
+    help="of sessions, repeated for several; by default accel-ppp or else what Debian has, if installed",
+)  # fmt: skip
+def linux(sources: Sequence[str], **options: Any) -> int:
+    """Serves real subscribers of this machine, until SIGTERM or SIGINT."""
+    try:
+        machine = LinuxMachine(sources or preferred(Path("/")))
+    except GatewayApiError as error:
+        sys.stderr.write(f"gateway-core linux: {error}\n")
+        return 1
+
+    def opened(configuration: Configuration, journal: Journal, clock: Clock) -> Opened:
+        gateway = machine.gateway(configuration, journal, clock)
+        return Opened(gateway, gateway.run)
+
+    return serve(machine.services, opened, **options)

@@ -1,0 +1,256 @@
+"""The lab as a gateway: simulated subscribers behind the ports of the core."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from gateway_contract.configuration import Configuration
+from gateway_contract.core.health import (
+    Dependency,
+    DependencyState,
+    FaultKind,
+    PacketDrops,
+    SkippedEntries,
+    TriggerRefusal,
+)
+from gateway_contract.core.impact import Impact
+from gateway_contract.core.network import Interface, Vlan
+from gateway_contract.core.sessions import SessionDetail
+from gateway_core.configuration.workspace import Rendered
+from gateway_core.gateways.lab import network
+from gateway_core.gateways.lab.access import LabSession, ManagedVlan
+from gateway_core.gateways.lab.kept_rates import KeptRates
+from gateway_core.gateways.lab.population import Population
+from gateway_core.gateways.lab.world import World
+from gateway_core.gateways.ports import fault_rows
+from gateway_core.records.clock import Clock, Expiry
+from gateway_core.records.orders import Ordering
+from gateway_core.records.paging import Chained, Ordered, Rows, Sorted
+from gateway_core.sessions.journal import Journal
+from gateway_core.sessions.session import Counters
+
+_DUAL_STACK: Ordering[LabSession] = Ordering(attrgetter("summary.id"), attrgetter("summary.ipv6_prefix"))
+#: Arrivals and departures in one hold of the lock: some ten milliseconds.
+_AT_ONCE = 500
+#: Seconds between two holds. Without a pause the thread takes the lock again before another one wakes up: a
+#: lab that is behind would leave requests without a reply.
+_PAUSE = 0.001
+#: The lab needs nothing of its machine.
+_DEPENDENCIES = (
+    Dependency("lab", DependencyState.OK, "The lab simulates its subscribers."),
+    *(
+        Dependency(name, DependencyState.UNUSED, f"The lab is a simulation, and {reason}.")
+        for name, reason in (
+            ("radius", "asks no RADIUS server"),
+            ("frr", "runs no FRR"),
+            ("clock", "does not check the clock of its machine"),
+        )
+    ),
+)
+
+
+class LabServices:
+    """The services of the lab: it has none."""
+
+    def render(self, configuration: Configuration) -> Rendered:
+        """No files."""
+        return {}
+
+    def apply(self, rendered: Rendered, configuration: Configuration) -> None:
+        """Nothing."""
+
+    def resume(self, configuration: Configuration) -> None:
+        """Nothing."""
+
+
+class LabGateway:
+    """A `Gateway` with the subscribers of a `Population`. Their arrivals and departures are in the `journal`.
+
+    Subscribers come and go, and the lab follows a clock that was set, only in `advance`. Counters are always
+    up to date. The lock of the session table protects all of the world. `kept` outlasts a restart: without
+    it, temporary rates end there.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        population: Population,
+        journal: Journal,
+        clock: Clock,
+        kept: KeptRates | None = None,
+    ) -> None:
+        self._clock = clock
+        self._booted = clock.wall() - clock.steady()
+        self._world = World(configuration, population, journal, self._now(), kept)
+        self.sessions = self._world.sessions
+        self._lock = self.sessions.lock
+
+    def advance(self, pause: Callable[[float], object] = time.sleep) -> None:
+        """Makes all arrivals and departures that are due, some at a time, so that requests do not wait for
+        all of them. `pause` takes seconds."""
+        with self._lock:
+            ahead = self._clock.wall() - self._now()
+            # In whole seconds, so that a clock that is slewed, or read a moment later, moves nothing.
+            if abs(ahead - self._world.ahead) >= 1:
+                self._world.set_ahead(round(ahead))
+        now, more = self._now(), True
+        while more:
+            with self._lock:
+                more = self._world.advance(now, _AT_ONCE)
+            if more:
+                pause(_PAUSE)
+
+    def applying(self, configuration: Configuration) -> AbstractContextManager[None]:
+        """The lab has nothing in the kernel."""
+        return nullcontext()
+
+    def configure(self, configuration: Configuration) -> None:
+        # Without the arrivals that are due: `ending` does not count them, and the world draws others.
+        with self._lock:
+            self._world.configure(configuration, self._now())
+
+    def impact(self, configuration: Configuration) -> Impact:
+        with self.ending(configuration) as impact:
+            return impact
+
+    @contextmanager
+    def ending(self, configuration: Configuration) -> Iterator[Impact]:
+        with self._present():
+            yield Impact.of(self._world.sessions_on_removed_trunks(configuration))
+
+    def detail(self, id: int) -> SessionDetail | None:
+        # Without the lock: it would wait for arrivals and departures.
+        session = self.sessions.get(id)
+        return None if session is None else session.detail_at(self._now())
+
+    def counters(self) -> dict[int, Counters]:
+        now = self._now()
+        return {session.id: session.traffic.counters(now) for session in self.sessions.all()}
+
+    def disconnect(self, id: int) -> SessionDetail | None:
+        with self._present() as now:
+            session = self.sessions.get(id)
+            if session is None:
+                return None
+            self._world.disconnect([session], now)
+            return session.detail_at(now)
+
+    def disconnect_many(self, ids: Sequence[int]) -> list[int]:
+        with self._present() as now:
+            found = [session for session in map(self.sessions.get, ids) if session is not None]
+            self._world.disconnect(found, now)
+            return [session.id for session in found]
+
+    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[LabSession] | None:
+        with self._present() as now:
+            if not self._has_interface(interface, now):
+                return None
+            found = self.sessions.on_access_interface(interface)
+            if not dry_run:
+                self._world.disconnect(found, now)
+            return found
+
+    def set_rate(
+        self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
+    ) -> tuple[SessionDetail, SessionDetail] | None:
+        with self._present() as now:
+            session = self.sessions.get(id)
+            if session is None:
+                return None
+            changed = self._world.set_rate(session, down_bps, up_bps, expiry, now)
+            # A change of rates leaves the counters as they are.
+            counters = session.traffic.counters(now)
+            return session.detail(counters), changed.detail(counters)
+
+    def vlans(self) -> Rows:
+        return self._vlan_rows(ManagedVlan.record)
+
+    def demux_vlans(self) -> Rows:
+        return self._vlan_rows(ManagedVlan.demux_record)
+
+    def refusals(self) -> Counter[TriggerRefusal]:
+        with self._lock:
+            return self._world.vlans.refusals.copy()
+
+    def packet_drops(self) -> tuple[PacketDrops, ...]:
+        return ()
+
+    def skipped_entries(self) -> tuple[SkippedEntries, ...]:
+        return ()
+
+    def interfaces(self) -> Rows:
+        with self._lock:
+            now, sessions, vlans = self._now(), self.sessions.all(), self._world.vlans.ordered()
+            fixed = sorted(self._fixed_interfaces(now), key=lambda interface: interface.ifindex)
+        return Chained(
+            Sorted(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),
+            Ordered(vlans, lambda vlan: (1, *vlan.key()), partial(network.vlan_interface, now=now)),
+            Ordered(sessions, lambda session: (2, session.id), partial(network.session_interface, now=now)),
+            Ordered(sessions, lambda session: (3, session.id), partial(network.ifb_interface, now=now)),
+        )
+
+    def routes(self) -> Rows:
+        with self._lock:
+            configuration, sessions = self._world.configuration, self.sessions.all()
+            dual_stack = self.sessions.ordered(_DUAL_STACK)
+        fixed = list(enumerate(network.network_routes(configuration)))
+        route = partial(network.session_route, configuration.cgnat)
+        return Chained(
+            Sorted(fixed, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),
+            Ordered(sessions, lambda session: (1, session.id), route),
+            Ordered(dual_stack, lambda session: (2, session.id), network.prefix_route),
+            Ordered(dual_stack, lambda session: (3, session.id), network.delegated_route),
+        )
+
+    def bgp_summary(self) -> dict[str, Any]:
+        with self._lock:
+            bgp, sessions = self._world.configuration.bgp, len(self.sessions)
+            started, ahead = self._world.started, self._world.ahead
+        return network.bgp_summary(bgp, sessions, int(self._now() - started), int(started) + ahead)
+
+    def faults(self) -> Rows:
+        return fault_rows(())
+
+    def repairs(self) -> dict[FaultKind, int]:
+        return dict.fromkeys(FaultKind, 0)
+
+    def limit_delays(self) -> None:
+        return None
+
+    def unavailable_sources(self) -> tuple[str, ...]:
+        return ()
+
+    def dependencies(self) -> tuple[Dependency, ...]:
+        return _DEPENDENCIES
+
+    @contextmanager
+    def _present(self) -> Iterator[float]:
+        """The time, with the world advanced to it: a change before arrivals that were due earlier would
+        turn counters back."""
+        with self._lock:
+            now = self._now()
+            while self._world.advance(now, _AT_ONCE):
+                pass
+            yield now
+
+    def _now(self) -> float:
+        """The lab's own time: see World."""
+        return self._booted + self._clock.steady()
+
+    def _vlan_rows(self, record: Callable[..., Vlan]) -> Rows:
+        with self._lock:
+            vlans, ahead = self._world.vlans.ordered(), self._world.ahead
+        return Ordered(vlans, ManagedVlan.key, partial(record, ahead=ahead))
+
+    def _has_interface(self, name: str, now: float) -> bool:
+        if name in self._world.vlans or self.sessions.has_interface(name):
+            return True
+        return any(interface.name == name for interface in self._fixed_interfaces(now))
+
+    def _fixed_interfaces(self, now: float) -> Iterator[Interface]:
+        world = self._world
+        return network.fixed_interfaces(world.configuration, world.ifindex_of, world.vlans.traffic, now)

@@ -1,0 +1,274 @@
+"""Interfaces, routes and BGP neighbours of the lab, as Linux and FRR would show them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any
+
+from gateway_contract.configuration import Bgp, BgpNeighbor, Cgnat, Configuration
+from gateway_contract.core.network import (
+    AddressFamily,
+    AdminState,
+    Interface,
+    InterfaceAddress,
+    InterfaceStats,
+    InterfaceType,
+    Route,
+)
+from gateway_core.gateways.lab.access import LabSession, ManagedVlan
+from gateway_core.gateways.lab.traffic import SumTraffic, device_stats, summed
+from gateway_core.sessions.session import Session
+
+LOOPBACK_IFINDEX = 1
+
+_ETHERNET_MTU = 1500
+#: Room for two VLAN tags and PPPoE around a subscriber's full packet.
+_TRUNK_MTU = 1600
+#: RFC 2516 section 7: PPPoE takes 8 bytes of the 1500.
+_PPPOE_MTU = 1492
+#: MAC addresses of the links without carrier detection: Linux reports "unknown" as their state.
+_WITHOUT_CARRIER = {InterfaceType.LOOPBACK: "00:00:00:00:00:00", InterfaceType.PPP: None}
+#: FRR 8.4.4 on Debian 12 gives a RIB entry about this many bytes.
+_RIB_ENTRY_BYTES = 192
+_PEER_BYTES = 741_464
+#: The default route.
+_PREFIXES_RECEIVED = 1
+_KEEPALIVE_SECONDS = 60
+#: Of IPv6 routes: the kernel's own, and others that state none (linux/ipv6_route.h).
+_KERNEL_METRIC, _STATIC_METRIC = 256, 1024
+
+_route = partial(
+    Route, gateway=None, type="unicast", table="main", metric=None, prefsrc=None, session_id=None
+)
+
+
+def fixed_interfaces(
+    configuration: Configuration, ifindex_of: Mapping[str, int], traffic: Mapping[str, SumTraffic], now: float
+) -> Iterator[Interface]:
+    """The interfaces that belong to no VLAN and no session. `traffic` is by trunk."""
+    ipv4 = InterfaceAddress(AddressFamily.INET, "127.0.0.1", 8)
+    ipv6 = InterfaceAddress(AddressFamily.INET6, "::1", 128)
+    yield _interface(
+        LOOPBACK_IFINDEX, "lo", InterfaceType.LOOPBACK, InterfaceStats(), mtu=65536, addresses=(ipv4, ipv6)
+    )
+    cgnat, nothing, counted = configuration.cgnat, SumTraffic(), []
+    for name in configuration.interfaces.trunks:
+        counted.append(traffic.get(name, nothing).counters(now))
+        stats = device_stats(counted[-1])
+        yield _interface(ifindex_of[name], name, InterfaceType.TRUNK, stats, mtu=_TRUNK_MTU)
+    for name in configuration.interfaces.uplinks:
+        # The first uplink leads to the network. The lab simulates no traffic on the others.
+        carried = counted if name == configuration.interfaces.uplinks[0] else []
+        # It sends what the subscribers send.
+        access = device_stats(summed(carried))
+        stats = InterfaceStats(
+            rx_bytes=access.tx_bytes,
+            rx_packets=access.tx_packets,
+            tx_bytes=access.rx_bytes,
+            tx_packets=access.rx_packets,
+        )
+        master = cgnat.vrf_name if cgnat.enabled and name == cgnat.handoff_interface else None
+        addresses = _uplink_addresses(configuration, name)
+        yield _interface(
+            ifindex_of[name], name, InterfaceType.OTHER, stats, master=master, addresses=addresses
+        )
+    if cgnat.enabled:
+        ifindex = ifindex_of[cgnat.vrf_name]
+        yield _interface(ifindex, cgnat.vrf_name, InterfaceType.VRF, InterfaceStats(), mtu=65575)
+
+
+def vlan_interface(vlan: ManagedVlan, now: float) -> Interface:
+    stats = vlan.traffic.stats(now)
+    return _interface(vlan.ifindex, vlan.line.name, InterfaceType.VLAN, stats, parent=vlan.line.trunk)
+
+
+def session_interface(session: LabSession, now: float) -> Interface:
+    """The device of a session: ppp, or for DHCP one on top of the VLAN."""
+    pppoe = session.is_pppoe
+    type, mtu = (InterfaceType.PPP, _PPPOE_MTU) if pppoe else (InterfaceType.OTHER, _ETHERNET_MTU)
+    gateways = () if session.gateway is None else (session.gateway,)
+    return _interface(
+        session.ifindex, session.interface, type, session.traffic.stats(now), mtu=mtu,
+        parent=session.access_interface,
+        addresses=tuple(InterfaceAddress(AddressFamily.INET, gateway, 32) for gateway in gateways),
+    )  # fmt: skip
+
+
+def ifb_interface(session: LabSession, now: float) -> Interface:
+    """The device that shapes the upstream, which is redirected to it."""
+    stats = session.traffic.stats_up(now)
+    return _interface(session.ifb_ifindex, session.ifb_device, InterfaceType.IFB, stats)
+
+
+def network_routes(configuration: Configuration) -> Iterator[Route]:
+    """The routes that belong to no session."""
+    bgp, cgnat = configuration.bgp, configuration.cgnat
+    uplinks = configuration.interfaces.uplinks
+    if bgp is not None and uplinks:
+        dev = uplinks[0]
+        peers = _peers_of_ipv4(bgp)
+        for peer in peers:
+            network = str(_transfer_network(peer))
+            yield _route(dst=network, dev=dev, protocol="kernel", scope="link")
+        if peers:
+            gateway = str(peers[0])
+            yield _route(dst="0.0.0.0/0", gateway=gateway, dev=dev, protocol="bgp", scope="global", metric=20)
+    if cgnat.enabled:
+        dev, gateway, table = cgnat.handoff_interface, str(cgnat.handoff_gateway), str(cgnat.vrf_table)
+        network = str(_transfer_network(cgnat.handoff_gateway))
+        yield _route(dst=network, dev=dev, protocol="kernel", scope="link", table=table)
+        yield _route(
+            dst="0.0.0.0/0", gateway=gateway, dev=dev, protocol="static", scope="global", table=table
+        )
+
+
+def session_route(cgnat: Cgnat, session: Session) -> Route:
+    """The host route of a session, in the table that its packets use."""
+    return Route(
+        dst=f"{session.summary.ip_address}/32",
+        gateway=None,
+        dev=session.interface,
+        # pppd has the kernel make the route with the peer's address; for DHCP the daemon does it.
+        protocol="kernel" if session.is_pppoe else "static",
+        scope="link",
+        type="unicast",
+        table=str(cgnat.vrf_table) if session.vrf_steered else "main",
+        metric=None,
+        prefsrc=session.gateway,
+        session_id=session.id,
+    )
+
+
+def prefix_route(session: Session) -> Route:
+    """The route to the IPv6 network of a session's interface, which the kernel makes with the address."""
+    return _route(
+        dst=str(session.summary.ipv6_prefix), dev=session.interface, protocol="kernel", scope="global",
+        metric=_KERNEL_METRIC, session_id=session.id,
+    )  # fmt: skip
+
+
+def delegated_route(session: Session) -> Route:
+    """The route to the network behind a session, which the daemon makes."""
+    (prefix,) = session.summary.delegated_prefixes
+    return _route(
+        dst=prefix, dev=session.interface, protocol="static", scope="global", metric=_STATIC_METRIC,
+        session_id=session.id,
+    )  # fmt: skip
+
+
+def bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> dict[str, Any]:
+    """As FRR 8.4's `show bgp summary json`. All neighbours are up since `started` (epoch seconds), and
+    receive a host route for each session."""
+    if bgp is None:
+        return {}
+    summary: dict[str, Any] = {}
+    for version, family in ((4, "ipv4Unicast"), (6, "ipv6Unicast")):
+        if neighbors := [each for each in bgp.neighbors if each.address.version == version]:
+            summary[family] = _family_summary(bgp, neighbors, sessions, uptime, started)
+    return summary
+
+
+def _family_summary(
+    bgp: Bgp, neighbors: Sequence[BgpNeighbor], sessions: int, uptime: int, started: int
+) -> dict[str, Any]:
+    peers = {
+        str(neighbor.address): {
+            "hostname": neighbor.description or str(neighbor.address),
+            "remoteAs": neighbor.remote_as,
+            "localAs": bgp.as_number,
+            "version": 4,
+            "msgRcvd": 2 + uptime // _KEEPALIVE_SECONDS,
+            "msgSent": 2 + uptime // _KEEPALIVE_SECONDS,
+            "tableVersion": 0,
+            "outq": 0,
+            "inq": 0,
+            "peerUptime": _frr_duration(uptime),
+            "peerUptimeMsec": uptime * 1000,
+            "peerUptimeEstablishedEpoch": started,
+            "pfxRcd": _PREFIXES_RECEIVED,
+            "pfxSnt": sessions,
+            "state": "Established",
+            "peerState": "OK",
+            "connectionsEstablished": 1,
+            "connectionsDropped": 0,
+            "desc": neighbor.description,
+            "idType": f"ipv{neighbor.address.version}",
+        }
+        for neighbor in neighbors
+    }
+    entries = sessions + _PREFIXES_RECEIVED
+    return {
+        "routerId": str(bgp.router_id),
+        "as": bgp.as_number,
+        "vrfId": 0,
+        "vrfName": "default",
+        "tableVersion": entries,
+        "ribCount": entries,
+        "ribMemory": entries * _RIB_ENTRY_BYTES,
+        "peerCount": len(peers),
+        "peerMemory": len(peers) * _PEER_BYTES,
+        "peers": peers,
+        "failedPeers": 0,
+        "displayedPeers": len(peers),
+        "totalPeers": len(peers),
+        "dynamicPeers": 0,
+        "bestPath": {"multiPathRelax": "false"},
+    }
+
+
+def _uplink_addresses(configuration: Configuration, name: str) -> tuple[InterfaceAddress, ...]:
+    """The gateway's address in the network of each peer on an uplink."""
+    peers: list[IPv4Address] = []
+    if configuration.bgp is not None and name == configuration.interfaces.uplinks[0]:
+        peers += _peers_of_ipv4(configuration.bgp)
+    if configuration.cgnat.enabled and name == configuration.cgnat.handoff_interface:
+        peers.append(configuration.cgnat.handoff_gateway)
+    addresses = (next(host for host in _transfer_network(peer).hosts() if host != peer) for peer in peers)
+    return tuple(InterfaceAddress(AddressFamily.INET, str(address), 30) for address in addresses)
+
+
+def _peers_of_ipv4(bgp: Bgp) -> list[IPv4Address]:
+    return [each.address for each in bgp.neighbors if isinstance(each.address, IPv4Address)]
+
+
+def _transfer_network(peer: IPv4Address) -> IPv4Network:
+    """The /30 that the gateway shares with a peer."""
+    return IPv4Network((peer, 30), strict=False)
+
+
+def _frr_duration(seconds: int) -> str:
+    # As FRR: hh:mm:ss for a day, then 3d04h05m, then 02w3d04h.
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if not days:
+        return f"{hours:02d}:{minutes % 60:02d}:{seconds % 60:02d}"
+    if days < 7:
+        return f"{days}d{hours % 24:02d}h{minutes % 60:02d}m"
+    return f"{days // 7:02d}w{days % 7}d{hours % 24:02d}h"
+
+
+def _interface(
+    ifindex: int,
+    name: str,
+    type: InterfaceType,
+    stats: InterfaceStats,
+    *,
+    mtu: int = _ETHERNET_MTU,
+    parent: str | None = None,
+    master: str | None = None,
+    addresses: tuple[InterfaceAddress, ...] = (),
+) -> Interface:
+    # Locally administered, and different from those of the subscribers.
+    own_address = (6 << 40 | ifindex).to_bytes(6).hex(":")
+    return Interface(
+        ifindex=ifindex,
+        name=name,
+        type=type,
+        mac_address=_WITHOUT_CARRIER.get(type, own_address),
+        mtu=mtu,
+        admin_state=AdminState.UP,
+        oper_state="unknown" if type in _WITHOUT_CARRIER else "up",
+        parent=parent,
+        master=master,
+        addresses=addresses,
+        stats=stats,
+    )

@@ -1,0 +1,389 @@
+"""Shapes sessions: downstream on the session's device, upstream on an IFB of its own.
+
+Each of both devices has TBF as root, and fq_codel in it. What arrives from the subscriber is redirected to
+the IFB. Rates change in place: no qdisc goes, no packet is lost. HTB would do as well, but takes longer to
+make: for each thing that filters can be attached to, as HTB and each of its classes, the kernel walks a list
+of all others. TBF is none.
+"""
+
+import errno
+import logging
+import threading
+from collections import deque
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from gateway_contract.core.network import OverheadProfile
+from gateway_core.gateways.linux.kernel.exchange import change, make, refusal
+from gateway_core.gateways.linux.kernel.links import (
+    IFB,
+    Link,
+    LinkEntry,
+    add_ifb,
+    delete_group,
+    set_group,
+    set_up,
+)
+from gateway_core.gateways.linux.kernel.messages import KernelChange, KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.qdiscs import (
+    INGRESS,
+    INGRESS_HANDLE,
+    ROOT,
+    PacketFilter,
+    Qdisc,
+    QdiscEntry,
+    TbfLimit,
+    add_fq_codel,
+    add_ingress,
+    add_redirect,
+    add_tbf,
+    delete_qdisc,
+    delete_redirects,
+    replacing,
+    ticks,
+)
+from gateway_core.gateways.linux.kernel.reader import KernelReader
+from gateway_core.sessions.session import IFB_PREFIX, LONGEST_NAME
+
+_log = logging.getLogger(__name__)
+
+_TBF = "tbf"
+#: Not 1: that HTB of an earlier version of the core has: TBF takes its place in one step.
+_TBF_HANDLE = 0x20000
+#: The class of TBF, as whose child it has its queue.
+_CLASS = 0x20001
+_FQ_CODEL = Qdisc("fq_codel", 0x110000)
+_INGRESS = Qdisc("ingress", INGRESS_HANDLE)
+
+_ETHERNET_HEADER = 14
+#: Bytes a second. Below it, one packet takes minutes, and the kernel can't count its burst.
+_LEAST_RATE = 1000
+#: TBF sends so much at once: less makes timers limit the rate, more fills the buffers behind it.
+_BURST_SECONDS = 0.005
+#: Bytes. TBF drops a packet that is larger than the burst: a jumbo frame isn't.
+_LEAST_BURST = 10_000
+#: Of fq_codel, for one subscriber. The kernel's 1024 take 64 kB, which is 1.3 GB for 10,000 sessions.
+_FLOWS = 256
+#: Bytes of memory, some 900 full packets: 100 ms at 100 Mbit/s. The kernel's 32 MB a direction and session
+#: would let a few subscribers that are flooded take the memory of the machine.
+_MEMORY = 2 << 20
+#: Bytes, some 100 ms at 20 Mbit/s: of the plain queue where there is no fq_codel, or not yet.
+_PLAIN_LIMIT = 256 << 10
+
+#: The priority of the redirect among the filters of a device.
+_PRIORITY = 10
+#: The group of IFBs that go: the kernel removes a group in one step. Nothing else has this number.
+_OUTGOING = 0x47415445
+_NO_IFB = "it is not an IFB"
+#: Error numbers for a thing to remove that went by itself.
+_GONE = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
+
+
+class Limits(NamedTuple):
+    """The limits of a session with this device. A rate is in bits per second; 0 is no limit, and the least
+    limit is 8 kbit/s."""
+
+    link: Link
+    ifb: str
+    down: int
+    up: int
+    profile: OverheadProfile
+
+
+@dataclass(eq=False)
+class Direction:
+    """A direction of a session while it is shaped: whether something was missing or different, and the error
+    that ended the work."""
+
+    step: str
+    #: The index of the session's device.
+    device: int
+    #: None for no limit.
+    limit: TbfLimit | None
+    #: For what a session sends.
+    ifb: str = ""
+    #: The index of the device that has the limit.
+    limited: int = 0
+    is_changed: bool = False
+    error: KernelError | None = None
+
+
+class _NoIfb(KernelError):
+    """Another device has the name of an IFB."""
+
+
+class Shaper:
+    """Shapes sessions, many at once: one kind of change after the other, in the order that costs the kernel
+    least. What it refuses ends the work on one direction of one session. Any thread may call. Methods raise
+    KernelError when the kernel cannot be asked."""
+
+    def __init__(self, reader: KernelReader) -> None:
+        self._reader = reader
+        # Held during changes: two at once would share the group of IFBs that go.
+        self._lock = threading.Lock()
+        #: Whether the kernel has it; None until it was tried.
+        self._has_fq_codel: bool | None = None
+
+    def shape(self, sessions: Sequence[Limits]) -> list[tuple[Direction, Direction]]:
+        """Limits what is sent to each session, and what it sends. No two have the same device. An error is
+        NoDevice when a device was removed meanwhile."""
+        pairs = [_directions(each) for each in sessions]
+        down, up = [down for down, _ in pairs], [up for _, up in pairs]
+        limited_up = [each for each in up if each.limit is not None]
+        unlimited_up = [each for each in up if each.limit is None]
+        with self._lock:
+            self._remove_redirects(unlimited_up)
+            self._remove_ifbs(unlimited_up)
+            self._remove_limits([each for each in down if each.limit is None])
+            ifbs_down = self._find_ifbs(limited_up)
+            # Before the IFBs are up: then the kernel need not wait until no processor uses a former queue.
+            self._set_limits([*limited_up, *(each for each in down if each.limit is not None)])
+            _run([(each, set_up(each.limited)) for each in _working(ifbs_down)])
+            # Last: packets to an IFB that is down, or gone, are lost.
+            self._set_redirects(limited_up)
+        return pairs
+
+    def entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
+        """The qdiscs of a session with limits each way, by the indexes of device and IFB: for the downstream,
+        and for the upstream."""
+        down, up = self._limiting(ifindex), self._limiting(ifb)
+        return down, (QdiscEntry(ifindex, INGRESS, _INGRESS.handle, _INGRESS.kind), *up)
+
+    def is_exact(
+        self, link: LinkEntry, ifb: LinkEntry | None, down_bps: int, up_bps: int, profile: OverheadProfile
+    ) -> bool:
+        """True when the rates and the redirect of a session, which has all qdiscs, are those wanted."""
+        limit = partial(_limit, profile=profile, link=link)
+        places = [(link.ifindex, ROOT), (0 if ifb is None else ifb.ifindex, ROOT)]
+        down, up = self._reader.qdiscs(places)
+        if down_bps and down != _tbf(limit(down_bps)):
+            return False
+        if not up_bps:
+            return not self._our_filters(link.ifindex)
+        return (
+            ifb is not None
+            and up == _tbf(limit(up_bps))
+            and self._our_filters(link.ifindex) == [PacketFilter(_PRIORITY, ifb.ifindex)]
+        )
+
+    def unshape(self, *sessions: tuple[str, str]) -> None:
+        """Removes all limits of sessions, by the names of device and IFB. The devices may be gone. The kernel
+        takes 20 ms for each IFB alone, and as long for many at once. Raises the first error."""
+        step = f"remove the limits of {len(sessions)} sessions"
+        links = self._reader.links_named([interface for interface, _ in sessions])
+        going = [
+            Direction(step, 0 if link is None else link.index, None, ifb)
+            for link, (_, ifb) in zip(links, sessions, strict=True)
+        ]
+        # The kernel has removed the qdiscs of a device that is gone.
+        present = [each for each in going if each.device]
+        with self._lock:
+            self._remove_redirects(present)
+            self._remove_limits(present)
+            self._remove_ifbs(going)
+        for each in going:
+            # A device of others, with the name of an IFB, keeps nothing else from going.
+            if each.error is not None and not isinstance(each.error, _NoIfb):
+                raise each.error
+
+    def remove_surplus(
+        self, links: Mapping[str, LinkEntry], qdiscs: Iterable[QdiscEntry], kept: Container[object]
+    ) -> list[str]:
+        """Removes IFBs named like ours, and limits of devices that are redirected to one, unless their names
+        are kept. Returns the names. The kernel has these links and qdiscs."""
+        names = {link.ifindex: name for name, link in links.items()}
+        ifbs = {index for index, name in names.items() if name.startswith(IFB_PREFIX)}
+        surplus = {}
+        for qdisc in qdiscs:
+            name = names.get(qdisc.ifindex)
+            if qdisc.parent == INGRESS and name is not None and name not in kept:
+                for each in self._our_filters(qdisc.ifindex):
+                    # The index is 0 when the IFB is gone.
+                    if each.redirect == 0 or each.redirect in ifbs:
+                        surplus[name] = names.get(each.redirect, IFB_PREFIX + name)
+        alone = {names[index] for index in ifbs} - set(surplus.values())
+        candidates = [name for name in alone if name not in kept]
+        found = zip(candidates, self._reader.links_named(candidates), strict=True)
+        removed = {name: name for name, link in found if link is not None and link.kind == IFB} | surplus
+        if removed:
+            self.unshape(*removed.items())
+        return list(removed)
+
+    def _find_ifbs(self, directions: Sequence[Direction]) -> list[Direction]:
+        """Makes the IFBs that there are not, and returns the directions whose IFB is down."""
+        for each in directions:
+            if len(each.ifb) > LONGEST_NAME:
+                reason = f"a name has at most {LONGEST_NAME} bytes"
+                each.error = KernelError(f"make the IFB {each.ifb}", reason)
+        made, present = _run([(each, add_ifb(each.ifb)) for each in _working(directions)], {errno.EEXIST})
+        down = []
+        found = [*made, *present]
+        links = self._reader.links_named([each.ifb for each in found])
+        for each, link in zip(found, links, strict=True):
+            if link is None:
+                each.error = NoDevice(each.step, f"{each.ifb} is gone", errno.ENODEV)
+            elif link.kind != IFB:
+                each.error = _NoIfb(f"shape by {each.ifb}", _NO_IFB)
+            else:
+                each.limited = link.index
+                if not link.is_up:
+                    down.append(each)
+        return down
+
+    def _limiting(self, ifindex: int) -> tuple[QdiscEntry, ...]:
+        root = QdiscEntry(ifindex, ROOT, _TBF_HANDLE, _TBF)
+        if self._has_fq_codel is False:
+            return (root,)
+        return root, QdiscEntry(ifindex, _CLASS, _FQ_CODEL.handle, _FQ_CODEL.kind)
+
+    def _set_limits(self, directions: Sequence[Direction]) -> None:
+        """Limits what devices send. From the first change on, one is limited: first with a plain queue."""
+        self._place(
+            ROOT,
+            [
+                (each, _tbf(each.limit), add_tbf(each.limited, _TBF_HANDLE, each.limit, _PLAIN_LIMIT))
+                for each in _working(directions)
+                if each.limit is not None
+            ],
+        )
+        waiting = deque(_working(directions))
+        while waiting and self._has_fq_codel is None:
+            # Alone: a kernel without fq_codel looks for its module each time.
+            self._try_fq_codel(waiting.popleft())
+        if self._has_fq_codel:
+            self._set_queues(waiting)
+
+    def _try_fq_codel(self, direction: Direction) -> None:
+        self._set_queues([direction])
+        if direction.error is None:
+            self._has_fq_codel = True
+        elif direction.error.code == errno.ENOENT:
+            # The same error may say that TBF is gone.
+            (root,) = self._reader.qdiscs([(direction.limited, ROOT)])
+            if root is not None and root.handle == _TBF_HANDLE:
+                self._has_fq_codel, direction.error = False, None
+                _log.warning("the kernel has no fq_codel: sessions get a plain queue")
+
+    def _set_queues(self, directions: Iterable[Direction]) -> None:
+        self._place(
+            _CLASS,
+            [
+                (each, _FQ_CODEL, add_fq_codel(each.limited, _CLASS, _FQ_CODEL.handle, _FLOWS, _MEMORY))
+                for each in directions
+            ],
+        )
+
+    def _place(self, parent: int, todo: Sequence[tuple[Direction, Qdisc, KernelChange]]) -> None:
+        """Has a qdisc at a place of each device, which a change adds. One with the same handle changes in
+        place; another one goes in the same step."""
+        wanted = {each: (qdisc, add) for each, qdisc, add in todo}
+        _, present = _run([(each, add) for each, _, add in todo], {errno.EEXIST})
+        found = self._reader.qdiscs([(each.limited, parent) for each in present])
+        others = [
+            (each, qdisc) for each, qdisc in zip(present, found, strict=True) if qdisc != wanted[each][0]
+        ]
+        # A program of others may have given our handle to another kind, which the kernel does not change.
+        alien = [
+            (each, delete_qdisc(each.limited, parent, qdisc))
+            for each, qdisc in others
+            if qdisc is not None
+            and qdisc.handle == wanted[each][0].handle
+            and qdisc.kind != wanted[each][0].kind
+        ]
+        _run(alien, _GONE)
+        _run([(each, replacing(wanted[each][1])) for each in _working(each for each, _ in others)])
+
+    def _remove_limits(self, directions: Sequence[Direction]) -> None:
+        working = _working(directions)
+        found = self._reader.qdiscs([(each.device, ROOT) for each in working])
+        ours = [
+            (each, delete_qdisc(each.device, ROOT, qdisc))
+            for each, qdisc in zip(working, found, strict=True)
+            if qdisc is not None and (qdisc.kind, qdisc.handle) == (_TBF, _TBF_HANDLE)
+        ]
+        _run(ours, _GONE)
+
+    def _set_redirects(self, directions: Sequence[Direction]) -> None:
+        made, present = _run(
+            [(each, add_ingress(each.device)) for each in _working(directions)], {errno.EEXIST}
+        )
+        wrong, missing = [], list(made)
+        found = self._reader.qdiscs([(each.device, INGRESS) for each in present])
+        for each, qdisc in zip(present, found, strict=True):
+            if qdisc is not None and qdisc.kind != _INGRESS.kind:
+                each.error = KernelError(each.step, f"another program added the qdisc {qdisc.kind}")
+                continue
+            ours = self._our_filters(each.device)
+            if ours != [PacketFilter(_PRIORITY, each.limited)]:
+                missing.append(each)
+                if ours:
+                    wrong.append(each)
+        _run([(each, delete_redirects(each.device, _PRIORITY)) for each in wrong], _GONE)
+        _run([(each, add_redirect(each.device, _PRIORITY, each.limited)) for each in _working(missing)])
+
+    def _remove_redirects(self, directions: Sequence[Direction]) -> None:
+        ours = [each for each in _working(directions) if self._our_filters(each.device)]
+        _run([(each, delete_redirects(each.device, _PRIORITY)) for each in ours], _GONE)
+        unused = [each for each in _working(ours) if not self._reader.ingress_filters(each.device)]
+        _run([(each, delete_qdisc(each.device, INGRESS, _INGRESS)) for each in unused], _GONE)
+
+    def _our_filters(self, ifindex: int) -> list[PacketFilter]:
+        return [each for each in self._reader.ingress_filters(ifindex) if each.priority == _PRIORITY]
+
+    def _remove_ifbs(self, directions: Sequence[Direction]) -> None:
+        """No redirect leads to them: its packets would be lost."""
+        working, changes = _working(directions), []
+        for each, link in zip(working, self._reader.links_named([each.ifb for each in working]), strict=True):
+            if link is not None and link.kind == IFB:
+                changes.append((each, set_group(link.index, _OUTGOING)))
+            elif link is not None:
+                each.error = _NoIfb(f"remove {each.ifb}", _NO_IFB)
+        going, _ = _run(changes, _GONE)
+        if going:
+            change(f"remove {len(going)} IFBs", delete_group(_OUTGOING))
+
+
+def _directions(session: Limits) -> tuple[Direction, Direction]:
+    link, ifb = session.link, session.ifb
+    down, up = (_limit(rate, session.profile, link) if rate else None for rate in (session.down, session.up))
+    return (
+        Direction(f"shape {link.name}", link.index, down, limited=link.index),
+        Direction(f"shape {link.name} by {ifb}", link.index, up, ifb),
+    )
+
+
+def _working(directions: Iterable[Direction]) -> list[Direction]:
+    return [each for each in directions if each.error is None]
+
+
+def _run(
+    changes: Sequence[tuple[Direction, KernelChange]], accept: Container[int] = ()
+) -> tuple[list[Direction], list[Direction]]:
+    """Makes changes in this order. Returns the directions whose change was made, and those for which the
+    kernel refused it with a number to accept. What else it refuses becomes the error of the direction."""
+    made, refused = [], []
+    codes = make("shape sessions", [change for _, change in changes])
+    for (each, _), code in zip(changes, codes, strict=True):
+        if not code:
+            each.is_changed = True
+            made.append(each)
+        elif code in accept:
+            refused.append(each)
+        else:
+            each.error = refusal(each.step, code)
+    return made, refused
+
+
+def _limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TbfLimit:
+    """The limit for packets of a session's device. A profile counts from the IP packet; where the kernel
+    counts the Ethernet header already, it isn't added again."""
+    rate = max(bps // 8, _LEAST_RATE)
+    counted = _ETHERNET_HEADER if link.has_ethernet_header else 0
+    burst = max(int(rate * _BURST_SECONDS), _LEAST_BURST)
+    return TbfLimit(rate, max(profile.overhead - counted, 0), profile.mpu, ticks(burst, rate))
+
+
+def _tbf(limit: TbfLimit) -> Qdisc:
+    return Qdisc(_TBF, _TBF_HANDLE, limit)

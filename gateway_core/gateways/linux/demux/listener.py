@@ -1,0 +1,375 @@
+"""The first frames of subscribers on a trunk: the kernel's filter for them, their parser, and the thread that
+hears them with a packet socket (packet(7)).
+
+These messages count: PADI, DHCPDISCOVER, Router Solicitation and DHCPv6 Solicit; and those of a client that
+has a lease when its VLAN is gone, as after a reboot of the gateway: DHCPREQUEST, and DHCPv6 Request, Confirm,
+Renew and Rebind. They come in a frame with one VLAN tag or two. The filter is coarse and keeps nearly all
+other traffic of a trunk in the kernel. The parser is exact, but for one thing that the filter alone knows: a
+frame to one host is for the trunk's own address.
+"""
+
+import ctypes
+import errno
+import logging
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final, Self
+
+from gateway_contract.core.network import VlanProtocol
+from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.kernel.links import VLAN_PROTOCOLS
+from gateway_core.gateways.linux.threads import Crew
+
+#: Frames in one batch, and the seconds of rest after a full one: a flood gets no more of the processor.
+_AT_ONCE = 256
+_REST = 0.01
+#: The kernel takes twice as much, and at most, for a burst of 10,000 to 20,000 frames on a trunk.
+_BUFFER = 8 << 20
+#: Seconds until a trunk that is missing or down is tried again.
+_RETRY = 1.0
+
+# linux/if_packet.h and linux/if_ether.h, which Python lacks.
+_ETH_P_ALL = 3
+_SOL_PACKET = 263
+_PACKET_ADD_MEMBERSHIP, _PACKET_STATISTICS, _PACKET_AUXDATA, _PACKET_IGNORE_OUTGOING = 1, 6, 8, 23
+_PACKET_MR_PROMISC = 1
+_MEMBERSHIP = struct.Struct("@iHH8x")
+_STATISTICS = struct.Struct("@II")
+_SO_RCVBUFFORCE = 33
+
+#: No such message is longer: an Ethernet frame of 1,518 bytes, less the tag that the kernel took off.
+LONGEST_FRAME: Final = 1536
+
+# struct tpacket_auxdata (linux/if_packet.h): status, lengths, offsets, TCI and type of the outer tag.
+_AUXDATA = struct.Struct("=I12xHH")
+_ANCILLARY = socket.CMSG_SPACE(_AUXDATA.size)
+_TAG_AND_TYPE_ARE_VALID = 1 << 4 | 1 << 6
+
+_ADDRESSES = struct.Struct("!6s6sH")
+_INNER_TAG = struct.Struct("!HH")
+_DHCP_COOKIE = b"\x63\x82\x53\x63"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A subscriber's first frame. With one tag, `outer_vlan_id` is None. `outer_protocol` is that of the
+    first tag. VLAN ids are 1 to 4094."""
+
+    trunk: str
+    outer_vlan_id: int | None
+    outer_protocol: VlanProtocol
+    vlan_id: int
+    kind: SessionType
+
+
+def parse(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
+    """The trigger in a frame that a packet socket received (packet(7)). `auxdata` is its PACKET_AUXDATA, with
+    the outer tag; an inner one is in the frame. None for any other frame, and for a broken one."""
+    if len(auxdata) < _AUXDATA.size or len(frame) < _ADDRESSES.size:
+        return None
+    status, tci, tag_type = _AUXDATA.unpack_from(auxdata)
+    protocol = VLAN_PROTOCOLS.get(tag_type)
+    if protocol is None or status & _TAG_AND_TYPE_ARE_VALID != _TAG_AND_TYPE_ARE_VALID:
+        return None
+    outer, vlan, payload = None, tci & 0xFFF, _ADDRESSES.size
+    destination, source, ethertype = _ADDRESSES.unpack_from(frame)
+    if ethertype == 0x8100:
+        if len(frame) < payload + _INNER_TAG.size:
+            return None
+        inner, ethertype = _INNER_TAG.unpack_from(frame, payload)
+        outer, vlan, payload = vlan, inner & 0xFFF, payload + _INNER_TAG.size
+    # 0 is a priority tag, without a VLAN; 4095 is reserved (IEEE 802.1Q table 9-2).
+    if not 0 < vlan < 0xFFF or (outer is not None and not 0 < outer < 0xFFF):
+        return None
+    # No frame comes from a group (bit 0 of the first byte).
+    if source[0] & 1:
+        return None
+    is_to_group = bool(destination[0] & 1)
+    kind = _kind(ethertype, frame[payload:], is_to_group=is_to_group)
+    return None if kind is None else Trigger(trunk, outer, protocol, vlan, kind)
+
+
+def _kind(ethertype: int, packet: bytes, *, is_to_group: bool) -> SessionType | None:
+    if ethertype == 0x0800:
+        return SessionType.DHCP if _is_from_a_dhcp_client(packet, is_to_group=is_to_group) else None
+    if not is_to_group:
+        return None
+    if ethertype == 0x8863:
+        # RFC 2516 section 5.1: version and type 1, code 0x09, session id 0.
+        return SessionType.PPPOE if packet[:4] == b"\x11\x09\x00\x00" else None
+    if ethertype == 0x86DD:
+        return SessionType.DHCP if _is_from_an_ipv6_host(packet) else None
+    return None
+
+
+def _is_from_a_dhcp_client(packet: bytes, *, is_to_group: bool) -> bool:
+    """True for a DHCPDISCOVER (RFC 2131 sections 2 and 3.1) in an IPv4 packet, and for a DHCPREQUEST of a
+    client that has a lease (section 4.3.2). One that renews sends to the address of its server alone."""
+    if len(packet) < 20 or not 0x45 <= packet[0] <= 0x4F or packet[9] != socket.IPPROTO_UDP:
+        return False
+    # A later fragment has no UDP header.
+    if int.from_bytes(packet[6:8]) & 0x1FFF:
+        return False
+    udp = packet[(packet[0] & 0xF) * 4 :]
+    message = udp[8:]
+    if udp[2:4] != b"\x00\x43" or len(message) < 240 or message[0] != 1 or message[236:240] != _DHCP_COOKIE:
+        return False
+    options = message[240:]
+    match _option(options, _MESSAGE_TYPE):
+        case b"\x01":
+            return is_to_group
+        case b"\x03":
+            # With a server identifier, it answers an offer. Ours comes on a VLAN that exists.
+            return _option(options, _SERVER_IDENTIFIER) is None
+        case _:
+            return False
+
+
+#: RFC 2132 sections 9.6 and 9.7.
+_MESSAGE_TYPE, _SERVER_IDENTIFIER = 53, 54
+
+
+def _option(options: bytes, code: int) -> bytes | None:
+    """The value of the first option with a code (RFC 2132 section 2)."""
+    at = 0
+    while at + 1 < len(options) and options[at] != 255:
+        if options[at] == 0:
+            at += 1
+            continue
+        after = at + 2 + options[at + 1]
+        if options[at] == code:
+            return options[at + 2 : after]
+        at = after
+    return None
+
+
+#: Solicit, Request, Confirm, Renew, Rebind (RFC 8415 section 7.3).
+_DHCPV6_MESSAGES = frozenset({1, 3, 4, 5, 6})
+
+
+def _is_from_an_ipv6_host(packet: bytes) -> bool:
+    """True for a Router Solicitation (RFC 4861 section 4.1), and for a DHCPv6 message of a client that gets
+    or keeps addresses."""
+    if len(packet) < 40 or packet[0] >> 4 != 6:
+        return False
+    if packet[6] == socket.IPPROTO_ICMPV6:
+        return packet[40:41] == b"\x85"
+    is_to_server = packet[6] == socket.IPPROTO_UDP and packet[42:44] == b"\x02\x23"
+    return is_to_server and len(packet) > 48 and packet[48] in _DHCPV6_MESSAGES
+
+
+# The filter is a program of the kernel's classic BPF (linux/filter.h, linux/bpf_common.h).
+_LD, _LDH, _LDB = 0x20, 0x28, 0x30  # 4, 2 or 1 bytes of the frame at k, into A
+_LDH_X, _LDB_X = 0x48, 0x50  # at X + k
+_LDX, _TAX, _ADD_X = 0x01, 0x07, 0x0C  # k into X; A into X; X added to A
+_AND, _LSH = 0x54, 0x64
+_JEQ, _JGT, _JSET = 0x15, 0x25, 0x45  # A equals k; A is greater than k; A has a bit of k
+_RET = 0x06  # so many bytes of the frame pass
+# SKF_AD_OFF with SKF_AD_PKTTYPE and SKF_AD_VLAN_TAG_PRESENT: not in the frame, but known to the kernel.
+_PACKET_TYPE, _VLAN_TAG_PRESENT = 0xFFFFF000 + 4, 0xFFFFF000 + 48
+_PACKET_MULTICAST = 2  # linux/if_packet.h; less is to this host (0) or to all
+
+_PASS, _DROP = "pass", "drop"
+_Instruction = tuple[int, int] | tuple[int, int, str | None, str | None]
+#: Labels, and instructions: code, k, and for a jump the labels to continue at if its condition is true, and
+#: if it is false; None is the next instruction. A load beyond the end of the frame drops it.
+_PROGRAM: Final[tuple[str | _Instruction, ...]] = (
+    (_LD, _VLAN_TAG_PRESENT),
+    (_JEQ, 1, None, _DROP),  # tagged
+    (_LD, _PACKET_TYPE),
+    (_JGT, _PACKET_MULTICAST, _DROP, None),  # to another host
+    (_LDX, 0),  # X is the length of an inner tag
+    (_LDH, 12),
+    (_JEQ, 0x8100, None, "typed"),
+    (_LDX, 4),
+    "typed",
+    (_LDH_X, 12),
+    (_JEQ, 0x0800, "ipv4", None),
+    (_JEQ, 0x8863, "pppoe", None),
+    (_JEQ, 0x86DD, "ipv6", _DROP),
+    "pppoe",
+    (_LDB, 0),  # the destination
+    (_JSET, 1, None, _DROP),  # a group
+    (_LDH_X, 14),
+    (_JEQ, 0x1109, _PASS, _DROP),  # PADI
+    "ipv4",
+    (_LDB_X, 23),
+    (_JEQ, socket.IPPROTO_UDP, None, _DROP),
+    (_LDH_X, 20),
+    (_JSET, 0x1FFF, _DROP, None),  # no later fragment
+    (_LDB_X, 14),
+    (_AND, 0xF),
+    (_LSH, 2),  # the length of the IPv4 header in bytes
+    (_ADD_X, 0),
+    (_TAX, 0),  # X is now that of tag and IPv4 header
+    (_LDH_X, 16),
+    (_JEQ, 67, None, _DROP),  # to a DHCP server
+    (_LDB_X, 22),
+    (_JEQ, 1, _PASS, _DROP),  # BOOTREQUEST: a loop over its options is beyond this BPF
+    "ipv6",
+    (_LDB, 0),
+    (_JSET, 1, None, _DROP),
+    (_LDB_X, 20),
+    (_JEQ, socket.IPPROTO_UDP, "dhcpv6", None),
+    (_JEQ, socket.IPPROTO_ICMPV6, None, _DROP),
+    (_LDB_X, 54),
+    (_JEQ, 133, _PASS, _DROP),  # Router Solicitation
+    "dhcpv6",
+    (_LDH_X, 56),
+    (_JEQ, 547, None, _DROP),  # to a DHCPv6 server
+    (_LDB_X, 62),
+    (_JEQ, 0, _DROP, None),
+    (_JEQ, 2, _DROP, None),  # Advertise, of a server
+    (_JGT, 6, _DROP, _PASS),  # Solicit to Rebind
+    _PASS,
+    (_RET, LONGEST_FRAME),
+    _DROP,
+    (_RET, 0),
+)
+
+
+def _assembled() -> Iterator[bytes]:
+    """Each instruction as a struct sock_filter. The offset of a jump counts from the next instruction."""
+    instructions: list[_Instruction] = []
+    place: dict[str, int] = {}
+    for line in _PROGRAM:
+        if isinstance(line, str):
+            place[line] = len(instructions)
+        else:
+            instructions.append(line)
+    for at, (code, k, *targets) in enumerate(instructions):
+        offsets = [0 if target is None else place[target] - at - 1 for target in targets] or [0, 0]
+        yield struct.pack("=HBBI", code, *offsets, k)
+
+
+_FILTER = b"".join(_assembled())
+
+
+def attach_filter(packets: socket.socket) -> None:
+    """Has the kernel drop all frames but first ones (socket(7), SO_ATTACH_FILTER). Raises OSError."""
+    # struct sock_fprog: the number of instructions, and a pointer, which the kernel follows in this call.
+    program = ctypes.create_string_buffer(_FILTER, len(_FILTER))
+    attached = struct.pack("@HP", len(_FILTER) // 8, ctypes.addressof(program))
+    packets.setsockopt(socket.SOL_SOCKET, 26, attached)
+
+
+class _Lost(Exception):
+    """A trunk that is missing or down, or may not be listened to. The text is the reason."""
+
+    @classmethod
+    def by(cls, error: OSError) -> Self:
+        return cls(os.strerror(error.errno or errno.EIO))
+
+
+class Listener:
+    """Listens on a trunk from now on until `stop`. A trunk that goes away, or down, is picked up again.
+
+    Its thread, one of the `crew`, calls `heard` with the triggers of a batch, and how many frames the kernel
+    dropped since the last one; `changed` with the trunk's name when it went or came.
+    """
+
+    def __init__(
+        self,
+        trunk: str,
+        heard: Callable[[list[Trigger], int], None],
+        changed: Callable[[str], None],
+        crew: Crew,
+    ) -> None:
+        self._trunk = trunk
+        self._heard = heard
+        self._changed = changed
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+        self._stopped = select.poll()
+        self._stopped.register(self._stop, select.POLLIN)
+        self._thread = crew.start(self._listen, f"demux {trunk}")
+
+    def stop(self) -> None:
+        """Ends the thread, and waits for it."""
+        os.eventfd_write(self._stop, 1)
+        self._thread.join()
+        os.close(self._stop)
+
+    def _listen(self) -> None:
+        reported = ""
+        while True:
+            try:
+                with closing(_opened(self._trunk)) as packets:
+                    if reported:
+                        _log.info("receiving on trunk %s", self._trunk)
+                        reported = ""
+                        self._changed(self._trunk)
+                    self._receive(packets)
+                    return
+            except _Lost as lost:
+                if str(lost) != reported:
+                    reported = str(lost)
+                    _log.warning("cannot receive on trunk %s: %s", self._trunk, reported)
+                    self._changed(self._trunk)
+            if self._is_stopped(_RETRY):
+                return
+
+    def _receive(self, packets: socket.socket) -> None:
+        """Returns at `stop`. Raises _Lost."""
+        ready = select.poll()
+        ready.register(packets, select.POLLIN)
+        ready.register(self._stop, select.POLLIN)
+        rest = 0.0
+        while not self._is_stopped(rest):
+            ready.poll()
+            batch = list(self._batch(packets))
+            triggers = [trigger for trigger in batch if trigger is not None]
+            # The kernel counts from zero again after each read.
+            _, dropped = _STATISTICS.unpack(
+                packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size)
+            )
+            if triggers or dropped:
+                self._heard(triggers, dropped)
+            rest = _REST if len(batch) == _AT_ONCE else 0.0
+
+    def _batch(self, packets: socket.socket) -> Iterator[Trigger | None]:
+        for _ in range(_AT_ONCE):
+            try:
+                frame, ancillary, _, _ = packets.recvmsg(LONGEST_FRAME, _ANCILLARY)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise _Lost.by(error) from error
+            for level, kind, auxdata in ancillary:
+                if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):
+                    yield parse(self._trunk, frame, auxdata)
+
+    def _is_stopped(self, timeout: float) -> bool:
+        """True after `stop`, or when it comes within so many seconds."""
+        return bool(self._stopped.poll(timeout * 1000))
+
+
+def _opened(trunk: str) -> socket.socket:
+    """A packet socket that receives the first frames on a trunk. Raises _Lost."""
+    try:
+        packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    except OSError as error:
+        raise _Lost.by(error) from error
+    try:
+        # All before the bind: protocol 0 receives nothing, so no frame comes past the filter.
+        attach_filter(packets)
+        packets.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
+        # Without it, the kernel would copy each packet to a subscriber for this socket.
+        packets.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        packets.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+        packets.bind((trunk, _ETH_P_ALL))
+        # A network card may drop VLANs without a device, and groups that nobody joined.
+        membership = _MEMBERSHIP.pack(socket.if_nametoindex(trunk), _PACKET_MR_PROMISC, 0)
+        packets.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+        if down := packets.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(down, os.strerror(down))
+    except OSError as error:
+        packets.close()
+        raise _Lost.by(error) from error
+    return packets

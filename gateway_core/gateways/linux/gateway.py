@@ -1,0 +1,469 @@
+"""A Debian machine as a gateway: real subscribers behind the ports of the core."""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Network, IPv6Network
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
+
+from gateway_contract.base.errors import StepFailed
+from gateway_contract.configuration import Cgnat, Configuration
+from gateway_contract.core.health import (
+    Dependency,
+    FaultKind,
+    LimitDelays,
+    PacketDrops,
+    SkippedEntries,
+    TriggerRefusal,
+)
+from gateway_contract.core.impact import Impact
+from gateway_contract.core.sessions import SessionDetail, SessionType
+from gateway_core.configuration.unconfirmed import as_confirmed, former_range, until_confirmed
+from gateway_core.gateways.linux.daemons.frr import Frr
+from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
+from gateway_core.gateways.linux.dataplane.arp_limit import ArpLimit
+from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
+from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister
+from gateway_core.gateways.linux.dataplane.firewall import Firewall
+from gateway_core.gateways.linux.dataplane.nftables import RulesetEvents
+from gateway_core.gateways.linux.dataplane.own_table import OwnTable, keep
+from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
+from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
+from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_core.gateways.linux.entries import skipped_entries
+from gateway_core.gateways.linux.health.watch import DependencyWatch
+from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE
+from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.reader import KernelReader
+from gateway_core.gateways.linux.kernel.watcher import Changed, Watcher
+from gateway_core.gateways.linux.sessions.commit_ends import ended_by_commit
+from gateway_core.gateways.linux.sessions.hooks import HookSocket
+from gateway_core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
+from gateway_core.gateways.linux.sessions.provision import Provision, wanted_by
+from gateway_core.gateways.linux.sessions.session import (
+    DeviceCounters,
+    LinuxSession,
+)
+from gateway_core.gateways.linux.sessions.source_watch import SignOnWatch
+from gateway_core.gateways.linux.sessions.tracker import Tracker
+from gateway_core.gateways.linux.threads import Crew, Debounced
+from gateway_core.gateways.linux.views import Links, ManagedVlans, Reading, route_rows
+from gateway_core.gateways.ports import fault_rows
+from gateway_core.records.clock import Clock, Expiry
+from gateway_core.records.paging import Rows
+from gateway_core.sessions.session import Counters
+from gateway_core.sessions.table import SessionTable
+
+#: Neighbours that the kernel keeps. It reaches four times as many, in some 100 MB: with fewer, a flood of one
+#: line would fill the tables, and with more, a scan would take more memory.
+_NEIGHBOURS = 65_536
+#: Seconds for which links that come and go are gathered. Each trunk reads all links then: of 10,000 sessions,
+#: half a second.
+_ADOPTION = 5.0
+#: Seconds for sessions to end by request before a restart ends them, and until another attempt at that.
+_GOODBYE, _AGAIN = 3.0, 60.0
+#: Seconds between two readings of all counters.
+_EACH = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class GatewayParts:
+    """All that a gateway works with."""
+
+    clock: Clock
+    tracker: Tracker
+    provision: Provision
+    plane: DataPlane
+    firewall: Firewall
+    arp_limit: ArpLimit
+    reconciler: Reconciler
+    demux: Demultiplexer
+    devices: VlanDevices
+    reader: KernelReader
+    counters: DeviceCounters
+    services: LinuxServices
+    frr: Frr
+    hooks: HookSocket
+    dependencies: DependencyWatch
+    sign_ons: SignOnWatch
+    raise_thresholds: Callable[[int], bool]
+    owed_ends: OwedEnds
+    guard: DhcpGuard
+
+
+class LinuxGateway:
+    """A `Gateway` of what `assembly` has put together. Methods raise StepFailed where the machine refuses."""
+
+    def __init__(self, configuration: Configuration, parts: GatewayParts) -> None:
+        self._configuration = configuration
+        self._parts = parts
+        self._links = Reading(lambda: Links(parts.reader), parts.clock.steady)
+        self.sessions = parts.tracker.sessions
+        self._traffic = SessionTraffic(self.sessions, parts.counters)
+
+    def run(self) -> NoReturn:
+        """Works until the process ends. Raises the error that ended one of the threads."""
+        # Before the reconciler: without it, the routes of an earlier life would belong to nothing.
+        self._steer()
+        self._keep_neighbours()
+        self._raise_trunks()
+        crew, parts = Crew(), self._parts
+        for work in (
+            lambda: parts.tracker.run(parts.hooks, crew),
+            self._watch_rules,
+            lambda: parts.reconciler.run(crew),
+            lambda: parts.demux.run(crew),
+            self._watch_links,
+            parts.dependencies.run,
+            parts.sign_ons.run,
+            self._traffic.run,
+            parts.guard.run,
+            # The core may have ended between a commit and that.
+            self._finish,
+        ):
+            crew.start(work)
+        for commit in parts.owed_ends.commits:
+            crew.start(partial(self._end, commit))
+        crew.wait()
+
+    @contextmanager
+    def applying(self, configuration: Configuration) -> Iterator[None]:
+        """An interface that does not exist is no refusal: it may come later, and is served then."""
+        running, raised = self._configuration, list[str]()
+        try:
+            if _steered(configuration) != _steered(running):
+                with not_done("steer the sessions"):
+                    self._parts.plane.configure(*_steered(configuration))
+            with not_done("filter the packets of subscribers"):
+                self._parts.firewall.apply(configuration)
+            with not_done("set the trunks up"):
+                for trunk in sorted({*configuration.demux.trunks} - {*running.demux.trunks}):
+                    with suppress(NoDevice):
+                        if self._parts.devices.raise_trunk(trunk):
+                            raised.append(trunk)
+            yield
+        except BaseException:
+            self._put_back(raised)
+            raise
+
+    def configure(self, configuration: Configuration) -> None:
+        """The sessions that it ends are gone within seconds."""
+        addresses = self._parts.provision.addresses
+        ending = self._ends(configuration)
+        self._configuration = configuration
+        self._parts.firewall.configure(configuration)
+        self._parts.provision.configure(configuration)
+        self._parts.tracker.configure(configuration.cgnat)
+        if not self._is_steered():
+            self._steer()
+        self._keep_neighbours()
+        self._raise_trunks()
+        self._parts.demux.configure(configuration.demux)
+        self._parts.guard.configure(configuration.demux)
+        self._parts.dependencies.configure(configuration)
+        self._parts.sign_ons.configure(configuration)
+        if self._parts.provision.addresses != addresses:
+            self._parts.demux.serve_again(SessionType.DHCP)
+        if ending.ids:
+            threading.Thread(target=self._end, args=(ending,), daemon=True).start()
+        threading.Thread(target=self._finish, daemon=True).start()
+
+    def impact(self, configuration: Configuration) -> Impact:
+        """A service that cannot say what would happen to it is left out."""
+        try:
+            services = self._parts.services.plan(configuration)
+        except StepFailed as error:
+            _log.error("it is not known what a commit would do to the services: %s", error)
+            services = ()
+        if former_range(configuration) is None:
+            running = self._configuration
+            configuration = until_confirmed(
+                configuration, former_range(running) or running.cgnat.source_range
+            )
+        return replace(self._ended(configuration), services=services)
+
+    @contextmanager
+    def ending(self, configuration: Configuration) -> Iterator[Impact]:
+        with self._parts.tracker.standstill():
+            ending = self._ends(configuration)
+            self._parts.owed_ends.keep([*self._owed(), ending])
+            yield self._ended(configuration)
+
+    def detail(self, id: int) -> SessionDetail | None:
+        session = self.sessions.get(id)
+        return None if session is None else self._detail(session)
+
+    def counters(self) -> Mapping[int, Counters]:
+        return self._traffic.all()
+
+    def disconnect(self, id: int) -> SessionDetail | None:
+        end = self._parts.tracker.disconnect(id)
+        self._links.forget()
+        return None if end is None else end.session.detail(end.traffic)
+
+    def disconnect_many(self, ids: Sequence[int]) -> list[int]:
+        ends = self._parts.tracker.disconnect_many(ids)
+        self._links.forget()
+        return [end.session.id for end in ends]
+
+    def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[LinuxSession] | None:
+        if not self._has_interface(interface):
+            return None
+        found = self.sessions.on_access_interface(interface)
+        if dry_run or not found:
+            return found
+        ends = self._parts.tracker.disconnect_many(each.id for each in found)
+        self._links.forget()
+        return [end.session for end in ends]
+
+    def set_rate(
+        self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
+    ) -> tuple[SessionDetail, SessionDetail] | None:
+        """Raises StepFailed where the kernel or the disk refuses."""
+        session = self.sessions.get(id)
+        if session is None:
+            return None
+        counted, wanted = self._traffic.of(session), wanted_by(session)
+        with not_done("shape the session"):
+            # The kernel first: it may refuse.
+            self._parts.plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
+            try:
+                changed = self._parts.tracker.set_rates(id, down_bps, up_bps, expiry)
+            except StepFailed:
+                self._parts.plane.apply(wanted)
+                raise
+        self._links.forget()
+        return None if changed is None else (changed[0].detail(counted), changed[1].detail(counted))
+
+    def interfaces(self) -> Rows:
+        links = self._read_links()
+        vlans = [served.vlan for served in self._parts.demux.vlans()]
+        return links.rows(self._configuration.interfaces.trunks, vlans, self.sessions.all())
+
+    def vlans(self) -> Rows:
+        return self._managed_vlans().rows()
+
+    def demux_vlans(self) -> Rows:
+        return self._managed_vlans().demux_rows()
+
+    def refusals(self) -> Counter[TriggerRefusal]:
+        return self._parts.demux.refusals() + self._parts.guard.refusals()
+
+    def packet_drops(self) -> tuple[PacketDrops, ...]:
+        return self._parts.firewall.drops()
+
+    def skipped_entries(self) -> tuple[SkippedEntries, ...]:
+        return skipped_entries()
+
+    def routes(self) -> Rows:
+        cgnat = self._configuration.cgnat
+        tables = [MAIN_TABLE, cgnat.vrf_table] if cgnat.enabled else [MAIN_TABLE]
+        with not_done("read the routes"):
+            entries, links = self._parts.reader.routes(tables), self._links.now()
+        return route_rows(entries, links.names(), self.sessions.all())
+
+    def bgp_summary(self) -> dict[str, Any]:
+        bgp = self._configuration.bgp
+        return self._parts.frr.bgp_summary() if bgp is not None and bgp.neighbors else {}
+
+    def faults(self) -> Rows:
+        return fault_rows([fault for each in self._fault_registers() for fault in each.faults()])
+
+    def repairs(self) -> Mapping[FaultKind, int]:
+        counts = [each.repairs() for each in self._fault_registers()]
+        return {kind: sum(each[kind] for each in counts) for kind in FaultKind}
+
+    def limit_delays(self) -> LimitDelays:
+        return self._parts.reconciler.limit_delays.now()
+
+    def unavailable_sources(self) -> Sequence[str]:
+        return self._parts.tracker.unavailable_sources
+
+    def dependencies(self) -> Sequence[Dependency]:
+        return self._parts.dependencies.now()
+
+    def _fault_registers(self) -> list[FaultRegister]:
+        tables = (each.fault_register for each in self._tables())
+        return [self._parts.reconciler.fault_register, *tables]
+
+    def _tables(self) -> list[OwnTable]:
+        return [self._parts.firewall, self._parts.arp_limit, self._parts.guard]
+
+    def _ends(self, configuration: Configuration) -> CommitEnds:
+        ids = ended_by_commit(self.sessions.all(), self._configuration, configuration)
+        return CommitEnds(tuple(ids), self._configuration)
+
+    def _ended(self, configuration: Configuration) -> Impact:
+        """Return the effect on sessions, with those that end only at the confirmation."""
+        ends, held = self._ends(as_confirmed(configuration)).ids, 0
+        if former_range(configuration) is not None:
+            held = len(ends) - len(self._ends(configuration).ids)
+        return Impact.of(ends, held=held)
+
+    def _end(self, commit: CommitEnds) -> None:
+        # Another commit may bring back what a session needs.
+        self._parts.tracker.end(lambda: commit.left(self.sessions.all(), self._configuration).ids)
+        try:
+            # Not while a commit is about to count: it is among them, and ends nothing before.
+            with self._parts.tracker.standstill():
+                self._parts.owed_ends.keep(self._owed())
+        except StepFailed as error:
+            _log.error("the next commit tries again: %s", error)
+
+    def _owed(self) -> list[CommitEnds]:
+        sessions = self.sessions.all()
+        return [each.left(sessions, self._configuration) for each in self._parts.owed_ends.commits]
+
+    def _finish(self) -> None:
+        """Has the services do what ends sessions, when these had the time to end by request."""
+        pause = _GOODBYE
+        while True:
+            try:
+                if not self._parts.services.is_unfinished():
+                    return
+                time.sleep(pause)
+                self._parts.services.finish(self._configuration)
+            except StepFailed as error:
+                pause = _AGAIN
+                _log.error("a commit is not finished, trying again in %g s: %s", pause, error)
+
+    def _put_back(self, raised: Sequence[str]) -> None:
+        if not self._is_steered():
+            self._steer()
+        self._parts.firewall.configure(self._configuration)
+        for trunk in raised:
+            try:
+                self._parts.devices.lower_trunk(trunk)
+            except KernelError as error:
+                _log.error("a trunk of a failed commit stays up: %s", error)
+
+    def _is_steered(self) -> bool:
+        plane = self._parts.plane
+        return (plane.cgnat, plane.pools) == _steered(self._configuration)
+
+    def _steer(self) -> None:
+        try:
+            self._parts.plane.configure(*_steered(self._configuration))
+        except KernelError as error:
+            _log.error("the reconciler tries again: %s", error)
+
+    def _keep_neighbours(self) -> None:
+        """Each DHCP session is a neighbour, and the kernel reaches 1,024 by itself."""
+        try:
+            if self._parts.raise_thresholds(_NEIGHBOURS):
+                _log.info("the kernel keeps %d neighbours of each family", _NEIGHBOURS)
+        except KernelError as error:
+            _log.warning("subscribers beyond the limit of neighbours are not reached: %s", error)
+
+    def _raise_trunks(self) -> None:
+        """At a start and at a commit: later, an operator may have set one down."""
+        for trunk in self._configuration.demux.trunks:
+            try:
+                self._parts.devices.raise_trunk(trunk)
+            except KernelError as error:
+                _log.error("the subscribers of a trunk have no service: %s", error)
+
+    def _watch_links(self) -> None:
+        """A link that comes or goes may be a session, or a VLAN. An IFB, which the data plane makes, is
+        neither."""
+        links = Watcher(frozenset({Changed.LINKS}))
+        with closing(Debounced(self._adopt, _ADOPTION)) as adoption, links as watcher:
+            for changed in watcher:
+                self._links.forget()
+                if Changed.LINKS in changed:
+                    self._parts.tracker.trigger()
+                    adoption.request()
+
+    def _watch_rules(self) -> None:
+        with RulesetEvents() as events:
+            keep(self._tables(), events)
+
+    def _adopt(self) -> None:
+        refused: KernelError | None = None
+        for trunk in self._configuration.demux.trunks:
+            try:
+                # After a boot, its driver may be later than the core.
+                self._parts.devices.raise_new_trunk(trunk)
+            except KernelError as error:
+                # The trunks after it do not wait for it.
+                refused = error
+            self._parts.demux.adopt(trunk)
+        if refused is not None:
+            raise refused
+
+    def _detail(self, session: LinuxSession) -> SessionDetail:
+        faults = self._parts.reconciler.fault_register.faults_of(session.id)
+        return session.detail(self._traffic.of(session), faults)
+
+    def _managed_vlans(self) -> ManagedVlans:
+        links = self._read_links()
+        ahead = self._parts.clock.wall() - self._parts.clock.steady()
+        return ManagedVlans(self._parts.demux.vlans(), links, self.sessions, ahead)
+
+    def _has_interface(self, name: str) -> bool:
+        return self.sessions.has_interface(name) or name in self._read_links()
+
+    def _read_links(self) -> Links:
+        with not_done("read the interfaces"):
+            return self._links.now()
+
+
+def _steered(
+    configuration: Configuration,
+) -> tuple[Cgnat, tuple[IPv4Network | IPv6Network, ...]]:
+    """The part of a configuration that the data plane has."""
+    return configuration.cgnat, configuration.subscribers.pool_networks
+
+
+@contextmanager
+def not_done(step: str) -> Iterator[None]:
+    """Raises StepFailed with the `step`. The texts have no secret, and nothing that a subscriber sent."""
+    try:
+        yield
+    except (KernelError, StepFailed) as error:
+        raise StepFailed(step, str(error)) from error
+
+
+class SessionTraffic:
+    """The traffic of the sessions in a table. Any thread may call."""
+
+    def __init__(self, sessions: SessionTable[LinuxSession], counters: DeviceCounters) -> None:
+        self._sessions = sessions
+        self._counters = counters
+
+    def of(self, session: LinuxSession) -> Counters:
+        """Raises StepFailed."""
+        with not_done("read the counters of the session"):
+            return session.traffic(self._counters.now(session.interface, is_own=session.has_own_device))
+
+    def all(self) -> Mapping[int, Counters]:
+        """By session id, from one reading. Raises StepFailed."""
+        with not_done("read the counters of all sessions"):
+            self._sweep()
+        return {each.id: each.traffic(self._counters.last(each.interface)) for each in self._sessions.all()}
+
+    def run(self) -> NoReturn:
+        """Reads all counters from time to time, for sessions that end."""
+        while True:
+            try:
+                self._sweep()
+            except KernelError as error:
+                _log.warning("the traffic of sessions that end now may be too low: %s", error)
+            time.sleep(_EACH)
+
+    def _sweep(self) -> None:
+        sessions = self._sessions.all()
+        self._counters.sweep(
+            {each.interface for each in sessions},
+            {each.interface for each in sessions if each.has_own_device},
+        )

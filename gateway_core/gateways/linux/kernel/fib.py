@@ -1,0 +1,217 @@
+"""Routes and IPv4 policy rules: read from messages of the kernel, and changed."""
+
+import socket
+import struct
+from ipaddress import IPv4Network
+from typing import NamedTuple
+
+from gateway_contract.contract import Record
+from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import rtnetlink as rt
+from gateway_core.gateways.linux.kernel.messages import KernelChange, MalformedMessage
+
+#: What the core adds carries this protocol, so that a later core finds what an earlier one left. No protocol
+#: of iproute2 6.1 or FRR 8.4 has the number.
+OWN_PROTOCOL = 140
+MAIN_TABLE = rt.RT_TABLE_MAIN
+
+_FAMILY = struct.Struct("=H")
+_WORST_METRIC = 0xFFFFFFFF
+#: Tables that fit into the header.
+_SHORT_TABLES = 256
+# As `ip route` of iproute2 6.1 prints them.
+_PROTOCOLS = {
+    0: "unspec", 1: "redirect", 2: "kernel", 3: "boot", 4: "static", 8: "gated", 9: "ra", 10: "mrt",
+    11: "zebra", 12: "bird", 13: "dnrouted", 14: "xorp", 15: "ntk", 16: "dhcp", 18: "keepalived",
+    42: "babel", 84: "ovn", 99: "openr", 186: "bgp", 187: "isis", 188: "ospf", 189: "rip", 192: "eigrp",
+}  # fmt: skip
+_SCOPES = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
+_TYPES = ("none", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable",
+          "prohibit", "throw", "nat", "xresolve")  # fmt: skip
+
+
+class NextHop(Record, frozen=True):
+    """Where a route leads. `gateway` is None when the destination is on the link itself."""
+
+    gateway: str | None
+    ifindex: int | None
+
+
+class RouteEntry(Record, frozen=True):
+    """A route of the kernel. Texts are those of `ip route`."""
+
+    table: int
+    #: With the length of the prefix; the default route is 0.0.0.0/0 or ::/0.
+    destination: str
+    #: Empty for a route that leads nowhere, such as blackhole.
+    next_hops: tuple[NextHop, ...]
+    protocol: str
+    scope: str
+    type: str
+    metric: int | None
+    source: str | None
+
+
+class FibEntry(NamedTuple):
+    """The fields of a route that a comparison of tens of thousands needs. Addresses are in network byte
+    order; the length of the destination tells the family. `ifindex` is 0 for a route over several devices, or
+    none. One that is unreachable has no device, and the worst metric where it is the core's."""
+
+    table: int
+    destination: bytes
+    length: int
+    ifindex: int
+    gateway: bytes | None
+    source: bytes | None
+    is_unreachable: bool = False
+
+
+class Rule(Record, frozen=True):
+    """An IPv4 policy rule. `source` is a network, None for any. `iif` is the device on which a packet
+    arrived; it may be gone."""
+
+    priority: int
+    table: int
+    source: str | None
+    iif: str | None
+    protocol: int
+
+
+def route(body: bytes) -> RouteEntry:
+    """The route of an RTM_NEWROUTE."""
+    family, length, _, _, table, protocol, scope, type, _ = nl.unpacked(rt.RTMSG, body)
+    found = nl.attributes(body, rt.RTMSG.size)
+    if family not in nl.ADDRESS_BYTES or length > 8 * nl.ADDRESS_BYTES[family]:
+        raise MalformedMessage("a route has no family, or a prefix that is too long")
+    destination = nl.address(family, found.get(rt.RTA_DST, bytes(nl.ADDRESS_BYTES[family])))
+    listed = found.get(rt.RTA_TABLE)
+    return RouteEntry(
+        # The field of the header holds 255 tables.
+        table=table if listed is None else nl.u32(listed) or 0,
+        destination=f"{destination}/{length}",
+        next_hops=_hops(family, found),
+        protocol=_PROTOCOLS.get(protocol) or str(protocol),
+        scope=_SCOPES.get(scope) or str(scope),
+        type=_TYPES[type] if type < len(_TYPES) else str(type),
+        metric=nl.u32(found.get(rt.RTA_PRIORITY)),
+        source=nl.address(family, found[rt.RTA_PREFSRC]) if rt.RTA_PREFSRC in found else None,
+    )
+
+
+def fib_entry(body: bytes) -> FibEntry:
+    """The route of an RTM_NEWROUTE."""
+    family, length, _, _, table, _, _, type, _ = nl.unpacked(rt.RTMSG, body)
+    found = nl.attributes(body, rt.RTMSG.size)
+    if family not in nl.ADDRESS_BYTES:
+        raise MalformedMessage("a route has no family")
+    listed = found.get(rt.RTA_TABLE)
+    return FibEntry(
+        table=table if listed is None else nl.u32(listed) or 0,
+        destination=found.get(rt.RTA_DST) or bytes(nl.ADDRESS_BYTES[family]),
+        length=length,
+        # For IPv6, the kernel names the loopback.
+        ifindex=0 if type == rt.RTN_UNREACHABLE else nl.u32(found.get(rt.RTA_OIF)) or 0,
+        gateway=found.get(rt.RTA_GATEWAY),
+        source=found.get(rt.RTA_PREFSRC),
+        is_unreachable=type == rt.RTN_UNREACHABLE,
+    )
+
+
+def rule(body: bytes) -> Rule:
+    """The rule of an RTM_NEWRULE."""
+    _, _, length, _, table, *_ = nl.unpacked(rt.RTMSG, body)
+    found = nl.attributes(body, rt.RTMSG.size)
+    listed = found.get(rt.FRA_TABLE)
+    return Rule(
+        priority=nl.u32(found.get(rt.FRA_PRIORITY)) or 0,
+        table=table if listed is None else nl.u32(listed) or 0,
+        source=f"{nl.address(socket.AF_INET, found[rt.FRA_SRC])}/{length}" if rt.FRA_SRC in found else None,
+        iif=nl.text(found[rt.FRA_IIFNAME]) if rt.FRA_IIFNAME in found else None,
+        protocol=found.get(rt.FRA_PROTOCOL, b"\0")[0] if found.get(rt.FRA_PROTOCOL) else 0,
+    )
+
+
+def add_route(route: FibEntry) -> KernelChange:
+    """Refused with EEXIST if there is a route to the destination, in this table, with this metric."""
+    return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.EXCLUSIVE, _route(route, _scope(route)))
+
+
+def replace_route(route: FibEntry) -> KernelChange:
+    """Puts it in the place of the route to the destination, if there is one."""
+    return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.REPLACE, _route(route, _scope(route)))
+
+
+def delete_route(route: FibEntry) -> KernelChange:
+    """Refused with ESRCH if the core added no such route."""
+    scope = rt.RT_SCOPE_NOWHERE if len(route.destination) == 4 else rt.RT_SCOPE_UNIVERSE
+    return KernelChange(rt.RTM_DELROUTE, 0, _route(route, scope))
+
+
+def add_rule(rule: Rule) -> KernelChange:
+    """Refused with EEXIST if it is there."""
+    return KernelChange(rt.RTM_NEWRULE, nl.CREATE | nl.EXCLUSIVE, _rule(rule))
+
+
+def delete_rule(rule: Rule) -> KernelChange:
+    return KernelChange(rt.RTM_DELRULE, 0, _rule(rule))
+
+
+def _hops(family: int, found: dict[int, bytes]) -> tuple[NextHop, ...]:
+    if rt.RTA_MULTIPATH not in found:
+        hop = NextHop(_gateway(family, found), nl.u32(found.get(rt.RTA_OIF)))
+        return () if hop == NextHop(None, None) else (hop,)
+    hops, data, offset = [], found[rt.RTA_MULTIPATH], 0
+    while offset < len(data):
+        length, _, _, ifindex = nl.unpacked(rt.RTNEXTHOP, data, offset)
+        if not rt.RTNEXTHOP.size <= length <= len(data) - offset:
+            raise MalformedMessage("the length of a next hop is wrong")
+        hop_attributes = nl.attributes(data[offset : offset + length], rt.RTNEXTHOP.size)
+        hops.append(NextHop(_gateway(family, hop_attributes), ifindex))
+        offset += (length + 3) & ~3
+    return tuple(hops)
+
+
+def _gateway(family: int, found: dict[int, bytes]) -> str | None:
+    if rt.RTA_GATEWAY in found:
+        return nl.address(family, found[rt.RTA_GATEWAY])
+    if rt.RTA_VIA in found:
+        # Of another family than the destination: IPv4 over IPv6 (RFC 5549).
+        via = found[rt.RTA_VIA]
+        return nl.address(nl.unpacked(_FAMILY, via)[0], via[_FAMILY.size :])
+    return None
+
+
+def _scope(route: FibEntry) -> int:
+    is_on_link = len(route.destination) == 4 and route.gateway is None and not route.is_unreachable
+    return rt.RT_SCOPE_LINK if is_on_link else rt.RT_SCOPE_UNIVERSE
+
+
+def _route(route: FibEntry, scope: int) -> bytes:
+    family = socket.AF_INET if len(route.destination) == 4 else socket.AF_INET6
+    short = route.table if route.table < _SHORT_TABLES else 0
+    type = rt.RTN_UNREACHABLE if route.is_unreachable else rt.RTN_UNICAST
+    body = rt.RTMSG.pack(family, route.length, 0, 0, short, OWN_PROTOCOL, scope, type, 0)
+    body += nl.u32_attribute(rt.RTA_TABLE, route.table) + nl.attribute(rt.RTA_DST, route.destination)
+    if route.is_unreachable:
+        body += nl.u32_attribute(rt.RTA_PRIORITY, _WORST_METRIC)
+    else:
+        body += nl.u32_attribute(rt.RTA_OIF, route.ifindex)
+    if route.gateway is not None:
+        body += nl.attribute(rt.RTA_GATEWAY, route.gateway)
+    if route.source is not None:
+        body += nl.attribute(rt.RTA_PREFSRC, route.source)
+    return body
+
+
+def _rule(rule: Rule) -> bytes:
+    source = None if rule.source is None else IPv4Network(rule.source)
+    length = source.prefixlen if source else 0
+    short = rule.table if rule.table < _SHORT_TABLES else 0
+    body = rt.RTMSG.pack(socket.AF_INET, 0, length, 0, short, 0, 0, rt.FR_ACT_TO_TBL, 0)
+    body += nl.u32_attribute(rt.FRA_TABLE, rule.table) + nl.u32_attribute(rt.FRA_PRIORITY, rule.priority)
+    body += nl.attribute(rt.FRA_PROTOCOL, bytes([rule.protocol]))
+    if source is not None:
+        body += nl.attribute(rt.FRA_SRC, source.network_address.packed)
+    if rule.iif is not None:
+        body += nl.text_attribute(rt.FRA_IIFNAME, rule.iif)
+    return body

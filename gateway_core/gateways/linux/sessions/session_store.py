@@ -1,0 +1,208 @@
+"""The sessions on disk, for a restart of the core. Each has an integer id of ours: one for each key of a
+source, ascending, none used twice.
+
+    sessions.sqlite              the sessions, and the next id
+    session-ids-below-2000000    an empty file: all ids ever given are below this number
+
+The second one is for a damaged database: the new one begins at its number. It is a name without content, so
+there is nothing in it to damage, and it changes once in a million ids. A clock gives no such bound: it may be
+years off.
+"""
+
+import re
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gateway_contract.base import durable
+from gateway_contract.base.databases import Database
+from gateway_core.configuration.store import disk_step
+from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
+
+#: The ids that damage costs, at most. Readers of JSON know integers below 2**53, so there is room for nine
+#: thousand million times.
+STEP = 1_000_000
+#: Seconds to wait for a backup that reads the database. A client that changes a rate waits too, and the API
+#: for 3 s.
+_PATIENCE = 1.0
+
+#: Steps that fail with the disk.
+GIVE_IDS, STORE = "give ids to sessions", "store sessions"
+
+#: For the records too, which belong to the owner.
+STORED_SESSIONS = EntryReader(
+    "core", "session", "the sessions on disk", "such a session starts anew, with another id"
+)
+
+_DATABASE = "sessions.sqlite"
+_BOUND_NAME = "session-ids-below-"
+_BOUND = re.compile(_BOUND_NAME + "([1-9][0-9]{0,15})", re.ASCII)
+_SCHEMA = """
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS session (
+    id INTEGER PRIMARY KEY, source TEXT NOT NULL, name BLOB NOT NULL,
+    record BLOB NOT NULL, announced INTEGER NOT NULL, UNIQUE (source, name)
+);
+CREATE TABLE IF NOT EXISTS next (one INTEGER PRIMARY KEY CHECK (one = 1), id INTEGER NOT NULL);
+COMMIT;
+"""
+_INSERT = "INSERT OR {} INTO session VALUES (?, ?, ?, ?, ?)"
+_UPDATE = "UPDATE session SET record = ?, announced = ? WHERE id = ?"
+_DELETE = "DELETE FROM session WHERE id = ?"
+
+
+class SessionKey(NamedTuple):
+    """A session as its source knows it: the name of the source, and its own key of the session."""
+
+    source: str
+    name: str
+
+
+class StoredSession(NamedTuple):
+    """The row that is kept for a key: `record` is the owner's, `announced` says that its start is no news."""
+
+    id: int
+    record: bytes
+    announced: bool
+
+
+class SessionStore:
+    """The sessions in a folder that only one process uses. A key keeps its id until it is released; if it
+    comes back, it gets a new one. What a method returns is on disk. Any thread may call. All methods but
+    `close` raise StepFailed, and the next call tries again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._database = Database(folder / _DATABASE, "store of sessions", self._prepare, _PATIENCE)
+        self._lock = threading.Lock()
+        #: As on disk, unless the disk failed.
+        self._rows: dict[SessionKey, StoredSession] = {}
+
+    def claim(self, records: Mapping[SessionKey, bytes]) -> dict[SessionKey, int]:
+        """The ids of keys, in one transaction. Those without one get the next ids in the order given, with
+        their records, not announced. The others keep what they have."""
+        with self._lock, self._usable(GIVE_IDS):
+            if new := {key: record for key, record in records.items() if key not in self._rows}:
+                self._rows |= self._database.use(partial(self._give, new))
+            return {key: self._rows[key].id for key in records}
+
+    def settle(
+        self,
+        *,
+        announced: Iterable[SessionKey] = (),
+        records: Mapping[SessionKey, bytes] | None = None,
+        released: Iterable[SessionKey] = (),
+    ) -> None:
+        """Marks keys as announced, replaces records, and forgets keys, in one transaction. An unknown key is
+        no error."""
+        with self._lock, self._usable(STORE):
+            changed: dict[SessionKey, StoredSession] = {}
+            for key in announced:
+                if key in self._rows:
+                    changed[key] = self._rows[key]._replace(announced=True)
+            for key, record in (records or {}).items():
+                if key in self._rows:
+                    changed[key] = changed.get(key, self._rows[key])._replace(record=record)
+            gone = [key for key in dict.fromkeys(released) if key in self._rows]
+            if changed or gone:
+                ids = [self._rows[key].id for key in gone]
+                self._database.use(partial(_settle, changed=changed.values(), gone=ids))
+                self._rows |= changed
+                for key in gone:
+                    del self._rows[key]
+
+    def known(self) -> dict[SessionKey, StoredSession]:
+        """All sessions by key, of this moment, in the order of their ids."""
+        with self._lock, self._usable("read the sessions"):
+            return dict(self._rows)
+
+    def close(self) -> None:
+        """Closes the database. A later call opens it again."""
+        with self._lock:
+            self._database.close()
+
+    @contextmanager
+    def _usable(self, step: str) -> Iterator[None]:
+        with disk_step(step):
+            self._database.open()
+            yield
+
+    def _give(
+        self, new: Mapping[SessionKey, bytes], connection: sqlite3.Connection
+    ) -> dict[SessionKey, StoredSession]:
+        ((first,),) = connection.execute("SELECT id FROM next")
+        following = first + len(new)
+        # Before the ids are on disk, or damage now would make the new database give them again.
+        self._raise_bound(following)
+        rows = {key: StoredSession(first + n, new[key], announced=False) for n, key in enumerate(new)}
+        connection.executemany(_INSERT.format("ABORT"), map(_row, rows.items()))
+        connection.execute("UPDATE next SET id = ?", (following,))
+        return rows
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        # One file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed.
+        connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.executescript(_SCHEMA)
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection)
+            query = "SELECT id, source, name, record, announced FROM session ORDER BY id"
+            rows = connection.execute(query).fetchall()
+            found = dict(STORED_SESSIONS.read(rows, _parse_row, place=self._folder))
+            # A row that stayed would refuse its key when the session starts anew.
+            lost = {id for id, *_ in rows} - {row.id for row in found.values()}
+            connection.executemany(_DELETE, ((id,) for id in lost))
+        self._rows = found
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        bound = max(self._bounds(), default=0)
+        connection.execute("INSERT OR IGNORE INTO next VALUES (1, ?)", (max(bound, 1),))
+        # The bound is at most STEP above the next id. A database that is further below came from a backup.
+        connection.execute("UPDATE next SET id = ? WHERE id < ?", (bound, bound - STEP))
+        ((following,),) = connection.execute("SELECT id FROM next")
+        self._raise_bound(following)
+        # Some are in memory if the database was damaged while it was in use.
+        connection.executemany(_INSERT.format("IGNORE"), map(_row, self._rows.items()))
+
+    def _raise_bound(self, following: int) -> None:
+        """Makes sure that a name on disk bounds all ids below `following`."""
+        bounds = self._bounds()
+        if following <= max(bounds, default=0):
+            return
+        durable.write(self._folder / f"{_BOUND_NAME}{-(-following // STEP) * STEP}", b"")
+        durable.sync(self._folder)
+        for path in bounds.values():
+            path.unlink()
+
+    def _bounds(self) -> dict[int, Path]:
+        found = ((_BOUND.fullmatch(path.name), path) for path in self._folder.iterdir())
+        return {int(name[1]): path for name, path in found if name}
+
+
+def _settle(connection: sqlite3.Connection, changed: Iterable[StoredSession], gone: Iterable[int]) -> None:
+    connection.executemany(_UPDATE, ((row.record, row.announced, row.id) for row in changed))
+    connection.executemany(_DELETE, ((id,) for id in gone))
+
+
+def _row(item: tuple[SessionKey, StoredSession]) -> tuple[int, str, bytes, bytes, bool]:
+    (source, name), row = item
+    # A source takes names from the network. SQLite refuses text with a half of a surrogate pair.
+    return row.id, source, name.encode(errors="surrogatepass"), row.record, row.announced
+
+
+def _parse_row(row: tuple[Any, ...]) -> tuple[SessionKey, StoredSession]:
+    """Return a session with its key, of a row. Raises UnreadableEntry."""
+    # SQLite stores a value of any type in any column.
+    id, source, name, record, announced = row
+    if not (isinstance(source, str) and isinstance(name, bytes) and isinstance(record, bytes)):
+        raise UnreadableEntry(f"the row of session {id} has values of other types")
+    try:
+        text = name.decode(errors="surrogatepass")
+    except UnicodeDecodeError as error:
+        raise UnreadableEntry(f"the row of session {id} has no readable key") from error
+    return SessionKey(source, text), StoredSession(id, record, bool(announced))

@@ -1,0 +1,110 @@
+"""`gatewayctl`: all commands, as its help and the man pages show them."""
+
+import io
+import sys
+from types import ModuleType
+
+import click
+
+from gateway_contract.program import LateCommands
+from gateway_contract.version import PACKAGE
+from gatewayctl import terminal
+from gatewayctl.client.errors import ClientError
+from gatewayctl.command import group
+from gatewayctl.failures import MEANINGS, ExitStatus, status_of
+from gatewayctl.invocation import all_option, columns_option, context_option, output_option
+from gatewayctl.summaries import SUMMARIES
+from gatewayctl.terminal import complain
+
+_EPILOG = "Exit status: " + "; ".join(f"{int(status)}, {about}" for status, about in MEANINGS.items()) + "."
+
+
+_SECTIONS = {
+    "Login": ("login", "logout", "contexts"),
+    "Subscribers": ("subscribers", "jobs", "events"),
+    "Network": (
+        *("interfaces", "vlans", "qos", "routes", "bgp", "cgnat", "demux", "faults"),
+        "traffic",
+    ),
+    "Configuration": ("config", "users", "backup", "restore"),
+    "Operation": ("status", "health", "version", "audit", "webhooks", "rescue", "completion"),
+}
+
+
+def _load(name: str) -> click.Command:
+    """A command of the first level, which has its name in a module. Imports that, and what it needs."""
+    module: ModuleType
+    match name:
+        case "login" | "logout" | "contexts":
+            from gatewayctl.commands import login as module
+        case "subscribers":
+            from gatewayctl.commands import subscribers as module
+        case "jobs":
+            from gatewayctl.commands import jobs as module
+        case "events":
+            from gatewayctl.commands import events as module
+        case "traffic":
+            from gatewayctl.commands import traffic as module
+        case "config" | "backup" | "restore":
+            from gatewayctl.commands import configuration as module
+        case "users":
+            from gatewayctl.commands import users as module
+        case "status" | "health" | "version":
+            from gatewayctl.commands import status as module
+        case "audit":
+            from gatewayctl.commands import history as module
+        case "webhooks":
+            from gatewayctl.commands import webhooks as module
+        case "rescue":
+            from gatewayctl.commands import rescue as module
+        case "completion":
+            from gatewayctl import completion as module
+        case _:
+            from gatewayctl.commands import network as module
+    found: click.Command = getattr(module, name)
+    return found
+
+
+@group(
+    params=[context_option(), all_option(), output_option(), columns_option()],
+    epilog=_EPILOG,
+    commands=LateCommands((name for names in _SECTIONS.values() for name in names), _load),
+    sections=_SECTIONS,
+    summaries=SUMMARIES,
+)
+@click.version_option(package_name=PACKAGE, message="%(prog)s %(version)s")
+def gatewayctl() -> None:
+    """The command line of a subscriber gateway's management API.
+
+    `gatewayctl login` first, then for example `gatewayctl subscribers find alice`. The options --context,
+    --all and -o may also stand after the command.
+    """
+
+
+def main() -> int:
+    """The exit status, one of ExitStatus or 128 and the number of a signal."""
+    terminal.prepare()
+    try:
+        status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)
+        return status if isinstance(status, int) else ExitStatus.DONE
+    except ClientError as failure:
+        complain(failure.lines)
+        return status_of(failure)
+    except click.UsageError as error:
+        said = io.StringIO()
+        error.show(said)
+        # It repeats the arguments.
+        for each in said.getvalue().splitlines():
+            terminal.tell(each)
+        return ExitStatus.USAGE
+    except UnicodeEncodeError as error:
+        # Of a terminal with another encoding: the API and the configuration are UTF-8.
+        complain([f"{error.object!r} is not UTF-8"])
+        return ExitStatus.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        terminal.tell("")
+        return ExitStatus.INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

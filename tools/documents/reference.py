@@ -1,0 +1,311 @@
+"""Pages of the reference in MyST Markdown: the commands of gatewayctl, from the same tree as `--help`; the
+operations, from the OpenAPI document; the paths of the configuration, from its definition; the environment
+variables; the values of states, kinds and results."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from gateway_contract.base.variables import GROUPS
+from gateway_contract.configuration import ROOT, Choice, Field, Flag, Leaf, Many, Object, Whole, walk
+from gateway_contract.contract import Enumeration
+from gateway_contract.core.health import DependencyState, FaultKind, TriggerRefusal
+from gateway_contract.core.impact import ServiceAction
+from gateway_contract.core.jobs import JobState
+from gateway_contract.core.network import DemuxState
+from gateway_contract.core.sessions import REASON, SessionState
+from gateway_contract.core.sign_ons import SIGN_ON_REASON
+from gateway_contract.history import ClockState, TimelineEvent
+from gateway_contract.hub import DeliveryResult, WebhookOrigin, WebhookState
+from gateway_core.configuration.rules import strict_rules
+from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
+from gatewayctl.__main__ import gatewayctl
+from gatewayctl.failures import MEANINGS
+from tools.documents.man import ENVIRONMENT
+
+_COMMANDS = """
+Every command has `--help`, and a man page such as gatewayctl-subscribers(1). Almost every command takes
+`--context`, `--all` and `--output`: see [gatewayctl](gatewayctl.md).
+"""
+_SHARED = frozenset({"context", "all", "output", "help"})
+
+
+def commands_page() -> Iterator[str]:
+    yield "# Commands of gatewayctl\n\n" + paragraph(_COMMANDS)
+    for name, command in gatewayctl.commands.items():
+        yield f"## gatewayctl {name}\n\n"
+        if isinstance(command, click.Group):
+            yield paragraph(command.help or "")
+            for inner_name, inner in command.commands.items():
+                yield f"### gatewayctl {name} {inner_name}\n\n"
+                yield from _command(f"gatewayctl {name} {inner_name}", inner)
+        else:
+            yield from _command(f"gatewayctl {name}", command)
+    yield "## Exit status\n\n"
+    yield table(("status", "meaning"), ((str(int(status)), about) for status, about in MEANINGS.items()))
+    yield "\nWith `--all`, it is the highest of all gateways.\n\n"
+    yield "## See also\n\n- [gatewayctl](gatewayctl.md): contexts, output formats\n"
+    yield "- [Many gateways](../how-to/many-gateways.md)\n"
+
+
+def _command(path: str, command: click.Command) -> Iterator[str]:
+    context = click.Context(command)
+    yield f"    {' '.join([path, *command.collect_usage_pieces(context)])}\n\n"
+    yield paragraph(command.help or "")
+    options = [each for each in command.params if isinstance(each, click.Option) and each.name not in _SHARED]
+    records = [record for each in options if (record := each.get_help_record(context))]
+    if records:
+        yield table(("option", "meaning"), ((code(name), about) for name, about in records)) + "\n"
+
+
+_OPERATIONS = """
+Each operation, with its parameters, the fields of its request and of the `data` in its response, and the
+role that it requires. The page `/api/v1/docs` of a gateway has all schemas, and can send requests.
+"""
+_HEAD = ("name", "type", "meaning")
+#: Of so many values the first ones are shown.
+_SHOWN = 6
+_FORMATS = {"ipv4": "IPv4 address", "ipv6": "IPv6 address"}
+
+
+def operations_page(openapi: Mapping[str, Any]) -> Iterator[str]:
+    """All operations of an OpenAPI document."""
+    schemas = openapi["components"]["schemas"]
+    yield "# Operations\n\n" + paragraph(_OPERATIONS)
+    for tag in openapi["tags"]:
+        yield f"## {tag['name'].capitalize()}\n\n" + paragraph(tag["description"])
+        for path, methods in openapi["paths"].items():
+            for method, operation in methods.items():
+                if tag["name"] in operation.get("tags", ()):
+                    yield from _operation(schemas, f"{method.upper()} {path}", operation)
+    yield "## See also\n\n- [The API](api.md): login, errors, lists\n- [gatewayctl](gatewayctl.md)\n"
+
+
+def _operation(schemas: Mapping[str, Any], title: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"### {title}\n\n"
+    yield paragraph(operation["summary"] + "\n\n" + operation.get("description", ""))
+    parameters = [
+        (code(each["name"]), _type(schemas, each["schema"]), each["description"])
+        for each in operation.get("parameters", ())
+        if each.get("in") in ("path", "query")
+    ]
+    yield from _titled("Parameters", parameters)
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    yield from _titled("Request", _fields(schemas, body))
+    yield from _titled("Response", _fields(schemas, _data(operation)))
+
+
+def _titled(title: str, rows: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    if text := table((title, *_HEAD[1:]), rows):
+        yield text + "\n"
+
+
+def _data(operation: Mapping[str, Any]) -> Any:
+    """The schema of a success without its envelope; None without one."""
+    for status, response in operation["responses"].items():
+        if status.startswith("2"):
+            schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+            return schema.get("properties", {}).get("data", schema) or None
+    return None
+
+
+def _fields(schemas: Mapping[str, Any], schema: Any) -> Iterator[tuple[str, str, str]]:
+    resolved = _resolved(schemas, schema or {})
+    required = resolved.get("required", ())
+    for name, inner in resolved.get("properties", {}).items():
+        described = _resolved(schemas, inner)
+        optional = "" if name in required else "; optional"
+        yield code(name), _type(schemas, inner) + optional, described.get("description", "")
+
+
+def _type(schemas: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    resolved = _resolved(schemas, schema)
+    if choices := resolved.get("enum"):
+        shown = ", ".join(code(str(each)) for each in choices[:_SHOWN])
+        return shown + (", ..." if len(choices) > _SHOWN else "")
+    if options := resolved.get("anyOf") or resolved.get("oneOf"):
+        return " or ".join(dict.fromkeys(_type(schemas, each) for each in options))
+    kind = _FORMATS.get(resolved.get("format", "")) or resolved.get("type", "value")
+    if isinstance(kind, list):
+        return " or ".join(kind)
+    if kind == "array":
+        return f"list of {_type(schemas, resolved.get('items', {}))}"
+    if kind == "object" and "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if kind == "integer" and "minimum" in resolved and "maximum" in resolved:
+        return f"integer, {resolved['minimum']} to {resolved['maximum']}"
+    return str(kind)
+
+
+def _resolved(schemas: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    name = schema.get("$ref", "").rpartition("/")[2]
+    return {**schemas.get(name, {}), **schema}
+
+
+_CONFIGURATION = """
+A path names a value: `gatewayctl config set PATH VALUE`. A segment in capitals stands for the key of an
+item, such as the username in `api.users.alice.role`. If you use a section or an item, you must set each of
+its paths that has no default.
+
+Rules between values are checked at the commit, and an error names the path and the rule.
+"""
+_EFFECTS = """
+`gatewayctl config compare` shows the effect of a commit beforehand, with the number of sessions that end.
+A reload ends no session, and neither does a restart of dnsmasq. What is not in this table affects no
+service: the core or the API uses the new value at once.
+"""
+
+
+def configuration_page() -> Iterator[str]:
+    """All paths of the configuration, with the strict rules of the core, and what a commit of them does."""
+    yield "# Configuration paths\n\n" + paragraph(_CONFIGURATION)
+    for name, field in ROOT.members.items():
+        yield f"## {name}\n\n" + paragraph(field.meaning)
+        leaves = (each for each in walk(field, name) if not isinstance(each[1].kind, Object))
+        yield table(("path", "value", "default", "meaning"), (_path_row(*each) for each in leaves)) + "\n"
+    yield "## Effect of a commit\n\n" + paragraph(_EFFECTS)
+    yield table(("change of", "effect"), _effects())
+    yield "\n## See also\n\n- [Configuration](configuration-api.md): edit, compare, commit\n"
+    yield "- [Commit a change](../how-to/commit.md)\n"
+
+
+def _effects() -> Iterator[tuple[str, str]]:
+    """The beginning of a changed path, and what a commit does then: to the daemons, as their modules say it,
+    and to sessions."""
+    for path, field in walk(ROOT):
+        if effect := "; ".join(_effect(path, field)):
+            yield code(path), effect
+
+
+def _effect(path: str, field: Field) -> Iterator[str]:
+    said = {daemon.name: daemon.effects[path] for daemon in DAEMONS if path in daemon.effects}
+    acts = []
+    for action in ServiceAction:
+        if names := [name for name, effect in said.items() if effect is action]:
+            *others, last = names
+            acts.append(f"{', '.join(others)} and {last} {action}" if others else f"{last} {action}s")
+    if acts:
+        yield ", ".join(acts)
+    yield from (effect for effect in said.values() if not isinstance(effect, ServiceAction))
+    if field.effect is not None:
+        yield field.effect
+
+
+def _path_row(path: str, field: Field) -> tuple[str, str, str, str]:
+    return code(path), _value(field), code(field.default_json), field.meaning
+
+
+def _value(field: Field) -> str:
+    text = ""
+    match field.kind:
+        case Choice() as kind:
+            text = " or ".join(map(code, sorted(kind.choices)))
+        case Whole() as kind:
+            text = f"{kind.first} to {kind.last}"
+        case Flag():
+            text = "`true` or `false`"
+        case Many() as kind:
+            most = "" if kind.most is None else f", at most {kind.most}"
+            rule = f"; each {_rule(kind.item, kind.kind)}" if isinstance(kind.kind, Leaf) else ""
+            text = f"list{most}{rule}"
+        case Leaf() as kind:
+            text = _rule(field, kind)
+    return text + (", or `null`" if field.nullable else "")
+
+
+def _rule(field: Field, kind: Leaf) -> str:
+    """The errors of a value that no text field takes, and of one that breaks a strict rule, without their
+    first words."""
+    strict = (rule.error for rule in strict_rules(field))
+    try:
+        kind.load(" ")
+    except ValueError as error:
+        (message,) = error.args
+        rules = dict.fromkeys(text.removeprefix("must be ") for text in (message, *strict))
+        # A backslash is an escape in Markdown.
+        return "; ".join(rules).replace("\\", r"\\")
+    raise AssertionError(field)
+
+
+_ENVIRONMENT = """
+systemd reads the variables of the services from `/etc/gateway-api/gateway-api.env`. An upgrade keeps that
+file. A change takes effect with `systemctl restart gateway-api gateway-core`; sessions on Linux stay up. With
+an unknown variable that begins with `GATEWAY_API_` the API does not start; the error names it and the nearest
+known one. The same is in gateway-api.env(5).
+"""
+
+
+def environment_page() -> Iterator[str]:
+    yield "# Environment variables\n\n" + paragraph(_ENVIRONMENT)
+    for title, variables in GROUPS.items():
+        yield f"## {title}\n\n"
+        rows = ((code(each.name), each.meaning, code(each.default)) for each in variables)
+        yield table(("variable", "meaning", "default"), rows) + "\n"
+    yield "## gatewayctl\n\n" + table(
+        ("variable", "meaning"),
+        ((", ".join(map(code, names.split(", "))), about) for names, about in ENVIRONMENT),
+    )
+    yield "\n## See also\n\n- [Programs](programs.md)\n- [Restrict access](../how-to/restrict-access.md)\n"
+
+
+def environment_file() -> Iterator[str]:
+    """`etc/gateway-api.env`: each variable as a comment, with its default."""
+    yield "# Settings of the gateway under systemd: gateway-api.env(5). Commented lines are the defaults.\n"
+    for title, variables in GROUPS.items():
+        yield f"\n# {title}\n"
+        for each in variables:
+            lines = textwrap.wrap(each.meaning, 118, break_on_hyphens=False)
+            about = "\n".join(f"# {line}" for line in lines)
+            yield f"\n{about}\n#{each.name}={each.default}\n"
+
+
+_VALUES = """
+What the states, kinds and reasons in responses, in the log and on the page mean.
+"""
+#: Reasons are open: a core may know another one.
+_REASONS = {"End of a session": REASON, "Failed sign-on": SIGN_ON_REASON}
+_ENUMERATIONS: dict[str, type[Enumeration]] = {
+    "State of a session": SessionState,
+    "State of a dependency": DependencyState,
+    "Kind of a fault": FaultKind,
+    "Refusal of the demux": TriggerRefusal,
+    "State of a job": JobState,
+    "State of a webhook": WebhookState,
+    "Origin of a webhook": WebhookOrigin,
+    "Result of a delivery": DeliveryResult,
+    "Event in a timeline": TimelineEvent,
+    "Clock of a record of the history": ClockState,
+    "State of a VLAN of the demux": DemuxState,
+    "Action on a service at a commit": ServiceAction,
+}
+
+
+def values_page() -> Iterator[str]:
+    yield "# Values\n\n" + paragraph(_VALUES)
+    for title, reason in _REASONS.items():
+        yield f"## {title}\n\n" + paragraph(reason.description or "")
+    for title, values in _ENUMERATIONS.items():
+        yield f"## {title}\n\n"
+        yield table(("value", "meaning"), ((code(each.value), each.comment) for each in values)) + "\n"
+    yield "## See also\n\n- [Operations](operations.md)\n- [Troubleshooting](../troubleshooting.md)\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Empty without rows."""
+    lines = [_row(row) for row in rows]
+    return "".join([_row(head), _row(["---"] * len(head)), *lines]) if lines else ""
+
+
+def code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def paragraph(text: str) -> str:
+    """On one line, which the reader's window wraps."""
+    return "".join(f"{' '.join(each.split())}\n\n" for each in text.strip().split("\n\n"))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "".join(f"| {' '.join(cell.split()).replace('|', chr(92) + '|')} " for cell in cells) + "|\n"
