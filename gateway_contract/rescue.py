@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from gateway_contract.base.errors import CoreUnavailable, GatewayApiError, NotFound
-from gateway_contract.base.settings import core_socket
+from gateway_contract.base.variables import core_socket
 from gateway_contract.core.configuration import Edit, EditAction
 from gateway_contract.core_client.client import Daemon
 from gateway_contract.passwords import hash_password

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
+from gateway_api.base.settings import TOKEN, USERS
 from gateway_contract import rescue
 from gateway_contract.base.certificate import load_pair
 from gateway_contract.base.errors import GatewayApiError
-from gateway_contract.base.settings import TOKEN, USERS
 from gateway_contract.passwords import hash_password
 from gateway_contract.program import Group, run
 from gateway_contract.version import VERSION

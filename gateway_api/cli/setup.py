@@ -18,8 +18,8 @@ from gateway_api.cli import certificates
 from gateway_contract.base import durable
 from gateway_contract.base.certificate import end_of
 from gateway_contract.base.errors import CoreAbsent, GatewayApiError
-from gateway_contract.base.settings import CONFIGURATION, ETC
 from gateway_contract.base.texts import utc_text
+from gateway_contract.base.variables import CONFIGURATION, ETC
 from gateway_contract.passwords import hash_password
 from gateway_contract.program import run, say
 

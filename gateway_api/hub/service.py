@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 
 from gateway_api.base.retry import for_ever
+from gateway_api.base.settings import Settings
 from gateway_api.core_client.events import Events
 from gateway_api.hub.message import message_of
 from gateway_api.hub.registry import Registry
 from gateway_api.hub.sender import DeniedNetworks
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
-from gateway_contract.base.settings import Settings
 from gateway_contract.contract import served
 from gateway_contract.core.configuration import GetApiSettings
 from gateway_contract.core_client.client import Daemon

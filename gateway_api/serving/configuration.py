@@ -17,8 +17,8 @@ from typing import Any
 # Flask needs the locks of gevent.
 import gevent.thread  # noqa: F401
 
+from gateway_api.base.settings import Profile, Settings
 from gateway_contract.base.errors import CoreUnavailable, GatewayApiError
-from gateway_contract.base.settings import Profile, Settings
 from gateway_contract.base.variables import value
 from gateway_contract.core_client.client import Daemon
 from gateway_contract.varlink.client import Client

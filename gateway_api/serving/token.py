@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from gateway_api.audit.log import prepare_folder
+from gateway_api.base.settings import TOKEN, Settings
 from gateway_api.serving.configuration import (
     Off,
     address_or_last,
@@ -17,7 +18,7 @@ from gateway_api.serving.worker import hold_signals_at_fork, report_turns
 from gateway_api.web import app  # noqa: F401
 from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.process import raise_descriptor_limit
-from gateway_contract.base.settings import TOKEN, BadSetting, Settings
+from gateway_contract.base.variables import BadSetting
 
 #: EX_CONFIG of sysexits.h, which its unit does not start again.
 STATUS_OF_OFF = 78

@@ -19,6 +19,7 @@ from gevent.monkey import MonkeyPatchWarning
 
 from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
+from gateway_api.base.settings import USERS, Settings, has_secret
 from gateway_api.history import sessions as history
 from gateway_api.hub import service as hub
 from gateway_api.serving.configuration import common, forget_configuration
@@ -35,8 +36,7 @@ from gateway_api.web import counters
 from gateway_contract.base.certificate import SERVED
 from gateway_contract.base.errors import CoreAbsent, GatewayApiError
 from gateway_contract.base.process import keep_loaded, raise_descriptor_limit
-from gateway_contract.base.settings import USERS, BadSetting, Settings, has_secret
-from gateway_contract.base.variables import value
+from gateway_contract.base.variables import BadSetting, value
 
 _log = logging.getLogger("gunicorn.error")
 

@@ -44,8 +44,8 @@ from gateway_api.serving.sockets import PlainSocket, TlsSocket, end, watched
 from gateway_contract.base import logs
 from gateway_contract.base.certificate import SERVED, log_expiry
 from gateway_contract.base.process import Readiness, Watchdog, places
-from gateway_contract.base.settings import log_style
 from gateway_contract.base.turns import give_way
+from gateway_contract.base.variables import log_style
 
 _log = logging.getLogger("gunicorn.error")
 _access = logging.getLogger("gunicorn.access")

@@ -4,11 +4,11 @@ from contextlib import suppress
 from enum import Enum
 
 from gateway_api.auth.tokens import AUTHOR, Claims, is_token
+from gateway_api.base.settings import USERS
 from gateway_api.web import page_token
 from gateway_api.web.request import ApiRequest, current
 from gateway_api.web.services import parts, services
 from gateway_contract.base.errors import CoreUnavailable, Disabled, NotAllowed, NotAuthenticated
-from gateway_contract.base.settings import USERS
 
 _ADMIN = "admin"
 _NO_TOKEN = "The running configuration has no api.auth_token"  # noqa: S105 - a sentence

@@ -11,6 +11,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter
 
 from gateway_api.audit import core_changes
+from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.history import recorder
 from gateway_api.web import audit, errors, headers, metrics, operation
 from gateway_api.web.assets import Asset
@@ -30,7 +31,6 @@ from gateway_api.web.routes import (
 )
 from gateway_api.web.services import EXTENSION, UserProfileParts, WorkerParts
 from gateway_contract.base.process import keep_loaded, return_large_objects
-from gateway_contract.base.settings import TOKEN, USERS, Profile, Settings
 
 #: `etc/routes.txt` lists their routes, with the access to each.
 BLUEPRINTS: dict[Profile, tuple[Blueprint, ...]] = {

@@ -10,12 +10,12 @@ from operator import itemgetter
 from pathlib import Path
 
 from gateway_api.auth.ledger import Ledger
+from gateway_api.base.settings import Settings
 from gateway_api.hub.client import Hub
 from gateway_api.web.counters import workers_without_room
 from gateway_contract.base.certificate import SERVED
 from gateway_contract.base.durable import is_unwritable, require_writable
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
-from gateway_contract.base.settings import Settings
 from gateway_contract.base.texts import utc_text
 from gateway_contract.core.health import Dependency, DependencyState
 from gateway_contract.core_client.client import Daemon

@@ -12,6 +12,7 @@ from gateway_api.auth.ledger import Ledger, Revocations
 from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.auth.settings import AccessSettings
 from gateway_api.auth.tokens import Authorization, Tokens
+from gateway_api.base.settings import Profile, Settings
 from gateway_api.core_client.events import Events
 from gateway_api.core_client.whole_lists import WholeLists
 from gateway_api.events.streams import Streams
@@ -21,7 +22,6 @@ from gateway_api.hub.client import Hub
 from gateway_api.web.compression import Body, Compressor
 from gateway_api.web.dependencies import Host
 from gateway_api.web.request import current
-from gateway_contract.base.settings import Profile, Settings
 from gateway_contract.core_client.client import Daemon
 from gateway_contract.varlink.client import Client
 

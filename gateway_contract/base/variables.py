@@ -1,8 +1,17 @@
 """The environment variables of the services, once for all: the settings, the file of the units,
 gateway-api.env(5) and the reference."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+from gateway_contract.base.errors import GatewayApiError
+from gateway_contract.base.logs import FORMATS
+
+#: The configuration of an appliance, and that of its core.
+ETC = Path("/etc/gateway-api")
+CONFIGURATION = Path("/var/lib/gateway-core/configuration")
 
 
 @dataclass(frozen=True)
@@ -90,3 +99,40 @@ NAMES = frozenset(_DEFAULTS)
 def value(environment: Mapping[str, str], name: str) -> str:
     """The value in the environment. An empty one is none, and the default counts."""
     return environment.get(name) or _DEFAULTS[name]
+
+
+class BadSetting(GatewayApiError):
+    """An environment variable is missing or unusable; the text names it."""
+
+
+def log_format(environment: Mapping[str, str]) -> str:
+    """One of `FORMATS`. Raises BadSetting."""
+    return choice(environment, "GATEWAY_API_LOG_FORMAT", *FORMATS)
+
+
+def log_level(environment: Mapping[str, str]) -> int:
+    """The lowest level that is logged, one of `logging`. Raises BadSetting."""
+    chosen = choice(environment, "GATEWAY_API_LOG_LEVEL", "debug", "info", "warning", "error")
+    return logging.getLevelNamesMapping()[chosen.upper()]
+
+
+def log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting | None]:
+    """The format and the level of the log. After a bad value the defaults, and the error: what reports it
+    needs a format."""
+    try:
+        return log_format(environment), log_level(environment), None
+    except BadSetting as error:
+        return log_format({}), log_level({}), error
+
+
+def choice(environment: Mapping[str, str], variable: str, *choices: str) -> str:
+    """The value of a variable, which is one of these. Raises BadSetting."""
+    chosen = value(environment, variable)
+    if chosen not in choices:
+        raise BadSetting(f"{variable} must be {' or '.join(choices)}, not {chosen!r}")
+    return chosen
+
+
+def core_socket(environment: Mapping[str, str]) -> Path:
+    """The socket of the core daemon."""
+    return Path(value(environment, "GATEWAY_CORE_SOCKET"))

@@ -20,7 +20,7 @@ import click
 from gateway_contract.base import logs
 from gateway_contract.base.errors import GatewayApiError, StepFailed
 from gateway_contract.base.process import Watchdog, has_signal, keep_loaded, notify, raise_descriptor_limit
-from gateway_contract.base.settings import log_style
+from gateway_contract.base.variables import log_style
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.interface import CORE
 from gateway_contract.core.sessions import GetHealth

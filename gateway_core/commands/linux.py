@@ -20,8 +20,7 @@ import click
 
 from gateway_contract.base import durable
 from gateway_contract.base.errors import GatewayApiError, Invalid
-from gateway_contract.base.settings import CONFIGURATION, ETC
-from gateway_contract.base.variables import value
+from gateway_contract.base.variables import CONFIGURATION, ETC, value
 from gateway_contract.configuration import Configuration
 from gateway_contract.program import say
 from gateway_core.commands.daemon import Opened, core_options, serve

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import requests
 
+from gateway_api.base.settings import Settings
 from gateway_api.web.app import create_app
 from gateway_api.web.records import OpenApi
 from gateway_api.web.services import UserProfileParts
-from gateway_contract.base.settings import Settings
 from tests.support.prometheus import scrape
 from tests.support.records import OF_A_PAGE, assert_is
 from tests.support.requests import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid

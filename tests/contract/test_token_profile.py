@@ -21,6 +21,8 @@ import pytest
 import requests
 
 from gateway_api.auth.tokens import is_token
+from gateway_api.base.settings import TOKEN as PROFILE
+from gateway_api.base.settings import Settings
 from gateway_api.serving import configuration
 from gateway_api.serving.configuration import BadAddress, Off, address, address_or_last
 from gateway_api.web.app import create_app
@@ -29,8 +31,6 @@ from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.services import WorkerParts
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable
 from gateway_contract.base.logs import MASK
-from gateway_contract.base.settings import TOKEN as PROFILE
-from gateway_contract.base.settings import Settings
 from gateway_contract.base.texts import rate_text
 from gateway_contract.core.configuration import DiscardCandidate, Edit
 from gateway_contract.core.network import ListVlans, VlansReply

@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 import requests
 
+from gateway_api.base.settings import KNOWN, Settings
+from gateway_api.base.settings import TOKEN as TOKEN_PROFILE
+from gateway_api.base.settings import USERS as USERS_PROFILE
 from gateway_api.serving import users as configuration
 from gateway_api.serving.configuration import common
-from gateway_contract.base.settings import KNOWN, Settings, log_format, log_level
-from gateway_contract.base.settings import TOKEN as TOKEN_PROFILE
-from gateway_contract.base.settings import USERS as USERS_PROFILE
+from gateway_contract.base.variables import log_format, log_level
 from gateway_core.gateways.linux.daemons import daemon, dnsmasq, pppd, pppoe_server
 from gateway_core.gateways.linux.sessions.hooks import TRIGGER
 from tests.support.stack import Api, free_port, wait_for

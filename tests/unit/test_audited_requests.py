@@ -11,13 +11,13 @@ from flask import Blueprint
 from flask.testing import FlaskClient
 
 from gateway_api.audit.record import AuditEntry
+from gateway_api.base.settings import Settings
 from gateway_api.web.access import Access
 from gateway_api.web.app import create_app
 from gateway_api.web.operation import operation
 from gateway_api.web.records import Message
 from gateway_api.web.services import UserProfileParts
 from gateway_contract.base.errors import AuditUnavailable
-from gateway_contract.base.settings import Settings
 from gateway_contract.core.configuration import AccessReply, ApiUser, Role
 
 FULL = AuditUnavailable("write", OSError("full"))

@@ -9,13 +9,13 @@ import gevent
 import pytest
 from flask import Flask, Response
 
+from gateway_api.base.settings import TOKEN, USERS
 from gateway_api.web import compression
 from gateway_api.web.access import ADMIN
 from gateway_api.web.app import routes_of
 from gateway_api.web.compression import AT_ONCE, LEAST, Body, Compressor, preferred, zstd
 from gateway_api.web.operation import Route
 from gateway_api.web.responses import EVENT_STREAM
-from gateway_contract.base.settings import TOKEN, USERS
 
 COMPRESSED = [
     route for profile in (USERS, TOKEN) for route in routes_of(profile) if route.operation.compressed

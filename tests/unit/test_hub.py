@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
+from gateway_api.base.settings import Settings
 from gateway_api.hub import registry as registries
 from gateway_api.hub import sender as senders
 from gateway_api.hub import service as hub
@@ -19,7 +20,6 @@ from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.registry import Registry
 from gateway_contract import hub as wire
 from gateway_contract.base.errors import Conflict, HubUnavailable, NotFound
-from gateway_contract.base.settings import Settings
 from gateway_contract.core.configuration import Receiver as WireReceiver
 from gateway_contract.core.sessions import EventsReply
 from gateway_contract.varlink.client import Client

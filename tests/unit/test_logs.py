@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gateway_api.base.http import ROLE, USER, level_of_request, log_fields
 from gateway_contract.base.logs import FORMATS, LineFormatter, extra, install, key_value
-from gateway_contract.base.settings import BadSetting, log_format
+from gateway_contract.base.variables import BadSetting, log_format
 from tests.support.log_lines import REQUEST, is_printable_ascii, parsed
 
 nasty = st.text(st.characters(), max_size=40) | st.sampled_from(

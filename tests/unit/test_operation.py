@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_flask_exporter import PrometheusMetrics
 from werkzeug.test import TestResponse
 
+from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web.access import ADMIN, ANY_ROLE, Access
 from gateway_api.web.app import BLUEPRINTS, Application, create_app, routes_of
 from gateway_api.web.operation import ApiOperation, Located, Passed, Tagged, View, operation, template
@@ -24,7 +25,6 @@ from gateway_api.web.request import current
 from gateway_api.web.services import EXTENSION, UserProfileParts, WorkerParts
 from gateway_contract.base import durable
 from gateway_contract.base.errors import CoreUnavailable, NotFound
-from gateway_contract.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_contract.core.configuration import AccessReply, ApiSettings, ApiUser, HistoryLimits, Role
 
 STATIC_TOKEN = ApiSettings(

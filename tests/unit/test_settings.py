@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_contract.base.settings import KNOWN, TOKEN, USERS, BadSetting, Settings, has_secret
+from gateway_api.base.settings import KNOWN, TOKEN, USERS, Settings, has_secret
+from gateway_contract.base.variables import BadSetting
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,10 +5,10 @@ gatewayctl and the summaries of its commands, the environment file, and pages of
 import json
 from pathlib import Path
 
+from gateway_api.base.settings import USERS
 from gateway_api.cli.api import routes_text
 from gateway_api.web.app import routes_of
 from gateway_api.web.openapi.document import document
-from gateway_contract.base.settings import USERS
 from gateway_contract.contract import description
 from gateway_contract.core.interface import CORE
 from gateway_contract.hub import HUB

@@ -1,7 +1,6 @@
 """The two profiles of the API, and the settings of an operator: environment variables and a credential."""
 
 import difflib
-import logging
 import os
 import re
 from codecs import BOM_UTF8
@@ -9,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway_contract.base.errors import GatewayApiError
-from gateway_contract.base.logs import FORMATS
-from gateway_contract.base.variables import NAMES, value
-
-#: The configuration of an appliance, and that of its core.
-ETC = Path("/etc/gateway-api")
-CONFIGURATION = Path("/var/lib/gateway-core/configuration")
+from gateway_contract.base.variables import (
+    NAMES,
+    BadSetting,
+    choice,
+    core_socket,
+    log_format,
+    log_level,
+    value,
+)
 
 #: A key of at least the hash's 256 bits (RFC 7518 section 3.2).
 _RECOMMENDED_SECRET_BYTES = 32
@@ -31,10 +32,6 @@ _BIND = re.compile(r"(\[[^\s\[\]]+\]|[^\s:\[\]]*):[0-9]{1,5}", re.ASCII)
 _PREFIX = "GATEWAY_API_"
 #: Both profiles accept all of them: they share one file.
 KNOWN = frozenset(name for name in NAMES if name.startswith(_PREFIX))
-
-
-class BadSetting(GatewayApiError):
-    """An environment variable is missing or unusable; the text names it."""
 
 
 def check_names(environment: Mapping[str, str]) -> None:
@@ -57,33 +54,6 @@ def bind(environment: Mapping[str, str]) -> str:
         raise BadSetting(
             f"GATEWAY_API_BIND must be ADDRESS:PORT, such as 10.255.0.1:8443 or [::1]:8443, not {chosen!r}"
         )
-    return chosen
-
-
-def log_format(environment: Mapping[str, str]) -> str:
-    """One of `FORMATS`. Raises BadSetting."""
-    return _choice(environment, "GATEWAY_API_LOG_FORMAT", *FORMATS)
-
-
-def log_level(environment: Mapping[str, str]) -> int:
-    """The lowest level that is logged, one of `logging`. Raises BadSetting."""
-    chosen = _choice(environment, "GATEWAY_API_LOG_LEVEL", "debug", "info", "warning", "error")
-    return logging.getLevelNamesMapping()[chosen.upper()]
-
-
-def log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting | None]:
-    """The format and the level of the log. After a bad value the defaults, and the error: what reports it
-    needs a format."""
-    try:
-        return log_format(environment), log_level(environment), None
-    except BadSetting as error:
-        return log_format({}), log_level({}), error
-
-
-def _choice(environment: Mapping[str, str], variable: str, *choices: str) -> str:
-    chosen = value(environment, variable)
-    if chosen not in choices:
-        raise BadSetting(f"{variable} must be {' or '.join(choices)}, not {chosen!r}")
     return chosen
 
 
@@ -194,7 +164,7 @@ class Settings:
             audit_size=_audit_mebibytes(environment) << 20,
             token_audit=Path(value(environment, TOKEN.audit)) if has_users else None,
             beyond_loopback=not has_users
-            and _choice(environment, "GATEWAY_API_TOKEN_BEYOND_LOOPBACK", "yes", "no") == "yes",
+            and choice(environment, "GATEWAY_API_TOKEN_BEYOND_LOOPBACK", "yes", "no") == "yes",
         )
 
 
@@ -222,8 +192,3 @@ def _secret(environment: Mapping[str, str]) -> bytes:
 def _credential(environment: Mapping[str, str]) -> Path | None:
     folder = environment.get(_CREDENTIALS)
     return Path(folder) / "secret" if folder else None
-
-
-def core_socket(environment: Mapping[str, str]) -> Path:
-    """The socket of the core daemon."""
-    return Path(value(environment, "GATEWAY_CORE_SOCKET"))
