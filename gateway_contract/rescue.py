@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway_contract.base.errors import CoreUnavailable, GatewayApiError, NotFound
 from gateway_contract.base.variables import core_socket
 from gateway_contract.core.configuration import Edit, EditAction
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.passwords import hash_password
 from gateway_contract.varlink.client import Client, join_group_of
 
@@ -66,7 +66,7 @@ def undo(environment: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def _core(environment: Mapping[str, str]) -> Iterator[Daemon]:
+def _core(environment: Mapping[str, str]) -> Iterator[CoreClient]:
     """The core, whose errors become CannotRescue."""
     if os.geteuid() != 0:
         raise CannotRescue("only root may do this")
@@ -74,7 +74,7 @@ def _core(environment: Mapping[str, str]) -> Iterator[Daemon]:
     with closing(Client(path)) as client:
         try:
             join_group_of(path)
-            yield Daemon(client)
+            yield CoreClient(client)
         except CannotRescue:
             raise
         except CoreUnavailable as error:

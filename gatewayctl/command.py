@@ -97,7 +97,7 @@ def label(parameter: click.Parameter) -> str:
     return parameter.human_readable_name.strip("[].")
 
 
-class GatewayCommand(click.Command):
+class CliCommand(click.Command):
     """A command. The parameters have the names of the API's fields."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -137,7 +137,7 @@ class GatewayCommand(click.Command):
 class GatewayGroup(program.Group):
     """A group of such commands."""
 
-    command_class = GatewayCommand
+    command_class = CliCommand
 
 
 def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
@@ -145,9 +145,9 @@ def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and ctx.params.get(name, True) != ()
 
 
-def command(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], GatewayCommand]:
+def command(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], CliCommand]:
     """As `click.command`."""
-    return click.command(name, cls=GatewayCommand, **more)
+    return click.command(name, cls=CliCommand, **more)
 
 
 def group(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], GatewayGroup]:

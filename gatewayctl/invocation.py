@@ -21,7 +21,7 @@ from gatewayctl import terminal
 from gatewayctl.client.contexts import Context, ContextsFile
 from gatewayctl.client.errors import ClientError, NoResponse
 from gatewayctl.client.gateway import Record, RemoteGateway, Renewal, renewal
-from gatewayctl.command import SHARED, GatewayCommand
+from gatewayctl.command import SHARED, CliCommand
 from gatewayctl.failures import CommandFailure, ExitStatus, status_of
 from gatewayctl.results import (
     TABLE,
@@ -145,7 +145,7 @@ def chosen_gateway(ctx: click.Context) -> RemoteGateway:
 
 def gateway_of(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
     """A gateway, whose errors name the options of the command."""
-    if not isinstance(ctx.command, GatewayCommand):
+    if not isinstance(ctx.command, CliCommand):
         return RemoteGateway(context, renew)
     return RemoteGateway(context, renew, explained=ctx.command.explained)
 

@@ -7,7 +7,7 @@ import click
 
 from gateway_contract.contract import Method, list_field
 from gatewayctl.client.gateway import RemoteGateway
-from gatewayctl.command import GatewayCommand, command
+from gatewayctl.command import CliCommand, command
 from gatewayctl.completion import conditions, fields_of, orders
 from gatewayctl.invocation import filter_of, reads
 from gatewayctl.results import Result, ResultList, ShownColumn, completed
@@ -33,7 +33,7 @@ class ListCommand(NamedTuple):
     instead: Instead | None = None
     hidden: tuple[str, ...] = ()
 
-    def command(self) -> GatewayCommand:
+    def command(self) -> CliCommand:
         def function(gateway: RemoteGateway, **query: Any) -> Result:
             if self.instead and query.pop("instead"):
                 return self.instead.read(gateway)

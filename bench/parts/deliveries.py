@@ -15,7 +15,7 @@ import requests
 from bench.pairs import Figure, compared, in_turn
 from bench.parts.plan import Plan
 from bench.peers.gateway import Gateway, gateway
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.varlink.client import Client
 from tests.support.receivers import Fast
 from tests.support.stack import PATIENCE, issued, wait_for
@@ -32,7 +32,7 @@ def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
         closing(Client(ours.folder / "core.sock", timeout=10)) as client,
     ):
         _register(ours, receiver)
-        core, ids = Daemon(client), count(1)
+        core, ids = CoreClient(client), count(1)
         in_all = plan.messages * _WEBHOOKS
 
         def deliver() -> float:

@@ -14,7 +14,7 @@ from bench.parts.plan import Plan
 from bench.peers import nginx
 from bench.peers.gateway import Gateway, gateway
 from bench.processes import resident
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.varlink.client import Client
 
 _PATH = "/api/v1/events/subscribers?events=session_down"
@@ -31,7 +31,7 @@ def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
         listeners = stack.enter_context(_listeners(ours, plan.clients))
         yield "stream-memory", _each(ours, before, plan.clients)
         client = stack.enter_context(closing(Client(ours.folder / "core.sock", timeout=10)))
-        core, ids = Daemon(client), count(1)
+        core, ids = CoreClient(client), count(1)
 
         def end_session() -> float:
             id = next(ids)

@@ -17,7 +17,7 @@ from gateway_api.base.retry import for_ever
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
 from gateway_contract.core.configuration import ChangeRecord, ChangesReply, ListChanges, ResolveCalls
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.varlink.client import Client
 
 #: Calls of which the core tells the outcome in one reply.
@@ -31,16 +31,16 @@ ROLE = "system"
 
 def start(core_socket: Path, log: AuditLog) -> None:
     """Starts a thread that records changes until the process ends."""
-    daemon = Daemon(Client(core_socket))
-    threading.Thread(target=_record_forever, args=(daemon, log), daemon=True).start()
+    core = CoreClient(Client(core_socket))
+    threading.Thread(target=_record_forever, args=(core, log), daemon=True).start()
 
 
-def record_new(daemon: Daemon, log: AuditLog) -> bool:
+def record_new(core: CoreClient, log: AuditLog) -> bool:
     """Records the next changes. True if the core may have more. Raises CoreUnavailable, CoreLacksMethod and
     AuditUnavailable; the next call tries again."""
     place = log.place()
     after = ListChanges(place.log, place.sequence) if place else ListChanges(None, 0)
-    reply = daemon.reply(after)
+    reply = core.reply(after)
     records = _records(reply, place)
     if not records:
         return False
@@ -49,14 +49,14 @@ def record_new(daemon: Daemon, log: AuditLog) -> bool:
     return sequence < reply.newest
 
 
-def resolve_calls(daemon: Daemon, log: AuditLog) -> None:
+def resolve_calls(core: CoreClient, log: AuditLog) -> None:
     """Asks the core for the outcome of changes whose replies were lost, and completes their records. Raises
     CoreUnavailable and AuditUnavailable; the next call tries again."""
     calls = log.open_calls(_AT_ONCE)
     if not calls:
         return
     try:
-        reply = daemon.reply(ResolveCalls(tuple(call.id for call in calls)))
+        reply = core.reply(ResolveCalls(tuple(call.id for call in calls)))
     except CoreLacksMethod:
         return
     outcomes: dict[OpenCall, tuple[Result, str]] = {}
@@ -74,11 +74,11 @@ def resolve_calls(daemon: Daemon, log: AuditLog) -> None:
         log.close_calls(outcomes)
 
 
-def _record_forever(daemon: Daemon, log: AuditLog) -> None:
+def _record_forever(core: CoreClient, log: AuditLog) -> None:
     def record() -> Iterator[None]:
-        while record_new(daemon, log):
+        while record_new(core, log):
             yield
-        resolve_calls(daemon, log)
+        resolve_calls(core, log)
         yield
 
     what = "record changes at the core"

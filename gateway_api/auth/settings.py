@@ -16,15 +16,15 @@ makes it effective, and replies, in this order. So:
 from pathlib import Path
 
 from gateway_contract.core.configuration import AccessReply, ApiSettings
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 
 
 class AccessSettings:
     """The kept replies. `socket` is that of the core. Methods raise CoreUnavailable if they must call the
     core and it does not reply."""
 
-    def __init__(self, daemon: Daemon, socket: Path) -> None:
-        self._daemon = daemon
+    def __init__(self, core: CoreClient, socket: Path) -> None:
+        self._core = core
         self._socket = socket
         #: By the name of the user. Only tokens of ours add names.
         self._of_user: dict[str | None, AccessReply] = {}
@@ -35,14 +35,14 @@ class AccessSettings:
         reply = self._of_user.get(username)
         if reply is None or not self._holds(reply):
             names = [] if username is None else [username]
-            reply = self._of_user[username] = self._daemon.check_access(names, timeout=timeout)
+            reply = self._of_user[username] = self._core.check_access(names, timeout=timeout)
         return reply
 
     def of_api(self) -> ApiSettings:
         """Return the settings of the API, with the static token."""
         reply = self._of_api
         if reply is None or not self._holds(reply):
-            reply = self._of_api = self._daemon.settings()
+            reply = self._of_api = self._core.settings()
         return reply
 
     def _holds(self, reply: AccessReply | ApiSettings) -> bool:

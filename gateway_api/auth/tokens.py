@@ -13,7 +13,7 @@ import msgspec
 from gateway_api.auth.ledger import Revocations
 from gateway_contract.base.errors import GatewayApiError, LedgerUnavailable, NotAuthenticated
 from gateway_contract.core.configuration import AccessReply
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 
 ISSUER = "gateway-api"
 _ALGORITHM = "HS256"
@@ -97,8 +97,8 @@ class Tokens:
 class Authorization:
     """Whether a valid token still authorizes its user. `clock` gives epoch seconds."""
 
-    def __init__(self, daemon: Daemon, revocations: Revocations, clock: Callable[[], float]) -> None:
-        self._daemon = daemon
+    def __init__(self, core: CoreClient, revocations: Revocations, clock: Callable[[], float]) -> None:
+        self._core = core
         self._revocations = revocations
         self._clock = clock
 
@@ -121,7 +121,7 @@ class Authorization:
         now = self._clock()
         holding = [claims.exp > now and claims.jti not in revoked for claims in tokens]
         try:
-            access = self._daemon.check_access({claims.sub for claims in tokens})
+            access = self._core.check_access({claims.sub for claims in tokens})
         except GatewayApiError:
             return holding
         users = _users(access) if access.enabled else set()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from gateway_api.base.retry import for_ever
 from gateway_contract.core.sessions import EventsReply, SubscribeEvents
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 
 _log = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ _PAUSE = 0.2
 
 
 class Events:
-    def __init__(self, core: Daemon) -> None:
+    def __init__(self, core: CoreClient) -> None:
         self._core = core
 
     def after(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:

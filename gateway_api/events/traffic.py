@@ -11,7 +11,7 @@ from gateway_api.events.broadcast import Pace
 from gateway_api.events.streams import RETRY_AFTER, Stream
 from gateway_contract.base.errors import CoreUnavailable, GatewayApiError, NotFound, TooManyStreams
 from gateway_contract.core.traffic import WatchTraffic
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.events import Ended
 
 #: Sessions that a worker watches: each requires a connection to the core.
@@ -35,7 +35,7 @@ class _Feed:
         changed, self.changed = self.changed, Signal()
         changed.set()
 
-    def run(self, core: Daemon, id: int) -> None:
+    def run(self, core: CoreClient, id: int) -> None:
         try:
             for reply in core.follow(WatchTraffic(id)):
                 self.block = sse.unnumbered("traffic", reply)
@@ -49,7 +49,7 @@ class _Feed:
 class Feeds:
     """The sessions that clients of this worker watch, at most `most`."""
 
-    def __init__(self, core: Daemon, most: int = _MOST) -> None:
+    def __init__(self, core: CoreClient, most: int = _MOST) -> None:
         self._core = core
         self._pace = Pace()
         self._most = most

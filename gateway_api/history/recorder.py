@@ -28,7 +28,7 @@ from gateway_contract.configuration import History
 from gateway_contract.contract import Page
 from gateway_contract.core.configuration import HistoryLimits
 from gateway_contract.core.sessions import EventsReply, ListSessions
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.varlink.client import Client
 
 #: Sessions in one call of a comparison. All of them at once would double a worker's memory.
@@ -42,18 +42,18 @@ _NO_BOOT = "none"
 
 def start(core_socket: Path, path: Path, pool: ThreadPool) -> None:
     """Starts greenlets that record until the process ends."""
-    daemon = Daemon(Client(core_socket))
-    sessions = Recorder(daemon, Events(daemon), path, pool).record
-    failures = SignOnRecorder(daemon, path, pool).record
-    traffic = TrafficRecorder(daemon, path, pool).record
+    core = CoreClient(Client(core_socket))
+    sessions = Recorder(core, Events(core), path, pool).record
+    failures = SignOnRecorder(core, path, pool).record
+    traffic = TrafficRecorder(core, path, pool).record
     gevent.spawn(SingleWorker(sessions, "sessions", path.with_suffix(".lock")).run)
     gevent.spawn(SingleWorker(failures, "failed sign-ons", path.with_suffix(".sign-ons.lock")).run)
     gevent.spawn(SingleWorker(traffic, "the traffic", path.with_suffix(".traffic.lock")).run)
 
 
 class Recorder:
-    def __init__(self, daemon: Daemon, events: Events, path: Path, pool: ThreadPool) -> None:
-        self._daemon = daemon
+    def __init__(self, core: CoreClient, events: Events, path: Path, pool: ThreadPool) -> None:
+        self._core = core
         self._events = events
         self._path = path
         self._pool = pool
@@ -87,7 +87,7 @@ class Recorder:
         on_thread(self._pool, store.begin_comparison)
         cursor = None
         while True:
-            reply = self._daemon.reply(ListSessions(page=Page(_AT_ONCE, cursor)))
+            reply = self._core.reply(ListSessions(page=Page(_AT_ONCE, cursor)))
             on_thread(self._pool, store.compare, reply.sessions, place.at)
             cursor = reply.next_cursor
             if cursor is None:
@@ -106,7 +106,7 @@ class Recorder:
         self._trimmed = time.monotonic()
         limits = HistoryLimits(History.days, History.mebibytes)
         with suppress(CoreLacksMethod):
-            limits = self._daemon.settings().history
+            limits = self._core.settings().history
         for _ in range(_MOST_REMOVALS):
             if not on_thread(self._pool, store.trim, limits, int(time.time())):
                 return

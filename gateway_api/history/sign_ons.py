@@ -23,7 +23,7 @@ from gateway_contract.base.process import ThreadPool, on_thread
 from gateway_contract.base.search import SearchText, parse_search
 from gateway_contract.contract import Page
 from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.history import MAX_PAUSE, ClockState, FailedSignOns
 
 _AGAIN = f"""
@@ -120,7 +120,7 @@ class SignOnRecorder:
 
     def __init__(
         self,
-        core: Daemon,
+        core: CoreClient,
         path: Path,
         pool: ThreadPool,
         pause: Callable[[float], None] = gevent.sleep,

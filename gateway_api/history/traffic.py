@@ -15,7 +15,7 @@ from gateway_contract.base.process import ThreadPool, on_thread
 from gateway_contract.contract import Page
 from gateway_contract.core.network import InterfaceStats, InterfaceType, ListInterfaces
 from gateway_contract.core.sessions import GetHealth
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.history import TrafficSample
 
 #: Seconds between two samples of the recorder.
@@ -118,14 +118,14 @@ class TrafficRecorder:
 
     def __init__(
         self,
-        daemon: Daemon,
+        core: CoreClient,
         path: Path,
         pool: ThreadPool,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = gevent.sleep,
     ) -> None:
-        self._daemon = daemon
+        self._core = core
         self._path = path
         self._pool = pool
         self._clock = clock
@@ -146,8 +146,8 @@ class TrafficRecorder:
                     on_thread(self._pool, store.add, sample)
 
     def _counters(self) -> TrunkCounters:
-        interfaces = self._daemon.reply(ListInterfaces(page=_FIRST)).interfaces
+        interfaces = self._core.reply(ListInterfaces(page=_FIRST)).interfaces
         steady = self._steady()
-        uptime = self._daemon.reply(GetHealth()).uptime_seconds
+        uptime = self._core.reply(GetHealth()).uptime_seconds
         trunks = {one.name: one.stats for one in interfaces if one.type is InterfaceType.TRUNK}
         return TrunkCounters(steady, uptime, trunks)

@@ -27,7 +27,7 @@ from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
 from gateway_contract.contract import served
 from gateway_contract.core.configuration import GetApiSettings
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.hub import HUB
 from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.dispatcher import Dispatcher, Identity
@@ -45,7 +45,7 @@ def start(settings: Settings, forked: Callable[[], bool] = lambda: True) -> None
     OSError."""
     # urllib3 logs invalid headers of a receiver with the whole URL.
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
-    core = Daemon(Client(settings.core_socket))
+    core = CoreClient(Client(settings.core_socket))
     denied = DeniedNetworks()
     registry = Registry(denied, settings.webhook_certificates)
     server = Server(settings.hub_socket, Dispatcher(_IDENTITY, [served(HUB, registry)]), waits=True)
@@ -60,7 +60,7 @@ def start(settings: Settings, forked: Callable[[], bool] = lambda: True) -> None
 
 
 def _configure(
-    core: Daemon,
+    core: CoreClient,
     registry: Registry,
     denied: DeniedNetworks,
     configured: threading.Event,

@@ -7,7 +7,7 @@ from gateway_api.auth.tokens import AUTHOR, Claims, is_token
 from gateway_api.base.settings import USERS
 from gateway_api.web import page_token
 from gateway_api.web.request import ApiRequest, current
-from gateway_api.web.services import parts, services
+from gateway_api.web.services import services, user_services
 from gateway_contract.base.errors import CoreUnavailable, Disabled, NotAllowed, NotAuthenticated
 
 _ADMIN = "admin"
@@ -72,13 +72,13 @@ def _identify(without_core: bool) -> str:
 def _require_enabled() -> None:
     if not _has_users():
         _static_token()
-    elif not parts().access.of_user(None).enabled:
+    elif not services().access.of_user(None).enabled:
         raise Disabled
 
 
 def _static_token() -> str:
     """Return the token of the running configuration. Raises Disabled without one."""
-    settings = parts().access.of_api()
+    settings = services().access.of_api()
     if not settings.enabled:
         raise Disabled
     if settings.auth_token is None:
@@ -87,16 +87,16 @@ def _static_token() -> str:
 
 
 def _has_users() -> bool:
-    return parts().profile is USERS
+    return services().profile is USERS
 
 
 def _identify_user(without_core: bool) -> str:
     """The caller has a token that a login returned."""
     request = current()
-    claims = services().tokens.read(_user_token(request))
+    claims = user_services().tokens.read(_user_token(request))
     timeout = _SHORT_TIMEOUT if without_core else None
     try:
-        settings = parts().access.of_user(claims.sub, timeout=timeout)
+        settings = services().access.of_user(claims.sub, timeout=timeout)
     except CoreUnavailable:
         if not without_core:
             raise
@@ -104,7 +104,7 @@ def _identify_user(without_core: bool) -> str:
         settings = None
     if settings is not None and not settings.enabled:
         raise Disabled
-    rejection = services().authorization.rejection(claims, settings)
+    rejection = user_services().authorization.rejection(claims, settings)
     if rejection is not None:
         raise NotAuthenticated(rejection)
     request.claims = claims

@@ -29,7 +29,7 @@ from gateway_api.web.routes import (
     system,
     token_profile,
 )
-from gateway_api.web.services import EXTENSION, UserProfileParts, WorkerParts
+from gateway_api.web.services import EXTENSION, UserServices, WorkerServices
 from gateway_contract.base.process import keep_loaded, return_large_objects
 
 #: `etc/routes.txt` lists their routes, with the access to each.
@@ -87,14 +87,14 @@ class Application(Flask):
 
     def stop(self) -> None:
         """Ends the event streams. When the worker stops."""
-        parts: WorkerParts = self.extensions[EXTENSION]
-        if isinstance(parts, UserProfileParts):
-            parts.streams.close()
+        services: WorkerServices = self.extensions[EXTENSION]
+        if isinstance(services, UserServices):
+            services.streams.close()
 
     def end(self) -> None:
         """Completes the audit log. After the last request of the worker."""
-        parts: WorkerParts = self.extensions[EXTENSION]
-        parts.audit.close()
+        services: WorkerServices = self.extensions[EXTENSION]
+        services.audit.close()
 
 
 def routes_of(profile: Profile) -> list[Route]:
@@ -114,33 +114,33 @@ def users() -> Application:
     keep_loaded()
     return_large_objects()
     settings = Settings.from_environment(os.environ, USERS)
-    services = UserProfileParts.from_settings(settings)
-    core_changes.start(settings.core_socket, services.audit)
+    user_services = UserServices.from_settings(settings)
+    core_changes.start(settings.core_socket, user_services.audit)
     recorder.start(settings.core_socket, settings.history, gevent.get_hub().threadpool)
-    return create_app(services)
+    return create_app(user_services)
 
 
 def token() -> Application:
     """gunicorn calls it in each worker, for the profile TOKEN."""
     keep_loaded()
     return_large_objects()
-    return create_app(WorkerParts.from_settings(Settings.from_environment(os.environ, TOKEN)))
+    return create_app(WorkerServices.from_settings(Settings.from_environment(os.environ, TOKEN)))
 
 
-def create_app(parts: WorkerParts | None = None) -> Application:
+def create_app(services: WorkerServices | None = None) -> Application:
     """Return the application of one worker. It starts nothing. Without parts, it has the routes of the
     profile USERS only, for `flask --app gateway_api.web.app routes`."""
     app = Application()
-    if parts is None:
+    if services is None:
         return _with_routes(app, USERS)
-    app.extensions[EXTENSION] = parts
+    app.extensions[EXTENSION] = services
     errors.install(app)
     # Hooks run in this order before a request, and from the last to the first after it: metrics get the whole
     # time of a request, and metrics and the audit log the final status.
-    if isinstance(parts, UserProfileParts):
-        metrics.install(app, parts)
+    if isinstance(services, UserServices):
+        metrics.install(app, services)
         pages.install(app, openapi())
-    _with_routes(app, parts.profile)
+    _with_routes(app, services.profile)
     audit.install(app)
     headers.install(app)
     return app

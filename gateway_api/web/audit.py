@@ -16,7 +16,7 @@ from gateway_api.audit.record import AuditEntry, masked, of_session, result_of
 from gateway_api.base import http
 from gateway_api.web.operation import template
 from gateway_api.web.request import SAFE, ApiRequest, current
-from gateway_api.web.services import parts
+from gateway_api.web.services import services
 from gateway_contract.base import logs
 from gateway_contract.base.errors import AuditUnavailable, GatewayApiError
 from gateway_contract.base.logs import MASK, masked_text
@@ -77,7 +77,7 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
         **noted,
     )
     try:
-        parts().audit.add(record)
+        services().audit.add(record)
     except AuditUnavailable as error:
         more = logs.extra(request_id=request.id, **{logs.RECORD: record.text()})
         _log.critical("not in the audit log: %s", error, extra=more)
@@ -90,7 +90,7 @@ def _claimed(request: ApiRequest) -> str | None:
         return None
     if request.names_user is None:
         try:
-            request.names_user = parts().daemon.check_access([name]).user(name) is not None
+            request.names_user = services().core.check_access([name]).user(name) is not None
         except GatewayApiError:
             request.names_user = False
     return name if request.names_user else None

@@ -13,7 +13,7 @@ from gateway_api.web.compression import Body, marked, wanted
 from gateway_api.web.operation import View, operation
 from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery, ListSelection, list_query
-from gateway_api.web.services import parts
+from gateway_api.web.services import services
 from gateway_contract.contract import Method, PagedMethod, Record, list_field
 from gateway_contract.core_client.client import Listed
 
@@ -60,8 +60,8 @@ def _whole(query: ListSelection, make: Callable[[], bytes], version: str | None)
     coding = wanted()
     # The list is compressed once for all clients with this coding.
     key = (request.endpoint, msgspec.json.encode(query, order="sorted"), coding)
-    compress = partial(parts().compressor.encode, coding=coding)
-    body, sent = parts().whole_lists.take(key, lambda: Body(make()), version, compress)
+    compress = partial(services().compressor.encode, coding=coding)
+    body, sent = services().whole_lists.take(key, lambda: Body(make()), version, compress)
     response = marked(responses.encoded(body.data, headers=etag), body.coding)
     response.call_on_close(sent)
     return response

@@ -24,17 +24,17 @@ from prometheus_client.registry import Collector
 from prometheus_flask_exporter import PrometheusMetrics
 
 from gateway_api.hub.client import Hub
-from gateway_api.web import counters, dependencies
-from gateway_api.web.dependencies import Host
+from gateway_api.web import counters, health
+from gateway_api.web.health import Host
 from gateway_api.web.operation import template
 from gateway_api.web.request import current
-from gateway_api.web.services import UserProfileParts
+from gateway_api.web.services import UserServices
 from gateway_contract.base import logs
 from gateway_contract.base.errors import CoreUnavailable, HubUnavailable
 from gateway_contract.base.process import on_thread
 from gateway_contract.core.health import Dependency
 from gateway_contract.core.sessions import GetStatistics, Statistics
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.hub import GetCounts, WebhookCounts
 from gateway_contract.version import VERSION
 
@@ -73,7 +73,7 @@ class Scrapes:
             return self._text
 
 
-def install(app: Flask, services: UserProfileParts) -> None:
+def install(app: Flask, user_services: UserServices) -> None:
     """Counts every request, and makes the scrapes. To be called before other modules' `install`, so that its
     hooks run first before a request, and last after it."""
     registry = CollectorRegistry()
@@ -85,7 +85,7 @@ def install(app: Flask, services: UserProfileParts) -> None:
             "gateway_api_sse_clients", "Open event streams", multiprocess_mode="livesum", registry=registry
         )
         streams.set(0)
-        services.streams.on_change = streams.set
+        user_services.streams.on_change = streams.set
 
     @app.after_request
     def _bound_method(response: Response) -> Response:
@@ -96,7 +96,7 @@ def install(app: Flask, services: UserProfileParts) -> None:
         return response
 
     state = CollectorRegistry()
-    state.register(_State(services.daemon, services.hub, services.host))
+    state.register(_State(user_services.core, user_services.hub, user_services.host))
     pool = gevent.get_hub().threadpool
 
     def make() -> str:
@@ -135,8 +135,8 @@ class _State(Collector):
     """Metrics that are the same from every worker. There are no samples of a core or hub that is unavailable:
     a zero would be wrong, and cause an alert."""
 
-    def __init__(self, daemon: Daemon, hub: Hub, host: Host) -> None:
-        self._daemon = daemon
+    def __init__(self, core: CoreClient, hub: Hub, host: Host) -> None:
+        self._core = core
         self._hub = hub
         self._host = host
 
@@ -146,19 +146,19 @@ class _State(Collector):
         info.add_metric([VERSION], 1)
         yield info
         try:
-            counts, told = self._daemon.reply(GetStatistics()), self._daemon.dependencies()
+            counts, told = self._core.reply(GetStatistics()), self._core.dependencies()
             yield from self._of_core(counts)
-            found += dependencies.core_replied(told)
+            found += health.core_replied(told)
         except CoreUnavailable as error:
-            found.append(dependencies.core_failed(error))
+            found.append(health.core_failed(error))
             _log.error("scrape without the core: %s", error, extra=logs.extra(request_id=current().id))
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
             waiting = self._hub.reply(GetCounts())
             yield from self._of_hub(waiting)
-            found.append(dependencies.hub_replied(waiting))
+            found.append(health.hub_replied(waiting))
         except HubUnavailable as error:
-            found.append(dependencies.hub_failed())
+            found.append(health.hub_failed())
             _log.error("scrape without the hub: %s", error, extra=logs.extra(request_id=current().id))
         yield from self._of_dependencies(found)
 

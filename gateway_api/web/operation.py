@@ -24,7 +24,7 @@ from gateway_api.web import parse, responses
 from gateway_api.web.access import Access, require_access
 from gateway_api.web.request import SAFE, ApiRequest, current
 from gateway_api.web.responses import JSON
-from gateway_api.web.services import parts
+from gateway_api.web.services import services
 from gateway_contract.base.errors import Moved
 from gateway_contract.base.fields import Schema
 
@@ -46,7 +46,7 @@ def passed(raw: Iterable[msgspec.Raw], record: type[T]) -> tuple[T, ...]:
 
 
 @dataclass(frozen=True)
-class Tagged(Generic[T]):
+class WithETag(Generic[T]):
     """A `T` with its entity tag."""
 
     data: T
@@ -54,7 +54,7 @@ class Tagged(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Located(Generic[T]):
+class Created(Generic[T]):
     """A `T` that is new, with its path."""
 
     data: T
@@ -62,7 +62,7 @@ class Located(Generic[T]):
 
 
 #: Headers that come with what a view returns.
-_HEADERS: Mapping[Any, tuple[str, ...]] = {Tagged: ("ETag",), Located: ("Location",)}
+_HEADERS: Mapping[Any, tuple[str, ...]] = {WithETag: ("ETag",), Created: ("Location",)}
 
 
 @dataclass(frozen=True)
@@ -168,10 +168,10 @@ def _respond(operation: ApiOperation, variables: dict[str, str]) -> Response:
     require_access(operation.access, without_core=operation.without_core)
     if operation.access is Access.ADMIN and request.method not in SAFE:
         # A change is unavailable while the audit log is.
-        parts().audit.check()
+        services().audit.check()
     arguments = _arguments(request, operation, variables)
     response = _response(operation, operation.function(**arguments))
-    return parts().compressor.compress(response) if operation.compressed else response
+    return services().compressor.compress(response) if operation.compressed else response
 
 
 def _arguments(request: ApiRequest, operation: ApiOperation, variables: dict[str, str]) -> dict[str, Any]:
@@ -190,14 +190,14 @@ def _response(operation: ApiOperation, returned: Any) -> Response:
     """Return the response with what the operation's function returned."""
     if isinstance(returned, Response):
         return returned
-    data = returned.data if isinstance(returned, (Tagged, Located)) else returned
+    data = returned.data if isinstance(returned, (WithETag, Created)) else returned
     data = data.json if isinstance(data, Passed) else data
     is_preview = operation.preview is not None and isinstance(data, operation.preview)
     status = 200 if is_preview else operation.status
     response = responses.bare(data if operation.bare else {"status": "ok", "data": data}, status)
-    if isinstance(returned, Tagged):
+    if isinstance(returned, WithETag):
         response.set_etag(returned.etag)
-    if isinstance(returned, Located):
+    if isinstance(returned, Created):
         response.headers["Location"] = returned.location
     return response
 

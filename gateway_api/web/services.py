@@ -1,4 +1,4 @@
-"""The parts of one worker, and how views reach them."""
+"""The services of one worker, and how views reach them."""
 
 import time
 from dataclasses import dataclass
@@ -20,34 +20,34 @@ from gateway_api.events.traffic import Feeds
 from gateway_api.history.reader import Reader
 from gateway_api.hub.client import Hub
 from gateway_api.web.compression import Body, Compressor
-from gateway_api.web.dependencies import Host
+from gateway_api.web.health import Host
 from gateway_api.web.request import current
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.varlink.client import Client
 
 EXTENSION = "gateway-api"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerParts:
+class WorkerServices:
     """Used by the routes of either profile."""
 
     profile: Profile
-    daemon: Daemon
+    core: CoreClient
     access: AccessSettings
     audit: AuditLog
     whole_lists: WholeLists[Body]
     compressor: Compressor
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "WorkerParts":
+    def from_settings(cls, settings: Settings) -> "WorkerServices":
         """To be called in the process that uses them, not before its fork."""
         # Without batches: beside lists, health would take longer than it gains alone.
-        return WorkerParts(**_common(settings, Client(settings.core_socket)))
+        return WorkerServices(**_common(settings, Client(settings.core_socket)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserProfileParts(WorkerParts):
+class UserServices(WorkerServices):
     """Used by the routes of the profile with users."""
 
     tokens: Tokens
@@ -61,13 +61,13 @@ class UserProfileParts(WorkerParts):
     host: Host
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "UserProfileParts":
+    def from_settings(cls, settings: Settings) -> "UserServices":
         common = _common(settings, Client(settings.core_socket, batches=True))
-        daemon = common["daemon"]
+        core = common["core"]
         pool = gevent.get_hub().threadpool
         ledger = Ledger(settings.ledger, pool)
         revocations = Revocations(ledger, time.time)
-        authorization = Authorization(daemon, revocations, time.time)
+        authorization = Authorization(core, revocations, time.time)
         return cls(
             **common,
             tokens=Tokens(settings.secret, lambda: ledger.last_name, time.time),
@@ -75,19 +75,19 @@ class UserProfileParts(WorkerParts):
             authorization=authorization,
             hub=Hub(Client(settings.hub_socket)),
             history=Reader(settings.history, pool),
-            streams=Streams(Events(daemon), authorization.still_allowed),
+            streams=Streams(Events(core), authorization.still_allowed),
             host=Host.from_settings(settings, ledger),
-            traffic=Feeds(daemon),
+            traffic=Feeds(core),
             login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
         )
 
 
-def _common(settings: Settings, core: Client) -> dict[str, Any]:
-    daemon = Daemon(core)
+def _common(settings: Settings, client: Client) -> dict[str, Any]:
+    core = CoreClient(client)
     return {
         "profile": settings.profile,
-        "daemon": daemon,
-        "access": AccessSettings(daemon, settings.core_socket),
+        "core": core,
+        "access": AccessSettings(core, settings.core_socket),
         "audit": AuditLog(
             settings.audit, settings.audit_size, gevent.get_hub().threadpool, settings.token_audit
         ),
@@ -96,25 +96,26 @@ def _common(settings: Settings, core: Client) -> dict[str, Any]:
     }
 
 
-def parts() -> WorkerParts:
-    return cast(WorkerParts, current_app.extensions[EXTENSION])
+def services() -> WorkerServices:
+    """What the routes of either profile use, in the worker of this request."""
+    return cast(WorkerServices, current_app.extensions[EXTENSION])
 
 
-def services() -> UserProfileParts:
-    """In the profile with users only."""
-    return cast(UserProfileParts, parts())
+def user_services() -> UserServices:
+    """As `services`, in the profile with users."""
+    return cast(UserServices, services())
 
 
-def daemon() -> Daemon:
+def core() -> CoreClient:
     """The core, for calls by the user of this request."""
     request = current()
-    return parts().daemon.by(request.user, request.new_call_id)
+    return services().core.by(request.user, request.new_call_id)
 
 
 def hub() -> Hub:
-    return services().hub
+    return user_services().hub
 
 
 def history() -> Reader:
     """The history, for the user of this request."""
-    return services().history.for_user(current().user or "")
+    return user_services().history.for_user(current().user or "")

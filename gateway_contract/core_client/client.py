@@ -47,7 +47,7 @@ _TALKERS_TIMEOUT = 4.5
 #: A commit writes a dozen files, runs FRR's parser and changes 100,000 sessions. After a timeout, a second
 #: try would find nothing to commit.
 _COMMIT_TIMEOUT = 30.0
-#: The author of a command, until `Daemon.raw` sets it.
+#: The author of a command, until `CoreClient.raw` sets it.
 _BY = ""
 #: No user has a longer name.
 _LONGEST_NAME = 256
@@ -84,7 +84,7 @@ class _Identified(msgspec.Struct):
     id: int
 
 
-class Daemon(ContractClient):
+class CoreClient(ContractClient):
     """The methods of the core. `reply`, `fields` and `raw` make any call. The others are for calls that need
     more: checked arguments, a timeout, or a reply in parts. Each command tells the core by whom it is.
 

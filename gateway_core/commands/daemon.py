@@ -30,7 +30,7 @@ from gateway_contract.varlink.server import Server
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.configuration.store import ConfigurationStore, Unreadable
 from gateway_core.configuration.workspace import GatewayServices, Workspace
-from gateway_core.gateways.ports import Gateway
+from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.changes import ChangeLog
 from gateway_core.records.clock import Clock
 from gateway_core.records.clock import boot_id as boot_id_of_machine

@@ -57,7 +57,7 @@ from gateway_contract.varlink.protocol import Peer
 from gateway_contract.version import PRODUCT, VERSION
 from gateway_core.configuration.service import ConfigurationService
 from gateway_core.configuration.workspace import Workspace
-from gateway_core.gateways.ports import Gateway
+from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.changes import Caller, ChangeLog, Note
 from gateway_core.records.clock import Clock
 from gateway_core.records.orders import SortedSnapshot

@@ -41,7 +41,7 @@ from gateway_contract.core.sessions import SessionFilter
 from gateway_contract.varlink.dispatcher import invalid_parameter
 from gateway_contract.varlink.protocol import Peer
 from gateway_core.configuration.store import disk_step
-from gateway_core.gateways.ports import Gateway
+from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.changes import Caller, ChangeLog, Note
 from gateway_core.records.clock import Clock
 from gateway_core.records.paging import Reply, Sorted

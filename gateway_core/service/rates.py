@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.core.sessions import LONGEST_EXPIRY, SessionDetail
 from gateway_contract.varlink.dispatcher import invalid_parameter
-from gateway_core.gateways.ports import Gateway
+from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.orders import Ordering
 from gateway_core.sessions.journal import Journal

@@ -20,7 +20,7 @@ from gateway_contract.core.traffic import (
     TrafficReply,
     WatchTraffic,
 )
-from gateway_core.gateways.ports import Gateway
+from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.clock import Clock
 from gateway_core.service.core import errors
 from gateway_core.sessions.session import Counters

@@ -19,7 +19,7 @@ import requests
 from gateway_api.base.settings import Settings
 from gateway_api.web.app import create_app
 from gateway_api.web.records import OpenApi
-from gateway_api.web.services import UserProfileParts
+from gateway_api.web.services import UserServices
 from tests.support.prometheus import scrape
 from tests.support.records import OF_A_PAGE, assert_is
 from tests.support.requests import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid
@@ -115,7 +115,7 @@ def fits(route: Route, answer: requests.Response) -> None:
 
 def test_the_application_has_exactly_the_routes_of_the_table(tmp_path: Path) -> None:
     settings = Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path)
-    app = create_app(UserProfileParts.from_settings(settings))
+    app = create_app(UserServices.from_settings(settings))
     there = {
         (method, re.sub(r"<(\w+:)?(\w+)>", r"{\2}", rule.rule))
         for rule in app.url_map.iter_rules()

@@ -28,14 +28,14 @@ from gateway_api.serving.configuration import BadAddress, Off, address, address_
 from gateway_api.web.app import create_app
 from gateway_api.web.records import Committed, Configuration, Message, listing
 from gateway_api.web.routes.token_profile import uptime
-from gateway_api.web.services import WorkerParts
+from gateway_api.web.services import WorkerServices
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable
 from gateway_contract.base.logs import MASK
 from gateway_contract.base.texts import rate_text
 from gateway_contract.core.configuration import DiscardCandidate, Edit
 from gateway_contract.core.network import ListVlans, VlansReply
 from gateway_contract.core.sessions import Health, SessionDetail, SetSessionRate
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.records import OF_A_PAGE, assert_is
@@ -70,11 +70,11 @@ class Profile:
     socket: Path
     log: Path
     core: Client = field(init=False)
-    daemon: Daemon = field(init=False)
+    daemon: CoreClient = field(init=False)
 
     def __post_init__(self) -> None:
         self.core = Client(self.socket, timeout=5)
-        self.daemon = Daemon(self.core).by("admin")
+        self.daemon = CoreClient(self.core).by("admin")
 
     def send(self, method: str, path: str, token: str | None = TOKEN, **more: Any) -> requests.Response:
         headers = {"Connection": "close", **more.pop("headers", {})}
@@ -185,7 +185,7 @@ def sections(profile: Profile) -> Iterator[dict[str, Any]]:
 
 
 def test_the_application_has_exactly_the_seven_routes(tmp_path: Path) -> None:
-    app = create_app(WorkerParts.from_settings(settings_of(tmp_path / "none")))
+    app = create_app(WorkerServices.from_settings(settings_of(tmp_path / "none")))
     there = {
         (method, rule.rule.replace("<", "{").replace(">", "}"))
         for rule in app.url_map.iter_rules()

@@ -29,7 +29,7 @@ from gateway_core.__main__ import main
 from gateway_core.commands import lab
 from gateway_core.gateways.lab.access import LabSession
 from gateway_core.gateways.lab.gateway import LabGateway
-from gateway_core.gateways.ports import fault_rows
+from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.paging import Rows
 from tests.support.stack import Api, running_api, running_core
 

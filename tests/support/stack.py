@@ -24,7 +24,7 @@ from gateway_api.auth.ledger import name_of, open_ledger
 from gateway_api.auth.tokens import Tokens
 from gateway_api.cli.run import RunFolder
 from gateway_contract.core.interface import CORE
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.varlink.client import Client
 
 #: Seconds that are enough even on a busy machine.
@@ -189,7 +189,7 @@ def call_core(socket_path: Path, method: str, **parameters: Any) -> Any:
 def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float] = time.time) -> str:
     """A token like those of a running stack, with any start and lifetime in seconds."""
     client = Client(state / "core.sock", timeout=10)
-    user = Daemon(client).check_access([username]).user(username)
+    user = CoreClient(client).check_access([username]).user(username)
     client.close()
     assert user is not None
     secret = (state / "secret").read_bytes()

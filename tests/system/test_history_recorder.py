@@ -21,7 +21,7 @@ from gateway_api.history.sign_ons import WantedFailures
 from gateway_contract.contract import Page
 from gateway_contract.core.sessions import EventName, SessionEvent
 from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.history import FailedSignOns, PastSession
 from gateway_contract.varlink.client import Client
 from tests.support.pools import Here
@@ -65,7 +65,7 @@ class Truth:
 
     def follow(self, socket: Path) -> None:
         """Until the core ends."""
-        events = Events(Daemon(Client(socket, timeout=10)))
+        events = Events(CoreClient(Client(socket, timeout=10)))
         try:
             for batch in events.after(None, 0):
                 assert not batch.gap
@@ -79,7 +79,7 @@ class Truth:
     def follow_failures(self, socket: Path) -> None:
         """Until the core ends."""
         try:
-            for batch in Daemon(Client(socket, timeout=10)).follow(SubscribeFailedSignOns(None, 0)):
+            for batch in CoreClient(Client(socket, timeout=10)).follow(SubscribeFailedSignOns(None, 0)):
                 assert not batch.gap
                 self.failures += batch.failures
         except Exception:  # noqa: BLE001 - the core has ended

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway_contract.core.configuration import Edit, GetConfiguration
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.passwords import verify
 from gateway_contract.varlink.client import Client
 from tests.support.documents import SECRET_HASH
@@ -62,8 +62,8 @@ class Gateway:
         return self.daemon.check_access([]).enabled
 
     @property
-    def daemon(self) -> Daemon:
-        return Daemon(self.client)
+    def daemon(self) -> CoreClient:
+        return CoreClient(self.client)
 
     def password(self, username: str) -> str:
         """Its hash."""

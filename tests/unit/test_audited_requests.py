@@ -16,7 +16,7 @@ from gateway_api.web.access import Access
 from gateway_api.web.app import create_app
 from gateway_api.web.operation import operation
 from gateway_api.web.records import Message
-from gateway_api.web.services import UserProfileParts
+from gateway_api.web.services import UserServices
 from gateway_contract.base.errors import AuditUnavailable
 from gateway_contract.core.configuration import AccessReply, ApiUser, Role
 
@@ -31,7 +31,7 @@ class Service:
     """An application with one operation for admins, whose audit log is in memory."""
 
     def __init__(self, folder: Path, method: str) -> None:
-        self.parts = UserProfileParts.from_settings(
+        self.parts = UserServices.from_settings(
             Settings(folder / "none", folder, b"-" * 32, folder, audit=folder)
         )
         access = AccessReply(True, (ApiUser("admin", Role.ADMIN, "1"),))

@@ -14,7 +14,7 @@ import pytest
 
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.contract import Page
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.varlink import batches
 from gateway_contract.varlink.batches import LONGEST, MOST_BYTES, MOST_READS
 from gateway_contract.varlink.client import Client, Unreachable
@@ -238,7 +238,7 @@ def test_reads_of_two_calls_each_may_have_one_in_common(listener: socket.socket,
 @pytest.mark.usefixtures("patient")
 def test_a_read_of_a_session_never_takes_the_reply_to_another(listener: socket.socket, reads: Reads) -> None:
     reads.expected = 8
-    first, *others = [reads.start(Daemon(reads.client).session, id) for id in EIGHT]
+    first, *others = [reads.start(CoreClient(reads.client).session, id) for id in EIGHT]
     with accepted(listener) as connection:
         # One reply to each call, as it must be, but shifted by one.
         ids = ids_of(calls_in(connection))
@@ -271,7 +271,7 @@ def test_a_search_by_address_may_be_in_a_batch_and_no_list_that_may_be_long(
 ) -> None:
     client: Any = Noting()
     with pytest.raises(CoreUnavailable):
-        Daemon(client).list_sessions(filter, None, page)
+        CoreClient(client).list_sessions(filter, None, page)
     assert client.sent == (more, at_once)
 
 

@@ -12,7 +12,7 @@ from gateway_api.events.broadcast import HELD, Broadcast, Entry, Pace, Span, ent
 from gateway_api.events.sse import EventId
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.core.sessions import EventsReply
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
 from tests.support.journal import InProcessCore, grow, session
@@ -37,7 +37,7 @@ def test_a_worker_begins_with_the_last_10000_events_and_holds_as_many() -> None:
 
 def test_there_is_no_span_until_the_core_has_told_of_one() -> None:
     with pytest.raises(CoreUnavailable):
-        _ = Broadcast(Events(Daemon(InProcessCore(None))), Pace(core_patience=0.02)).span  # type: ignore[arg-type]
+        _ = Broadcast(Events(CoreClient(InProcessCore(None))), Pace(core_patience=0.02)).span  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
     journal = Journal("life")
     grow(journal, 10)
     pace = Pace()
-    broadcast = Broadcast(Events(Daemon(InProcessCore(journal))), pace)  # type: ignore[arg-type]
+    broadcast = Broadcast(Events(CoreClient(InProcessCore(journal))), pace)  # type: ignore[arg-type]
     gevent.spawn(broadcast.run)
     span = broadcast.span
     pace.core_patience = 0.05
@@ -59,7 +59,7 @@ def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
 
 def test_an_event_on_its_way_is_waited_for(greenlets: None) -> None:
     journal = Journal("life")
-    broadcast = Broadcast(Events(Daemon(InProcessCore(journal))), Pace())  # type: ignore[arg-type]
+    broadcast = Broadcast(Events(CoreClient(InProcessCore(journal))), Pace())  # type: ignore[arg-type]
     gevent.spawn(broadcast.run)
     waits = gevent.spawn(broadcast.reached, EventId("life", 3))
     for _ in range(3):

@@ -16,7 +16,7 @@ from gateway_api.audit.record import gap as gap_record
 from gateway_api.audit.trail import LogPlace
 from gateway_contract.base.logs import MASK
 from gateway_contract.core.configuration import ChangeRecord, ChangesReply
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_core.records.changes import Caller, ChangeLog, Note
 from tests.support.audit import kept_in
 from tests.support.pools import Here
@@ -24,7 +24,7 @@ from tests.support.pools import Here
 NOW = 1_700_000_000
 
 
-class Scripted(Daemon):
+class Scripted(CoreClient):
     """A core's log that holds what a test wants."""
 
     def __init__(self, name: str, *held: int) -> None:
@@ -42,7 +42,7 @@ def audit_log(folder: Path) -> AuditLog:
     return AuditLog(folder, 1 << 20, Here())
 
 
-def followed(folder: Path, log: Daemon) -> list[tuple[str, str, str]]:
+def followed(folder: Path, log: CoreClient) -> list[tuple[str, str, str]]:
     """Action, request id and message of all records, once a new process has found nothing more."""
     while record_new(log, audit_log(folder)):
         pass
@@ -50,7 +50,7 @@ def followed(folder: Path, log: Daemon) -> list[tuple[str, str, str]]:
     return [(record["action"], record["request_id"], record["message"]) for record in records]
 
 
-def names(folder: Path, log: Daemon) -> list[str]:
+def names(folder: Path, log: CoreClient) -> list[str]:
     return [name for _, name, _ in followed(folder, log)]
 
 
@@ -98,7 +98,7 @@ def test_the_log_of_another_core_is_followed_from_its_beginning(tmp_path: Path) 
     assert first[:2] == ("subscribers.disconnect", "core-two-1")
 
 
-class RealLog(Daemon):
+class RealLog(CoreClient):
     """The core's own log in a folder, without a socket."""
 
     def __init__(self, folder: Path) -> None:

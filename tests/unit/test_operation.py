@@ -18,11 +18,11 @@ from werkzeug.test import TestResponse
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web.access import ADMIN, ANY_ROLE, Access
 from gateway_api.web.app import BLUEPRINTS, Application, create_app, routes_of
-from gateway_api.web.operation import ApiOperation, Located, Passed, Tagged, View, operation, template
+from gateway_api.web.operation import ApiOperation, Created, Passed, View, WithETag, operation, template
 from gateway_api.web.parse import SessionSegment
 from gateway_api.web.records import Message, SignedIn
 from gateway_api.web.request import current
-from gateway_api.web.services import EXTENSION, UserProfileParts, WorkerParts
+from gateway_api.web.services import EXTENSION, UserServices, WorkerServices
 from gateway_contract.base import durable
 from gateway_contract.base.errors import CoreUnavailable, NotFound
 from gateway_contract.core.configuration import AccessReply, ApiSettings, ApiUser, HistoryLimits, Role
@@ -42,9 +42,9 @@ ALICE = AccessReply(True, (ApiUser("alice", Role.OPERATOR, "1"),))
 both = pytest.mark.parametrize("profile", [USERS, TOKEN], ids=lambda profile: profile.name)
 
 
-def parts(folder: Path, profile: Profile = USERS) -> WorkerParts:
+def parts(folder: Path, profile: Profile = USERS) -> WorkerServices:
     settings = Settings(folder / "none", folder, b"-" * 32, folder, audit=folder, profile=profile)
-    return (UserProfileParts if profile is USERS else WorkerParts).from_settings(settings)
+    return (UserServices if profile is USERS else WorkerServices).from_settings(settings)
 
 
 class Log:
@@ -259,9 +259,9 @@ MESSAGE = {"message": "done"}
         (Message("done"), {"bare": True}, 200, MESSAGE, {}),
         (Message("done"), {"status": 202, "preview": Message}, 200, {"status": "ok", "data": MESSAGE}, {}),
         (Message("done"), {"status": 202, "preview": SignedIn}, 202, {"status": "ok", "data": MESSAGE}, {}),
-        (Tagged(Message("done"), "7"), {"bare": True}, 200, MESSAGE, {"ETag": '"7"'}),
-        (Located(Message("done"), "/row/7"), {"bare": True}, 200, MESSAGE, {"Location": "/row/7"}),
-        (Tagged(Passed(msgspec.Raw(b"{}")), "7"), {"bare": True}, 200, {}, {"ETag": '"7"'}),
+        (WithETag(Message("done"), "7"), {"bare": True}, 200, MESSAGE, {"ETag": '"7"'}),
+        (Created(Message("done"), "/row/7"), {"bare": True}, 200, MESSAGE, {"Location": "/row/7"}),
+        (WithETag(Passed(msgspec.Raw(b"{}")), "7"), {"bare": True}, 200, {}, {"ETag": '"7"'}),
         (Response("{}", 418), {}, 418, {}, {}),
     ],
 )
@@ -308,13 +308,13 @@ def test_a_view_gets_the_variables_of_its_path_and_no_unknown_query(
     assert taken == [{"name": "eth1"}] * (2 if code == 200 else 1)
 
 
-def one() -> Tagged[Passed[Message]]: ...
+def one() -> WithETag[Passed[Message]]: ...
 
 
-def two() -> SignedIn | Located[Message]: ...
+def two() -> SignedIn | Created[Message]: ...
 
 
-def none() -> Tagged[None]: ...
+def none() -> WithETag[None]: ...
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from gateway_core.configuration.store import ConfigurationStore
 from gateway_core.configuration.workspace import Workspace
 from gateway_core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_core.gateways.lab.population import Population
-from gateway_core.gateways.ports import fault_rows
+from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.changes import ChangeLog
 from gateway_core.records.orders import Order
 from gateway_core.records.paging import (

@@ -11,7 +11,7 @@ import pytest
 from gateway_api.history.reader import Reader
 from gateway_api.history.sign_ons import SignOnRecorder, WantedFailures
 from gateway_contract.contract import Method, Page
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.varlink.client import Client
 from gateway_core.sessions import journal as journals
 from gateway_core.sessions.journal import Journal
@@ -47,7 +47,7 @@ class Recording:
         return [one.username for one in found]
 
 
-class Told(Daemon):
+class Told(CoreClient):
     """Ends after the last failure that the core has."""
 
     def follow(self, call: Method[Any]) -> Iterator[Any]:

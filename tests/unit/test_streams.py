@@ -18,7 +18,7 @@ from gateway_api.events.broadcast import Pace
 from gateway_api.events.sse import EventId
 from gateway_api.events.streams import StreamFilter, Streams
 from gateway_contract.base.errors import CoreUnavailable, TooManyStreams
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
 from tests.support.clocks import SteppedClock
@@ -43,7 +43,7 @@ class Worker:
         self.core = InProcessCore(self.journal)
         self.pace = Pace()
         self.streams = Streams(
-            Events(Daemon(self.core)),  # type: ignore[arg-type]
+            Events(CoreClient(self.core)),  # type: ignore[arg-type]
             self._still_allowed,
             pace=self.pace,
             **limits,  # type: ignore[arg-type]
@@ -602,6 +602,6 @@ def test_the_end_of_a_worker_is_logged_and_ends_its_process(
 ) -> None:
     codes: list[int] = []
     monkeypatch.setattr("gateway_api.events.streams.os._exit", codes.append)
-    Streams(Events(Daemon(InProcessCore(None))), lambda _: []).on_failure(gevent.Greenlet())  # type: ignore[arg-type]
+    Streams(Events(CoreClient(InProcessCore(None))), lambda _: []).on_failure(gevent.Greenlet())  # type: ignore[arg-type]
     assert codes == [1]
     assert "the events of this worker have stopped" in caplog.text

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gatewayctl.__main__ import gatewayctl
-from gatewayctl.command import APART, WAYS, GatewayCommand, broken_rules, label
+from gatewayctl.command import APART, WAYS, CliCommand, broken_rules, label
 
 USAGE = 2
 SHARED = {"--context", "--all", "--output", "--columns"}
@@ -108,5 +108,5 @@ def test_the_help_of_a_group_has_sections_and_cuts_nothing() -> None:
 )
 def test_an_error_of_the_api_names_the_option_that_set_the_field(path: str, field: str, option: str) -> None:
     # Every command refuses by the table, and knows its options.
-    assert all(isinstance(each, GatewayCommand) for each in COMMANDS.values())
+    assert all(isinstance(each, CliCommand) for each in COMMANDS.values())
     assert COMMANDS[path].spelled(field) == option

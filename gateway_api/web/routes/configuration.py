@@ -10,7 +10,7 @@ from flask import Blueprint
 from gateway_api.web import audit, headers
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import selected
-from gateway_api.web.operation import Passed, Tagged, operation
+from gateway_api.web.operation import Passed, WithETag, operation
 from gateway_api.web.records import (
     ArchivedConfiguration,
     Candidate,
@@ -33,7 +33,7 @@ from gateway_api.web.schemas.requests import (
     RollbackSchema,
     SetValueSchema,
 )
-from gateway_api.web.services import daemon
+from gateway_api.web.services import core
 from gateway_contract.contract import Method
 from gateway_contract.core import configuration as wire
 from gateway_contract.core_client.client import Fields, Sections, decoded
@@ -43,94 +43,94 @@ configuration = Blueprint("configuration", __name__, url_prefix="/api/v1/system/
 
 @configuration.get("")
 @operation(ANY_ROLE, data=(Configuration,))
-def running() -> Tagged[Passed[Sections]]:
+def running() -> WithETag[Passed[Sections]]:
     """All sections of the running configuration, secrets masked."""
     return _whole(wire.GetConfiguration())
 
 
 @configuration.get("/candidate")
 @operation(ADMIN, data=(Candidate,), errors=(501,))
-def candidate() -> Tagged[Passed[Sections]]:
+def candidate() -> WithETag[Passed[Sections]]:
     """All sections of the candidate, secrets masked."""
     return _whole(wire.GetCandidate())
 
 
 @configuration.get("/compare")
 @operation(ADMIN, query=CompareQuery, errors=(404,), conditional=False)
-def compare(query: Comparison) -> Tagged[Difference]:
+def compare(query: Comparison) -> WithETag[Difference]:
     """The difference from the running configuration, or from an archived revision, to the candidate, or to
     another revision. From the running configuration to the candidate, also what a commit would do to services
     and sessions. The entity tag is for If-Match: it stands for the running configuration and the candidate,
     not for the deadline, the archive or the sessions."""
-    found = daemon().compare(query.revision, query.to)
-    return Tagged(Difference(found.diff, found.confirm_deadline, found.impact), found.etag)
+    found = core().compare(query.revision, query.to)
+    return WithETag(Difference(found.diff, found.confirm_deadline, found.impact), found.etag)
 
 
 @configuration.post("/set")
 @operation(ADMIN, body=SetValueSchema, errors=(412,))
-def set_value(body: wire.Edit) -> Tagged[None]:
+def set_value(body: wire.Edit) -> WithETag[None]:
     """Stages a value at a path."""
-    return Tagged(None, _staged(daemon().edit([body], headers.if_match())).etag)
+    return WithETag(None, _staged(core().edit([body], headers.if_match())).etag)
 
 
 @configuration.post("/delete")
 @operation(ADMIN, body=DeleteValueSchema, errors=(404, 412))
-def delete(body: wire.Edit) -> Tagged[None]:
+def delete(body: wire.Edit) -> WithETag[None]:
     """Stages the deletion of a path. 404 if the path does not exist."""
-    return Tagged(None, _staged(daemon().edit([body], headers.if_match())).etag)
+    return WithETag(None, _staged(core().edit([body], headers.if_match())).etag)
 
 
 @configuration.post("/edit")
 @operation(ADMIN, body=EditConfigurationSchema, errors=(404, 412))
-def edit_all(body: list[wire.Edit]) -> Tagged[Edited]:
+def edit_all(body: list[wire.Edit]) -> WithETag[Edited]:
     """Stages several changes, or none of them."""
-    staged = _staged(daemon().edit_all(body, headers.if_match()))
-    return Tagged(Edited([change.path for change in staged.changes]), staged.etag)
+    staged = _staged(core().edit_all(body, headers.if_match()))
+    return WithETag(Edited([change.path for change in staged.changes]), staged.etag)
 
 
 @configuration.put("/candidate")
 @operation(ADMIN, body=Candidate, errors=(412, 501))
-def replace_candidate(body: Document) -> Tagged[None]:
+def replace_candidate(body: Document) -> WithETag[None]:
     """Stages a whole configuration, in place of all that is staged.
 
     The body is what GET has in `data`, changed. A masked secret stands for the one that the candidate has
     there, and the items of lists are found by their keys. Parts may be missing until the commit."""
-    staged = _noted(daemon().reply(wire.ReplaceCandidate(body.sections, headers.if_match())))
-    return Tagged(None, staged.etag)
+    staged = _noted(core().reply(wire.ReplaceCandidate(body.sections, headers.if_match())))
+    return WithETag(None, staged.etag)
 
 
 @configuration.post("/commit")
 @operation(ADMIN, body=CommitSchema, optional=True, errors=(409, 412))
-def commit(body: Commit) -> Tagged[Committed]:
+def commit(body: Commit) -> WithETag[Committed]:
     """Commits the candidate, for good or until a deadline for its confirmation. 409 if more sessions than
     `max_sessions_dropped` would end."""
-    return committed(daemon().commit(headers.if_match(), **asdict(body)))
+    return committed(core().commit(headers.if_match(), **asdict(body)))
 
 
 @configuration.post("/confirm")
 @operation(ADMIN, errors=(409, 501))
 def confirm() -> Message:
     """Confirms a commit. 409 if no commit waits for a confirmation."""
-    daemon().confirm()
+    core().confirm()
     return Message("Confirmed")
 
 
 @configuration.post("/rollback")
 @operation(ADMIN, body=RollbackSchema, errors=(404, 412))
-def rollback(body: Rollback) -> Tagged[RolledBack]:
+def rollback(body: Rollback) -> WithETag[RolledBack]:
     """Stages an archived revision, 1 being the newest."""
-    staged = _noted(daemon().rollback(body.revision, headers.if_match()))
+    staged = _noted(core().rollback(body.revision, headers.if_match()))
     message = f"Revision {body.revision} is the candidate; a commit makes it the running configuration"
-    return Tagged(RolledBack(message, body.revision, staged.changes), staged.etag)
+    return WithETag(RolledBack(message, body.revision, staged.changes), staged.etag)
 
 
 @configuration.post("/discard")
 @operation(ADMIN, errors=(412,))
-def discard() -> Tagged[None]:
+def discard() -> WithETag[None]:
     """Discards all changes of the candidate."""
-    discarded = daemon().reply(wire.DiscardCandidate(headers.if_match()))
+    discarded = core().reply(wire.DiscardCandidate(headers.if_match()))
     audit.note(before=discarded.before)
-    return Tagged(None, discarded.etag)
+    return WithETag(None, discarded.etag)
 
 
 @configuration.get("/archive")
@@ -143,19 +143,19 @@ def discard() -> Tagged[None]:
 def archive(query: ListSelection) -> wire.ArchiveReply:
     """The commits of the archived revisions, the newest first: author, time and comment. `running` is that of
     the running configuration."""
-    return selected(wire.ListArchive, daemon().reply(wire.ListArchive()), query)
+    return selected(wire.ListArchive, core().reply(wire.ListArchive()), query)
 
 
 @configuration.get("/archive/<revision>")
 @operation(ANY_ROLE, data=(ArchivedConfiguration,), errors=(501,))
 def archived(revision: int) -> Passed[Fields]:
     """One archived revision, secrets masked."""
-    return Passed(daemon().archived(revision))
+    return Passed(core().archived(revision))
 
 
-def _whole(call: Method[wire.ConfigurationReply]) -> Tagged[Passed[Sections]]:
-    sections, etag = daemon().sections(call)
-    return Tagged(Passed(sections), etag)
+def _whole(call: Method[wire.ConfigurationReply]) -> WithETag[Passed[Sections]]:
+    sections, etag = core().sections(call)
+    return WithETag(Passed(sections), etag)
 
 
 def _noted(staged: wire.StagedReply) -> wire.StagedReply:
@@ -175,12 +175,12 @@ def _value(path: str, text: str | None) -> dict[str, Any]:
     return {"path": path, "value": None if text is None else decoded(Any, msgspec.Raw(text.encode()))}
 
 
-def committed(reply: wire.CommitReply) -> Tagged[Committed]:
+def committed(reply: wire.CommitReply) -> WithETag[Committed]:
     """The response to a commit, and its place in the audit log."""
     record = msgspec.structs.asdict(reply)
     audit.note(before=record.pop("before"), after=record)
     etag = record.pop("etag")
-    return Tagged(Committed(_message(reply), **record), etag)
+    return WithETag(Committed(_message(reply), **record), etag)
 
 
 def _message(committed: wire.CommitReply) -> str:

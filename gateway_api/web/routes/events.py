@@ -10,13 +10,13 @@ from gateway_api.events.streams import StreamFilter
 from gateway_api.web import audit, headers, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import selected
-from gateway_api.web.operation import Located, operation
+from gateway_api.web.operation import Created, operation
 from gateway_api.web.records import Message, TestSent, listing
 from gateway_api.web.request import caller
 from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas.queries import EventsQuery, ListSelection, list_query
 from gateway_api.web.schemas.requests import WebhookRegistrationSchema
-from gateway_api.web.services import hub, services
+from gateway_api.web.services import hub, user_services
 from gateway_contract import hub as wire
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS, Gap
 from gateway_contract.hub import LOGGED, PAUSE_AFTER
@@ -61,7 +61,7 @@ def subscribers(query: StreamFilter) -> Response:
     """An endless stream of events."""
     # The header first: a client that reconnects sends the newer id there, and the same query again.
     wanted = replace(query, resume=headers.last_event_id() or query.resume)
-    return responses.stream(lambda address: services().streams.open(caller(), address, wanted))
+    return responses.stream(lambda address: user_services().streams.open(caller(), address, wanted))
 
 
 _WEBHOOKS = f"""\
@@ -89,11 +89,11 @@ The names of the events are {_names(EVENTS)}. The event stream has the same even
 
 @webhooks.post("")
 @operation(ADMIN, _REGISTRATION, body=WebhookRegistrationSchema, status=201, errors=(409,))
-def register(body: wire.AddWebhook) -> Located[wire.Webhook]:
+def register(body: wire.AddWebhook) -> Created[wire.Webhook]:
     """Registers a receiver."""
     record = hub().reply(body).webhook
     audit.note(after=record)
-    return Located(record, url_for("webhooks.show", webhook=record.id))
+    return Created(record, url_for("webhooks.show", webhook=record.id))
 
 
 @webhooks.get("/<webhook>")

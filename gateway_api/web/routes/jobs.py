@@ -8,11 +8,11 @@ from flask import Blueprint, url_for
 from gateway_api.web import audit
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
-from gateway_api.web.operation import Located, Passed, operation, passed
+from gateway_api.web.operation import Created, Passed, operation, passed
 from gateway_api.web.records import JobPreview
 from gateway_api.web.schemas.queries import ListSelection
 from gateway_api.web.schemas.requests import DisconnectJob, DisconnectJobSchema, RateJob, RateJobSchema
-from gateway_api.web.services import daemon
+from gateway_api.web.services import core
 from gateway_contract.contract import Page
 from gateway_contract.core.jobs import CancelJob, GetJob, Job, ListJobs
 from gateway_contract.core.sessions import SessionSummary
@@ -26,27 +26,27 @@ jobs = Blueprint("jobs", __name__, url_prefix="/api/v1/subscribers")
 
 @jobs.post("/rate")
 @operation(ADMIN, body=RateJobSchema, status=202, preview=JobPreview, errors=(409, 501))
-def change_rates(body: RateJob) -> Located[Job] | JobPreview:
+def change_rates(body: RateJob) -> Created[Job] | JobPreview:
     """Starts to change the rates of all sessions that match, or lists the first hundred of them."""
     if body.dry_run:
         return _preview(body.filter, "would get other rates")
-    return _started(daemon().start_rate_job(body.filter, body.per_second, **body.change.parameters))
+    return _started(core().start_rate_job(body.filter, body.per_second, **body.change.parameters))
 
 
 @jobs.post("/disconnect")
 @operation(ADMIN, body=DisconnectJobSchema, status=202, preview=JobPreview, errors=(409, 501))
-def disconnect(body: DisconnectJob) -> Located[Job] | JobPreview:
+def disconnect(body: DisconnectJob) -> Created[Job] | JobPreview:
     """Starts to disconnect all sessions that match, or lists the first hundred of them."""
     if body.dry_run:
         return _preview(body.filter, "would be disconnected")
-    return _started(daemon().start_disconnect_job(body.filter, body.per_second))
+    return _started(core().start_disconnect_job(body.filter, body.per_second))
 
 
 @jobs.get("/jobs", endpoint="index")
 @list_operation(ListJobs, errors=(501,))
 def list_jobs(query: ListSelection) -> Listed:
     """The last hundred jobs, the newest first."""
-    return daemon().listed(query.call(ListJobs))
+    return core().listed(query.call(ListJobs))
 
 
 @jobs.get("/jobs/<job>")
@@ -57,25 +57,25 @@ def show(job: int) -> Passed[Job]:
     It is `done` when it has acted on each of its sessions, once. A restart of the core daemon makes it
     `interrupted`, with its counts: it does not continue.
     """
-    return Passed(daemon().fields(GetJob(job), "job")["job"])
+    return Passed(core().fields(GetJob(job), "job")["job"])
 
 
 @jobs.delete("/jobs/<job>")
 @operation(ADMIN, errors=(409, 501))
 def cancel(job: int) -> Job:
     """Cancels a job: it takes no further session. 409 if it has ended."""
-    cancelled = daemon().reply(CancelJob(job)).job
+    cancelled = core().reply(CancelJob(job)).job
     audit.note(after=cancelled)
     return cancelled
 
 
-def _started(job: Job) -> Located[Job]:
+def _started(job: Job) -> Created[Job]:
     audit.note(after={"id": job.id, "total": job.total})
-    return Located(job, url_for("jobs.show", job=job.id))
+    return Created(job, url_for("jobs.show", job=job.id))
 
 
 def _preview(filter: Mapping[str, str], what: str) -> JobPreview:
-    found = daemon().list_sessions(filter, None, Page(_FIRST))
+    found = core().list_sessions(filter, None, Page(_FIRST))
     count = decoded(int, found.others["total"])
     sessions = [session for array in found.arrays for session in decoded(list[msgspec.Raw], array)]
     message = f"{count} session{'' if count == 1 else 's'} {what}"

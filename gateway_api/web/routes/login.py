@@ -13,7 +13,7 @@ from gateway_api.web.schemas.requests import (
     LogoutEverywhere,
     LogoutEverywhereSchema,
 )
-from gateway_api.web.services import daemon, services
+from gateway_api.web.services import core, user_services
 from gateway_contract.base.errors import NotAllowed
 from gateway_contract.core.configuration import EndTokens
 
@@ -27,12 +27,12 @@ def log_in(body: LoginRequest) -> Token:
 
     With the header `X-Gateway-Page: 1`, as the live page sends it, the browser keeps the token in a cookie.
     """
-    known, address = daemon().login(body.username), request.remote_addr or ""
+    known, address = core().login(body.username), request.remote_addr or ""
     current().names_user = known.user is not None
-    user = services().login.authenticate(known, body.username, body.password, address)
+    user = user_services().login.authenticate(known, body.username, body.password, address)
     current().identify(user.username, user.role)
     lifetime = known.token_lifetime
-    token = services().tokens.issue(user.username, user.role, user.generation, lifetime)
+    token = user_services().tokens.issue(user.username, user.role, user.generation, lifetime)
     page_token.keep(token)
     return Token(token, "bearer", lifetime)
 
@@ -49,7 +49,7 @@ def token_user() -> SignedIn:
 @operation(ANY_ROLE)
 def log_out() -> Message:
     """Revokes the token that came with the request."""
-    services().revocations.revoke(caller().jti, caller().exp)
+    user_services().revocations.revoke(caller().jti, caller().exp)
     page_token.forget()
     return Message("Logged out")
 
@@ -61,7 +61,7 @@ def log_out_everywhere(body: LogoutEverywhere) -> Message:
     username = caller().sub if body.username is None else body.username
     if username != caller().sub and caller().role != "admin":
         raise NotAllowed
-    daemon().raw(EndTokens(username))
+    core().raw(EndTokens(username))
     if username == caller().sub:
         page_token.forget()
     return Message(f"Ended all tokens of {username}")

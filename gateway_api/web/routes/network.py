@@ -9,7 +9,7 @@ from gateway_api.web.lists import list_operation
 from gateway_api.web.operation import Passed, operation
 from gateway_api.web.records import CgnatStats, DemuxConfiguration, FrrSummary, TrafficSampleList, listing
 from gateway_api.web.schemas.queries import ListSelection, NetworkTrafficQuery
-from gateway_api.web.services import daemon, history
+from gateway_api.web.services import core, history
 from gateway_contract.configuration import Demux
 from gateway_contract.core import network as wire
 from gateway_contract.core.configuration import GetConfiguration
@@ -27,7 +27,7 @@ demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 @list_operation(wire.ListInterfaces)
 def list_interfaces(query: ListSelection) -> Listed:
     """All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
-    return daemon().listed(query.call(wire.ListInterfaces))
+    return core().listed(query.call(wire.ListInterfaces))
 
 
 @interfaces.get("/traffic")
@@ -43,49 +43,49 @@ def traffic(query: TrafficSpan) -> TrafficSampleList:
 @list_operation(wire.ListVlans)
 def vlans(query: ListSelection) -> Listed:
     """The VLAN sub-interfaces that the demux component created."""
-    return daemon().listed(query.call(wire.ListVlans))
+    return core().listed(query.call(wire.ListVlans))
 
 
 @qos.get("", endpoint="index")
 @list_operation(wire.ListQos)
 def list_qos(query: ListSelection) -> Listed:
     """The shaping of each session."""
-    return daemon().listed(query.call(wire.ListQos))
+    return core().listed(query.call(wire.ListQos))
 
 
 @qos.get("/profiles")
 @operation(ANY_ROLE, data=(listing(wire.ListOverheadProfiles),))
 def profiles() -> Passed[wire.OverheadProfilesReply]:
     """The overhead profiles that sessions may have."""
-    return Passed(daemon().fields(wire.ListOverheadProfiles()))
+    return Passed(core().fields(wire.ListOverheadProfiles()))
 
 
 @routing.get("/bgp/summary")
 @operation(ANY_ROLE, compressed=True)
 def bgp_summary() -> Passed[FrrSummary]:
     """The routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
-    return Passed(daemon().fields(wire.GetBgpSummary(), "summary")["summary"])
+    return Passed(core().fields(wire.GetBgpSummary(), "summary")["summary"])
 
 
 @routing.get("/routes")
 @list_operation(wire.ListRoutes)
 def kernel_routes(query: ListSelection) -> Listed:
     """The kernel's routes, those to subscribers included."""
-    return daemon().listed(query.call(wire.ListRoutes))
+    return core().listed(query.call(wire.ListRoutes))
 
 
 @cgnat.get("/sessions")
 @list_operation(wire.ListCgnatSessions)
 def sessions(query: ListSelection) -> Listed:
     """The sessions that go through the CGNAT VRF."""
-    return daemon().listed(query.call(wire.ListCgnatSessions))
+    return core().listed(query.call(wire.ListCgnatSessions))
 
 
 @cgnat.get("/stats")
 @operation(ANY_ROLE)
 def stats() -> CgnatStats:
     """The number of sessions that are steered, and of those with a public address."""
-    counts = daemon().reply(GetStatistics())
+    counts = core().reply(GetStatistics())
     return CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
 
 
@@ -93,7 +93,7 @@ def stats() -> CgnatStats:
 @operation(ANY_ROLE, data=(DemuxConfiguration,))
 def demux_configuration() -> Passed[Demux]:
     """The demux section of the running configuration."""
-    running, _ = daemon().sections(GetConfiguration())
+    running, _ = core().sections(GetConfiguration())
     return Passed(running.get("demux", msgspec.Raw(b"{}")))
 
 
@@ -101,4 +101,4 @@ def demux_configuration() -> Passed[Demux]:
 @list_operation(wire.GetDemuxState)
 def state(query: ListSelection) -> Listed:
     """The VLANs that demux manages, and the number that its limits have rejected."""
-    return daemon().listed(query.call(wire.GetDemuxState))
+    return core().listed(query.call(wire.GetDemuxState))

@@ -43,7 +43,7 @@ from gateway_api.web.schemas.requests import (
     RateChange,
     RateChangeSchema,
 )
-from gateway_api.web.services import daemon, history, services
+from gateway_api.web.services import core, history, user_services
 from gateway_contract.base.errors import StillConnected
 from gateway_contract.contract import Page
 from gateway_contract.core.sessions import (
@@ -63,19 +63,17 @@ past = Blueprint("history", __name__, url_prefix="/api/v1/subscribers")
 
 
 @subscribers.get("", endpoint="index")
-@list_operation(
-    ListSessions, SubscribersQuery, version=lambda: daemon().sessions_version(), may_have=("ETag",)
-)
+@list_operation(ListSessions, SubscribersQuery, version=lambda: core().sessions_version(), may_have=("ETag",))
 def list_sessions(query: ListSelection) -> Listed:
     """All sessions that match the filters, or a page of them."""
-    return daemon().list_sessions(query.filter, query.sort, query.page)
+    return core().list_sessions(query.filter, query.sort, query.page)
 
 
 @subscribers.get("/summary")
 @operation(ANY_ROLE)
 def summary() -> SessionCounts:
     """The number of sessions, by type."""
-    counts = daemon().reply(GetStatistics())
+    counts = core().reply(GetStatistics())
     return SessionCounts(counts.active_sessions, counts.pppoe_sessions, counts.dhcp_sessions)
 
 
@@ -83,14 +81,14 @@ def summary() -> SessionCounts:
 @operation(ANY_ROLE)
 def show(id: int) -> Passed[SessionDetail]:
     """One session with its counters."""
-    return Passed(daemon().session(id))
+    return Passed(core().session(id))
 
 
 @subscribers.delete("/<session:id>")
 @operation(ADMIN)
 def disconnect(id: int) -> Message:
     """Disconnects a session. It has ended when the response arrives."""
-    audit.note(before=daemon().disconnect_session(id))
+    audit.note(before=core().disconnect_session(id))
     return Message(f"Session {id} disconnected")
 
 
@@ -99,7 +97,7 @@ def disconnect(id: int) -> Message:
 def disconnect_by_interface(body: DisconnectInterface) -> InterfaceDisconnectPreview | InterfaceDisconnected:
     """Ends all sessions on an access interface, or lists them."""
     try:
-        sessions = daemon().disconnect_interface(body.interface, dry_run=body.dry_run)
+        sessions = core().disconnect_interface(body.interface, dry_run=body.dry_run)
     except StillConnected as error:
         audit.note(before={"sessions": error.ended})
         raise
@@ -120,7 +118,7 @@ def change_rate(body: RateChange, id: int) -> RateChanged:
     further change ends an earlier temporary one; if it is temporary too, the rates before the first one
     return.
     """
-    before, after = daemon().set_session_rate(id, **body.parameters)
+    before, after = core().set_session_rate(id, **body.parameters)
     audit.note(before=before, after=after)
     rates: dict[str, Any] = {**body.texts, **to_builtins(after)}
     return RateChanged(message=f"Rate change requested for session {id}", **rates)
@@ -134,7 +132,7 @@ def list_talkers(query: ListTalkers) -> Passed[TalkersReply]:
     The core daemon reads the counters of all sessions at most every five seconds, and only while a client
     requests them. The first request after a pause takes a second, in which the counters are read twice.
     """
-    return Passed(daemon().talkers(query))
+    return Passed(core().talkers(query))
 
 
 @traffic.get("/<session:id>/traffic")
@@ -155,12 +153,12 @@ def watch(id: int) -> Response:
         event: traffic
         data: {"at":1795271513,"interval_ms":1000,"down_bps":5213400,"up_bps":301120,"down_pps":543,...}
     """
-    parts = services()
-    daemon().session(id)
-    daemon().require(WatchTraffic(id))
-    parts.traffic.check(id)
-    follow = partial(parts.traffic.pieces, id=id)
-    return responses.stream(lambda address: parts.streams.open_with(caller(), address, follow))
+    services = user_services()
+    core().session(id)
+    core().require(WatchTraffic(id))
+    services.traffic.check(id)
+    follow = partial(services.traffic.pieces, id=id)
+    return responses.stream(lambda address: services.streams.open_with(caller(), address, follow))
 
 
 @past.get("/history", endpoint="index")

@@ -6,13 +6,13 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from gateway_api.audit.record import Filter
 from gateway_api.web.access import ADMIN, ALWAYS, ANY_ROLE
-from gateway_api.web.dependencies import of_core, of_hub
+from gateway_api.web.health import of_core, of_hub
 from gateway_api.web.lists import list_operation
 from gateway_api.web.metrics import scrapes
 from gateway_api.web.operation import operation, passed
 from gateway_api.web.records import AuditRecord, AuditRecordList, HealthDetail, Version
 from gateway_api.web.schemas.queries import AuditQuery, ListSelection, Search
-from gateway_api.web.services import daemon, services
+from gateway_api.web.services import core, user_services
 from gateway_contract.core.health import ListFaults, worst
 from gateway_contract.core.sessions import GetHealth, Health
 from gateway_contract.core_client.client import Listed
@@ -39,14 +39,14 @@ def version() -> Version:
 @operation(ALWAYS)
 def health() -> Health:
     """The state of the gateway, its number of sessions and its uptime. 500 if the core is unavailable."""
-    return daemon().reply(GetHealth(), timeout=_HEALTH_TIMEOUT)
+    return core().reply(GetHealth(), timeout=_HEALTH_TIMEOUT)
 
 
 @system.get("/system/health/detail")
 @operation(ANY_ROLE, without_core=True)
 def health_detail() -> HealthDetail:
     """The health of what the gateway depends on, and the worst of it. Responds while the core hangs, too."""
-    found = (*of_core(daemon()), of_hub(services().hub), *services().host.dependencies())
+    found = (*of_core(core()), of_hub(user_services().hub), *user_services().host.dependencies())
     return HealthDetail(worst(found), found)
 
 
@@ -54,14 +54,14 @@ def health_detail() -> HealthDetail:
 @list_operation(ListFaults, errors=(501,))
 def faults(query: ListSelection) -> Listed:
     """The faults of the data plane that the core could not repair, the oldest first."""
-    return daemon().listed(query.call(ListFaults))
+    return core().listed(query.call(ListFaults))
 
 
 @audit_log.get("", endpoint="index")
 @operation(ADMIN, query=AuditQuery)
 def audit_records(query: Search[Filter]) -> AuditRecordList:
     """The records that match the filters, or a page of them, the newest first."""
-    found = services().audit.read(query.wanted, query.page)
+    found = user_services().audit.read(query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor
     records = passed(found.records, AuditRecord)
     return AuditRecordList(records=records, count=len(records), next_cursor=cursor)

@@ -9,12 +9,12 @@ from flask import Blueprint
 from gateway_api.web import headers, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
-from gateway_api.web.operation import Passed, Tagged, operation
+from gateway_api.web.operation import Passed, WithETag, operation
 from gateway_api.web.records import Committed, Configuration
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import ListSelection, SubscribersQuery
 from gateway_api.web.schemas.requests import Document
-from gateway_api.web.services import daemon
+from gateway_api.web.services import core
 from gateway_contract.base.texts import rate_text
 from gateway_contract.base.turns import give_way
 from gateway_contract.contract import record_of
@@ -97,14 +97,14 @@ def uptime(since: float, now: float) -> str:
 @list_operation(ListSessions, SubscribersQuery, encode=encode_list)
 def list_sessions(query: ListSelection) -> Listed:
     """Sessions that match."""
-    return daemon().list_sessions(query.filter, query.sort, query.page)
+    return core().list_sessions(query.filter, query.sort, query.page)
 
 
 @token_profile.get("/subscribers/<id>")
 @operation(ANY_ROLE)
 def show(id: int) -> Passed[SessionDetail]:
     """One session with its counters."""
-    session = daemon().session(id)
+    session = core().session(id)
     now, detail = time.time(), decoded(_Detail, session)
     texts = {
         "speed_down": _rate_text(detail.rate_down_bps),
@@ -121,15 +121,15 @@ token_profile.add_url_rule("/config", "running", configuration.running)
 
 @token_profile.put("/config", endpoint="replace")
 @operation(ADMIN, body=Configuration)
-def replace_configuration(body: Document) -> Tagged[Committed]:
+def replace_configuration(body: Document) -> WithETag[Committed]:
     """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
-    return configuration.committed(daemon().replace(body.sections, headers.if_match()))
+    return configuration.committed(core().replace(body.sections, headers.if_match()))
 
 
 @token_profile.get("/system/status")
 @operation(ANY_ROLE)
 def status() -> _Status:
     """The state of this gateway; 500 while the core is unavailable."""
-    health = daemon().reply(GetHealth())
+    health = core().reply(GetHealth())
     since = uptime(0, health.uptime_seconds)
     return record_of(_Status, health, uptime=since, core_reachable=True)

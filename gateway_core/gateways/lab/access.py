@@ -11,7 +11,7 @@ from gateway_contract.core.health import TriggerRefusal
 from gateway_contract.core.network import DemuxVlan, Vlan, VlanProtocol
 from gateway_contract.core.sessions import SessionDetail
 from gateway_core.gateways.lab.traffic import SumTraffic, Traffic
-from gateway_core.gateways.ports import demux_vlan
+from gateway_core.gateways.protocols import demux_vlan
 from gateway_core.records.clock import TokenBucket
 from gateway_core.records.orders import Ordering, Orders, SortedSnapshot
 from gateway_core.records.paging import Key

@@ -1,4 +1,4 @@
-"""The lab as a gateway: simulated subscribers behind the ports of the core."""
+"""The lab as a gateway: simulated subscribers behind the protocols of the core."""
 
 import time
 from collections import Counter
@@ -26,7 +26,7 @@ from gateway_core.gateways.lab.access import LabSession, ManagedVlan
 from gateway_core.gateways.lab.kept_rates import KeptRates
 from gateway_core.gateways.lab.population import Population
 from gateway_core.gateways.lab.world import World
-from gateway_core.gateways.ports import fault_rows
+from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.orders import Ordering
 from gateway_core.records.paging import Chained, Ordered, Rows, Sorted

@@ -1,4 +1,4 @@
-"""A Debian machine as a gateway: real subscribers behind the ports of the core."""
+"""A Debian machine as a gateway: real subscribers behind the protocols of the core."""
 
 import logging
 import threading
@@ -56,7 +56,7 @@ from gateway_core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_core.gateways.linux.sessions.tracker import Tracker
 from gateway_core.gateways.linux.threads import Crew, Debounced
 from gateway_core.gateways.linux.views import Links, ManagedVlans, Reading, route_rows
-from gateway_core.gateways.ports import fault_rows
+from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.paging import Rows
 from gateway_core.sessions.session import Counters

@@ -18,7 +18,7 @@ from gateway_core.gateways.linux.demux.admission import AccessVlan, ServedVlan
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.links import Link
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.ports import demux_vlan
+from gateway_core.gateways.protocols import demux_vlan
 from gateway_core.records.paging import Chained, Key, Rows, Sorted
 from gateway_core.sessions.session import Session
 from gateway_core.sessions.table import SessionTable

@@ -18,7 +18,7 @@ from gateway_contract.base.durable import is_unwritable, require_writable
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
 from gateway_contract.base.texts import utc_text
 from gateway_contract.core.health import Dependency, DependencyState
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.hub import GetCounts, WebhookCounts
 
 #: Seconds for the core and for the hub: a response about their health comes within a second while both hang.
@@ -134,10 +134,10 @@ def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Depe
     return Dependency("ledger", DependencyState.OK, "The login ledger can be read and written.")
 
 
-def of_core(daemon: Daemon) -> list[Dependency]:
+def of_core(core: CoreClient) -> list[Dependency]:
     """The core, and what it tells. Takes as long as the core may take."""
     try:
-        return core_replied(daemon.dependencies(timeout=_CORE_TIMEOUT))
+        return core_replied(core.dependencies(timeout=_CORE_TIMEOUT))
     except CoreUnavailable as error:
         return [core_failed(error)]
 

@@ -6,8 +6,8 @@ import pytest
 
 from gateway_api.auth.ledger import Ledger
 from gateway_api.cli import certificates
-from gateway_api.web import dependencies
-from gateway_api.web.dependencies import Host, check_ledger
+from gateway_api.web import health
+from gateway_api.web.health import Host, check_ledger
 from gateway_contract.base.certificate import end_of
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable
 from gateway_contract.core.health import Dependency
@@ -102,12 +102,12 @@ def test_a_disk_with_little_room_is_degraded_and_without_any_failed(
 def test_the_hub_is_degraded_while_a_webhook_is_paused_or_many_messages_wait(
     webhooks: int, paused: int, waiting: int, state: str
 ) -> None:
-    assert dependencies.hub_replied(WebhookCounts(webhooks, paused, waiting, 0, 0, 0, 0)).state == state
+    assert health.hub_replied(WebhookCounts(webhooks, paused, waiting, 0, 0, 0, 0)).state == state
 
 
 def test_a_core_that_is_missing_is_told_from_one_that_hangs() -> None:
-    absent = dependencies.core_failed(CoreAbsent("cannot call at /run/core.sock"))
-    silent = dependencies.core_failed(CoreUnavailable("cannot call at /run/core.sock"))
+    absent = health.core_failed(CoreAbsent("cannot call at /run/core.sock"))
+    silent = health.core_failed(CoreUnavailable("cannot call at /run/core.sock"))
     assert absent.state == silent.state == "failed"
     assert "No core daemon is running" in absent.message
     assert "does not reply" in silent.message

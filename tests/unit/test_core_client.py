@@ -26,13 +26,13 @@ from gateway_contract.core.interface import CORE, REQUIRED
 from gateway_contract.core.network import GetBgpSummary, GetDemuxState, ListVlans
 from gateway_contract.core.sessions import GetHealth
 from gateway_contract.core.traffic import WatchTraffic
-from gateway_contract.core_client.client import Daemon, Listed
+from gateway_contract.core_client.client import CoreClient, Listed
 from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_contract.varlink.server import Server
 
-Ask = Callable[[Daemon], Any]
+Ask = Callable[[CoreClient], Any]
 
 #: A question of each kind, by the method that it calls.
 QUESTIONS: dict[str, Ask] = {
@@ -85,9 +85,9 @@ def core(tmp_path: Path) -> Iterator[Core]:
 
 
 @pytest.fixture
-def daemon(core: Core, tmp_path: Path) -> Iterator[Daemon]:
+def daemon(core: Core, tmp_path: Path) -> Iterator[CoreClient]:
     client = Client(tmp_path / "core.sock", timeout=5)
-    yield Daemon(client)
+    yield CoreClient(client)
     client.close()
 
 
@@ -111,7 +111,7 @@ class Parts:
         raise AssertionError("the call is not for more")
 
 
-def test_the_record_of_a_session_is_the_bytes_that_the_core_sent(core: Core, daemon: Daemon) -> None:
+def test_the_record_of_a_session_is_the_bytes_that_the_core_sent(core: Core, daemon: CoreClient) -> None:
     core.answer = {"session": msgspec.Raw(b'{"id": 7, "rate":1.0}')}
     assert bytes(daemon.session(7)) == b'{"id": 7, "rate":1.0}'
     assert core.asked == [("GetSession", {"id": 7})]
@@ -119,7 +119,7 @@ def test_the_record_of_a_session_is_the_bytes_that_the_core_sent(core: Core, dae
 
 @pytest.mark.parametrize("name", [f"{CORE.name}.InternalError", "org.varlink.service.InterfaceNotFound", ""])
 def test_an_error_of_the_core_is_core_unavailable_after_one_call(
-    core: Core, daemon: Daemon, name: str
+    core: Core, daemon: CoreClient, name: str
 ) -> None:
     core.error = ErrorReply.of(name)
     for method in QUESTIONS:
@@ -131,7 +131,7 @@ def test_an_error_of_the_core_is_core_unavailable_after_one_call(
 
 @pytest.mark.parametrize("name", ["MethodNotFound", "MethodNotImplemented"])
 def test_a_core_that_lacks_a_method_is_unavailable_or_done_without_or_the_method_is_named(
-    core: Core, daemon: Daemon, name: str
+    core: Core, daemon: CoreClient, name: str
 ) -> None:
     core.error = ErrorReply.of(f"org.varlink.service.{name}")
     for method in sorted(QUESTIONS.keys() & {one.__name__ for one in REQUIRED}):
@@ -159,7 +159,7 @@ def test_a_core_that_lacks_a_method_is_unavailable_or_done_without_or_the_method
     ],
 )
 def test_an_invalid_parameter_is_named_as_the_request_names_it(
-    core: Core, daemon: Daemon, parameters: Any, path: str
+    core: Core, daemon: CoreClient, parameters: Any, path: str
 ) -> None:
     core.error = ErrorReply.of("org.varlink.service.InvalidParameter", **parameters)
     with pytest.raises(Invalid) as caught:
@@ -167,7 +167,7 @@ def test_an_invalid_parameter_is_named_as_the_request_names_it(
     assert caught.value.problems == (Problem(path, "invalid", "is invalid"),)
 
 
-def test_a_document_that_is_nested_too_deeply_is_refused_as_a_whole(daemon: Daemon) -> None:
+def test_a_document_that_is_nested_too_deeply_is_refused_as_a_whole(daemon: CoreClient) -> None:
     document: dict[str, Any] = {}
     for _ in range(20_000):
         document = {"system": document}
@@ -175,7 +175,7 @@ def test_a_document_that_is_nested_too_deeply_is_refused_as_a_whole(daemon: Daem
         daemon.reply(ReplaceCandidate(document))
 
 
-def test_an_invalid_cursor_and_an_unknown_session_are_told_in_words(core: Core, daemon: Daemon) -> None:
+def test_an_invalid_cursor_and_an_unknown_session_are_told_in_words(core: Core, daemon: CoreClient) -> None:
     core.error = ErrorReply.of(f"{CORE.name}.SessionNotFound", id=7)
     with pytest.raises(NotFound, match="No such session"):
         daemon.session(7)
@@ -184,14 +184,14 @@ def test_an_invalid_cursor_and_an_unknown_session_are_told_in_words(core: Core, 
         daemon.list_sessions({}, None, Page(10, "x"))
 
 
-def test_an_invalid_parameter_that_no_client_gave_is_core_unavailable(core: Core, daemon: Daemon) -> None:
+def test_an_invalid_parameter_that_no_client_gave_is_core_unavailable(core: Core, daemon: CoreClient) -> None:
     core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="usernames")
     for method in ("GetHealth", "GetApiSettings", "CheckAccess", "GetLogin"):
         with pytest.raises(CoreUnavailable):
             QUESTIONS[method](daemon)
 
 
-def test_an_answer_without_its_fields_is_core_unavailable(core: Core, daemon: Daemon) -> None:
+def test_an_answer_without_its_fields_is_core_unavailable(core: Core, daemon: CoreClient) -> None:
     for method in QUESTIONS:
         for answer in ({}, {"count": 1, "total": 1}, []):
             core.answer = answer
@@ -261,7 +261,7 @@ SHAPES: dict[str, tuple[Ask, dict[str, Any], list[dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_an_answer_of_another_shape_is_core_unavailable(core: Core, daemon: Daemon, name: str) -> None:
+def test_an_answer_of_another_shape_is_core_unavailable(core: Core, daemon: CoreClient, name: str) -> None:
     ask, good, wrong = SHAPES[name]
     for fields in wrong:
         core.answer = {**good, **fields}
@@ -271,7 +271,7 @@ def test_an_answer_of_another_shape_is_core_unavailable(core: Core, daemon: Daem
     ask(daemon)
 
 
-def test_a_text_that_is_no_user_s_name_is_not_sent(core: Core, daemon: Daemon) -> None:
+def test_a_text_that_is_no_user_s_name_is_not_sent(core: Core, daemon: CoreClient) -> None:
     core.answer = {"token_lifetime": 60, "enabled": True, "users": []}
     for name in ("\ud800", "a\0", "x" * 257):
         core.asked.clear()
@@ -283,10 +283,12 @@ def test_a_text_that_is_no_user_s_name_is_not_sent(core: Core, daemon: Daemon) -
 
 def test_a_core_that_is_not_there_is_absent(tmp_path: Path) -> None:
     with pytest.raises(CoreAbsent):
-        Daemon(Client(tmp_path / "nothing.sock", timeout=1)).reply(GetHealth())
+        CoreClient(Client(tmp_path / "nothing.sock", timeout=1)).reply(GetHealth())
 
 
-def test_sessions_that_are_still_connected_are_counted_with_the_reason(core: Core, daemon: Daemon) -> None:
+def test_sessions_that_are_still_connected_are_counted_with_the_reason(
+    core: Core, daemon: CoreClient
+) -> None:
     bob = {"id": 7, "username": "bob", "ip_address": None}
     core.error = ErrorReply.of(
         f"{CORE.name}.SessionsConnected", connected=2, ended=[bob, bob], reason="accel-ppp does not reply"
@@ -295,7 +297,7 @@ def test_sessions_that_are_still_connected_are_counted_with_the_reason(core: Cor
         daemon.disconnect_interface("trunk0.100", dry_run=False)
 
 
-def test_a_list_is_asked_for_whole_or_by_its_cursor_filter_and_order(core: Core, daemon: Daemon) -> None:
+def test_a_list_is_asked_for_whole_or_by_its_cursor_filter_and_order(core: Core, daemon: CoreClient) -> None:
     for records, ask in (
         ("sessions", lambda page: daemon.list_sessions({"username": "alice"}, "-id", page)),
         ("vlans", lambda page: daemon.listed(ListVlans(page=page))),
@@ -308,7 +310,7 @@ def test_a_list_is_asked_for_whole_or_by_its_cursor_filter_and_order(core: Core,
     assert [asked for _, asked in core.asked] == [{**filtered, **page}, filtered, page, {}]
 
 
-def test_a_whole_list_has_the_records_or_the_error_of_all_its_parts(core: Core, daemon: Daemon) -> None:
+def test_a_whole_list_has_the_records_or_the_error_of_all_its_parts(core: Core, daemon: CoreClient) -> None:
     parts: list[Any] = [[1, 2], msgspec.Raw(b"[ \n]"), [3]]
     core.answer = Parts(
         *({"vlans": part, "count": count, "total": 3} for part, count in zip(parts, (2, 0, 1), strict=True))
@@ -327,7 +329,7 @@ def test_a_whole_list_has_the_records_or_the_error_of_all_its_parts(core: Core, 
         daemon.listed(ListVlans())
 
 
-def test_a_list_has_the_default_of_what_a_core_leaves_out(core: Core, daemon: Daemon) -> None:
+def test_a_list_has_the_default_of_what_a_core_leaves_out(core: Core, daemon: CoreClient) -> None:
     core.answer = {"vlans": [], "count": 0, "total": 9}
     assert plain(daemon.listed(ListVlans(page=Page(5)))) == {**core.answer, "next_cursor": None}
     core.answer = {"vlans": [], "count": 0, "rate_limited_total": 3}
@@ -348,14 +350,14 @@ SESSION = {
 }  # fmt: skip
 
 
-def test_a_session_that_ended_is_told_by_what_a_record_keeps_of_it(core: Core, daemon: Daemon) -> None:
+def test_a_session_that_ended_is_told_by_what_a_record_keeps_of_it(core: Core, daemon: CoreClient) -> None:
     core.answer = {"session": SESSION}
     ended = msgspec.to_builtins(daemon.disconnect_session(7))
     kept = ("id", "session_type", "username", "ip_address", "access_interface")
     assert ended == {name: SESSION[name] for name in (*kept, "rate_down_bps", "rate_up_bps", "started_at")}
 
 
-def test_a_command_of_a_request_tells_its_user_and_an_id_of_its_own(core: Core, daemon: Daemon) -> None:
+def test_a_command_of_a_request_tells_its_user_and_an_id_of_its_own(core: Core, daemon: CoreClient) -> None:
     core.answer = {"session": SESSION}
     by_alice = daemon.by("alice", map(str, count(1)).__next__)
     for _ in range(2):

@@ -14,7 +14,7 @@ from gateway_api.core_client.events import Events
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.core.interface import CORE
 from gateway_contract.core.sessions import EventsReply, SessionEvent
-from gateway_contract.core_client.client import Daemon
+from gateway_contract.core_client.client import CoreClient
 from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.sessions.journal import Journal
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def events(path: Path) -> Iterator[Events]:
     client = Client(path, timeout=5)
-    yield Events(Daemon(client))
+    yield Events(CoreClient(client))
     client.close()
 
 
