@@ -26,8 +26,8 @@ DOCUMENTED = {
     "marshmallow: Custom Fields; API, Schema": "marshmallow.Meta marshmallow._deserialize"
     " marshmallow.default_error_messages marshmallow.error_messages",
     "prometheus_client: Custom Collectors": "prometheus_client.collect",
-    "Python: enum, ssl, and socket, which gevent follows": "?._value_ ?.minimum_version gevent.close"
-    " gevent.do_handshake gevent.read gevent.recv gevent.send gevent.sendall",
+    "Python: enum, ssl, threading; socket, which gevent follows": "?._value_ ?.daemon ?.minimum_version"
+    " gevent.close gevent.do_handshake gevent.read gevent.recv gevent.send gevent.sendall",
     "Requests: API, HTTPAdapter and Session": "requests.init_poolmanager ?.trust_env",
     "Werkzeug: URL Routing; Response; LocalProxy": "werkzeug.regex ?.merge_slashes ?.redirect_defaults"
     " ?.status_code flask._get_current_object",

@@ -35,7 +35,7 @@ class Service:
             Settings(folder / "none", folder, b"-" * 32, folder, audit=folder)
         )
         access = AccessReply(True, (ApiUser("admin", Role.ADMIN, "1"),))
-        self.parts.daemon.check_access = lambda _, **__: access  # type: ignore[method-assign]
+        self.parts.core.check_access = lambda _, **__: access  # type: ignore[method-assign]
         self.recorded: list[AuditEntry] = []
         self.made = 0
         self.view: Callable[[], object] = lambda: None

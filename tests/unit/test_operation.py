@@ -61,7 +61,7 @@ class Log:
 def serving(folder: Path, reply: AccessReply, view: View, method: str = "GET") -> Application:
     """An application with one route of another blueprint, while the core replies so about every user."""
     services = parts(folder)
-    services.daemon.check_access = lambda _, **__: reply  # type: ignore[method-assign]
+    services.core.check_access = lambda _, **__: reply  # type: ignore[method-assign]
     app, rows = create_app(services), Blueprint("rows", __name__)
     for path in ("/row", "/row/<name>"):
         rows.add_url_rule(path, f"at{len(path)}", view, methods=[method])
@@ -120,8 +120,8 @@ def test_no_line_of_a_view_runs_before_its_caller_has_access(
     profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services, log = parts(tmp_path, profile), Log()
-    services.daemon.check_access = lambda _, **__: AccessReply(True, ())  # type: ignore[method-assign]
-    services.daemon.settings = lambda: STATIC_TOKEN  # type: ignore[method-assign]
+    services.core.check_access = lambda _, **__: AccessReply(True, ())  # type: ignore[method-assign]
+    services.core.settings = lambda: STATIC_TOKEN  # type: ignore[method-assign]
     client = create_app(services).test_client()
     closed = [route for route in routes_of(profile) if route.operation.access in (ANY_ROLE, ADMIN)]
     assert len(closed) >= (7 if profile is TOKEN else 50)
@@ -217,7 +217,7 @@ def test_a_path_is_unknown_only_while_the_api_is_enabled(
     tmp_path: Path, enabled: bool, expected: list[int]
 ) -> None:
     services = parts(tmp_path)
-    services.daemon.check_access = lambda _, **__: AccessReply(enabled, ())  # type: ignore[method-assign]
+    services.core.check_access = lambda _, **__: AccessReply(enabled, ())  # type: ignore[method-assign]
     client = create_app(services).test_client()
     answers = [client.get("/api/v1/nothing"), client.patch("/api/v1/system/version")]
     assert [answer.status_code for answer in answers] == expected
@@ -234,7 +234,7 @@ def test_the_core_is_asked_once_even_if_it_does_not_reply(tmp_path: Path) -> Non
         return Response("")
 
     app = serving(tmp_path, AccessReply(True, ()), operation(Access.STATIC)(page))
-    app.extensions[EXTENSION].daemon.check_access = check_access
+    app.extensions[EXTENSION].core.check_access = check_access
     assert app.test_client().get("/row").status_code == 200
     assert asked == [()]
 
