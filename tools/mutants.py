@@ -406,7 +406,7 @@ def record(kept: Record, wanted: list[str], jobs: int) -> None:
     """Run tests, and keep which executes which line."""
     from coverage.numbits import numbits_to_nums
 
-    folders = [[ROOT / name] if name.endswith(".py") else (ROOT / name).glob("test_*.py") for name in wanted]
+    folders = [[ROOT / name] if name.endswith(".py") else (ROOT / name).rglob("test_*.py") for name in wanted]
     modules = sorted(str(path.relative_to(ROOT)) for paths in folders for path in paths)
 
     def run(copy: Copy, modules: list[str]) -> None:

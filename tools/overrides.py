@@ -4,7 +4,7 @@
 
 An upgrade of a dependency may break each line without notice. The lines are: attributes of our classes that
 replace attributes of a dependency's class; assignments to attributes of a dependency's modules and objects;
-private names; `eval`, `exec` and `settrace`. The reasons are in `tests/unit/test_overrides.py`.
+private names; `eval`, `exec` and `settrace`. The reasons are in `tests/unit/tools/test_overrides.py`.
 """
 
 import ast

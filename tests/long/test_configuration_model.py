@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_configuration_model import run_sequences
+from tests.unit.gateway_core.test_configuration_model import run_sequences
 
 
 def test_a_workspace_does_as_its_model_in_2000_sequences(

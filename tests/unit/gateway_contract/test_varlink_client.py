@@ -31,7 +31,7 @@ def peer(
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """A peer in a process of its own, until the end of the block."""
     path.unlink(missing_ok=True)
-    script = str(Path(__file__).parents[1] / "support" / "faulty_peer.py")
+    script = str(Path(__file__).parents[2] / "support" / "faulty_peer.py")
     counting = ["--count", str(count)] if count else []
     process = subprocess.Popen([sys.executable, script, str(path), "--mode", mode, *counting, *options])
 

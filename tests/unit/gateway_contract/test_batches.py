@@ -20,7 +20,7 @@ from gateway_contract.varlink.batches import LONGEST, MOST_BYTES, MOST_READS
 from gateway_contract.varlink.client import Client, Unreachable
 from gateway_contract.varlink.protocol import ErrorReply
 from tests.support.stack import PATIENCE, wait_for
-from tests.unit.test_varlink_client import MARGIN, METHOD, peer
+from tests.unit.gateway_contract.test_varlink_client import MARGIN, METHOD, peer
 
 EIGHT = range(8)
 

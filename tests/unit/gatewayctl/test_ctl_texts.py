@@ -52,7 +52,7 @@ def test_rates_sizes_and_times_are_rounded_and_what_is_none_is_a_dash(
     assert make(value) == text
 
 
-DOCUMENT = Path(__file__).parents[2] / "etc" / "openapi.json"
+DOCUMENT = Path(__file__).parents[3] / "etc" / "openapi.json"
 
 
 def fields() -> Iterator[tuple[str, dict[str, Any]]]:

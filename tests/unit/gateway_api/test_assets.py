@@ -7,7 +7,7 @@ import pytest
 from gateway_api.web import app as application
 from gateway_api.web.assets import files_in, lies_in
 from gateway_api.web.routes import pages
-from tests.unit.test_operation import parts
+from tests.unit.gateway_api.test_operation import parts
 
 
 @pytest.fixture

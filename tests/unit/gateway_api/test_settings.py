@@ -9,7 +9,7 @@ import pytest
 from gateway_api.base.settings import KNOWN, TOKEN, USERS, Settings, has_secret
 from gateway_contract.base.variables import BadSetting
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 SECRET = {"SVC_API_SECRET": "s" * 32}
 

@@ -32,10 +32,10 @@ from tests.support.accel import Peer, table
 from tests.support.clocks import StillClock
 from tests.support.documents import valid_document
 from tests.support.sources import ListedSource, Lives, listed
-from tests.unit.test_dnsmasq import CAPTURED, RECORD
-from tests.unit.test_linux_dependencies import CAPTURE
-from tests.unit.test_netlink_messages import MULTIPATH, PEER, PPP, REDIRECT, TBF, VIA_IPV6, VLAN
-from tests.unit.test_pppoe_server import UP, Machine
+from tests.unit.gateway_core.test_dnsmasq import CAPTURED, RECORD
+from tests.unit.gateway_core.test_linux_dependencies import CAPTURE
+from tests.unit.gateway_core.test_netlink_messages import MULTIPATH, PEER, PPP, REDIRECT, TBF, VIA_IPV6, VLAN
+from tests.unit.gateway_core.test_pppoe_server import UP, Machine
 
 CUT = b"\0"
 CONFIGURATION = RunningConfiguration.of(valid_document()).sections

@@ -1,7 +1,7 @@
 """What a receiver gets about an event, as bytes."""
 
 from gateway_api.hub.message import message_of
-from tests.unit.test_sse import event
+from tests.unit.gateway_api.test_sse import event
 
 
 def test_a_session_that_comes_is_told_to_the_letter() -> None:

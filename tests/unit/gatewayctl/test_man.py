@@ -11,7 +11,7 @@ from gatewayctl.__main__ import gatewayctl
 from tools.documents.__main__ import texts
 from tools.documents.man import of_gatewayctl, pages
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def commands(command: click.Command, path: str = "gatewayctl") -> Iterator[tuple[str, click.Command]]:

@@ -9,7 +9,7 @@ from prometheus_client.mmap_dict import MmapedDict
 
 from gateway_api.web import counters
 
-OPENAPI = Path(__file__).parents[2] / "etc" / "openapi.json"
+OPENAPI = Path(__file__).parents[3] / "etc" / "openapi.json"
 BEGIN = """
 import os, pathlib, sys
 from gateway_api.web import counters

@@ -1,0 +1,1 @@
+"""Each module of `gateway_contract` by itself."""

@@ -1,0 +1,1 @@
+"""Each module of `gatewayctl` by itself."""

@@ -1,0 +1,1 @@
+"""Each module of `tools/` by itself."""
