@@ -31,7 +31,7 @@ WEBHOOKS = {
 }
 #: A whole configuration, as a client sends it back that has read it.
 REPLACEMENT = {
-    **json.loads((FILE.parents[2] / "etc" / "factory.json").read_text()),
+    **json.loads((FILE.parents[1] / "etc" / "factory.json").read_text()),
     "system": {"hostname": "bng3"},
     "radius": {"secret": MASK},
     "api": {
@@ -157,7 +157,7 @@ def answers(path: Path) -> bool:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The socket of a core with 60 sessions and some faults, for the tests that leave most of them."""
     folder = tmp_path_factory.mktemp("core")
-    document = json.loads((FILE.parents[2] / "etc" / "factory.json").read_text())
+    document = json.loads((FILE.parents[1] / "etc" / "factory.json").read_text())
     document["api"]["users"] = [{"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}]
     document["radius"]["secret"] = "between-us"
     document["api"]["webhooks"] = WEBHOOKS
