@@ -255,7 +255,7 @@ class Field:
         return self.kind.section.key if isinstance(self.kind, Object) else None
 
     def below(self, name: str) -> "Field":
-        """The field of a member, or of any item; UNKNOWN without one."""
+        """Return the field of a member, or of any item; UNKNOWN without one."""
         return self.item if isinstance(self.kind, Many) else self.members.get(name, UNKNOWN)
 
     @property
@@ -332,7 +332,7 @@ def _secret(description: str) -> Meta:
 
 
 def _sample(**values: Any) -> Meta:
-    """A section of a candidate."""
+    """Return a section of a candidate."""
     return Meta(examples=[values])
 
 
@@ -677,7 +677,7 @@ class VlanProfile(Section):
         return tuple(tags.last for tags in ranges if tags is not None)
 
     def overlaps(self, other: "VlanProfile") -> bool:
-        """True when a VLAN can belong to both. With one tag it is another VLAN than with two."""
+        """Return True when a VLAN can belong to both. With one tag it is another VLAN than with two."""
         one, two = self.outer_vlan_range, other.outer_vlan_range
         if one is None or two is None:
             return one is two and self.vlan_range.overlaps(other.vlan_range)
@@ -1044,7 +1044,7 @@ KEYS = frozenset(field.key for _, field in walk(ROOT) if field.key is not None)
 
 
 def field_at(path: Path) -> Field:
-    """The field of the value at a path."""
+    """Return the field of the value at a path."""
     field = ROOT
     for segment in path:
         field = field.below(segment.text)
@@ -1052,8 +1052,8 @@ def field_at(path: Path) -> Field:
 
 
 def masked(value: Any, field: Field = ROOT) -> Any:
-    """A copy of a JSON value with `MASK` for what is declared secret or has a secret name, unless it is
-    null."""
+    """Return a copy of a JSON value with `MASK` for what is declared secret or has a secret name, unless it
+    is null."""
     if field.secret and value is not None:
         return MASK
     if isinstance(value, dict):
@@ -1067,7 +1067,8 @@ def masked(value: Any, field: Field = ROOT) -> Any:
 
 
 def masked_path(path: str) -> str:
-    """A path of the configuration, up to the name of a secret: a client may have put the value after it."""
+    """Return a path of the configuration, up to the name of a secret: a client may have put the value after
+    it."""
     try:
         parts = parse_path(path)
     except ValueError:
@@ -1078,8 +1079,8 @@ def masked_path(path: str) -> str:
 
 
 def quotes_hint(path: Path) -> str:
-    """The end of a sentence about a path that does not exist, if it leads into a list and its key may have
-    lost its quotes in a shell: `api.users.j.doe`, `subscribers.local.7`. Empty for any other path."""
+    """Return the end of a sentence about a path that does not exist, if it leads into a list and its key may
+    have lost its quotes in a shell: `api.users.j.doe`, `subscribers.local.7`. Empty for any other path."""
     field, above, keys = ROOT, "", path
     for number, segment in enumerate(path):
         if isinstance(field.kind, Many) and not above:

@@ -40,9 +40,9 @@ MAX_LIMIT = 10_000
 
 
 def about(description: str, *examples: Any, **schema: Any) -> Meta:
-    """The documentation of a field: a sentence, with the unit if there is one; values as on the wire; and
-    keywords of JSON Schema, such as `minimum`. Nothing checks them: a rule that must hold is another `Meta`
-    beside this one."""
+    """Return the documentation of a field: a sentence, with the unit if there is one; values as on the wire;
+    and keywords of JSON Schema, such as `minimum`. Nothing checks them: a rule that must hold is another
+    `Meta` beside this one."""
     return Meta(description=description, examples=list(examples) or None, extra_json_schema=schema or None)
 
 
@@ -56,9 +56,9 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
-    """A struct with these values. Any other field is that of the same name in the first source that has one,
-    or its default. Nothing is checked again. Raises TypeError for a field without all of these, and for a
-    value without a field."""
+    """Return a struct with these values. Any other field is that of the same name in the first source that
+    has one, or its default. Nothing is checked again. Raises TypeError for a field without all of these, and
+    for a value without a field."""
     given: dict[str, Any] = {}
     for source, names in zip(sources, _shared_fields(kind, *map(type, sources)), strict=True):
         for name in names:
@@ -68,7 +68,7 @@ def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
 
 @cache
 def _shared_fields(kind: type[msgspec.Struct], *sources: type[Any]) -> list[list[str]]:
-    """The fields of the struct that each source has, and none before it."""
+    """Return the fields of the struct that each source has, and none before it."""
     left, shared = list(kind.__struct_fields__), []
     for source in sources:
         shared.append([name for name in left if inspect.isdatadescriptor(getattr(source, name, None))])
@@ -178,23 +178,23 @@ class Contract:
     optional: frozenset[type[Method[Any]]] = frozenset()
 
     def method(self, method: type[Method[Any]]) -> str:
-        """The full name of a method."""
+        """Return the full name of a method."""
         return f"{self.name}.{method.__name__}"
 
     def error(self, failure: Failure) -> ErrorReply:
-        """The error for a handler to raise."""
+        """Return the error for a handler to raise."""
         name = f"{self.name}.{error_name(type(failure))}"
         return ErrorReply(name, msgspec.Raw(msgspec.json.encode(failure)))
 
 
 def error_name(failure: type[Failure]) -> str:
-    """The name of an error in the interface."""
+    """Return the name of an error in the interface."""
     return failure.__name__.removesuffix("Error")
 
 
 @cache
 def reply_of(method: type[Method[Any]]) -> type[Any]:
-    """The record that a method replies with."""
+    """Return the record that a method replies with."""
     (base,) = method.__orig_bases__  # type: ignore[attr-defined]
     reply: type[Any] = get_args(base)[0]
     return reply
@@ -202,7 +202,7 @@ def reply_of(method: type[Method[Any]]) -> type[Any]:
 
 @cache
 def list_field(method: type[Method[Any]]) -> str:
-    """The field of a list's reply that has the records."""
+    """Return the field of a list's reply that has the records."""
     hints = get_type_hints(reply_of(method))
     return next(name for name, hint in hints.items() if get_origin(hint) is tuple)
 
@@ -220,7 +220,7 @@ def served(
     *services: object,
     handlers: Mapping[type[Method[Any]], Callable[..., Any]] | None = None,
 ) -> ServedInterface:
-    """The interface with a handler for each method: one of the `handlers`, or else for GetSession
+    """Return the interface with a handler for each method: one of the `handlers`, or else for GetSession
     `get_session` of the first service that has it. A handler takes the parameters and, if it has a parameter
     `peer`, the process that calls."""
     methods, found = {}, handlers or {}
@@ -237,7 +237,7 @@ def served(
 
 
 def description(contract: Contract) -> str:
-    """The text of the interface file (https://varlink.org/Interface-Definition)."""
+    """Return the text of the interface file (https://varlink.org/Interface-Definition)."""
     types: dict[str, type[Any]] = {}
     for method in contract.methods:
         for struct in (method, reply_of(method)):
@@ -281,7 +281,7 @@ def _named_in(hint: Any) -> Iterator[type[Any]]:
 
 
 def _is_enumeration(hint: Any) -> bool:
-    """Whether varlink can declare it: an enumeration of at least two names."""
+    """Return whether varlink can declare it: an enumeration of at least two names."""
     if not (isinstance(hint, type) and issubclass(hint, Enumeration)):
         return False
     return len(hint) > 1 and all(_NAME.fullmatch(member) for member in hint)
@@ -314,7 +314,7 @@ def _fields(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _explanation(hint: Any) -> str:
-    """The description of a field, and the comments of its values where varlink cannot declare them."""
+    """Return the description of a field, and the comments of its values where varlink cannot declare them."""
     described = (meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description)
     return " ".join([*described, *_values(hint)])
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def decode(type: type[T], raw: msgspec.Raw, unavailable: type[GatewayApiError]) -> T:
-    """A part of a reply as a value. Raises `unavailable`."""
+    """Return a part of a reply as a value. Raises `unavailable`."""
     try:
         return msgspec.json.decode(raw, type=type)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -38,7 +38,7 @@ class ContractClient:
         return decode(reply, self.raw(call, timeout=timeout), self.unavailable)
 
     def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
-        """The whole reply, unparsed."""
+        """Return the whole reply, unparsed."""
         with self._errors_of(call):
             (reply,) = self._replies(call, timeout=timeout)
             return reply.result()
@@ -56,7 +56,7 @@ class ContractClient:
             raise self.unavailable(str(error)) from error
 
     def translated(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:
-        """The failure of a call as an error of `base/errors.py`."""
+        """Return the failure of a call as an error of `base/errors.py`."""
         return self.unavailable(str(error))
 
     @contextmanager

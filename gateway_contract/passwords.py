@@ -12,7 +12,7 @@ _HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}", re.
 
 
 def hash_password(password: str) -> str:
-    """A hash for `api.users`. Raises ValueError for a password that bcrypt would not read whole."""
+    """Return a hash for `api.users`. Raises ValueError for a password that bcrypt would not read whole."""
     if not password:
         raise ValueError("a password must not be empty")
     if not _is_hashable(password):
@@ -21,8 +21,8 @@ def hash_password(password: str) -> str:
 
 
 def verify(password: str, password_hash: str) -> bool:
-    """True when the hash is the password's. It takes a fifth of a second of a processor core, for a password
-    that bcrypt cannot read, too."""
+    """Return True when the hash is the password's. It takes a fifth of a second of a processor core, for a
+    password that bcrypt cannot read, too."""
     hashable = _is_hashable(password)
     try:
         matches = bcrypt.checkpw(password.encode() if hashable else b"-", password_hash.encode())
@@ -33,13 +33,13 @@ def verify(password: str, password_hash: str) -> bool:
 
 
 def cost(password_hash: str) -> int:
-    """The binary logarithm of a hash's rounds, 4 to 31; 0 for other texts."""
+    """Return the binary logarithm of a hash's rounds, 4 to 31; 0 for other texts."""
     match = _HASH.fullmatch(password_hash)
     return int(match[1]) if match else 0
 
 
 def decoy_hash(cost: int) -> str:
-    """A hash of no known password, for a check that takes as long as others of this cost."""
+    """Return a hash of no known password, for a check that takes as long as others of this cost."""
     return f"$2b${cost:02}$" + 53 * "."
 
 

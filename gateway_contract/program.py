@@ -62,7 +62,7 @@ class Group(click.Group):
         self._summaries = summaries or {}
 
     def add_section(self, title: str, commands: Iterable[click.Command]) -> None:
-        """Adds commands below a title of the help."""
+        """Add commands below a title of the help."""
         for each in commands:
             self.add_command(each)
             self._sections.setdefault(title, []).append(str(each.name))
@@ -94,18 +94,18 @@ class Group(click.Group):
 
 
 def summary(command: click.Command) -> str:
-    """The first sentence of its help."""
+    """Return the first sentence of its help."""
     return command.get_short_help_str(limit=1000)
 
 
 def say(text: str) -> None:
-    """Prints lines for the operator."""
+    """Print lines for the operator."""
     sys.stdout.write(f"{text}\n")
 
 
 def run(program: click.Command, name: str, words: Sequence[str] | None = None) -> int:
-    """The exit status that a command returns, 0 for None; 2 after wrong arguments, with the usage on standard
-    error; 1 after Ctrl-C. Without `words`, those of the process count."""
+    """Return the exit status that a command returns, 0 for None; 2 after wrong arguments, with the usage on
+    standard error; 1 after Ctrl-C. Without `words`, those of the process count."""
     try:
         return program.main(words, name, standalone_mode=False) or 0
     except click.UsageError as error:

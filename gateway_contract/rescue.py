@@ -25,14 +25,14 @@ class CannotRescue(GatewayApiError):
 
 
 def enable(environment: Mapping[str, str]) -> str:
-    """Sets api.enabled to true, and returns a sentence about it. Raises CannotRescue."""
+    """Set api.enabled to true, and return a sentence about it. Raises CannotRescue."""
     with _core(environment) as core:
         done = core.amend([Edit(EditAction.SET, "api.enabled", True)], _AUTHOR, "rescue.enable")
     return "The API is enabled." if done.committed else "The API is enabled already; nothing was changed."
 
 
 def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], str], *, create: bool) -> str:
-    """Sets the password of a user, or creates the user as an admin, and returns a sentence about it. `ask`
+    """Set the password of a user, or create the user as an admin, and return a sentence about it. `ask`
     returns the password. Raises ValueError for an invalid one, and CannotRescue."""
     with _core(environment) as core:
         if '"' in user or not user.isprintable():
@@ -53,7 +53,7 @@ def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], st
 
 
 def undo(environment: Mapping[str, str]) -> str:
-    """Undoes the last commit, and returns a sentence about it. Raises CannotRescue."""
+    """Undo the last commit, and return a sentence about it. Raises CannotRescue."""
     with _core(environment) as core:
         try:
             done = core.restore(_NEWEST, _AUTHOR, "rescue.undo")

@@ -10,7 +10,7 @@ from gateway_contract.version import VERSION
 
 
 def _load(name: str) -> click.Command:
-    """Imports what the gateway of the command needs, and nothing of another."""
+    """Import what the gateway of the command needs, and nothing of another."""
     match name:
         case "linux":
             from gateway_core.commands.linux import linux
@@ -37,8 +37,8 @@ def core() -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit status of the command; 2, with the usage on standard error, without a known one. Without
-    `words`, those of the process count."""
+    """Return the exit status of the command; 2, with the usage on standard error, without a known one.
+    Without `words`, those of the process count."""
     return run(core, "gateway-core", words)
 
 

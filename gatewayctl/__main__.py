@@ -32,7 +32,8 @@ _SECTIONS = {
 
 
 def _load(name: str) -> click.Command:
-    """A command of the first level, which has its name in a module. Imports that, and what it needs."""
+    """Return a command of the first level, which has its name in a module. Imports that, and what it
+    needs."""
     module: ModuleType
     match name:
         case "login" | "logout" | "contexts":
@@ -82,7 +83,7 @@ def gatewayctl() -> None:
 
 
 def main() -> int:
-    """The exit status, one of ExitStatus or 128 and the number of a signal."""
+    """Return the exit status, one of ExitStatus or 128 and the number of a signal."""
     terminal.prepare()
     try:
         status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)

@@ -27,7 +27,8 @@ class RemoteCandidate:
         self._is_staged = False
 
     def read(self, which: str) -> Any:
-        """The data of /candidate or /compare, or of the running configuration with ''. Raises ClientError."""
+        """Return the data of /candidate or /compare, or of the running configuration with ''. Raises
+        ClientError."""
         answer = self._gateway.answer("GET", ROOT + which)
         self._etag = answer.etag
         return answer.data
@@ -63,7 +64,7 @@ class RemoteCandidate:
         return str(done["paths"][0] if done else operation["path"])
 
     def replace(self, document: Record) -> None:
-        """Stages a whole configuration. Masked secrets stay as they are. Raises ClientError."""
+        """Stage a whole configuration. Masked secrets stay as they are. Raises ClientError."""
         self._change("PUT", "/candidate", document)
         self._is_staged = True
 
@@ -74,7 +75,7 @@ class RemoteCandidate:
         return committed
 
     def unstage(self) -> None:
-        """Discards what `edit` and `replace` staged, if it is not committed yet."""
+        """Discard what `edit` and `replace` staged, if it is not committed yet."""
         if not self._is_staged:
             return
         try:
@@ -89,7 +90,8 @@ class RemoteCandidate:
 
 
 def effect(difference: Record) -> list[str]:
-    """The effect of a commit as lines: services and sessions. An invalid candidate has no effect yet."""
+    """Return the effect of a commit as lines: services and sessions. An invalid candidate has no effect
+    yet."""
     impact = difference.get("impact")
     if impact is None:
         return []
@@ -102,8 +104,8 @@ def effect(difference: Record) -> list[str]:
 
 
 def known(wanted: Any, present: Any) -> Any:
-    """The wanted configuration without the masked secrets that the present one does not have, and without the
-    items and sections that it does not have and that need such a secret."""
+    """Return the wanted configuration without the masked secrets that the present one does not have, and
+    without the items and sections that it does not have and that need such a secret."""
     if isinstance(wanted, dict):
         held = present if isinstance(present, dict) else {}
         return {
@@ -134,7 +136,7 @@ def secret_paths(document: Any, at: Path = ()) -> Iterator[str]:
 
 
 def filled(document: Any, secrets: Mapping[str, str], at: Path = ()) -> Any:
-    """The document with the given secrets, by their paths."""
+    """Return the document with the given secrets, by their paths."""
     if document == MASK:
         return secrets.get(path_text(at), MASK)
     if isinstance(document, dict):

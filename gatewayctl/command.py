@@ -91,7 +91,7 @@ SHARED = "gatewayctl."
 
 
 def label(parameter: click.Parameter) -> str:
-    """The name of an option or argument, as users know it: `--at`, `TARGET`."""
+    """Return the name of an option or argument, as users know it: `--at`, `TARGET`."""
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)
     return parameter.human_readable_name.strip("[].")
@@ -114,8 +114,8 @@ class CliCommand(click.Command):
         return super().invoke(ctx)
 
     def explained(self, path: str, rule: str) -> str:
-        """A problem of a request as a line: the option and the rule, and the known fields for an unknown
-        one."""
+        """Return a problem of a request as a line: the option and the rule, and the known fields for an
+        unknown one."""
         name = self.spelled(path)
         for each in self.params:
             fields = getattr(each.type, "fields", ())
@@ -124,7 +124,7 @@ class CliCommand(click.Command):
         return f"{name}: {rule}"
 
     def spelled(self, path: str) -> str:
-        """The option or argument that sets a field of a request: `--at` for `at`, `--where color` for
+        """Return the option or argument that sets a field of a request: `--at` for `at`, `--where color` for
         `filter.color`. Other paths, such as those of the configuration, stay as they are."""
         field, _, rest = path.partition(".")
         for each in self.params:

@@ -87,7 +87,8 @@ class Known(click.ParamType[str]):
 
 
 def orders(fields: Iterable[str]) -> Known:
-    """The words are fields by which a list is sorted, with - for descending order after those without."""
+    """The words are fields by which a list is sorted, with - for descending order after those
+    without."""
     names = tuple(fields)
     return Known([*names, *(f"-{name}" for name in names)])
 
@@ -102,7 +103,7 @@ def conditions(fields: Mapping[str, Any]) -> Known:
 
 
 def fields_of(method: type[Method[Any]]) -> dict[str, Any]:
-    """The fields by which the list of a method is filtered and sorted, with their types."""
+    """Return the fields by which the list of a method is filtered and sorted, with their types."""
     return {name: column.type for name, column in columns(method).items()}
 
 
@@ -124,7 +125,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def source(root: click.Command, shell: str) -> str:
-    """The program for a shell."""
+    """Return the program for a shell."""
     made = get_completion_class(shell)
     if made is None:
         raise ValueError(f"there is no completion for {shell}")

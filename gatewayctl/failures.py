@@ -56,5 +56,5 @@ _STATUSES: dict[type[ClientError], ExitStatus] = {
 
 
 def status_of(failure: ClientError) -> ExitStatus:
-    """The exit status after a failure."""
+    """Return the exit status after a failure."""
     return failure.status if isinstance(failure, CommandFailure) else _STATUSES[type(failure)]

@@ -129,7 +129,7 @@ def chosen_context(ctx: click.Context) -> Context:
 
 
 def chosen_contexts(ctx: click.Context) -> list[Context]:
-    """All of them with `--all`. Raises ClientError."""
+    """Return all of them with `--all`. Raises ClientError."""
     if not ctx.meta.get(f"{SHARED}all"):
         return [chosen_context(ctx)]
     known = ContextsFile(os.environ).read().known
@@ -144,14 +144,14 @@ def chosen_gateway(ctx: click.Context) -> RemoteGateway:
 
 
 def gateway_of(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
-    """A gateway, whose errors name the options of the command."""
+    """Return a gateway, whose errors name the options of the command."""
     if not isinstance(ctx.command, CliCommand):
         return RemoteGateway(context, renew)
     return RemoteGateway(context, renew, explained=ctx.command.explained)
 
 
 def reads(function: Function) -> Callable[..., None]:
-    """A command that reads. The function gets a gateway and the options, and returns a result."""
+    """Return a command that reads. The function gets a gateway and the options, and returns a result."""
 
     @wraps(function)
     @click.pass_context
@@ -190,8 +190,8 @@ def refreshes(function: Function) -> Callable[..., None]:
 def _refresh(
     gateways: Sequence[RemoteGateway], ask: Callable[[RemoteGateway], Result | None], format: Format
 ) -> NoReturn:
-    """A gateway that does not respond is asked again. Raises ClientError after another error, or if none has
-    responded yet."""
+    """A gateway that does not respond is asked again. Raises ClientError after another error, or if
+    none has responded yet."""
     has_shown = False
     while True:
         results, failures = _asked(gateways, ask)
@@ -236,7 +236,7 @@ def _show(result: Result | None, format: Format) -> None:
 def _ask_all(
     gateways: Sequence[RemoteGateway], ask: Callable[[RemoteGateway], Result | None], format: Format
 ) -> None:
-    """Shows what those reply that can; the exit status is the highest of all."""
+    """Show what those reply that can; the exit status is the highest of all."""
     results, failures = _asked(gateways, ask)
     for name, failure in failures:
         complain(failure.lines, name)
@@ -249,7 +249,7 @@ def _ask_all(
 def _asked(
     gateways: Sequence[RemoteGateway], ask: Callable[[RemoteGateway], Result | None]
 ) -> tuple[list[Of], list[tuple[str, ClientError]]]:
-    """The results of all gateways, and their failures by context."""
+    """Return the results of all gateways, and their failures by context."""
     results, failures = [], []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         # A single one may ask for a password, which only the main thread can.
@@ -272,7 +272,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only shows what w
 
 
 def filter_of(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Record:
-    """The value of an option FIELD=VALUE, which may be repeated."""
+    """Return the value of an option FIELD=VALUE, which may be repeated."""
     query = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -285,8 +285,8 @@ def filter_of(ctx: click.Context, param: click.Parameter, given: Sequence[str]) 
 def confirm(
     question: str, *, yes: bool, otherwise: str, about: Report | None = None, always: bool = False
 ) -> None:
-    """Asks at the terminal, below a report; with `always`, the report is shown without a question, too.
-    Raises CommandFailure with `otherwise` if the user does not agree."""
+    """Ask at the terminal, below a report; with `always`, the report is shown without a question, too. Raises
+    CommandFailure with `otherwise` if the user does not agree."""
     for each in lines_above(about) if about and (always or not yes) else ():
         terminal.tell(each)
     if yes:

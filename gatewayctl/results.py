@@ -36,8 +36,8 @@ class Format:
     columns: tuple[str, ...] = ()
 
     def text(self, document: Any, *, safe: bool) -> str:
-        """A document in this format, which is not a table. If it is to be `safe` for a terminal, each value
-        is on one line, without control characters; those of JSON are escaped when it is written."""
+        """Return a document in this format, which is not a table. If it is to be `safe` for a terminal, each
+        value is on one line, without control characters; those of JSON are escaped when it is written."""
         guarded = line if safe else str
         if self.matches is not None:
             return "".join(f"{guarded(_bare(value))}\n" for value in self.matches(document))
@@ -46,7 +46,7 @@ class Format:
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
     def event(self, record: Record, *, safe: bool) -> str:
-        """A record of an endless list: JSON on one line."""
+        """Return a record of an endless list: JSON on one line."""
         return self.text(record, safe=safe) if self.matches is not None else compact(record) + "\n"
 
 
@@ -154,7 +154,7 @@ class ShownColumn:
         return _word(self.label)
 
     def is_called(self, name: str) -> bool:
-        """Whether the user means it: by its head, or by the name of its field."""
+        """Return whether the user means it: by its head, or by the name of its field."""
         return _word(name) in {self.word, _word(self.name)}
 
     def text(self, record: Record) -> str:
@@ -175,8 +175,8 @@ class WholeRecord(ShownColumn):
 def completed(
     columns: Sequence[ShownColumn], fields: Iterable[str], hidden: Iterable[str] = ()
 ) -> tuple[ShownColumn, ...]:
-    """The columns, and one of `-o wide` for each field that has none and is not hidden. Without columns, all
-    fields are shown, and the first says which record it is."""
+    """Return the columns, and one of `-o wide` for each field that has none and is not hidden. Without
+    columns, all fields are shown, and the first says which record it is."""
     known = {*hidden, *(column.name for column in columns)}
     rest = [field for field in fields if field not in known]
     if columns:
@@ -244,7 +244,7 @@ class Table(NamedTuple):
 
 
 def fitted(columns: Sequence[ShownColumn], records: Sequence[Record], width: int | None) -> Table:
-    """All records with those columns that have room; with all of them without a width."""
+    """Return all records with those columns that have room; with all of them without a width."""
     if width is None:
         return whole(columns, records)
     texts = _texts(columns, records)
@@ -268,14 +268,14 @@ def fitted(columns: Sequence[ShownColumn], records: Sequence[Record], width: int
 
 
 def whole(columns: Sequence[ShownColumn], records: Sequence[Record]) -> Table:
-    """All records with all columns, each record on one line."""
+    """Return all records with all columns, each record on one line."""
     grid = [[column.head, *cells] for column, cells in zip(columns, _texts(columns, records), strict=True)]
     head, *rows = aligned(list(zip(*grid, strict=True)))
     return Table([TableLine(head), *(TableLine("", row) for row in rows)])
 
 
 def listed(columns: Sequence[ShownColumn], records: Sequence[Record], width: int | None) -> Table:
-    """All records, one under the other: a line for each field."""
+    """Return all records, one under the other: a line for each field."""
     return Table(_one_under_the_other(columns, _texts(columns, records), width))
 
 
@@ -286,7 +286,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def width_of(text: str) -> int:
-    """The columns that a text takes on a terminal (Unicode Standard Annex 11)."""
+    """Return the columns that a text takes on a terminal (Unicode Standard Annex 11)."""
     if text.isascii():
         return len(text)
     return sum(
@@ -296,12 +296,12 @@ def width_of(text: str) -> int:
 
 
 def _texts(columns: Sequence[ShownColumn], records: Sequence[Record]) -> list[list[str]]:
-    """The texts of all records, by column."""
+    """Return the texts of all records, by column."""
     return [[column.text(record) for record in records] for column in columns]
 
 
 def _need(column: ShownColumn, texts: Sequence[str]) -> int:
-    """The least width of a column in which no word is cut."""
+    """Return the least width of a column in which no word is cut."""
     longest = max(map(width_of, texts), default=0)
     if column.wraps and longest > _COMFORT:
         words = (width_of(word) for text in texts for word in text.split(" "))
@@ -310,13 +310,13 @@ def _need(column: ShownColumn, texts: Sequence[str]) -> int:
 
 
 def _sum(widths: Iterable[int]) -> int:
-    """The width of a line."""
+    """Return the width of a line."""
     held = list(widths)
     return sum(held) + len(_GAP) * (len(held) - 1)
 
 
 def _spread(needs: Sequence[int], wanted: Sequence[int], width: int) -> list[int]:
-    """The widths of columns on a terminal: those with sentences get the room that is left."""
+    """Return the widths of columns on a terminal: those with sentences get the room that is left."""
     widths, left = list(needs), width - _sum(needs)
     for at, most in enumerate(wanted):
         more = max(0, min(left, most - widths[at]))
@@ -326,7 +326,7 @@ def _spread(needs: Sequence[int], wanted: Sequence[int], width: int) -> list[int
 
 
 def _row(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """The lines of one record."""
+    """Return the lines of one record."""
     wrapped = [_wrapped(text, width) for text, width in zip(row, widths, strict=True)]
     most = max(map(len, wrapped))
     return [
@@ -340,7 +340,7 @@ def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """The lines of a text, broken between words. A longer word has a line of its own."""
+    """Return the lines of a text, broken between words. A longer word has a line of its own."""
     if width_of(text) <= width:
         return [text]
     lines = [""]
@@ -356,7 +356,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 def _one_under_the_other(
     columns: Sequence[ShownColumn], texts: Sequence[Sequence[str]], width: int | None
 ) -> list[TableLine]:
-    """A line for each value, behind its label, and an empty line between two records."""
+    """Return a line for each value, behind its label, and an empty line between two records."""
     beside = max((width_of(column.label) for column in columns), default=0) + len(_GAP)
     found: list[TableLine] = []
     for record in zip(*texts, strict=True):
@@ -368,7 +368,7 @@ def _one_under_the_other(
 
 
 def _labelled(label: str, text: str, beside: int, width: int | None) -> list[TableLine]:
-    """A value behind its label; or below, if the terminal has no room for a word of it."""
+    """Return a value behind its label; or below, if the terminal has no room for a word of it."""
     padded = label + " " * (beside - width_of(label))
     if width is None:
         return [TableLine(padded, text)]
@@ -405,7 +405,7 @@ def show(result: Result, format: Format) -> None:
 
 
 def show_all(results: Sequence[Of], format: Format) -> None:
-    """Prints results of several gateways; each record has its context. Raises click.UsageError as `show`
+    """Print results of several gateways; each record has its context. Raises click.UsageError as `show`
     does."""
     if format.name != TABLE:
         named = [{CONTEXT: of.context, **record} for of in results for record in _records(of.result)]
@@ -429,7 +429,8 @@ def _table_of(result: ResultList | Sheet, format: Format, width: int | None) -> 
 
 
 def picture(results: Sequence[Of], format: Format, width: int | None, *, is_one: bool) -> Table:
-    """A table for `redraw`: of the only gateway, or of several. Raises click.UsageError as `table` does."""
+    """Return a table for `redraw`: of the only gateway, or of several. Raises click.UsageError as `table`
+    does."""
     if not is_one:
         return _side_by_side(results, format, width)
     shown = [of.result for of in results if not isinstance(of.result, Report)]
@@ -437,7 +438,7 @@ def picture(results: Sequence[Of], format: Format, width: int | None, *, is_one:
 
 
 def _side_by_side(results: Sequence[Of], format: Format, width: int | None) -> Table:
-    """The records of several gateways in one table, which are no Reports."""
+    """Return the records of several gateways in one table, which are no Reports."""
     columns = {each.name + each.title: each for of in results for each in of.result.columns}  # type: ignore[union-attr]
     records = [{CONTEXT: of.context, **record} for of in results for record in _records(of.result)]
     context = ShownColumn(CONTEXT, importance=Importance.IDENTITY)
@@ -449,7 +450,7 @@ def _side_by_side(results: Sequence[Of], format: Format, width: int | None) -> T
 def table(
     columns: Sequence[ShownColumn], records: Sequence[Record], format: Format, width: int | None
 ) -> Table:
-    """The table that a format wants; `width` is that of the terminal, None without one. Raises
+    """Return the table that a format wants; `width` is that of the terminal, None without one. Raises
     click.UsageError for a column that there is not."""
     chosen = _chosen(columns, format)
     if format.columns and width is not None:
@@ -502,7 +503,7 @@ def _notes(shown: Table) -> list[str]:
 
 
 def redraw(shown: Table, first: str, notes: Sequence[str]) -> None:
-    """Replaces what the terminal shows by a line, as much of a table as has room, and notes."""
+    """Replace what the terminal shows by a line, as much of a table as has room, and notes."""
     below = [*_notes(shown), *notes]
     # The cursor stands below.
     room = terminal.height() - sum(map(terminal.height_of, [first, *below])) - 1
@@ -528,7 +529,7 @@ def _show_text(text: str, *, is_diff: bool) -> None:
 
 
 def lines_above(report: Report) -> list[str]:
-    """The lines of a report, for standard error above a question."""
+    """Return the lines of a report, for standard error above a question."""
     held = report.table
     shown = fitted(held.columns, held.records, terminal.width()).lines if held and held.records else ()
     return [*(head + rest for head, rest in shown), *report.text.rstrip("\n").splitlines()]

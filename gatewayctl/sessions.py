@@ -19,7 +19,7 @@ def session_path(id: object) -> str:
 
 
 def address(record: Record) -> str:
-    """The address of a session: IPv4, or else IPv6."""
+    """Return the address of a session: IPv4, or else IPv6."""
     return plain(record.get("ip_address") or record.get("ipv6_address"))
 
 
@@ -81,5 +81,5 @@ _TOUCHED = (
 
 
 def touched(records: Sequence[Record]) -> ResultList:
-    """The sessions that a command is about to change or end."""
+    """Return the sessions that a command is about to change or end."""
     return ResultList(records, _TOUCHED)

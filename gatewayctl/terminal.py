@@ -34,55 +34,56 @@ def prepare() -> None:
 
 
 def is_terminal() -> bool:
-    """Whether standard output is one."""
+    """Return whether standard output is one."""
     return sys.stdout.isatty()
 
 
 def is_styled() -> bool:
-    """Whether output may have colours: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    """Return whether output may have colours: on a terminal, unless NO_COLOR is set
+    (https://no-color.org)."""
     return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def width() -> int | None:
-    """The columns of the terminal; None without one."""
+    """Return the columns of the terminal; None without one."""
     return shutil.get_terminal_size().columns if is_terminal() else None
 
 
 def height() -> int:
-    """The lines of the terminal."""
+    """Return the lines of the terminal."""
     return shutil.get_terminal_size().lines
 
 
 def height_of(text: str) -> int:
-    """The lines that a text takes on the terminal."""
+    """Return the lines that a text takes on the terminal."""
     columns = max(1, shutil.get_terminal_size().columns)
     return max(1, -(-len(text) // columns))
 
 
 def can_redraw() -> bool:
-    """Whether the terminal can replace what it shows."""
+    """Return whether the terminal can replace what it shows."""
     return is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def redraw(texts: Sequence[str]) -> None:
-    """Replaces what the terminal shows by lines, each as those of `show` (ECMA-48, CUP, EL and ED)."""
+    """Replace what the terminal shows by lines, each as those of `show` (ECMA-48, CUP, EL and ED)."""
     # Nothing is cleared before its place has another text: the picture does not flicker.
     _write("\x1b[H" + "".join(f"{each}\x1b[K\n" for each in texts) + "\x1b[J")
 
 
 def styled(text: str, *, bold: bool = False, colour: str | None = None) -> str:
-    """A text that is safe, as `line` and `lines` make it, with colours if they may be."""
+    """Return a text that is safe, as `line` and `lines` make it, with colours if they may be."""
     return click.style(text, bold=bold or None, fg=colour) if text and is_styled() else text
 
 
 def show(*texts: str) -> None:
-    """Prints lines for people. Each is safe, and may be `styled`."""
+    """Print lines for people. Each is safe, and may be `styled`."""
     if texts:
         _write("".join(f"{each}\n" for each in texts))
 
 
 def write(text: str) -> None:
-    """Prints a text for programs."""
+    """Print a text for programs."""
     if is_terminal():
         show(*lines(text.replace("\r\n", "\n").removesuffix("\n")))
     else:
@@ -90,12 +91,12 @@ def write(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Prints a line for people on standard error."""
+    """Print a line for people on standard error."""
     _write(f"{line(text)}\n", err=True)
 
 
 def complain(texts: Iterable[str], context: str | None = None) -> None:
-    """Writes lines to standard error, each with the name of the program, and of the context if there are
+    """Write lines to standard error, each with the name of the program, and of the context if there are
     several."""
     about = f"gatewayctl: {context}" if context else "gatewayctl"
     for each in texts:
@@ -172,8 +173,8 @@ STANDARD_INPUT = "-"
 
 
 def login_of(context: Context) -> tuple[str, str] | None:
-    """The username and password for another login, by GATEWAY_PASSWORD_FILE or at a terminal; None without
-    both. Raises CommandFailure."""
+    """Return the username and password for another login, by GATEWAY_PASSWORD_FILE or at a terminal; None
+    without both. Raises CommandFailure."""
     password_file = os.environ.get("GATEWAY_PASSWORD_FILE")
     if not password_file and not has_terminal():
         return None
@@ -194,7 +195,7 @@ def username_for(context: Context, given: str | None, *, prompt: bool = True) ->
 
 
 def password_for(username: str, file: str | None) -> str:
-    """The first line of the file, or what the user types. Raises CommandFailure."""
+    """Return the first line of the file, or what the user types. Raises CommandFailure."""
     if not file:
         required_terminal("--password-file")
         return str(click.prompt(f"Password of {line(username)}", hide_input=True, err=True))
@@ -224,7 +225,7 @@ def new_password(username: str, file: str | None) -> str:
 
 
 def ask(question: str) -> str:
-    """Asks on standard error, and returns the line that the user types. Raises click.Abort at the end of the
+    """Ask on standard error, and return the line that the user types. Raises click.Abort at the end of the
     input."""
     with _woken_by_signals() as woken:
         _write(line(question), err=True)

@@ -30,12 +30,12 @@ def _escaped(character: str) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text, each safe for a terminal."""
+    """Return the lines of a text, each safe for a terminal."""
     return [line(each) for each in text.split("\n")]
 
 
 def plain(value: Any) -> str:
-    """A value of JSON: text as it is, nothing as `-`, lists of texts with commas."""
+    """Return a value of JSON: text as it is, nothing as `-`, lists of texts with commas."""
     match value:
         case None | "" | [] | dict() if not value:
             return NOTHING
@@ -66,7 +66,7 @@ def rate_with_unit(text: str) -> int:
 
 
 def speed(bps: Any) -> str:
-    """A rate that was measured, rounded: `5.21 Mbit/s`."""
+    """Return a rate that was measured, rounded: `5.21 Mbit/s`."""
     if not isinstance(bps, int):
         return plain(bps)
     return next(f"{bps / unit:.2f} {name}" for unit, name in RATE_UNITS if bps >= unit or unit == 1)
@@ -163,7 +163,7 @@ _LABELS = {
 
 @cache
 def shown(name: str) -> ShownField:
-    """The label and the text of any field."""
+    """Return the label and the text of any field."""
     unit = next((end for end in _UNITS if name.endswith(end)), "")
     words = name.removesuffix(unit).replace("_", " ")
     label = _LABELS.get(name) or words[:1].upper() + words[1:]

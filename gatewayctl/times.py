@@ -33,8 +33,8 @@ class GivenTime(NamedTuple):
 
 
 def parse_moment(text: str, now: float, zone: tzinfo | None = None, *, ahead: bool = False) -> GivenTime:
-    """The time of a text. A duration is before `now`, and a time of day is the last one; `ahead`, both are
-    after it. `zone` is that of the machine for None. Raises ValueError with the rule."""
+    """Return the time of a text. A duration is before `now`, and a time of day is the last one; `ahead`, both
+    are after it. `zone` is that of the machine for None. Raises ValueError with the rule."""
     if text == "now":
         return GivenTime(now)
     try:

@@ -30,13 +30,13 @@ ROLE = "system"
 
 
 def start(core_socket: Path, log: AuditLog) -> None:
-    """Starts a thread that records changes until the process ends."""
+    """Start a thread that records changes until the process ends."""
     core = CoreClient(Client(core_socket))
     threading.Thread(target=_record_forever, args=(core, log), daemon=True).start()
 
 
 def record_new(core: CoreClient, log: AuditLog) -> bool:
-    """Records the next changes. True if the core may have more. Raises CoreUnavailable, CoreLacksMethod and
+    """Record the next changes. True if the core may have more. Raises CoreUnavailable, CoreLacksMethod and
     AuditUnavailable; the next call tries again."""
     place = log.place()
     after = ListChanges(place.log, place.sequence) if place else ListChanges(None, 0)
@@ -50,7 +50,7 @@ def record_new(core: CoreClient, log: AuditLog) -> bool:
 
 
 def resolve_calls(core: CoreClient, log: AuditLog) -> None:
-    """Asks the core for the outcome of changes whose replies were lost, and completes their records. Raises
+    """Ask the core for the outcome of changes whose replies were lost, and complete their records. Raises
     CoreUnavailable and AuditUnavailable; the next call tries again."""
     calls = log.open_calls(_AT_ONCE)
     if not calls:

@@ -60,7 +60,7 @@ class BatchWriter:
         self._next = _Batch()
 
     def add(self, record: str) -> None:
-        """Returns when the record is on disk. Raises AuditUnavailable."""
+        """Return when the record is on disk. Raises AuditUnavailable."""
         with self._guard:
             batch = self._next
             batch.records.append(record)
@@ -109,7 +109,7 @@ class Counter:
         self._written_at = -inf
 
     def add(self, record: AuditEntry) -> None:
-        """Returns at once; the record is in the trail within `INTERVAL` seconds."""
+        """Return at once; the record is in the trail within `INTERVAL` seconds."""
         one = Counted.one(record)
         at = (one.minute, one.key)
         with self._guard:
@@ -128,7 +128,7 @@ class Counter:
             timer.start()
 
     def write(self) -> None:
-        """Writes what was counted. A failure is logged, and the requests are lost."""
+        """Write what was counted. A failure is logged, and the requests are lost."""
         with self._writing:
             with self._guard:
                 waiting, self._waiting = list(self._waiting.values()), {}
@@ -171,7 +171,7 @@ class AuditLog:
             self._record_the_lost()
 
     def add(self, record: AuditEntry) -> None:
-        """Returns when the record of a user is on disk, or AuditUnavailable is raised. One without a role is
+        """Return when the record of a user is on disk, or AuditUnavailable is raised. One without a role is
         counted, and on disk some seconds later."""
         if not record.role:
             self._strangers.add(record)
@@ -183,32 +183,32 @@ class AuditLog:
             raise
 
     def close(self) -> None:
-        """Writes what is only counted, at the end of a worker."""
+        """Write what is only counted, at the end of a worker."""
         self._strangers.write()
 
     def read(self, wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
-        """The matching records as JSON, each with an `id`, newest first: a page of them, or all. Raises
-        Invalid for a wrong cursor, ListTooLarge and AuditUnavailable."""
+        """Return the matching records as JSON, each with an `id`, newest first: a page of them, or all.
+        Raises Invalid for a wrong cursor, ListTooLarge and AuditUnavailable."""
         # One at a time, as the pool has few threads.
         with self._reading:
             return self._on_thread("read", _read, self._readable(), wanted, page)
 
     def place(self) -> LogPlace | None:
-        """The last change of the core that is recorded. Raises AuditUnavailable."""
+        """Return the last change of the core that is recorded. Raises AuditUnavailable."""
         return self._on_thread("read", self._trails[0].place)
 
     def add_changes(self, records: Sequence[AuditEntry], before: LogPlace | None, after: LogPlace) -> None:
-        """Records changes of the core and sets the place to `after`; nothing if it is not `before`, as
-        another process has recorded them. Raises AuditUnavailable."""
+        """Record changes of the core and set the place to `after`; nothing if it is not `before`, as another
+        process has recorded them. Raises AuditUnavailable."""
         texts = [record.text() for record in records]
         self._on_thread("write", self._trails[0].append_changes, texts, before, after)
 
     def open_calls(self, most: int) -> list[OpenCall]:
-        """Changes whose outcome the core has to tell, at most so many. Raises AuditUnavailable."""
+        """Return the changes whose outcome the core has to tell, at most so many. Raises AuditUnavailable."""
         return self._on_thread("read", self._trails[0].open_calls, most)
 
     def close_calls(self, outcomes: Mapping[OpenCall, tuple[Result, str]]) -> None:
-        """Gives the records of these changes a result and a message. Raises AuditUnavailable."""
+        """Give the records of these changes a result and a message. Raises AuditUnavailable."""
         self._on_thread("write", self._trails[0].close_calls, outcomes)
 
     def _on_thread(self, verb: str, function: Callable[..., T], *arguments: Any) -> T:
@@ -245,8 +245,8 @@ def prepare_folder(folder: Path) -> None:
 
 
 def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
-    """A page ends at a number in each trail, and the next page continues below these numbers. So it neither
-    misses nor repeats a record, even if records are added or removed, or the clock is set."""
+    """A page ends at a number in each trail, and the next page continues below these numbers. So it
+    neither misses nor repeats a record, even if records are added or removed, or the clock is set."""
     most = MAX_LIMIT if page is None else page.limit
     start: Sequence[int | None] = [None] * len(trails)
     if page is not None and page.cursor is not None:

@@ -115,7 +115,8 @@ class Counted(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, count=self.count + other.count, last_at=last_at)
 
     def text(self, before: str | None = None) -> str:
-        """The record as `AuditEntry.text`. `before` is that of earlier requests of this minute and key."""
+        """Return the record as `AuditEntry.text`. `before` is that of earlier requests of this minute and
+        key."""
         record = json.loads(self.first if before is None else before)
         number = self.count if before is None else record["count"] + self.count
         if number == 1:
@@ -156,8 +157,8 @@ def gap(
 
 
 def of_session(before: Any, after: Any) -> str:
-    """The end of a message about the change of one session, from its values before and after: the username,
-    and the new rates if there are any. Empty for any other change."""
+    """Return the end of a message about the change of one session, from its values before and after: the
+    username, and the new rates if there are any. Empty for any other change."""
     if not isinstance(before, dict) or not {"id", "username"} <= before.keys():
         return ""
     parts = [str(before["username"])]
@@ -182,8 +183,8 @@ def _json(value: Any) -> str:
 
 
 def masked(value: Any, *, refused: bool = False) -> Any:
-    """A copy of a JSON value. An object with a `path` and a `value` is an edit of the configuration. Its
-    value is masked if it was `refused`, as it may be a secret in the wrong place."""
+    """Return a copy of a JSON value. An object with a `path` and a `value` is an edit of the configuration.
+    Its value is masked if it was `refused`, as it may be a secret in the wrong place."""
     if isinstance(value, dict):
         return {name: _member(value, name, held, refused) for name, held in value.items()}
     if isinstance(value, (list, tuple)):

@@ -135,7 +135,7 @@ class Trail:
         self._write(lambda connection: self._insert(connection, records))
 
     def count(self, counted: Iterable[Counted]) -> None:
-        """Adds to the records of the same minute and key, or makes them. All or nothing."""
+        """Add to the records of the same minute and key, or make them. All or nothing."""
 
         def add(connection: sqlite3.Connection) -> None:
             for each in counted:

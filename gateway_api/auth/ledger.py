@@ -113,8 +113,8 @@ SHARED = SharedState()
 
 
 def open_ledger(path: Path, *, synced: bool = True) -> DatabaseFile:
-    """A connection, not to be used after a fork. With `synced`, a write returns when it is on disk. Otherwise
-    it is there soon after, and waits less for a lock. Raises OSError and sqlite3.Error."""
+    """Return a connection, not to be used after a fork. With `synced`, a write returns when it is on disk.
+    Otherwise it is there soon after, and waits less for a lock. Raises OSError and sqlite3.Error."""
     pragmas = ("journal_mode = WAL", "synchronous = FULL")
     ledger = databases.connect(path, *pragmas, timeout=_OPEN_TIMEOUT, schema=_SCHEMA, prepare=_prepare)
     if not synced:
@@ -147,7 +147,7 @@ def name_of(ledger: sqlite3.Connection) -> str:
 
 
 def _open_in_use(path: Path, shared: SharedState, clock: Callable[[], float]) -> DatabaseFile:
-    """Opens the ledger that all workers use. If it is damaged, or another file than before, it becomes a new
+    """Open the ledger that all workers use. If it is damaged, or another file than before, it becomes a new
     one for all of them. Raises OSError and sqlite3.Error."""
     with databases.alone(path.parent):
         begun_at = shared.begun_at
@@ -179,7 +179,7 @@ def _open_in_use(path: Path, shared: SharedState, clock: Callable[[], float]) ->
 
 
 def prepare_ledger(path: Path, shared: SharedState = SHARED, clock: Callable[[], float] = time.time) -> None:
-    """Makes a ledger that can be opened, also on a full disk. A damaged one is set aside, and a new one
+    """Make a ledger that can be opened, also on a full disk. A damaged one is set aside, and a new one
     begins. Raises OSError and sqlite3.Error."""
     reserve = path.with_name(f"{path.name}.reserve")
     try:
@@ -326,7 +326,7 @@ class Revocations:
         self._valid_at = b""
 
     def revoke(self, jti: str, expires: int) -> None:
-        """Revokes a token in every worker. It is on disk when this returns. Raises LedgerUnavailable."""
+        """Revoke a token in every worker. It is on disk when this returns. Raises LedgerUnavailable."""
         try:
             self._ledger.write(partial(self._write, jti, expires))
         except (OSError, sqlite3.Error) as error:

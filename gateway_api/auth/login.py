@@ -61,7 +61,7 @@ class Failures:
         self._was_locked = False
 
     def client(self, username: str, address: str) -> bytes:
-        """The digest of a name and a network."""
+        """Return the digest of a name and a network."""
         text = f"{client_network(address)}\0{username}"
         return hmac.digest(self._secret, text.encode(errors="surrogatepass"), "sha256")
 
@@ -82,7 +82,7 @@ class Failures:
             self._keep(client, counted)
 
     def restart(self, client: bytes, now: float) -> None:
-        """Keeps the number, with the last failure now."""
+        """Keep the number, with the last failure now."""
         unsaved = self._unsaved.get(client)
         if unsaved or not self._write("UPDATE failure SET last = ? WHERE client = ?", (now, client)):
             self._keep(client, Failed(self.of(client).count, now))
@@ -93,7 +93,7 @@ class Failures:
             self._keep(client, Failed(0, now))
 
     def forget(self, before: float) -> None:
-        """Removes clients whose last failure was before a time."""
+        """Remove clients whose last failure was before a time."""
         self._write("DELETE FROM failure WHERE last < ?", (before,))
 
     def _saved(self, client: bytes) -> Failed:
@@ -179,7 +179,8 @@ class Login:
         self._turns = FairQueue(_MOST_WAITING, _MOST_WAITING_FROM_ONE, lambda: TooManyAttempts(_RETRY_AFTER))
 
     def authenticate(self, known: LoginReply, username: str, password: str, address: str) -> ApiUser:
-        """The user. `known` is the core's reply for the name. Raises WrongCredentials and TooManyAttempts."""
+        """Return the user. `known` is the core's reply for the name. Raises WrongCredentials and
+        TooManyAttempts."""
         self._throttle.check(username, address)
         with self._turns.turn(client_network(address)):
             # Again, as other logins may have failed in the meantime.
@@ -200,8 +201,8 @@ class Login:
 
 
 def _hashes(known: LoginReply) -> list[str]:
-    """The hashes to check a password against. The time must not tell whether the name is a user's, so hashes
-    of no password follow the user's, up to the time of the highest cost of all users. Costs are binary
+    """Return the hashes to check a password against. The time must not tell whether the name is a user's, so
+    hashes of no password follow the user's, up to the time of the highest cost of all users. Costs are binary
     logarithms: c, c, c + 1, ... m - 1 take as long as m."""
     highest = known.highest_cost or COST
     own = cost(known.password_hash or "")

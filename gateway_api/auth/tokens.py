@@ -57,7 +57,7 @@ class Tokens:
         self._verified = lru_cache(_REMEMBERED)(self._verify)
 
     def issue(self, username: str, role: str, generation: str, lifetime: int) -> str:
-        """A new token for `lifetime` seconds."""
+        """Return a new token for `lifetime` seconds."""
         now = int(self._clock())
         claims = Claims(
             ISSUER, username, role, generation, self._ledger(), now, now + lifetime, uuid.uuid4().hex
@@ -65,7 +65,7 @@ class Tokens:
         return jwt.encode(msgspec.to_builtins(claims), self._secret, algorithm=_ALGORITHM)
 
     def read(self, token: str) -> Claims:
-        """The claims of a token that is valid now. Raises NotAuthenticated."""
+        """Return the claims of a token that is valid now. Raises NotAuthenticated."""
         claims = self._verified(token)
         now = self._clock()
         if claims.exp <= now or max(claims.iat, claims.nbf) > now + _LEEWAY:
@@ -75,7 +75,7 @@ class Tokens:
         return claims
 
     def _verify(self, token: str) -> Claims:
-        """The claims of a token of ours, whatever its time and its ledger."""
+        """Return the claims of a token of ours, whatever its time and its ledger."""
         if "=" in token:
             # RFC 7515 section 2. PyJWT ignores padding; it rejects other spellings of the same bytes.
             raise NotAuthenticated("padding in a token")
@@ -103,7 +103,8 @@ class Authorization:
         self._clock = clock
 
     def rejection(self, claims: Claims, access: AccessReply | None) -> str | None:
-        """The reason to reject a token, or None. `access` covers its user; None if nobody knows the users."""
+        """Return the reason to reject a token, or None. `access` covers its user; None if nobody knows the
+        users."""
         if access is not None and _user_of(claims) not in _users(access):
             return "the user was deleted or changed since the login"
         if self._revocations.is_revoked(claims.jti, claims.ledger):
@@ -111,8 +112,8 @@ class Authorization:
         return None
 
     def still_allowed(self, tokens: list[Claims]) -> list[bool]:
-        """Whether each of these tokens still authorizes, with one call for all. Without the core, changes of
-        users do not count, and without the ledger, revocations do not."""
+        """Return whether each of these tokens still authorizes, with one call for all. Without the core,
+        changes of users do not count, and without the ledger, revocations do not."""
         try:
             revoked = self._revocations.among({claims.jti: claims.ledger for claims in tokens})
         except LedgerUnavailable as error:
@@ -137,5 +138,5 @@ def _users(access: AccessReply) -> set[tuple[str, str, str]]:
 
 
 def is_token(presented: str, token: str) -> bool:
-    """Compares the static token. The time does not depend on how much of it is right."""
+    """Compare the static token. The time does not depend on how much of it is right."""
     return hmac.compare_digest(presented.encode(), token.encode())

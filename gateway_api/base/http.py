@@ -40,14 +40,14 @@ def guards(*, tls: bool) -> dict[str, str]:
 
 
 def request_id_in(headers: Iterable[tuple[str, str]]) -> str | None:
-    """The request id in the header of a response."""
+    """Return the request id in the header of a response."""
     return next((value for name, value in headers if name == REQUEST_ID), None)
 
 
 def log_fields(
     environ: dict[str, Any], *, request_id: str | None, status: int, size: int, seconds: float | None
 ) -> dict[str, Any]:
-    """The fields of a line of the access log. It has no query: that may contain secrets."""
+    """Return the fields of a line of the access log. It has no query: that may contain secrets."""
     path = environ.get("PATH_INFO")
     return {
         "request_id": request_id,
@@ -70,7 +70,8 @@ def _logged_path(path: str) -> str:
 
 
 def level_of_request(environ: dict[str, Any], status: int) -> int:
-    """The level of a line of the access log: debug for a successful poll, or polls would fill the log."""
+    """Return the level of a line of the access log: debug for a successful poll, or polls would fill the
+    log."""
     is_read = environ.get("REQUEST_METHOD") in ("GET", "HEAD") and (status < 300 or status == 304)
     path = environ.get("PATH_INFO")
     is_poll = path in _WATCHED or (_POLL in environ and path not in _NEVER_POLLED)

@@ -169,7 +169,7 @@ class Settings:
 
 
 def has_secret(environment: Mapping[str, str]) -> bool:
-    """Whether there is a variable or a credential with the secret."""
+    """Return whether there is a variable or a credential with the secret."""
     credential = _credential(environment)
     return bool(environment.get(_SECRET)) or (credential is not None and credential.exists())
 

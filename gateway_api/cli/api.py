@@ -50,7 +50,7 @@ def routes() -> None:
 
 
 def routes_text() -> str:
-    """All routes of both profiles, one per line: method, path, access and profile."""
+    """Return all routes of both profiles, one per line: method, path, access and profile."""
     # Flask takes time that the unit's `join-certificate` need not spend.
     from gateway_api.web.app import routes_of
 

@@ -26,7 +26,7 @@ class NoCertificate(GatewayApiError):
 
 
 def ensure(certificate: Path, key: Path, name: str) -> bool:
-    """Makes both for a host's name where one is missing or incomplete, but keeps a complete key. True when it
+    """Make both for a host's name where one is missing or incomplete, but keep a complete key. True when it
     made a certificate. Raises NoCertificate and OSError."""
     if not _is_whole(key):
         # First: a power cut between the two must not leave a certificate of another key.
@@ -40,7 +40,7 @@ def ensure(certificate: Path, key: Path, name: str) -> bool:
 
 
 def renew(certificate: Path, key: Path, name: str) -> bool:
-    """Renews a certificate of ours that ends soon, for the same key. True when it did. Raises NoCertificate
+    """Renew a certificate of ours that ends soon, for the same key. True when it did. Raises NoCertificate
     and OSError."""
     if not is_ours(certificate):
         return False
@@ -51,13 +51,13 @@ def renew(certificate: Path, key: Path, name: str) -> bool:
 
 
 def is_ours(certificate: Path) -> bool:
-    """True if this module made it. Raises NoCertificate and OSError."""
+    """Return True if this module made it. Raises NoCertificate and OSError."""
     subject = _openssl("x509", "-noout", "-subject", "-nameopt", "RFC2253", given=certificate.read_bytes())
     return f"O={_MADE_HERE}" in subject.decode(errors="replace").strip().removeprefix("subject=").split(",")
 
 
 def is_authority(certificate: Path) -> bool:
-    """True if it is self-signed and can sign others. Raises NoCertificate and OSError."""
+    """Return True if it is self-signed and can sign others. Raises NoCertificate and OSError."""
     given = certificate.read_bytes()
     subject, issuer = (
         _openssl("x509", "-noout", f"-{which}", given=given).partition(b"=")[2]
@@ -85,7 +85,7 @@ def _sign(certificate: Path, key: Path, name: str) -> None:
 
 
 def _is_whole(path: Path) -> bool:
-    """True if a PEM file has its end: a power cut may have left a part."""
+    """Return True if a PEM file has its end: a power cut may have left a part."""
     return path.exists() and b"-----END " in path.read_bytes()
 
 

@@ -91,7 +91,7 @@ class RunFolder:
         self._secret = folder / "secret"
 
     def prepare(self) -> None:
-        """Makes missing or incomplete files. Raises GatewayApiError and OSError."""
+        """Make missing or incomplete files. Raises GatewayApiError and OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if len(os.fsencode(self.core_socket)) > 107:  # the room of sockaddr_un, without the NUL
             raise CannotRun(
@@ -122,7 +122,7 @@ class RunFolder:
             _write(self.factory, json.dumps(self._factory_configuration(), indent=2) + "\n")
 
     def _lock(self) -> None:
-        """Holds a lock until this process ends: two cores would replace each other's socket."""
+        """Hold a lock until this process ends: two cores would replace each other's socket."""
         self._held = (self.folder / "lock").open("w")
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,13 +139,13 @@ class RunFolder:
         return self._secret.read_text().strip()
 
     def new_log(self) -> Path:
-        """An empty file for the output of this run."""
+        """Return an empty file for the output of this run."""
         log = self.folder / "log"
         _write(log, "")
         return log
 
     def publish(self, url: str) -> None:
-        """Writes shell assignments for scripts."""
+        """Write shell assignments for scripts."""
         values = {
             "GATEWAY_URL": url,
             "GATEWAY_CA": str(self.certificate),
@@ -173,7 +173,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def greeting(state: RunFolder, url: str, log: Path | None) -> str:
-    """The text after the start. Without a `log` it has no password: then its output may go to a log."""
+    """Return the text after the start. Without a `log` it has no password: then its output may go to a
+    log."""
     api = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATEWAY_URL/api/v1'
     page = f"  Page:      {url}/\n"
     if log is None:
@@ -246,7 +247,7 @@ class Stop:
         self._received = False
 
     def wait(self, seconds: float) -> bool:
-        """True at once after a signal, False after so many seconds."""
+        """Return True at once after a signal, False after so many seconds."""
         self._received = self._received or has_signal(_STOPS, seconds)
         return self._received
 
@@ -339,7 +340,7 @@ def _check_port(port: int) -> None:
 def _wait(
     stop: Stop, children: list[Child], lacks: Callable[[], str | None], failure: str, words: str
 ) -> None:
-    """Waits until nothing lacks, or it is stopped. `lacks` tells why it is not ready, `words` where the
+    """Wait until nothing lacks, or it is stopped. `lacks` tells why it is not ready, `words` where the
     children's output is. Raises CannotRun."""
     deadline = time.monotonic() + _START_TIMEOUT
     while (reason := lacks()) is not None and not stop.wait(0.1):

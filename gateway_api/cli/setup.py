@@ -58,7 +58,7 @@ def setup(only_renew: bool) -> None:
 
 
 def prepare(etc: Path, configuration: Path, group: str | None) -> None:
-    """Makes missing or incomplete files, each atomically. The first user is for a core without a
+    """Make missing or incomplete files, each atomically. The first user is for a core without a
     configuration, and readable for `group`. Raises GatewayApiError and OSError."""
     tls = etc / "tls"
     tls.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
 
 
 def renew_certificate(etc: Path) -> None:
-    """Renews a certificate of ours that ends soon, and reloads the API. Raises GatewayApiError, OSError and
+    """Renew a certificate of ours that ends soon, and reload the API. Raises GatewayApiError, OSError and
     subprocess.SubprocessError."""
     certificate, key = etc / "tls" / "certificate.pem", etc / "tls" / "key.pem"
     if certificates.renew(certificate, key, socket.gethostname()):
@@ -103,7 +103,7 @@ def _warn_of_expiry(certificate: Path) -> None:
 
 
 def is_document(path: Path) -> bool:
-    """True if a file has JSON that is not empty: a power cut may have left a part."""
+    """Return True if a file has JSON that is not empty: a power cut may have left a part."""
     try:
         return bool(json.loads(path.read_bytes()))
     except (FileNotFoundError, ValueError):

@@ -81,8 +81,8 @@ class WholeLists(Generic[B]):
         version: str | None = None,
         finish: Callable[[B], B] = _unchanged,
     ) -> tuple[B, Callable[[], None]]:
-        """The list that `make` returns, as `finish` changes it, and a function to call when it is sent. The
-        next list does not wait for `finish`.
+        """Return the list that `make` returns, as `finish` changes it, and a function to call when it is
+        sent. The next list does not wait for `finish`.
 
         All requests with this key that arrive before the call share it: no client gets a list that is older
         than its request. With a version, it is kept for later requests with that version. Raises the errors

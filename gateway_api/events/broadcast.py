@@ -51,15 +51,15 @@ class Span:
         self.ring: Ring[Entry] = Ring(held, started)
 
     def holds(self, id: sse.EventId) -> bool:
-        """Whether all events after this one are here."""
+        """Return whether all events after this one are here."""
         return id.boot_id == self.boot_id and self.ring.after(id.sequence, 0) is not None
 
     def is_past(self, id: sse.EventId) -> bool:
-        """Whether events after this one have been here, and are gone."""
+        """Return whether events after this one have been here, and are gone."""
         return id.boot_id == self.boot_id and id.sequence < self.ring.oldest - 1
 
     def gap(self) -> bytes:
-        """The gap for a client that has followed another span."""
+        """Return the gap for a client that has followed another span."""
         return sse.gap(self.boot_id, self.oldest, self.started)
 
 
@@ -87,7 +87,7 @@ class Broadcast:
         return self._span
 
     def reached(self, id: sse.EventId) -> Span | None:
-        """The span with all events after this one, which may still arrive; None if they do not."""
+        """Return the span with all events after this one, which may still arrive; None if they do not."""
         with gevent.Timeout(self._pace.core_patience, False):
             while not self.span.holds(id):
                 if self.span.is_past(id):
@@ -96,14 +96,14 @@ class Broadcast:
         return self.span if self.span.holds(id) else None
 
     def run(self) -> None:
-        """Receives the core's events. Never returns."""
+        """Receive the core's events. Never returns."""
         for batch in self._events.for_ever(gevent.sleep, behind=self._pace.begins_behind):
             self._take(batch)
             # Otherwise streams would not run while there are more events, and fall too far behind.
             gevent.sleep(0)
 
     def wake(self) -> None:
-        """Wakes all streams that wait for an event."""
+        """Wake all streams that wait for an event."""
         changed, self.changed = self.changed, Signal()
         changed.set()
 

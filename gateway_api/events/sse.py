@@ -30,7 +30,7 @@ class EventId(NamedTuple):
 
 
 def parse_id(text: str) -> EventId:
-    """The id of an event, as a client sends it back. Raises ValueError."""
+    """Return the id of an event, as a client sends it back. Raises ValueError."""
     match = _ID.fullmatch(text)
     if match is None:
         raise ValueError("must be the id of an event")
@@ -44,13 +44,13 @@ def block(boot_id: str, event: SessionEvent) -> bytes:
 
 
 def gap(boot_id: str, oldest: int, newest: int) -> bytes:
-    """Reports lost events, and which ones the core holds. A client that resumes from it loses no others."""
+    """Report lost events, and which ones the core holds. A client that resumes from it loses no others."""
     last = EventId(boot_id, newest)
     return _block(last, "gap", Gap(str(EventId(boot_id, oldest)), str(last)))
 
 
 def unnumbered(name: str, data: Record) -> bytes:
-    """An event of a stream that a client cannot resume."""
+    """Return an event of a stream that a client cannot resume."""
     text = msgspec.json.encode(data)
     for character, escape in _LINE_BREAKS:
         text = text.replace(character, escape)

@@ -83,7 +83,7 @@ class Stream:
         self._streams.remove(self)
 
     def waits(self, *, for_turn: bool = False) -> None:
-        """Begins a wait for the client or the core, until a deadline; or for a turn, which comes."""
+        """Begin a wait for the client or the core, until a deadline; or for a turn, which comes."""
         self.listens = False
         self.deadline = None if for_turn else self._streams.deadline()
 
@@ -122,7 +122,8 @@ class Streams:
         return len(self._open)
 
     def open(self, bearer: Any, address: str, wanted: StreamFilter) -> Stream:
-        """A stream of the events of sessions, from now on. Raises CoreUnavailable and TooManyStreams."""
+        """Return a stream of the events of sessions, from now on. Raises CoreUnavailable and
+        TooManyStreams."""
         client = self._admitted(address)
         span = self._broadcast.span
         follow = partial(self._followed, wanted=wanted, span=span, position=span.ring.newest)
@@ -131,7 +132,7 @@ class Streams:
         return stream
 
     def open_with(self, bearer: Any, address: str, follow: _Follow) -> Stream:
-        """A stream of the pieces that `follow` makes. Raises TooManyStreams."""
+        """Return a stream of the pieces that `follow` makes. Raises TooManyStreams."""
         return Stream(self, bearer, self._admitted(address), follow)
 
     def add(self, stream: Stream) -> None:
@@ -150,16 +151,16 @@ class Streams:
         self.on_change(len(self))
 
     def deadline(self) -> float:
-        """The end of a wait for a client or the core that begins now."""
+        """Return the end of a wait for a client or the core that begins now."""
         return self._pace.clock() + self._pace.patience
 
     def close(self) -> None:
-        """Ends all streams now."""
+        """End all streams now."""
         for stream in list(self._open):
             self._end(stream)
 
     def _admitted(self, address: str) -> str:
-        """The client with this address, which may have another stream. Raises TooManyStreams."""
+        """Return the client with this address, which may have another stream. Raises TooManyStreams."""
         client = client_network(address)
         if len(self) >= self._most or self._of_client[client] >= self._most_of_one:
             raise TooManyStreams(RETRY_AFTER)

@@ -167,13 +167,13 @@ def require_room(path: Path) -> None:
 
 
 def open_to_write(path: Path) -> DatabaseFile:
-    """Opens the file, or makes it. A damaged one is set aside. Raises OSError and sqlite3.Error."""
+    """Open the file, or make it. A damaged one is set aside. Raises OSError and sqlite3.Error."""
     require_room(path)
     return databases.opened(path, WHAT, partial(_connect, path))
 
 
 def open_beside(path: Path) -> DatabaseFile:
-    """Opens the file for a writer beside that of the sessions. Raises OSError and sqlite3.Error, also for a
+    """Open the file for a writer beside that of the sessions. Raises OSError and sqlite3.Error, also for a
     damaged file."""
     require_room(path)
     return _connect(path)
@@ -193,7 +193,7 @@ def _connect(path: Path) -> DatabaseFile:
 
 
 def _update(connection: sqlite3.Connection) -> None:
-    """Takes over what an older version has recorded."""
+    """Take over what an older version has recorded."""
     connection.execute("BEGIN IMMEDIATE")
     if "folded" not in _columns(connection, "text"):
         connection.execute("ALTER TABLE text ADD COLUMN folded TEXT")
@@ -239,7 +239,7 @@ class Writer:
         self._connection.close()
 
     def set_aside(self) -> None:
-        """Ends the use of a file that turned out to be damaged: the next store begins a new one."""
+        """End the use of a file that turned out to be damaged: the next store begins a new one."""
         if self.is_current:
             databases.begin_anew(self._path, WHAT)
         self.close()
@@ -261,7 +261,7 @@ class Writer:
         self._connection.execute("COMMIT")
 
     def _bound_log(self) -> None:
-        """Empties a log that is too long. SQLite does so by itself only in a moment without any reader of the
+        """Empty a log that is too long. SQLite does so by itself only in a moment without any reader of the
         log, which may never come. This waits for the readers of now, and new ones don't read the log."""
         if self._log.stat().st_size <= self._log_bytes or time.monotonic() < self._may_empty:
             return
@@ -279,7 +279,7 @@ class Writer:
         return not failed
 
     def _text(self, text: str) -> int:
-        """The number of a name."""
+        """Return the number of a name."""
         row = self._connection.execute("SELECT number FROM text WHERE text = ?", (text,)).fetchone()
         if row is None:
             insert = "INSERT INTO text (text, folded) VALUES (?, ?) RETURNING number"

@@ -36,13 +36,13 @@ def mac_text(key: str) -> str:
 
 
 def of_network(text: str) -> bytes:
-    """The key of an IPv6 prefix or address: its length, then as many bytes as have a bit of it."""
+    """Return the key of an IPv6 prefix or address: its length, then as many bytes as have a bit of it."""
     written, _, length = text.partition("/")
     return _key(int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _BITS))
 
 
 def network_text(key: bytes) -> str:
-    """An address, or a prefix with its length."""
+    """Return an address, or a prefix with its length."""
     network = IPv6Network((key[1:].ljust(_BITS // 8, b"\0"), key[0]))
     return str(network.network_address if key[0] == _BITS else network)
 

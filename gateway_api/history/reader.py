@@ -57,31 +57,31 @@ class Reader:
         self._user = ""
 
     def for_user(self, user: str) -> "Reader":
-        """A reader for the searches of another user."""
+        """Return a reader for the searches of another user."""
         reader = copy(self)
         reader._user = user
         return reader
 
     def sessions(self, wanted: HistoryFilter, page: Page | None) -> FoundPage[PastSession]:
-        """The matching sessions, newest first: a page of them, or all. Raises Invalid for a wrong cursor, and
-        ListTooLarge."""
+        """Return the matching sessions, newest first: a page of them, or all. Raises Invalid for a wrong
+        cursor, and ListTooLarge."""
         return self._result(find, wanted, page)
 
     def failed_sign_ons(self, wanted: WantedFailures, page: Page) -> FoundPage[FailedSignOns]:
-        """The matching attempts, the newest first. Raises Invalid for a wrong cursor."""
+        """Return the matching attempts, the newest first. Raises Invalid for a wrong cursor."""
         return self._result(failed_sign_ons, wanted, page)
 
     def traffic(self, span: TrafficSpan) -> FoundTraffic:
-        """The traffic of all trunks in a span. Raises Invalid for too small a step."""
+        """Return the traffic of all trunks in a span. Raises Invalid for too small a step."""
         return self._result(traffic, span)
 
     def flapping(self, since: float, until: float, limit: int) -> list[FlappingSubscriber]:
-        """The subscribers with the most sessions that started in the window, and more than one."""
+        """Return the subscribers with the most sessions that started in the window, and more than one."""
         return self._result(flapping, since, until, limit)
 
     def timeline(self, id: int, page: Page) -> FoundPage[TimelineEntry]:
-        """The timeline of the subscriber that has or had a session. Raises NotFound if no session had this
-        id, and Invalid for a wrong cursor."""
+        """Return the timeline of the subscriber that has or had a session. Raises NotFound if no session had
+        this id, and Invalid for a wrong cursor."""
         found = self._result(timeline, id, page)
         if found is None:
             raise NotFound("No such session")
@@ -104,8 +104,8 @@ class Searches:
         self._long = FairQueue(_MOST, _MOST_FROM_ONE, self._too_long, at_once=_LONG_AT_ONCE)
 
     def result(self, user: str, search: Callable[..., T], *arguments: Any) -> T:
-        """The result of `search` for a connection and the arguments; all its reads are of one moment. Raises
-        SearchTooLong, sqlite3.Error, and what the search raises."""
+        """Return the result of `search` for a connection and the arguments; all its reads are of one moment.
+        Raises SearchTooLong, sqlite3.Error, and what the search raises."""
         deadline = time.monotonic() + DEADLINE
         try:
             with self._quick.turn(user, DEADLINE):
@@ -127,7 +127,7 @@ class Searches:
         return now >= most or (now >= least and bool(self._quick.waiting))
 
     def _is_late(self, slices: "_Slices", deadline: float) -> bool:
-        """Whether a long search must end. It returns in a slice."""
+        """Return whether a long search must end. It returns in a slice."""
         rests = slices.is_over or bool(self._quick.served)
         if rests:
             slices.end()
@@ -163,7 +163,7 @@ class _Slices:
         return self._end is not None and time.monotonic() >= self._end
 
     def begin(self) -> bool:
-        """True in a slice."""
+        """Return True in a slice."""
         if self._end is None:
             with suppress(BlockingIOError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -176,7 +176,7 @@ class _Slices:
             self._end = None
 
     def close(self) -> None:
-        """Ends the slice, too."""
+        """End the slice, too."""
         os.close(self._lock)
 
 

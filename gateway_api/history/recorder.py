@@ -41,7 +41,7 @@ _NO_BOOT = "none"
 
 
 def start(core_socket: Path, path: Path, pool: ThreadPool) -> None:
-    """Starts greenlets that record until the process ends."""
+    """Start greenlets that record until the process ends."""
     core = CoreClient(Client(core_socket))
     sessions = Recorder(core, Events(core), path, pool).record
     failures = SignOnRecorder(core, path, pool).record
@@ -60,7 +60,7 @@ class Recorder:
         self._trimmed = -_TRIM
 
     def record(self) -> None:
-        """Records until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
+        """Record until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
         sqlite3.Error."""
         with in_use(on_thread(self._pool, HistoryStore, self._path), self._pool) as store:
             place = on_thread(self._pool, store.place)
@@ -68,7 +68,7 @@ class Recorder:
                 place = self._follow(store, place)
 
     def _follow(self, store: HistoryStore, place: FeedPlace | None) -> FeedPlace | None:
-        """Records events up to the next hole or fault. Returns where it has come to."""
+        """Record events up to the next hole or fault. Return where it has come to."""
         after = (_NO_BOOT, 0) if place is None else (place.boot_id, place.sequence)
         for batch in self._events.after(*after):
             if batch.gap:
@@ -82,7 +82,7 @@ class Recorder:
         return place
 
     def _compare(self, store: HistoryStore, batch: EventsReply, same_run: bool) -> FeedPlace:
-        """Closes a hole. Events that the core still holds come next: those that are known change nothing."""
+        """Close a hole. Events that the core still holds come next: those that are known change nothing."""
         place = FeedPlace(batch.boot_id, batch.oldest - 1, int(time.time()))
         on_thread(self._pool, store.begin_comparison)
         cursor = None

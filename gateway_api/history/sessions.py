@@ -165,8 +165,8 @@ _READ: dict[str, Callable[[Any], Any]] = {"mac_address": keys.mac_text, "ip_addr
 
 
 def prepare(path: Path) -> None:
-    """Makes the database, so that it can be read before anything was recorded. The service runs without it:
-    an error is logged."""
+    """Make the database, so that it can be read before anything was recorded. The service runs without it: an
+    error is logged."""
     try:
         HistoryStore(path).close()
     except (OSError, sqlite3.Error) as error:
@@ -217,7 +217,7 @@ class HistoryStore(Writer):
         self._bound_log()
 
     def begin_comparison(self) -> None:
-        """Begins a comparison with the sessions that are up: `compare` gets each of them once."""
+        """Begin a comparison with the sessions that are up: `compare` gets each of them once."""
         self._lost = 0
         self._connection.executescript(
             "DROP TABLE IF EXISTS temp.listed;"
@@ -245,7 +245,7 @@ class HistoryStore(Writer):
         return self._lost
 
     def trim(self, limits: HistoryLimits, now: int) -> bool:
-        """Removes some of the oldest ended sessions, changes of rates, failed sign-ons and samples of the
+        """Remove some of the oldest ended sessions, changes of rates, failed sign-ons and samples of the
         traffic, where there are too many or too old ones. True if there may be more of them."""
         pages = pragma(self._connection, "page_count") - pragma(self._connection, "freelist_count")
         log = min((limits.mebibytes << 20) * _LOG_EIGHTHS // 8, _LOG_BYTES)
@@ -278,7 +278,7 @@ class HistoryStore(Writer):
         return bool(removed or rates or failures or has_more)
 
     def _start(self, session: SessionEvent | SessionSummary, started: int, now: int | None = None) -> int:
-        """The number of the session, which is new unless it is there."""
+        """Return the number of the session, which is new unless it is there."""
         username = self._text(session.username)
         known = self._connection.execute(
             "SELECT number FROM session WHERE id = ? AND started = ? AND username = ?",
@@ -317,7 +317,7 @@ class HistoryStore(Writer):
         self._connection.execute(_RATE, (number, event.at, event.sequence, *rates))
 
     def _up(self, id: int, started: int) -> int | None:
-        """The session of this id that is up: also one whose start has moved, with the clock."""
+        """Return the session of this id that is up: also one whose start has moved, with the clock."""
         row = self._connection.execute(_UP, (id, started)).fetchone()
         return int(row[0]) if row else None
 
@@ -340,8 +340,8 @@ class HistoryStore(Writer):
         self._connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?, ?)", place)
 
     def _follow_clock(self, place: FeedPlace) -> None:
-        """Remembers a step back of the clock since the last place. A step forward corrects the last step
-        back: the clock was behind after it, for example in a boot before the network gave the time."""
+        """Remember a step back of the clock since the last place. A step forward corrects the last step back:
+        the clock was behind after it, for example in a boot before the network gave the time."""
         last, ahead = self.place(), place.at - self._steady()
         if self._ahead is not None and ahead - self._ahead > _SET:
             self._connection.execute(_FORWARD, (round(ahead - self._ahead),))
@@ -483,8 +483,8 @@ def _with_address(address: str) -> list[Any]:
 def _networks(
     connection: sqlite3.Connection, numbers: Sequence[int]
 ) -> Mapping[int, list[tuple[bytes, int]]]:
-    """The networks of sessions, with their kinds, by the number of the session. In one query: a query for
-    each of many sessions would keep other threads from the interpreter."""
+    """Return the networks of sessions, with their kinds, by the number of the session. In one query: a query
+    for each of many sessions would keep other threads from the interpreter."""
     query = "SELECT session, network, kind FROM network WHERE session IN (SELECT value FROM json_each(?))"
     found: dict[int, list[tuple[bytes, int]]] = {}
     for number, key, kind in connection.execute(query, (json.encode(numbers).decode(),)):

@@ -104,8 +104,8 @@ class SignOnStore(Writer):
 
 
 def trim(connection: sqlite3.Connection, before: int, most: int) -> list[tuple[int | None, ...]]:
-    """Removes some of the rows whose last attempt was before a time, and of those that are more than so many.
-    Returns the numbers of their names."""
+    """Remove some of the rows whose last attempt was before a time, and of those that are more than so many.
+    Return the numbers of their names."""
     removed = []
     for rows in _OLD, _TOO_MANY:
         removed += connection.execute(
@@ -132,7 +132,7 @@ class SignOnRecorder:
         self._warned = False
 
     def record(self) -> None:
-        """Records until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
+        """Record until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
         sqlite3.Error."""
         with in_use(on_thread(self._pool, SignOnStore, self._path), self._pool) as store:
             place = on_thread(self._pool, store.place) or _NOWHERE
@@ -146,7 +146,7 @@ class SignOnRecorder:
                     self._pause(UNTIL_ANOTHER_CORE)
 
     def _follow(self, store: SignOnStore, place: SignOnPlace) -> SignOnPlace:
-        """Records up to the next hole. Returns where it has come to."""
+        """Record up to the next hole. Return where it has come to."""
         for batch in self._core.follow(SubscribeFailedSignOns(*place)):
             self._warned = False
             if batch.gap:
@@ -186,7 +186,7 @@ class WantedFailures(NamedTuple):
 def failed_sign_ons(
     connection: sqlite3.Connection, wanted: WantedFailures, page: Page
 ) -> FoundPage[FailedSignOns]:
-    """A page of the matching ones. Raises Invalid for a wrong cursor."""
+    """Return a page of the matching ones. Raises Invalid for a wrong cursor."""
     conditions, values = _conditions(connection, wanted)
     if not wanted.names_a_subscriber:
         conditions.append(f"NOT {WRONG_FAILURE}")

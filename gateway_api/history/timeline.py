@@ -42,8 +42,8 @@ _FIRST = (1 << 62,) * 4
 
 
 def timeline(connection: sqlite3.Connection, id: int, page: Page) -> FoundPage[TimelineEntry] | None:
-    """The timeline of the subscriber that has or had the session; None if no session had this id. Raises
-    Invalid for a wrong cursor."""
+    """Return the timeline of the subscriber that has or had the session; None if no session had this id.
+    Raises Invalid for a wrong cursor."""
     known = connection.execute(_SUBSCRIBER, (id,)).fetchone()
     if known is None:
         return None

@@ -53,7 +53,7 @@ class FoundTraffic(NamedTuple):
 
 
 def traffic(connection: sqlite3.Connection, span: TrafficSpan) -> FoundTraffic:
-    """The mean of each step that has a sample. Raises Invalid for too small a step."""
+    """Return the mean of each step that has a sample. Raises Invalid for too small a step."""
     seconds = max(0.0, span.until - span.since)
     step = span.step or EVERY * max(1, math.ceil(seconds / _USUAL / EVERY))
     if seconds / step > MOST:
@@ -74,7 +74,7 @@ class TrafficStore(Writer):
 
 
 def trim(connection: sqlite3.Connection, before: int, most: int) -> bool:
-    """Removes some samples of before a time, and of those that are more than so many. True if there may be
+    """Remove some samples of before a time, and of those that are more than so many. True if there may be
     more of them."""
     oldest = connection.execute(
         "SELECT at FROM traffic ORDER BY at DESC LIMIT 1 OFFSET ?", (most - 1,)
@@ -94,8 +94,8 @@ class TrunkCounters(NamedTuple):
     trunks: Mapping[str, InterfaceStats]
 
     def since(self, before: "TrunkCounters", at: int) -> TrafficSample | None:
-        """The mean of the time between. None if it was too long, or counters began at 0 in it: all of them
-        with a restart of the core, or those of one trunk."""
+        """Return the mean of the time between. None if it was too long, or counters began at 0 in it: all of
+        them with a restart of the core, or those of one trunk."""
         seconds = self.steady - before.steady
         was_restarted = self.uptime - before.uptime < seconds - _ROUNDING
         if was_restarted or not 0 < seconds <= _APART:
@@ -133,7 +133,7 @@ class TrafficRecorder:
         self._pause = pause
 
     def record(self) -> None:
-        """Records until the core is unavailable, or the file is replaced. Raises CoreUnavailable, OSError and
+        """Record until the core is unavailable, or the file is replaced. Raises CoreUnavailable, OSError and
         sqlite3.Error."""
         with in_use(on_thread(self._pool, TrafficStore, self._path), self._pool) as store:
             before = self._counters()

@@ -73,7 +73,7 @@ class Backlog:
         self.newest = 0
 
     def offer(self, messages: Iterable[WebhookMessage]) -> None:
-        """Adds messages in their order, if there is a queue. Acquires the lock."""
+        """Add messages in their order, if there is a queue. Acquires the lock."""
         with self.lock:
             if not self._queues:
                 return
@@ -89,7 +89,7 @@ class Backlog:
                 self._tidy()
 
     def join(self, queue: "DeliveryQueue") -> None:
-        """Adds a queue, which gets messages from now on. Acquires the lock."""
+        """Add a queue, which gets messages from now on. Acquires the lock."""
         with self.lock:
             queue.place = self.newest
             self._queues.append(queue)
@@ -100,7 +100,8 @@ class Backlog:
             self._tidy()
 
     def get(self, number: int) -> tuple[float, WebhookMessage]:
-        """The arrival of a message in seconds, and the message. Its number is after some queue's place."""
+        """Return the arrival of a message in seconds, and the message. Its number is after some queue's
+        place."""
         return self._held[number - self.newest - 1]
 
     def _tidy(self) -> None:
@@ -200,7 +201,7 @@ class DeliveryQueue:
         backlog.join(self)
 
     def __len__(self) -> int:
-        """The number of messages that wait."""
+        """Return the number of messages that wait."""
         with self._changed:
             self.make_room()
             return sum(self._lengths())
@@ -212,14 +213,14 @@ class DeliveryQueue:
             return replace(self._counts)
 
     def test(self, message: WebhookMessage) -> None:
-        """Adds a message for this receiver alone. It is also sent in a pause, and may end the pause."""
+        """Add a message for this receiver alone. It is also sent in a pause, and may end the pause."""
         with self._changed:
             if not self._closed:
                 self._own[0].append(_Waiting(self._clock(), self._backlog.newest, message))
                 self.wake()
 
     def close(self) -> None:
-        """Ends `run`, after the attempt in progress. The messages that wait are dropped."""
+        """End `run`, after the attempt in progress. The messages that wait are dropped."""
         with self._changed:
             self._closed = True
             for line in self._own:
@@ -229,23 +230,23 @@ class DeliveryQueue:
             self.wake()
 
     def log(self) -> list[Delivery]:
-        """The last deliveries, the newest first."""
+        """Return the last deliveries, the newest first."""
         with self._changed:
             self.make_room()
             return list(reversed(self._log))
 
     def run(self) -> None:
-        """Delivers until the queue is closed."""
+        """Deliver until the queue is closed."""
         while (one := self._next()) is not None:
             started = self._wall()
             self._settle(one, self._send(one.message), started)
 
     def wake(self) -> None:
-        """Ends the wait for a message. With the lock of the backlog."""
+        """End the wait for a message. With the lock of the backlog."""
         self._changed.notify()
 
     def make_room(self) -> None:
-        """Drops the oldest messages when too many wait: those for a retry or those in the backlog, whichever
+        """Drop the oldest messages when too many wait: those for a retry or those in the backlog, whichever
         are more. So a few retries drop no new message, and a message that failed once has its retries while
         the queue of a dead receiver is full."""
         taking = self._clock() < self._takes_until
@@ -267,7 +268,7 @@ class DeliveryQueue:
             self._record(Delivery(oldest.id, oldest.event, attempts, DeliveryResult.DROPPED, dropped=dropped))
 
     def _lengths(self) -> tuple[int, int]:
-        """The numbers of messages that wait: of the queue's own, and in the backlog."""
+        """Return the numbers of messages that wait: of the queue's own, and in the backlog."""
         return sum(map(len, self._own)), self._backlog.newest - self.place if not self._closed else 0
 
     def _next(self) -> _Waiting | None:
@@ -289,7 +290,7 @@ class DeliveryQueue:
             return None
 
     def _first(self) -> _Waiting | None:
-        """The message that is due first."""
+        """Return the message that is due first."""
         heads = [line[0] for line in self._own if line]
         if self.place < self._backlog.newest:
             arrived, message = self._backlog.get(self.place + 1)

@@ -31,13 +31,13 @@ def message_of(boot_id: str, event: SessionEvent) -> WebhookMessage:
 
 
 def test_message(now: float) -> WebhookMessage:
-    """A message that shows whether the receiver can be reached. `now` is epoch seconds."""
+    """Return a message that shows whether the receiver can be reached. `now` is epoch seconds."""
     made = TestDelivery("webhook.test", utc_text(int(now)), Empty())
     return WebhookMessage(f"test-{secrets.token_hex(8)}", made.event, msgspec.json.encode(made))
 
 
 def headers(message: WebhookMessage, secret: str | None, now: float) -> dict[str, str]:
-    """The headers of one attempt, signed if there is a secret. `now` is epoch seconds."""
+    """Return the headers of one attempt, signed if there is a secret. `now` is epoch seconds."""
     made = {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
     if secret is not None:
         signed = f"{message.id}.{int(now)}.".encode() + message.body

@@ -62,7 +62,7 @@ class Registry:
         self._senders: set[Sender] = set()
 
     def __len__(self) -> int:
-        """The number of webhooks."""
+        """Return the number of webhooks."""
         return len(self._entries)
 
     def get_counts(self, _: wire.GetCounts) -> wire.WebhookCounts:
@@ -99,7 +99,7 @@ class Registry:
             return wire.WebhookReply(record)
 
     def declare(self, receivers: Iterable[Receiver]) -> None:
-        """Makes these the declared webhooks, after a start or commit. One with the same URL and events keeps
+        """Make these the declared webhooks, after a start or commit. One with the same URL and events keeps
         its queue and its state; its secret may change."""
         wanted = {_declared(receiver): receiver for receiver in receivers}
         with self._lock:
@@ -127,19 +127,19 @@ class Registry:
         return wire.TestReply(message.id)
 
     def queue(self, id: str) -> DeliveryQueue:
-        """The queue of a webhook. Raises WebhookNotFoundError."""
+        """Return the queue of a webhook. Raises WebhookNotFoundError."""
         with self._lock:
             return self._found(id).queue
 
     def offer(self, messages: list[WebhookMessage]) -> None:
-        """Adds messages to the queues of the webhooks that want their events."""
+        """Add messages to the queues of the webhooks that want their events."""
         with self._lock:
             backlogs = list(self._backlogs.items())
         for events, backlog in backlogs:
             backlog.offer(message for message in messages if message.event in events)
 
     def watch(self) -> None:
-        """Ends attempts at their deadlines. Never returns."""
+        """End attempts at their deadlines. Never returns."""
         while True:
             time.sleep(_WATCH)
             with self._lock:

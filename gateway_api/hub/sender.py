@@ -85,7 +85,7 @@ class Sender:
         self._cutting = threading.Lock()
 
     def send(self, message: WebhookMessage) -> AttemptResult:
-        """Makes one attempt."""
+        """Make one attempt."""
         began = time.monotonic()
         deadline = began + TIMEOUT
         self._set_deadline(deadline)
@@ -111,7 +111,7 @@ class Sender:
         return AttemptResult(status, error, time.monotonic() - began)
 
     def cut(self, now: float) -> None:
-        """Ends the attempt if its deadline has passed; for other threads. `now` is monotonic seconds."""
+        """End the attempt if its deadline has passed; for other threads. `now` is monotonic seconds."""
         with self._cutting:
             if self._watched is None or self._deadline is None or now < self._deadline:
                 return
@@ -121,7 +121,7 @@ class Sender:
                 _log.debug("the connection was closed already: %s", error)
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._pool = self._peer = None
         self._adapter.close()
         if self._watched is not None:
@@ -167,7 +167,7 @@ class Sender:
         return self._pool
 
     def _finish(self, response: BaseHTTPResponse) -> None:
-        """Reads a short body, and keeps the connection. Otherwise closes it."""
+        """Read a short body, and keep the connection. Otherwise close it."""
         # RFC 9110 section 8.6: 204 has no Content-Length, and no body.
         length = "0" if response.status == 204 else response.headers.get("Content-Length", "")
         try:
@@ -200,7 +200,7 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 
 
 def _reason(failure: BaseException | None) -> str:
-    """The reason for a delivery log, without the texts of a library."""
+    """Return the reason for a delivery log, without the texts of a library."""
     while failure is not None:
         for kind, reason in _REASONS:
             if isinstance(failure, kind):
@@ -212,8 +212,8 @@ def _reason(failure: BaseException | None) -> str:
 def connect(
     host: str, port: int, timeout: float | None, denied: Callable[[], Iterable[str]]
 ) -> tuple[socket.socket, Address]:
-    """A connection to the first address of the host that accepts one within the timeout, and that address.
-    Raises OSError and Denied."""
+    """Return a connection to the first address of the host that accepts one within the timeout, and that
+    address. Raises OSError and Denied."""
     deadline = None if timeout is None else time.monotonic() + timeout
     failure: OSError = OSError("the name has no address")
     for family, kind, protocol, _, place in _resolved(host, port, timeout):

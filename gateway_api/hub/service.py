@@ -41,7 +41,7 @@ _FORKS = 0.05
 
 
 def start(settings: Settings, forked: Callable[[], bool] = lambda: True) -> None:
-    """Starts the threads of the hub. `forked` tells whether there are all workers. Raises AlreadyServed and
+    """Start the threads of the hub. `forked` tells whether there are all workers. Raises AlreadyServed and
     OSError."""
     # urllib3 logs invalid headers of a receiver with the whole URL.
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
@@ -66,8 +66,8 @@ def _configure(
     configured: threading.Event,
     forked: Callable[[], bool],
 ) -> None:
-    """Follows the denied networks and the declared webhooks of the running configuration. Sets the event
-    after the first reply or error."""
+    """Follow the denied networks and the declared webhooks of the running configuration. Set the event after
+    the first reply or error."""
     # Their deliveries begin at once, and a fork would wait for what they do by TLS.
     while not forked():
         time.sleep(_FORKS)

@@ -62,7 +62,7 @@ def common(profile: Profile) -> dict[str, Any]:
 
 
 def forget_configuration(server: Any) -> None:
-    """Lets gunicorn import its configuration again at a SIGHUP: Python would return the loaded module."""
+    """Let gunicorn import its configuration again at a SIGHUP: Python would return the loaded module."""
     sys.modules.pop(server.cfg.config.removeprefix("python:"), None)
 
 

@@ -60,7 +60,7 @@ class Limits:
     waiting_bytes: int = 128 << 20
 
     def within(self, places: int) -> "Limits":
-        """The limits for this number of connections, those for loopback included."""
+        """Return the limits for this number of connections, those for loopback included."""
         reserve = min(self.for_loopback, places // 8)
         return replace(self, in_all=places - reserve, for_loopback=reserve)
 
@@ -119,7 +119,7 @@ class Connection:
         return self
 
     def __enter__(self) -> None:
-        """Waits for the client, since a call of one of the three above. A generator for each wait would take
+        """Wait for the client, since a call of one of the three above. A generator for each wait would take
         more time than all that it does."""
 
     def __exit__(self, *error: object) -> None:
@@ -127,7 +127,7 @@ class Connection:
         self.begin(Phase.WORK)
 
     def is_stream(self) -> None:
-        """Begins a stream, the last response of a connection."""
+        """Begin a stream, the last response of a connection."""
         self.begin(Phase.STREAM)
         self._table.is_stream(self)
 
@@ -147,11 +147,11 @@ class Connections:
         self._rejected = 0
 
     def __len__(self) -> int:
-        """The number of connections, streams included."""
+        """Return the number of connections, streams included."""
         return len(self._all) + len(self._streams)
 
     def admit(self, address: str, end: Callable[[], None]) -> Connection:
-        """A new connection, which may end others. Raises NoRoom."""
+        """Return a new connection, which may end others. Raises NoRoom."""
         network = client_network(address)
         if len(self._of_address[network]) >= self.limits.of_one_address:
             self._make_room(self._of_address[network])
@@ -167,12 +167,12 @@ class Connections:
         return connection
 
     def leave(self, connection: Connection) -> None:
-        """Removes a connection that is closed."""
+        """Remove a connection that is closed."""
         self._forget(connection)
         self._streams.discard(connection)
 
     def sweep(self) -> Counter[Phase]:
-        """Ends connections past their deadlines. Returns the number in each phase."""
+        """End connections past their deadlines. Return the number in each phase."""
         now = self.clock()
         late = [one for one in self._all if one.deadline is not None and now >= one.deadline]
         found = Counter(one.phase for one in late)
@@ -180,12 +180,12 @@ class Connections:
         return found
 
     def rejected(self) -> int:
-        """The number of rejected connections since the last call."""
+        """Return the number of rejected connections since the last call."""
         number, self._rejected = self._rejected, 0
         return number
 
     def end_unasked(self, idle: float, new: float) -> None:
-        """Ends connections without a request for so many seconds, after a response or after their start."""
+        """End connections without a request for so many seconds, after a response or after their start."""
         now = self.clock()
         patience = {Phase.IDLE: idle, Phase.HANDSHAKE: new, Phase.HEADER: new}
         self._end([one for one in self._all if now - one.since >= patience.get(one.phase, math.inf)])
@@ -209,7 +209,7 @@ class Connections:
             self._end([slowest])
 
     def release(self, connection: Connection) -> None:
-        """Ends `hold` for the connection."""
+        """End `hold` for the connection."""
         data, connection.waiting = connection.waiting, None
         if data is None:
             return
@@ -219,7 +219,7 @@ class Connections:
             self._waiting_bytes -= len(data)
 
     def is_stream(self, connection: Connection) -> None:
-        """Counts the connection as a stream, without a deadline."""
+        """Count the connection as a stream, without a deadline."""
         self._forget(connection)
         self._streams.add(connection)
 

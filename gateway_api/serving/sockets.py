@@ -62,7 +62,7 @@ class TlsSocket(_Watched, SSLSocket):  # type: ignore[misc]
 
 
 def watched(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:
-    """Takes over a client's socket. A context has `TlsSocket` as its class; the handshake comes later."""
+    """Take over a client's socket. A context has `TlsSocket` as its class; the handshake comes later."""
     if client.family != socket.AF_UNIX:
         # The kernel would buffer megabytes for a client that does not read, and no deadline would notice.
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
@@ -72,7 +72,7 @@ def watched(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocke
 
 
 def end(client: PlainSocket | TlsSocket) -> None:
-    """Closes the connection and drops unsent bytes: the kernel would keep them for minutes for a client that
+    """Close the connection and drop unsent bytes: the kernel would keep them for minutes for a client that
     does not read. TLS is not closed first, for the same reason."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     try:

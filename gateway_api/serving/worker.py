@@ -139,7 +139,7 @@ class Response(wsgi.Response):  # type: ignore[misc]
         self.headers_sent, self.sent = True, len(data)
 
     def header(self) -> bytes:
-        """The bytes that `send_headers` sends."""
+        """Return the bytes that `send_headers` sends."""
         lines = [*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n"]
         return "".join(lines).encode("latin-1")
 
@@ -176,7 +176,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self.speaks_for_all = False
 
     def run(self) -> None:
-        """Serves until the worker has to stop, and then finishes the requests in progress."""
+        """Serve until the worker has to stop, and then finish the requests in progress."""
         take_signals()
         gevent.get_hub().handle_error = _report
         # Nobody looks at where a greenlet was spawned, which takes a kilobyte of each.
@@ -242,7 +242,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         readiness.serves()
 
     def timeout_ctx(self) -> AbstractContextManager[None]:
-        """The wait for a next request, which the connection's deadline ends."""
+        """Return the wait for a next request, which the connection's deadline ends."""
         sock = _served.get()
         _discard_body(sock)
         wait: AbstractContextManager[None] = sock.connection.next_request()
@@ -380,23 +380,23 @@ def hold_signals_at_fork() -> None:
 
 
 def take_signals() -> None:
-    """Unblocks the signals. Those that wait arrive now."""
+    """Unblock the signals. Those that wait arrive now."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
 def pids_in_use(arbiter: Any) -> set[int | None]:
-    """The ids of its workers, and of the processes that they follow."""
+    """Return the ids of its workers, and of the processes that they follow."""
     return {pid for worker in arbiter.WORKERS.values() for pid in (worker.pid, worker.follows)}
 
 
 def has_speaker(arbiter: Any) -> bool:
-    """Whether a worker that has started since the last reload, which makes another configuration, speaks for
-    all."""
+    """Return whether a worker that has started since the last reload, which makes another configuration,
+    speaks for all."""
     return any(worker.speaks_for_all and worker.cfg.is_of(arbiter.cfg) for worker in arbiter.WORKERS.values())
 
 
 def has_forked(arbiter: Any) -> bool:
-    """Whether it has all of its workers."""
+    """Return whether it has all of its workers."""
     return bool(len(arbiter.WORKERS) >= arbiter.num_workers)
 
 
@@ -466,8 +466,8 @@ def _last_response(status: str, request_id: str, *, tls: bool) -> tuple[str, str
 
 
 def _discard_body(sock: PlainSocket | TlsSocket) -> None:
-    """Reads the rest of the last request's body. gunicorn would read it by the kilobyte, each time with a
-    copy of all that it holds: a megabyte took a tenth of a second, without a turn for others."""
+    """Read the rest of the last request's body. gunicorn would read it by the kilobyte, each time with a copy
+    of all that it holds: a megabyte took a tenth of a second, without a turn for others."""
     body, sock.body = sock.body, None
     if body is None or _is_read(body):
         return
@@ -476,6 +476,6 @@ def _discard_body(sock: PlainSocket | TlsSocket) -> None:
 
 
 def _is_read(body: Any) -> bool:
-    """Whether the next request begins behind the bytes that have been read. A chunked body says so only when
-    it is read once more."""
+    """Return whether the next request begins behind the bytes that have been read. A chunked body says so
+    only when it is read once more."""
     return isinstance(body.reader, LengthReader) and not body.reader.length

@@ -51,7 +51,7 @@ def require_access(access: Access, *, without_core: bool = False) -> None:
 
 
 def signed_in() -> Claims | None:
-    """The claims of the request's token, None without a valid one. In views that require no token."""
+    """Return the claims of the request's token, None without a valid one. In views that require no token."""
     with suppress(NotAuthenticated):
         _identify_user(without_core=False)
         return current().claims

@@ -86,26 +86,26 @@ class Application(Flask):
         return func
 
     def stop(self) -> None:
-        """Ends the event streams. When the worker stops."""
+        """End the event streams. When the worker stops."""
         services: WorkerServices = self.extensions[EXTENSION]
         if isinstance(services, UserServices):
             services.streams.close()
 
     def end(self) -> None:
-        """Completes the audit log. After the last request of the worker."""
+        """Complete the audit log. After the last request of the worker."""
         services: WorkerServices = self.extensions[EXTENSION]
         services.audit.close()
 
 
 def routes_of(profile: Profile) -> list[Route]:
-    """All routes of the profile, in their order."""
+    """Return all routes of the profile, in their order."""
     return list(operation.routes(_with_routes(Application(), profile)))
 
 
 @cache
 def openapi() -> Asset:
-    """The OpenAPI document of the profile USERS. gunicorn's arbiter calls it before the first fork: then the
-    workers share it, and none takes the memory to make it."""
+    """Return the OpenAPI document of the profile USERS. gunicorn's arbiter calls it before the first fork:
+    then the workers share it, and none takes the memory to make it."""
     return pages.encoded(document(routes_of(USERS)))
 
 
@@ -147,7 +147,7 @@ def create_app(services: WorkerServices | None = None) -> Application:
 
 
 def _with_routes(app: Application, profile: Profile) -> Application:
-    """The application, which gets the routes of the profile."""
+    """Return the application, which gets the routes of the profile."""
     operation.install(app)
     for blueprint in BLUEPRINTS[profile]:
         app.register_blueprint(blueprint)

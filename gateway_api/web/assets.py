@@ -35,7 +35,7 @@ def files_in(folder: Path) -> dict[str, Path]:
 
 
 def lies_in(folder: Path, file: Path) -> bool:
-    """Whether it does when links are followed."""
+    """Return whether it does when links are followed."""
     return file.resolve().is_relative_to(folder.resolve())
 
 

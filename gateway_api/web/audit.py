@@ -27,14 +27,14 @@ _REJECTIONS = {401, 403, 429}
 
 
 def note(*, before: Any = None, after: Any = None) -> None:
-    """Adds the values before and after the change to the record of the current request: structs, or any JSON.
+    """Add the values before and after the change to the record of the current request: structs, or any JSON.
     Secrets in them are masked."""
     request = current()
     request.before, request.after = msgspec.to_builtins((before, after))
 
 
 def install(app: Flask) -> None:
-    """Records every change and every rejection."""
+    """Record every change and every rejection."""
 
     @app.after_request
     def _responded(response: Response) -> Response:
@@ -84,7 +84,7 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
 
 
 def _claimed(request: ApiRequest) -> str | None:
-    """The username in the body, if there is such a user: any other text may be a password."""
+    """Return the username in the body, if there is such a user: any other text may be a password."""
     name = (request.body or {}).get("username")
     if not isinstance(name, str):
         return None

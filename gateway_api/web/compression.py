@@ -54,7 +54,7 @@ class Compressor:
         self._turn = BoundedSemaphore(1)
 
     def compress(self, response: Response) -> Response:
-        """Compresses a response if it is long enough and the client accepts it, and returns it."""
+        """Compress a response if it is long enough and the client accepts it, and return it."""
         if "Vary" in response.headers:
             # It was done when others got it.
             return response
@@ -67,7 +67,8 @@ class Compressor:
         return marked(response, body.coding)
 
     def encode(self, plain: Body, coding: str | None) -> Body:
-        """The body with this coding; plain if that is not worth it, or the thread is busy for too long."""
+        """Return the body with this coding; plain if that is not worth it, or the thread is busy for too
+        long."""
         if coding is None or len(plain) < LEAST:
             return plain
         encode = _CODINGS[coding]
@@ -82,14 +83,14 @@ class Compressor:
 
 
 def wanted() -> str | None:
-    """The coding that the client of this request gets, None for none."""
+    """Return the coding that the client of this request gets, None for none."""
     return preferred(request.headers.get("Accept-Encoding", ""))
 
 
 @lru_cache(64)
 def preferred(accepted: str) -> str | None:
-    """The coding for this Accept-Encoding (RFC 9110 section 12.5.3), None if the client accepts none or
-    prefers the plain response. A malformed weight counts as 0. Only a client that names zstd gets it: many
+    """Return the coding for this Accept-Encoding (RFC 9110 section 12.5.3), None if the client accepts none
+    or prefers the plain response. A malformed weight counts as 0. Only a client that names zstd gets it: many
     that send `*` cannot decode it."""
     weights = {_ALIASES.get(name, name): weight for name, weight in parse_accept_header(accepted.lower())}
     others = weights.get("*", 0.0)
@@ -100,7 +101,7 @@ def preferred(accepted: str) -> str | None:
 
 
 def marked(response: Response, coding: str | None) -> Response:
-    """Adds the headers of a response that may have a coding, and has this one. Returns the response."""
+    """Add the headers of a response that may have a coding, and has this one. Return the response."""
     response.headers["Vary"] = "Accept-Encoding"
     if coding is not None:
         response.headers["Content-Encoding"] = coding

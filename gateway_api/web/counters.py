@@ -27,8 +27,8 @@ _without_room = mmap.mmap(-1, mmap.PAGESIZE)
 
 
 def prepare(folder: Path) -> None:
-    """Makes the folder, before prometheus_client is imported. Raises OSError, but not where its parent is
-    full or read-only: the workers try again."""
+    """Make the folder, before prometheus_client is imported. Raises OSError, but not where its parent is full
+    or read-only: the workers try again."""
     os.environ[_FOLDER] = str(folder)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -38,7 +38,7 @@ def prepare(folder: Path) -> None:
 
 
 def empty() -> None:
-    """Deletes the files of the last run. One that cannot be deleted is still counted: the log says so."""
+    """Delete the files of the last run. One that cannot be deleted is still counted: the log says so."""
     for file in Path(os.environ[_FOLDER]).glob("*"):
         try:
             file.unlink()
@@ -53,7 +53,7 @@ def find_ended(known: Container[int | None]) -> int | None:
 
 
 def begin(ended: int | None) -> None:
-    """Takes over the files of a process that has ended, and makes the others. Without room, logs an error."""
+    """Take over the files of a process that has ended, and make the others. Without room, logs an error."""
     folder, pid = Path(os.environ[_FOLDER]), os.getpid()
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -83,7 +83,7 @@ def _make(file: Path, size: int) -> None:
 
 
 def may_count() -> bool:
-    """Whether this process has room to count. One that is no worker counts in memory."""
+    """Return whether this process has room to count. One that is no worker counts in memory."""
     return not _without_room[os.getpid() % mmap.PAGESIZE]
 
 
@@ -93,5 +93,5 @@ def forget(pid: int) -> None:
 
 
 def workers_without_room() -> int:
-    """The number of workers of this service that do not count."""
+    """Return the number of workers of this service that do not count."""
     return sum(_without_room[:])

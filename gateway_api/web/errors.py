@@ -110,7 +110,7 @@ def _request_line() -> str:
 
 
 def install(app: Flask) -> None:
-    """Registers a handler for each exception."""
+    """Register a handler for each exception."""
     for exception, respond in _RESPONSES.items():
         app.register_error_handler(exception, respond)
     app.register_error_handler(HTTPException, _of_werkzeug)

@@ -16,8 +16,8 @@ _ANY_TAG = "*"
 
 
 def last_event_id() -> EventId | None:
-    """The id of the last event that the client received. An invalid one is the same as one that is no longer
-    held: after an error an event source would never connect again."""
+    """Return the id of the last event that the client received. An invalid one is the same as one that is no
+    longer held: after an error an event source would never connect again."""
     text = request.headers.get("Last-Event-ID", "")
     try:
         return parse_id(text) if text else None
@@ -26,8 +26,8 @@ def last_event_id() -> EventId | None:
 
 
 def if_match() -> list[str] | None:
-    """The entity tags of which one must be current, or None for any (RFC 9110 section 13.1.1). Raises Invalid
-    for a malformed header: it would never match, and the client would not know why."""
+    """Return the entity tags of which one must be current, or None for any (RFC 9110 section 13.1.1). Raises
+    Invalid for a malformed header: it would never match, and the client would not know why."""
     text = request.headers.get("If-Match", _ANY_TAG).strip()
     if text == _ANY_TAG:
         return None
@@ -57,7 +57,7 @@ def install(app: Flask) -> None:
 
     @app.after_request
     def _complete(response: Response) -> Response:
-        """Adds the headers of every response, and makes it 304 if the client has it."""
+        """Add the headers of every response, and make it 304 if the client has it."""
         request = current()
         every = {REQUEST_ID: request.id, **guards(tls=request.is_secure)}
         if "Cache-Control" in response.headers:

@@ -84,8 +84,8 @@ class Host:
 
 
 def _disk(holds: str, folder: Path) -> tuple[float, Dependency]:
-    """The free percentage of a file system, of its bytes or its files, whichever is less; and its health. A
-    folder that takes no file is worse than a full one."""
+    """Return the free percentage of a file system, of its bytes or its files, whichever is less; and its
+    health. A folder that takes no file is worse than a full one."""
     try:
         found = os.statvfs(folder)
         require_writable(folder)
@@ -135,7 +135,7 @@ def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Depe
 
 
 def of_core(core: CoreClient) -> list[Dependency]:
-    """The core, and what it tells. Takes as long as the core may take."""
+    """Return the core, and what it tells. Takes as long as the core may take."""
     try:
         return core_replied(core.dependencies(timeout=_CORE_TIMEOUT))
     except CoreUnavailable as error:

@@ -63,7 +63,7 @@ class Scrapes:
         self._made_at: float | None = None
 
     def latest(self) -> str:
-        """The text, made now or within the last second. Scrapes that arrive meanwhile wait for it."""
+        """Return the text, made now or within the last second. Scrapes that arrive meanwhile wait for it."""
         with self._one_at_a_time:
             if self._made_at is None or self._clock() - self._made_at >= KEPT:
                 self._text = self._make()
@@ -74,7 +74,7 @@ class Scrapes:
 
 
 def install(app: Flask, user_services: UserServices) -> None:
-    """Counts every request, and makes the scrapes. To be called before other modules' `install`, so that its
+    """Count every request, and make the scrapes. To be called before other modules' `install`, so that its
     hooks run first before a request, and last after it."""
     registry = CollectorRegistry()
     # It adds up the files of all workers. Its class for gunicorn does not start where the folder has no room.
@@ -114,17 +114,17 @@ def install(app: Flask, user_services: UserServices) -> None:
 
 
 def scrapes() -> Scrapes:
-    """The scrapes of the current worker."""
+    """Return the scrapes of the current worker."""
     return cast(Scrapes, current_app.extensions[_EXTENSION])
 
 
 def route(request: Request) -> str:
-    """The label of the same name."""
+    """Return the label of the same name."""
     return "unmatched" if request.url_rule is None else template(request.url_rule.rule)
 
 
 def _former(counted: str) -> str:
-    """The counter of former versions, which stays for one release."""
+    """Return the counter of former versions, which stays for one release."""
     lines = re.findall(r"^gateway_api_http_request_duration_seconds_count(.*\n)", counted, re.MULTILINE)
     name = "gateway_api_http_requests"
     about = f"# HELP {name}_total Requests\n# TYPE {name}_total counter\n"
@@ -227,7 +227,7 @@ class _State(Collector):
 
 
 def _counter(name: str, text: str, counted: Mapping[Any, float], *labels: str) -> Metric:
-    """A counter with what was counted, by the values of its labels."""
+    """Return a counter with what was counted, by the values of its labels."""
     family = CounterMetricFamily(name, text, labels=labels)
     for values, number in counted.items():
         family.add_metric(values, number)

@@ -264,7 +264,7 @@ def template(rule: str) -> str:
 
 
 def _struct(returned: Any) -> type[msgspec.Struct]:
-    """The struct that a view returns, without what is around it."""
+    """Return the struct that a view returns, without what is around it."""
     while get_origin(returned) in (Passed, *_HEADERS):
         (returned,) = get_args(returned)
     kind: type[msgspec.Struct] = returned

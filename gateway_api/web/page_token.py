@@ -20,12 +20,13 @@ _PORT = re.compile(r":([0-9]+)$")
 
 
 def is_page() -> bool:
-    """Whether the live page sent the current request."""
+    """Return whether the live page sent the current request."""
     return request.headers.get(HEADER) == _PRESENT
 
 
 def presented() -> str:
-    """The token in the cookie of the current request. Raises NotAuthenticated without one that counts."""
+    """Return the token in the cookie of the current request. Raises NotAuthenticated without one that
+    counts."""
     token = request.cookies.get(_name()) if is_page() else None
     if not token:
         raise NotAuthenticated("no token")

@@ -48,7 +48,7 @@ def body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct], *, op
 
 
 def variables(path: Mapping[str, str]) -> dict[str, Any]:
-    """The variable parts of a request's path. Raises NotFound for what cannot be a number of ours."""
+    """Return the variable parts of a request's path. Raises NotFound for what cannot be a number of ours."""
     return {name: _number(text, _NUMBERS[name]) if name in _NUMBERS else text for name, text in path.items()}
 
 
@@ -78,12 +78,12 @@ def _reject_other_bytes(query: bytes) -> None:
 
 
 def _is_text(text: str) -> bool:
-    """False with a surrogate, which stands for a byte that is not UTF-8."""
+    """Return False with a surrogate, which stands for a byte that is not UTF-8."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _json_object(request: ApiRequest, *, optional: bool) -> dict[str, Any]:
-    """The body of a request. Empty if it is `optional` and left out. Raises Invalid."""
+    """Return the body of a request. Empty if it is `optional` and left out. Raises Invalid."""
     if (request.content_length or 0) > MAX_BODY:
         raise RequestEntityTooLarge
     try:

@@ -45,7 +45,8 @@ _CursorOfPage = Annotated[str | None, about("`cursor` of the next page, null on 
 
 @cache
 def listing(method: type[Method[Any]]) -> type[msgspec.Struct]:
-    """The data of a list, from the reply of the core or the hub. Only pages have a total and a cursor."""
+    """Return the data of a list, from the reply of the core or the hub. Only pages have a total and a
+    cursor."""
     reply = reply_of(method)
     hints = get_type_hints(reply)
     record = get_args(hints[list_field(method)])[0]
@@ -218,7 +219,7 @@ def _struct(
 
 @cache
 def _record(kind: definition.Object) -> type[msgspec.Struct]:
-    """A section, or an item of a list, as it is in JSON."""
+    """Return a section, or an item of a list, as it is in JSON."""
     fields = [_member(name, field) for name, field in kind.fields.items()]
     # Generated clients have a class Configuration of their own.
     prefix = "Gateway" if kind.section is definition.Configuration else ""
@@ -260,7 +261,7 @@ def _documentation(field: definition.Field, documented: Meta) -> Meta:
 
 
 def _part(name: str, field: definition.Field) -> tuple[Any, ...]:
-    """A section of a candidate, which may lack parts of it."""
+    """Return a section of a candidate, which may lack parts of it."""
     made = Object | UnsetType | None if field.nullable else Object | UnsetType
     return name, Annotated[made, about(field.section_text, field.sample)], UNSET
 

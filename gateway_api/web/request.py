@@ -45,7 +45,7 @@ class ApiRequest(flask.Request):
         return given if _SAFE_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
     def new_call_id(self) -> str:
-        """Makes an id for the next call of the core. Clients may repeat that of a request."""
+        """Make an id for the next call of the core. Clients may repeat that of a request."""
         self.call_id = secrets.token_hex(16)
         return self.call_id
 
@@ -55,15 +55,15 @@ class ApiRequest(flask.Request):
         return self.environ.get(http.USER)
 
     def identify(self, username: str, role: str) -> None:
-        """Gives the log lines of this request its user."""
+        """Give the log lines of this request its user."""
         self.environ[http.USER], self.environ[http.ROLE] = username, role
 
 
 def current() -> ApiRequest:
-    """The current request. `flask.request` stands for it, and looks it up with each use."""
+    """Return the current request. `flask.request` stands for it, and looks it up with each use."""
     return cast(ApiRequest, flask.request._get_current_object())  # type: ignore[attr-defined]
 
 
 def caller() -> Claims:
-    """The caller of this request. In views that require a user's token."""
+    """Return the caller of this request. In views that require a user's token."""
     return cast(Claims, current().claims)

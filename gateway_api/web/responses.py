@@ -20,8 +20,8 @@ _Headers = dict[str, str] | None
 
 
 def listed(held: Listed) -> bytes:
-    """The envelope with a list. Others have their turns between its arrays: a list of 100,000 sessions has
-    40 MB."""
+    """Return the envelope with a list. Others have their turns between its arrays: a list of 100,000 sessions
+    has 40 MB."""
     # Without a copy of the whole: `getvalue` gives the bytes that it has.
     made = BytesIO()
     made.write(b'{"status":"ok","data":{"%s":[' % held.name.encode())
@@ -52,7 +52,7 @@ def encoded(body: bytes, status: int = 200, headers: _Headers = None) -> Respons
 
 
 def stream(open: Callable[[str], Iterable[bytes]]) -> Response:
-    """The pieces that `open` makes for a client with this address; none for HEAD. The worker gets them, and
-    nothing around them that would live as long."""
+    """Return the pieces that `open` makes for a client with this address; none for HEAD. The worker gets
+    them, and nothing around them that would live as long."""
     pieces = () if request.method == "HEAD" else open(request.remote_addr or "")
     return Response(pieces, mimetype=EVENT_STREAM, headers=_UNBUFFERED, direct_passthrough=True)

@@ -107,7 +107,7 @@ def user_services() -> UserServices:
 
 
 def core() -> CoreClient:
-    """The core, for calls by the user of this request."""
+    """Return the core, for calls by the user of this request."""
     request = current()
     return services().core.by(request.user, request.new_call_id)
 
@@ -117,5 +117,5 @@ def hub() -> Hub:
 
 
 def history() -> Reader:
-    """The history, for the user of this request."""
+    """Return the history, for the user of this request."""
     return user_services().history.for_user(current().user or "")

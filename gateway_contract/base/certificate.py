@@ -31,7 +31,8 @@ class _Element(NamedTuple):
 
 
 def end_of(certificate: Path) -> float | None:
-    """The end of the first certificate in a PEM file, epoch seconds. None for one that cannot be read."""
+    """Return the end of the first certificate in a PEM file, epoch seconds. None for one that cannot be
+    read."""
     try:
         return _end(_fields(certificate))
     except (OSError, ValueError, IndexError, KeyError) as error:
@@ -40,8 +41,8 @@ def end_of(certificate: Path) -> float | None:
 
 
 def is_self_signed(certificate: Path) -> bool:
-    """Whether the first certificate in a PEM file names itself as its issuer. False for one that cannot be
-    read."""
+    """Return whether the first certificate in a PEM file names itself as its issuer. False for one that
+    cannot be read."""
     try:
         fields = _fields(certificate)
         return fields[_ISSUER] == fields[_SUBJECT]
@@ -129,7 +130,8 @@ def _close(copies: Iterable[BinaryIO]) -> None:
 
 
 def _fields(certificate: Path) -> list[_Element]:
-    """The fields of the signed part, from the serial number on. Raises OSError, ValueError and IndexError."""
+    """Return the fields of the signed part, from the serial number on. Raises OSError, ValueError and
+    IndexError."""
     found = _PEM.search(certificate.read_text("ascii"))
     if found is None:
         raise ValueError("it has no certificate")

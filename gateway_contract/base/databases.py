@@ -47,7 +47,7 @@ def connect(
     prepare: Callable[[sqlite3.Connection], object] = lambda _: None,
     mode: int = _MODE,
 ) -> DatabaseFile:
-    """Opens a database, or makes one. It waits `timeout` seconds for locks of other processes. `schema` makes
+    """Open a database, or make one. It waits `timeout` seconds for locks of other processes. `schema` makes
     tables, and `prepare` puts rows in them. Raises OSError and sqlite3.Error."""
     with suppress(FileExistsError):
         # SQLite's other files get the mode of this one. An existing file must not be opened here: closing it
@@ -74,14 +74,14 @@ def connect(
 
 
 def connect_by(query: str, path: Path, timeout: float) -> sqlite3.Connection:
-    """Opens an existing database as the query says, such as `mode=ro` (https://sqlite.org/uri.html). Raises
+    """Open an existing database as the query says, such as `mode=ro` (https://sqlite.org/uri.html). Raises
     sqlite3.Error."""
     address = f"{path.absolute().as_uri()}?{query}"
     return sqlite3.connect(address, uri=True, timeout=timeout, isolation_level=None)
 
 
 def connect_to_read(path: Path, timeout: float, timeout_alone: float) -> sqlite3.Connection:
-    """Opens an existing database for readers, also where the disk is full or the folder belongs to another
+    """Open an existing database for readers, also where the disk is full or the folder belongs to another
     user. `timeout_alone` is the wait for other processes where the connection must be the only one. Raises
     sqlite3.Error."""
     connection = connect_by("mode=ro", path, timeout)
@@ -115,7 +115,7 @@ def pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def kind_of(error: sqlite3.Error) -> int:
-    """The primary result code of SQLite, such as SQLITE_FULL; 0 for an error of the module sqlite3."""
+    """Return the primary result code of SQLite, such as SQLITE_FULL; 0 for an error of the module sqlite3."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
@@ -124,7 +124,7 @@ def is_damaged(error: sqlite3.Error) -> bool:
 
 
 def is_whole(path: Path) -> bool:
-    """True if SQLite can read the whole database, or there is none. Raises sqlite3.Error."""
+    """Return True if SQLite can read the whole database, or there is none. Raises sqlite3.Error."""
     if not path.exists():
         return True
     try:
@@ -137,7 +137,7 @@ def is_whole(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Renames a database with SQLite's other files, and returns its new path. Raises OSError."""
+    """Rename a database with SQLite's other files, and return its new path. Raises OSError."""
     aside = path.with_name(f"{path.name}.damaged")
     for suffix in _SUFFIXES:
         with suppress(FileNotFoundError):
@@ -164,14 +164,14 @@ class Damaged(sqlite3.DatabaseError):
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Reads the whole database. Raises Damaged."""
+    """Read the whole database. Raises Damaged."""
     if ("ok",) not in connection.execute("PRAGMA quick_check(1)"):
         raise Damaged("the check of the file failed")
 
 
 def opened(path: Path, what: str, open: Callable[[], T]) -> T:
-    """Opens the file at `path` with `open`, and returns its result. A damaged one is set aside, and
-    `open` is called again; the log says so, with `what` the file is. Raises OSError and sqlite3.Error."""
+    """Open the file at `path` with `open`, and return its result. A damaged one is set aside, and `open` is
+    called again; the log says so, with `what` the file is. Raises OSError and sqlite3.Error."""
     try:
         return open()
     except sqlite3.DatabaseError as error:
@@ -200,9 +200,9 @@ class Database:
         self._connection: DatabaseFile | None = None
 
     def use(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of `work` in one transaction, which is on disk. If the file is damaged, `work` is called
-        again with a new one. Raises OSError and sqlite3.Error: then it is unknown what is on disk, and the
-        next use opens the file again."""
+        """Return the result of `work` in one transaction, which is on disk. If the file is damaged, `work` is
+        called again with a new one. Raises OSError and sqlite3.Error: then it is unknown what is on disk, and
+        the next use opens the file again."""
         try:
             return self._transaction(work)
         except sqlite3.DatabaseError as error:
@@ -213,7 +213,7 @@ class Database:
             return self._transaction(work)
 
     def open(self) -> sqlite3.Connection:
-        """The connection: a new one if there is none, or if its file was removed. Raises OSError and
+        """Return the connection: a new one if there is none, or if its file was removed. Raises OSError and
         sqlite3.Error."""
         if self._connection is not None and not self._connection.is_current:
             _log.error("began a new %s: %s was removed or replaced", self._what, self._path)
@@ -247,6 +247,6 @@ class Database:
 
 
 def begin_anew(path: Path, what: str) -> None:
-    """Sets a damaged file aside, so that the next opening makes a new one. The log says so, with `what` the
+    """Set a damaged file aside, so that the next opening makes a new one. The log says so, with `what` the
     file is. Raises OSError."""
     _log.error("began a new %s: the old one is damaged, and is now %s", what, set_aside(path))

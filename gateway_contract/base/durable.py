@@ -38,7 +38,7 @@ class NotSynced(OSError):
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and its parents for the owner alone, unless they exist. Raises OSError."""
+    """Make a folder and its parents for the owner alone, unless they exist. Raises OSError."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -47,7 +47,7 @@ def make_folder(path: Path) -> None:
 
 
 def write(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = None) -> None:
-    """Writes a new file and syncs it. Its name is safe only after `sync` of its folder. Raises OSError."""
+    """Write a new file and sync it. Its name is safe only after `sync` of its folder. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
     try:
         left = memoryview(data)
@@ -63,7 +63,7 @@ def write(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = Non
 
 
 def replace(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = None) -> None:
-    """Replaces the whole content of a file, or nothing. Raises OSError: then the file has its old content,
+    """Replace the whole content of a file, or nothing. Raises OSError: then the file has its old content,
     unless the error is NotSynced."""
     draft = path.with_name(f".{path.name}.new")
     try:
@@ -80,7 +80,7 @@ def replace(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = N
 
 
 def sync(folder: Path) -> None:
-    """Syncs the names in a folder. Raises OSError."""
+    """Sync the names in a folder. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

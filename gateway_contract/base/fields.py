@@ -51,8 +51,8 @@ _decoder = msgspec.json.Decoder(float_hook=_number)
 
 
 def says(description: str, example: Any, **more: Any) -> dict[str, Any]:
-    """The `metadata` of a field, for the OpenAPI document: a sentence, with the unit if there is one, and an
-    example as a client sends it. `more` is JSON Schema that marshmallow's validators do not state."""
+    """Return the `metadata` of a field, for the OpenAPI document: a sentence, with the unit if there is one,
+    and an example as a client sends it. `more` is JSON Schema that marshmallow's validators do not state."""
     return {"description": description, "examples": [example], **more}
 
 
@@ -138,7 +138,7 @@ class ParsedField(_Worded):
 
 
 def shown(name: Any) -> str:
-    """A name of a request, cut for the response."""
+    """Return a name of a request, cut for the response."""
     text = str(name)
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
 
@@ -148,7 +148,7 @@ _instance = cache(lambda schema: schema())
 
 
 def load(schema: type[Schema], data: Any) -> Any:
-    """The loaded data. Raises Invalid."""
+    """Return the loaded data. Raises Invalid."""
     try:
         return _instance(schema).load(data)
     except marshmallow.ValidationError as error:
@@ -172,7 +172,7 @@ def _problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterat
 
 
 def _part(data: Any, key: Any) -> Any:
-    """The part that a message with this key is about; None where there is no such part."""
+    """Return the part that a message with this key is about; None where there is no such part."""
     if isinstance(data, Mapping):
         return data.get(key)
     is_item = isinstance(data, list) and isinstance(key, int) and key < len(data)

@@ -9,12 +9,12 @@ _BITS = 128
 
 
 def is_meant(address: str) -> bool:
-    """Whether a text is an IPv6 address rather than an IPv4 address. It may be neither."""
+    """Return whether a text is an IPv6 address rather than an IPv4 address. It may be neither."""
     return ":" in address
 
 
 def network(text: str) -> int:
-    """The number of an address or prefix. Raises OSError or ValueError for other texts."""
+    """Return the number of an address or prefix. Raises OSError or ValueError for other texts."""
     written, _, length = text.partition("/")
     number, bits = int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _BITS)
     if not 0 <= bits <= _BITS:
@@ -23,7 +23,7 @@ def network(text: str) -> int:
 
 
 def address(text: str) -> int:
-    """The number of an address. Raises OSError or ValueError for other texts."""
+    """Return the number of an address. Raises OSError or ValueError for other texts."""
     return network(f"{text}/{_BITS}")
 
 
@@ -36,12 +36,12 @@ def is_address(text: str) -> bool:
 
 
 def is_inside(inner: int, outer: int) -> bool:
-    """Whether a network is a part of another one, or the same."""
+    """Return whether a network is a part of another one, or the same."""
     return inner >> max(0, inner.bit_length() - outer.bit_length()) == outer
 
 
 def sort_key(text: str) -> str:
-    """The sort key of an address or a prefix: by address, then by length. A number of 128 bits is too large
-    for a cursor."""
+    """Return the sort key of an address or a prefix: by address, then by length. A number of 128 bits is too
+    large for a cursor."""
     written, _, length = text.partition("/")
     return socket.inet_pton(socket.AF_INET6, written).hex() + length.rjust(3, "0")

@@ -29,7 +29,7 @@ _KNOWN = re.compile(
 
 
 def is_secret(key: str) -> bool:
-    """True when the key is, or ends in, a word for a secret: `radius_secret`, `auth-token`."""
+    """Return True when the key is, or ends in, a word for a secret: `radius_secret`, `auth-token`."""
     return key.lower().endswith(_SECRET)
 
 
@@ -65,7 +65,7 @@ Fields = dict[str, Any]
 
 
 def extra(**fields: Any) -> dict[str, Fields]:
-    """The `extra` of a logging call: fields besides its message."""
+    """Return the `extra` of a logging call: fields besides its message."""
     return {"fields": fields}
 
 
@@ -107,8 +107,8 @@ FORMATS: dict[str, Callable[[Fields], str]] = {
 
 
 def install(format: str, *loggers: logging.Logger) -> None:
-    """Makes these loggers, which have handlers, write lines in one of `FORMATS`. So does the root logger,
-    also for warnings and for exceptions that end a thread or the process."""
+    """Make these loggers, which have handlers, write lines in one of `FORMATS`. So does the root logger, also
+    for warnings and for exceptions that end a thread or the process."""
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(logging.StreamHandler())

@@ -26,7 +26,7 @@ def cursor_of(place: Sequence[int]) -> str:
 
 
 def place_at(cursor: str, numbers: int) -> list[int]:
-    """A place of so many numbers. Raises Invalid."""
+    """Return a place of so many numbers. Raises Invalid."""
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         place = msgspec.json.decode(raw, type=list[int])

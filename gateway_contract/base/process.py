@@ -31,7 +31,7 @@ class ThreadPool(Protocol):
 
 
 def on_thread(pool: ThreadPool, function: Callable[..., T], *arguments: Any) -> T:
-    """The result of a function that blocks. Raises its exceptions."""
+    """Return the result of a function that blocks. Raises its exceptions."""
     # gevent prints an exception that leaves a function on a thread.
     outcome: T | Exception = pool.apply(_outcome, (function, *arguments))
     if isinstance(outcome, Exception):
@@ -47,7 +47,7 @@ def _outcome(function: Callable[..., T], *arguments: Any) -> T | Exception:
 
 
 def has_signal(signals: Collection[signal.Signals], seconds: float) -> bool:
-    """Waits for one of these signals, which are blocked: True at once when it comes, False after so many
+    """Wait for one of these signals, which are blocked: True at once when it comes, False after so many
     seconds."""
     received = signal.sigtimedwait(signals, seconds)
     # If the process was stopped meanwhile (SIGSTOP) and continues after that time, Python 3.11 returns a
@@ -56,13 +56,13 @@ def has_signal(signals: Collection[signal.Signals], seconds: float) -> bool:
 
 
 def keep_loaded() -> None:
-    """Exempts what the process has loaded from garbage collection, for good. That makes collections shorter,
+    """Exempt what the process has loaded from garbage collection, for good. That makes collections shorter,
     and the end of the process. Not for what must be closed at the end, such as a database."""
     gc.freeze()
 
 
 def return_large_objects() -> None:
-    """Lets malloc return the memory of an object of 128 KiB or more when it is freed (mallopt(3)). By default
+    """Let malloc return the memory of an object of 128 KiB or more when it is freed (mallopt(3)). By default
     glibc raises that size up to 32 MiB: then the parts of a long list leave holes between small objects, and
     the process keeps twice the memory that it needs."""
     libc = ctypes.CDLL(None)
@@ -81,8 +81,9 @@ def raise_descriptor_limit() -> None:
 
 
 def places(most: int) -> int:
-    """The number of clients of one kind, at most `most`, that the limit of descriptors (getrlimit(2)) allows.
-    A process has two kinds: for requests, and for streams of events. A worker inherits open descriptors."""
+    """Return the number of clients of one kind, at most `most`, that the limit of descriptors (getrlimit(2))
+    allows. A process has two kinds: for requests, and for streams of events. A worker inherits open
+    descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # One of them is for this folder.
     now_open = len(list(Path("/proc/self/fd").iterdir())) - 1
@@ -90,7 +91,7 @@ def places(most: int) -> int:
 
 
 def notify(address: str, state: bytes = b"READY=1") -> None:
-    """Reports readiness, or another state, to the socket that `NOTIFY_SOCKET` names. Raises OSError."""
+    """Report readiness, or another state, to the socket that `NOTIFY_SOCKET` names. Raises OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as systemd:
         systemd.sendto(state, f"\0{address[1:]}" if address.startswith("@") else address)
 

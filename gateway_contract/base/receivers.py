@@ -35,7 +35,7 @@ class Denied(GatewayApiError):
 
 
 def _plain(address: Address) -> Address:
-    """The IPv4 address inside an IPv6 address, or the address itself."""
+    """Return the IPv4 address inside an IPv6 address, or the address itself."""
     if isinstance(address, IPv6Address) and address not in _OF_IPV6_ITSELF:
         if any(address in network for network in _IPV4_AT_THE_END):
             return IPv4Address(int(address) & 0xFFFFFFFF)
@@ -54,7 +54,7 @@ def check(address: Address, denied: Iterable[str] = ()) -> None:
 
 
 def literal(host: str) -> Address | None:
-    """The address in the host of a URL, in any spelling that the system accepts; None for a name."""
+    """Return the address in the host of a URL, in any spelling that the system accepts; None for a name."""
     try:
         return ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -78,8 +78,8 @@ _BRACKETS = "must have an IPv6 address in brackets, and nothing else"
 
 
 def checked_url(text: str) -> str:
-    """The text. Raises ValueError with the rule. Names are resolved at each connection; here only their form
-    is checked."""
+    """Return the text. Raises ValueError with the rule. Names are resolved at each connection; here only
+    their form is checked."""
     if len(text) > LONGEST:
         raise ValueError(f"must have at most {LONGEST} characters")
     # Browsers read a backslash as a slash, libraries do not: they would disagree about the host.
@@ -150,13 +150,13 @@ def _check_address(address: Address) -> None:
 
 
 def checked_secret(text: str) -> str:
-    """The text. Raises ValueError with the rule."""
+    """Return the text. Raises ValueError with the rule."""
     key_of(text)
     return text
 
 
 def key_of(secret: str) -> bytes:
-    """The key in a secret. Raises ValueError with the rule."""
+    """Return the key in a secret. Raises ValueError with the rule."""
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except ValueError:

@@ -31,7 +31,8 @@ class Ring(Generic[T]):
             self._items.append(item)
 
     def after(self, number: int, most: int) -> list[T] | None:
-        """The items after one, at most so many; None when some of them are not held, or not there yet."""
+        """Return the items after one, at most so many; None when some of them are not held, or not there
+        yet."""
         if not self.oldest - 1 <= number <= self.newest:
             return None
         last = min(self.newest, number + most)

@@ -56,7 +56,7 @@ def ip_address(text: str) -> str:
 
 
 def client_network(address: str) -> str:
-    """Identifies a client: by its IPv4 address, or by its IPv6 network of 64 bits, in which it can have any
+    """Identify a client: by its IPv4 address, or by its IPv6 network of 64 bits, in which it can have any
     address (RFC 4291 section 2.5.4). Other texts, such as of a Unix socket's peer, stay as they are."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
@@ -119,7 +119,7 @@ def has_unit(text: str) -> bool:
 
 
 def rate_text(bps: int) -> str:
-    """The exact rate in the largest unit that it reaches: `1.5 Mbit/s`, `64 kbit/s`."""
+    """Return the exact rate in the largest unit that it reaches: `1.5 Mbit/s`, `64 kbit/s`."""
     factor, unit = next(pair for pair in RATE_UNITS if bps >= pair[0] or pair[0] == 1)
     whole, rest = divmod(bps, factor)
     fraction = str(factor + rest)[1:].rstrip("0")
@@ -258,7 +258,7 @@ Path = tuple[Segment, ...]
 
 
 def parse_path(text: str) -> Path:
-    """The segments, at least one. Raises ValueError with the rule."""
+    """Return the segments, at least one. Raises ValueError with the rule."""
     if len(text) > LONGEST_PATH:
         raise ValueError(f"must have at most {LONGEST_PATH} characters")
     segments, position = [], 0
@@ -277,7 +277,7 @@ def parse_path(text: str) -> Path:
 
 
 def path_text(segments: Iterable[Segment]) -> str:
-    """The path that `parse_path` reads as these segments."""
+    """Return the path that `parse_path` reads as these segments."""
     return ".".join(map(str, segments))
 
 
@@ -285,7 +285,7 @@ def path_text(segments: Iterable[Segment]) -> str:
 
 
 def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
-    """The names for a sentence, the first ones of many: `ppp0, ppp1 and 7 more`."""
+    """Return the names for a sentence, the first ones of many: `ppp0, ppp1 and 7 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more
 
@@ -294,8 +294,8 @@ def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
 
 
 def cut(value: Any, text: str, most: int) -> Any:
-    """A JSON value, or the beginning of its `text` if that has more than `most` characters. A change in the
-    audit log has it, marked as cut."""
+    """Return a JSON value, or the beginning of its `text` if that has more than `most` characters. A change
+    in the audit log has it, marked as cut."""
     if len(text) <= most:
         return value
     return {"cut": True, "characters": len(text), "beginning": text[: most // 2]}

@@ -97,7 +97,7 @@ NAMES = frozenset(_DEFAULTS)
 
 
 def value(environment: Mapping[str, str], name: str) -> str:
-    """The value in the environment. An empty one is none, and the default counts."""
+    """Return the value in the environment. An empty one is none, and the default counts."""
     return environment.get(name) or _DEFAULTS[name]
 
 
@@ -111,14 +111,14 @@ def log_format(environment: Mapping[str, str]) -> str:
 
 
 def log_level(environment: Mapping[str, str]) -> int:
-    """The lowest level that is logged, one of `logging`. Raises BadSetting."""
+    """Return the lowest level that is logged, one of `logging`. Raises BadSetting."""
     chosen = choice(environment, "GATEWAY_API_LOG_LEVEL", "debug", "info", "warning", "error")
     return logging.getLevelNamesMapping()[chosen.upper()]
 
 
 def log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting | None]:
-    """The format and the level of the log. After a bad value the defaults, and the error: what reports it
-    needs a format."""
+    """Return the format and the level of the log. After a bad value the defaults, and the error: what reports
+    it needs a format."""
     try:
         return log_format(environment), log_level(environment), None
     except BadSetting as error:
@@ -126,7 +126,7 @@ def log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting | No
 
 
 def choice(environment: Mapping[str, str], variable: str, *choices: str) -> str:
-    """The value of a variable, which is one of these. Raises BadSetting."""
+    """Return the value of a variable, which is one of these. Raises BadSetting."""
     chosen = value(environment, variable)
     if chosen not in choices:
         raise BadSetting(f"{variable} must be {' or '.join(choices)}, not {chosen!r}")
@@ -134,5 +134,5 @@ def choice(environment: Mapping[str, str], variable: str, *choices: str) -> str:
 
 
 def core_socket(environment: Mapping[str, str]) -> Path:
-    """The socket of the core daemon."""
+    """Return the socket of the core daemon."""
     return Path(value(environment, "GATEWAY_CORE_SOCKET"))

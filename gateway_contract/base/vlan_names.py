@@ -13,20 +13,20 @@ _END = 5
 
 
 def short_name(trunk: str) -> str:
-    """The end of a trunk's name, which stands for it where that is too long: up to five characters, a letter
-    or a digit first if there is one."""
+    """Return the end of a trunk's name, which stands for it where that is too long: up to five characters, a
+    letter or a digit first if there is one."""
     end = trunk[-_END:]
     return trunk if len(trunk) <= _END else re.sub(r"\A[^A-Za-z0-9]+(?=.)", "", end)
 
 
 def vlan_name(trunk: str, *tags: int) -> str:
-    """The name of the device with one tag, or with an outer and an inner one."""
+    """Return the name of the device with one tag, or with an outer and an inner one."""
     return _fitting(trunk, "".join(f".{tag}" for tag in tags))
 
 
 def outer_name(trunk: str, tag: int) -> str:
-    """The name of the device that carries those with this outer tag. It has no dot: a service for `trunk.*`
-    must not serve it, and the VLAN with one tag and the same id needs the other name."""
+    """Return the name of the device that carries those with this outer tag. It has no dot: a service for
+    `trunk.*` must not serve it, and the VLAN with one tag and the same id needs the other name."""
     return _fitting(trunk, f"-{tag}")
 
 

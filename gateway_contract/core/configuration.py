@@ -429,7 +429,7 @@ class AccessReply(Record, frozen=True):
     version: SettingsVersion = None
 
     def user(self, username: str) -> ApiUser | None:
-        """The user of that name, if there is one."""
+        """Return the user of that name, if there is one."""
         return next((user for user in self.users if user.username == username), None)
 
 

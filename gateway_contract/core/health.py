@@ -156,7 +156,7 @@ class Dependency(Record, frozen=True):
 
 
 def worst(dependencies: Iterable[Dependency]) -> DependencyState:
-    """The state of the whole. An unused dependency does not count."""
+    """Return the state of the whole. An unused dependency does not count."""
     return max(
         (one.state for one in dependencies), key=lambda state: state.severity, default=DependencyState.OK
     )

@@ -16,7 +16,7 @@ from gateway_contract.core import (
 
 
 def _declared(kind: type[Any]) -> tuple[type[Any], ...]:
-    """The classes of a kind, in the order of the modules that declare them."""
+    """Return the classes of a kind, in the order of the modules that declare them."""
     return tuple(
         member
         for module in (sessions, sign_ons, traffic, jobs, configuration, impact, network, health)

@@ -105,7 +105,7 @@ class CoreClient(ContractClient):
         return type(self)(self._client, By(author, new_id))
 
     def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
-        """The whole reply, unparsed."""
+        """Return the whole reply, unparsed."""
         if isinstance(call, Command):
             if self._by.new_id is not None and not getattr(call, "dry_run", False):
                 call = msgspec.structs.replace(call, request_id=self._by.new_id())
@@ -132,7 +132,7 @@ class CoreClient(ContractClient):
                 return super().translated(error, call)
 
     def ask(self, call: Method[R], *, timeout: float | None = None) -> R:
-        """The reply to a read of the API's own, with nothing in it that a client could correct."""
+        """Return the reply to a read of the API's own, with nothing in it that a client could correct."""
         try:
             with self._errors_of(call):
                 (reply,) = super()._replies(call, timeout=timeout)
@@ -159,7 +159,7 @@ class CoreClient(ContractClient):
         return _required(call, held, names or reply_of(type(call)).__struct_fields__)
 
     def listed(self, call: PagedMethod[Any]) -> Listed:
-        """A list, or a page of it. The core sends it in parts if it may be long."""
+        """Return a list, or a page of it. The core sends it in parts if it may be long."""
         name = list_field(type(call))
         left_out = _OF_A_PAGE if call.page is None else ()
         reply_type = reply_of(type(call))
@@ -183,21 +183,21 @@ class CoreClient(ContractClient):
         return Listed(name, [array for array in arrays if not _EMPTY.fullmatch(array)], others)
 
     def check_access(self, usernames: Iterable[str], *, timeout: float | None = None) -> wire.AccessReply:
-        """Whether the API is enabled, and which of these are users now."""
+        """Return whether the API is enabled, and which of these are users now."""
         names = tuple(filter(_may_be_a_name, usernames))
         return self.ask(wire.CheckAccess(names), timeout=timeout or _ACCESS_TIMEOUT)
 
     def login(self, username: str) -> wire.LoginReply:
-        """The record that the check of a password requires. The name is any text."""
+        """Return the record that the check of a password requires. The name is any text."""
         call = wire.GetLogin(username if _may_be_a_name(username) else "")
         return self.ask(call, timeout=_ACCESS_TIMEOUT)
 
     def settings(self) -> wire.ApiSettings:
-        """The settings of the API itself, as the running configuration has them now."""
+        """Return the settings of the API itself, as the running configuration has them now."""
         return self.ask(wire.GetApiSettings(), timeout=_ACCESS_TIMEOUT)
 
     def dependencies(self, *, timeout: float | None = None) -> tuple[Dependency, ...]:
-        """The health of what the core depends on: nothing for a core without the method."""
+        """Return the health of what the core depends on: nothing for a core without the method."""
         try:
             return self.reply(GetDependencies(), timeout=timeout).dependencies
         except CoreLacksMethod:
@@ -215,7 +215,7 @@ class CoreClient(ContractClient):
         return self.listed(sessions.ListSessions(wanted, sort, page=page))
 
     def session(self, id: int) -> msgspec.Raw:
-        """The session's record. Raises NotFound."""
+        """Return the session's record. Raises NotFound."""
         record = self.fields(sessions.GetSession(id), "session")["session"]
         # Varlink has no ids of calls: this tells that a core has mixed up its replies.
         if (found := decoded(_Identified, record).id) != id:
@@ -227,18 +227,18 @@ class CoreClient(ContractClient):
         return self.raw(call, timeout=_TALKERS_TIMEOUT)
 
     def disconnect_session(self, id: int) -> sessions.SessionSnapshot:
-        """The session at its end. Raises NotFound."""
+        """Return the session at its end. Raises NotFound."""
         return sessions.SessionSnapshot.of(self.reply(sessions.DisconnectSession(id)).session)
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[msgspec.Raw]:
-        """The records of the sessions that ended or, in a dry run, would end. Raises NotFound."""
+        """Return the records of the sessions that ended or, in a dry run, would end. Raises NotFound."""
         reply = self.fields(sessions.DisconnectInterface(interface, dry_run), "sessions")
         return decoded(list[msgspec.Raw], reply["sessions"])
 
     def set_session_rate(
         self, id: int, **change: Any
     ) -> tuple[sessions.SessionSnapshot, sessions.SessionRates]:
-        """The session before the change, and its rates after it. `change` has the parameters of
+        """Return the session before the change, and its rates after it. `change` has the parameters of
         SetSessionRate. Raises NotFound."""
         reply = self.reply(sessions.SetSessionRate(id, **change))
         return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
@@ -254,7 +254,7 @@ class CoreClient(ContractClient):
         return self.reply(jobs.StartDisconnectJob(wanted, per_second)).job
 
     def sections(self, call: Method[wire.ConfigurationReply]) -> tuple[Sections, str]:
-        """The sections of a configuration, secrets masked, and the entity tag."""
+        """Return the sections of a configuration, secrets masked, and the entity tag."""
         reply = self.fields(call, "configuration", "etag")
         return decoded(Sections, reply["configuration"]), decoded(str, reply["etag"])
 
@@ -266,7 +266,7 @@ class CoreClient(ContractClient):
         )
 
     def edit(self, edits: Sequence[wire.Edit], if_match: IfMatch) -> wire.EditReply:
-        """Stages all or none. Raises EditRefused, Invalid and EditNotFound."""
+        """Stage all or none. Raises EditRefused, Invalid and EditNotFound."""
         return self.reply(wire.EditCandidate(_sent(edits), if_match))
 
     def edit_all(self, edits: Sequence[wire.Edit], if_match: IfMatch) -> wire.EditReply:
@@ -287,32 +287,32 @@ class CoreClient(ContractClient):
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
     def confirm(self) -> None:
-        """Confirms a commit. The services may have to follow, as for a commit."""
+        """Confirm a commit. The services may have to follow, as for a commit."""
         self.raw(wire.ConfirmCommit(), timeout=_COMMIT_TIMEOUT)
 
     def replace(self, document: dict[str, Any], if_match: IfMatch) -> wire.CommitReply:
-        """Commits a whole configuration. Raises Invalid, and Conflict while the candidate has changes."""
+        """Commit a whole configuration. Raises Invalid, and Conflict while the candidate has changes."""
         call = wire.ReplaceConfiguration(document, _BY, if_match=if_match)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
     def amend(self, edits: Sequence[wire.Edit], author: str, action: str) -> wire.CommitReply:
-        """Commits edits of the running configuration; the candidate keeps its changes. The core reports the
+        """Commit edits of the running configuration; the candidate keeps its changes. The core reports the
         change as `action`. Raises EditRefused, Invalid and EditNotFound."""
         call = wire.AmendConfiguration(_sent(edits), author, action=action)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
     def restore(self, revision: int, author: str, action: str) -> wire.CommitReply:
-        """Commits an archived revision; the candidate keeps its changes. The core reports the change as
+        """Commit an archived revision; the candidate keeps its changes. The core reports the change as
         `action`. Raises NotFound."""
         call = wire.RestoreRevision(_revision(revision), author, action=action)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
     def rollback(self, revision: int, if_match: IfMatch) -> wire.StagedReply:
-        """Stages an archived revision. Raises NotFound."""
+        """Stage an archived revision. Raises NotFound."""
         return self.reply(wire.RollbackCandidate(_revision(revision), if_match))
 
     def archived(self, revision: int) -> Fields:
-        """The fields of ArchivedRevisionReply, secrets masked. Raises NotFound."""
+        """Return the fields of ArchivedRevisionReply, secrets masked. Raises NotFound."""
         return self.fields(wire.GetArchivedRevision(_revision(revision)))
 
     def _replies(self, call: Method[Any], *, more: bool = False, timeout: float | None = None) -> list[Reply]:
@@ -321,7 +321,7 @@ class CoreClient(ContractClient):
 
 
 def _defaults(reply: type[Any]) -> Fields:
-    """The fields of a reply that have a default, with it."""
+    """Return the fields of a reply that have a default, with it."""
     fields = msgspec.structs.fields(reply)
     return {
         field.name: msgspec.Raw(msgspec.json.encode(field.default))
@@ -352,7 +352,7 @@ def _json(edit: wire.Edit) -> str | None:
 
 
 def _revision(number: int) -> int:
-    """Returns the number. Raises NotFound for one that the core cannot read."""
+    """Return the number. Raises NotFound for one that the core cannot read."""
     if not 1 <= number < 1 << 31:
         raise NotFound("No such revision")
     return number

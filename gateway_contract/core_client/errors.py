@@ -78,7 +78,7 @@ _RULES = {
 
 
 def translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
-    """The error of a call as one of `base/errors.py`."""
+    """Return the error of a call as one of `base/errors.py`."""
     if error.lacks_method:
         method = type(call).__name__
         if type(call) in CORE.optional:

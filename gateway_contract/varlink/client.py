@@ -67,7 +67,7 @@ class TooLarge(Unreachable):
 
 
 def join_group_of(path: Path) -> None:
-    """Lets a command of root call a service of another user: the group of the socket becomes that of this
+    """Let a command of root call a service of another user: the group of the socket becomes that of this
     process, and is trusted in a peer. Raises OSError."""
     if os.geteuid() == 0 and path.exists():
         os.setegid(path.stat().st_gid)
@@ -94,8 +94,8 @@ class Client:
         self._heard = -math.inf
 
     def call(self, method: str, parameters: Any = None, *, timeout: float | None = None) -> msgspec.Raw:
-        """The parameters of the reply. msgspec encodes those of the call to a JSON object. Raises Unreachable
-        and ErrorReply."""
+        """Return the parameters of the reply. msgspec encodes those of the call to a JSON object. Raises
+        Unreachable and ErrorReply."""
         (reply,) = self.exchange((method, parameters), timeout=timeout)
         return reply.result()
 
@@ -106,11 +106,11 @@ class Client:
         at_once: bool = False,
         timeout: float | None = None,
     ) -> list[Reply]:
-        """The reply to each of these methods and parameters, in one exchange; with `more`, the last may have
-        several, each of which has its own limit then. Several calls must be reads: the first may have reached
-        the peer when the client sends all again. So must calls that the peer answers `at_once`, none of which
-        is for more: others may go out with them, and they go out again if that fails. Raises Unreachable, and
-        Busy as a kind of it."""
+        """Return the reply to each of these methods and parameters, in one exchange; with `more`, the last
+        may have several, each of which has its own limit then. Several calls must be reads: the first may
+        have reached the peer when the client sends all again. So must calls that the peer answers `at_once`,
+        none of which is for more: others may go out with them, and they go out again if that fails. Raises
+        Unreachable, and Busy as a kind of it."""
         names = " and ".join(method for method, _ in calls)
         last = len(calls) - 1
         messages = [encode(_call(*call, more and number == last)) for number, call in enumerate(calls)]
@@ -148,7 +148,7 @@ class Client:
                 connection.close()
 
     def close(self) -> None:
-        """Closes idle connections."""
+        """Close idle connections."""
         while self._idle:
             self._idle.pop().close()
 
@@ -156,7 +156,7 @@ class Client:
         self._heard = time.monotonic()
 
     def _kind(self, error: Exception, began: float) -> type[Unreachable]:
-        """The error of a call that began then."""
+        """Return the error of a call that began then."""
         match error:
             case FileNotFoundError():
                 return NoSocket
@@ -232,8 +232,8 @@ class _Connection:
                 time.sleep(_QUEUE_PAUSE)
 
     def is_quiet(self) -> bool:
-        """False when the peer has hung up, or sent unexpected data, which would be read as the reply to the
-        next call."""
+        """Return False when the peer has hung up, or sent unexpected data, which would be read as the reply
+        to the next call."""
         self._socket.setblocking(False)
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -292,7 +292,7 @@ class _Connection:
         return decode_reply(message)
 
     def _read(self, deadline: float) -> tuple[bytes, bool]:
-        """The bytes from the peer, and whether the deadline has passed. Raises TimeoutError."""
+        """Return the bytes from the peer, and whether the deadline has passed. Raises TimeoutError."""
         try:
             self._wait_until(deadline)
             return self._received(), False

@@ -65,7 +65,7 @@ class InParts(Protocol):
         """The fields of each reply. There is at least one."""
 
     def whole(self) -> Any:
-        """The fields of the only reply."""
+        """Return the fields of the only reply."""
 
 
 class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
@@ -107,7 +107,7 @@ class Identity:
 
 
 def invalid_parameter(name: str) -> ErrorReply:
-    """The standard error for a parameter, to be raised by a handler."""
+    """Return the standard error for a parameter, to be raised by a handler."""
     return ErrorReply.of(f"{_SERVICE}.InvalidParameter", parameter=name)
 
 

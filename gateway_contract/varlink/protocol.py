@@ -52,7 +52,7 @@ class ErrorReply(GatewayApiError):
 
     @classmethod
     def of(cls, name: str, **parameters: Any) -> "ErrorReply":
-        """The error with these fields."""
+        """Return the error with these fields."""
         return cls(name, msgspec.Raw(msgspec.json.encode(parameters)))
 
     @property
@@ -79,7 +79,7 @@ class Reply(msgspec.Struct, omit_defaults=True):
     continues: bool = False
 
     def result(self) -> msgspec.Raw:
-        """The parameters. Raises ErrorReply."""
+        """Return the parameters. Raises ErrorReply."""
         if self.error is not None:
             raise ErrorReply(self.error, self.parameters)
         return self.parameters
@@ -91,7 +91,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(message: CallMessage | Reply) -> bytes:
-    """The bytes of the message, with its NUL."""
+    """Return the bytes of the message, with its NUL."""
     wire = bytearray()
     _encoder.encode_into(message, wire)
     wire.append(0)
@@ -99,7 +99,7 @@ def encode(message: CallMessage | Reply) -> bytes:
 
 
 def decode_call(message: bytes) -> CallMessage:
-    """The call in the bytes of a message. Raises ProtocolError."""
+    """Return the call in the bytes of a message. Raises ProtocolError."""
     call = _decode(_calls, message)
     if _starts_with(call.parameters, b"n"):
         call.parameters = NOTHING
@@ -107,7 +107,7 @@ def decode_call(message: bytes) -> CallMessage:
 
 
 def decode_reply(message: bytes) -> Reply:
-    """The reply in the bytes of a message. Raises ProtocolError.
+    """Return the reply in the bytes of a message. Raises ProtocolError.
 
     It checks that the parameters are an object in UTF-8, because HTTP clients get them as they are."""
     reply = _decode(_replies, message)
@@ -144,15 +144,15 @@ class MessageBuffer:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
-        """Adds bytes of the stream."""
+        """Add bytes of the stream."""
         self._buffer += data
 
     def has_message(self) -> bool:
-        """Whether `next_message` has one."""
+        """Return whether `next_message` has one."""
         return self._buffer.find(0, self._searched) >= 0
 
     def next_message(self) -> bytes | None:
-        """The bytes of the next whole message without its NUL, or None for "need more"."""
+        """Return the bytes of the next whole message without its NUL, or None for "need more"."""
         end = self._buffer.find(0, self._searched)
         size = len(self._buffer) if end < 0 else end
         if size > self._cap:
@@ -179,7 +179,7 @@ class Peer(NamedTuple):
 
 
 def check_peer(connection: socket.socket) -> Peer:
-    """The process that listened or connected at the other end. Raises Stranger.
+    """Return the process that listened or connected at the other end. Raises Stranger.
 
     All its groups count: a service in a user namespace of its own (`PrivateUsers=`) sees all other users as
     one, but its group as it is."""
@@ -191,8 +191,8 @@ def check_peer(connection: socket.socket) -> Peer:
 
 
 def _groups(connection: socket.socket) -> tuple[int, ...]:
-    """The supplementary groups of the process at the other end. Those of a process with more than 256 do not
-    count."""
+    """Return the supplementary groups of the process at the other end. Those of a process with more than 256
+    do not count."""
     try:
         held = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS * _GROUP.size)
     except OSError as error:

@@ -72,7 +72,7 @@ class Server:
             self._report(error)
 
     def serve_forever(self) -> None:
-        """Accepts connections until `close`."""
+        """Accept connections until `close`."""
         while not self._closing.is_set():
             if self._listener is None:
                 self._closing.wait(_LOOK)
@@ -102,7 +102,7 @@ class Server:
                 self._done_with(connection)
 
     def close(self) -> None:
-        """Stops listening and cuts every connection."""
+        """Stop listening and cut every connection."""
         self._closing.set()
         with self._lock:
             if self._listener is not None:
@@ -202,7 +202,7 @@ def _has_left(connection: socket.socket) -> bool:
 
 
 def _listen(path: Path) -> tuple[socket.socket, os.stat_result]:
-    """The listening socket, and its file. Raises AlreadyServed and OSError."""
+    """Return the listening socket, and its file. Raises AlreadyServed and OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     # Bound aside and moved into place when it listens: between bind and listen the kernel refuses clients,
     # and another server would take the socket for an abandoned one.

@@ -193,8 +193,8 @@ def _try_unknown(client: Client, findings: Findings) -> None:
 
 
 def _reply(client: Client, call: Method[Any]) -> Any:
-    """The reply, or the first one of a stream. Raises ErrorReply, Unreachable,
-    msgspec.MsgspecError and CannotCheck."""
+    """Return the reply, or the first one of a stream. Raises ErrorReply, Unreachable, msgspec.MsgspecError
+    and CannotCheck."""
     kind = type(call)
     if kind.streams:
         with closing(client.stream(CORE.method(kind), call, silence=_SILENCE)) as replies:

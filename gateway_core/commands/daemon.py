@@ -68,7 +68,8 @@ class Opened(NamedTuple):
 
 
 def core_options(function: Callable[..., int]) -> Callable[..., int]:
-    """The options of every core, as `serve` takes them, for a command that adds those of its gateway."""
+    """Return the options of every core, as `serve` takes them, for a command that adds those of its
+    gateway."""
     path = click.Path(path_type=Path)
     for option in (
         click.option(
@@ -101,7 +102,7 @@ def serve(
     users: Path | None,
     boot_id: str | None,
 ) -> int:
-    """Serves the gateway that `open_gateway` makes, until SIGTERM or SIGINT: 0. It may raise GatewayApiError
+    """Serve the gateway that `open_gateway` makes, until SIGTERM or SIGINT: 0. It may raise GatewayApiError
     and OSError, which end the start: 1."""
     _begin_log()
     # The watchdog ends the process by SIGABRT: what each thread did is in the log then.
@@ -199,7 +200,7 @@ def _keep(act: Callable[[], object], failure: str) -> None:
 
 
 def _done(act: Callable[[], object], failure: str) -> bool:
-    """False after a failure, which is logged."""
+    """Return False after a failure, which is logged."""
     try:
         act()
     except StepFailed as error:
@@ -213,7 +214,7 @@ def _done(act: Callable[[], object], failure: str) -> bool:
 
 
 def _or_end(run: Callable[P, None], failure: str) -> Callable[P, None]:
-    """Ends the process when it fails: a gateway that stands still and still replies is worse than none."""
+    """End the process when it fails: a gateway that stands still and still replies is worse than none."""
 
     def guarded(*arguments: P.args, **more: P.kwargs) -> None:
         try:

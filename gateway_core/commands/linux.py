@@ -127,9 +127,9 @@ def setup(**options: Any) -> int:
 def set_up(
     options: SetupOptions, root: Path, hostname: str, ask: Ask | None, management: str | None = None
 ) -> bool:
-    """True if the gateway can start: then it has a first configuration, below `root`. Without a terminal
-    there is no `ask`; `management` is the address that it proposes for the API. Raises GatewayApiError and
-    OSError."""
+    """Return True if the gateway can start: then it has a first configuration, below `root`. Without a
+    terminal there is no `ask`; `management` is the address that it proposes for the API. Raises
+    GatewayApiError and OSError."""
     if options.frr == "remove":
         _leave_frr(root)
         return True
@@ -169,7 +169,7 @@ def set_up(
 
 
 def _management_address() -> str | None:
-    """The address by which the operator is here, or else that of the default route."""
+    """Return the address by which the operator is here, or else that of the default route."""
     if connection := os.environ.get("SSH_CONNECTION", "").split():
         return connection[2]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line, suppress(OSError):
@@ -181,7 +181,7 @@ def _management_address() -> str | None:
 
 
 def _api_address(given: str, ask: Ask | None, management: str | None) -> str | None:
-    """The address of the operator's choice, `_ALL`, or None without one. Raises CannotSetUp."""
+    """Return the address of the operator's choice, `_ALL`, or None without one. Raises CannotSetUp."""
     if not given and ask is not None and management is not None:
         question = f"Address at which the API listens ({_ALL} for each of the gateway) [{management}]: "
         given = ask(question).strip() or management
@@ -197,7 +197,7 @@ def _api_address(given: str, ask: Ask | None, management: str | None) -> str | N
 
 
 def _listen_at(address: str, settings: Path, hostname: str) -> None:
-    """Sets the variable in the file of settings, with the port that it had. Raises OSError."""
+    """Set the variable in the file of settings, with the port that it had. Raises OSError."""
     default = value({}, _BIND)
     # A comment may have bytes of another character set.
     text = settings.read_bytes().decode(errors="surrogateescape") if settings.exists() else ""
@@ -229,7 +229,7 @@ def _frr(root: Path) -> tuple[FrrFolders, str]:
 
 
 def _leave_frr(root: Path) -> None:
-    """Takes the gateway's part out of a running FRR, until the core starts again. Raises GatewayApiError and
+    """Take the gateway's part out of a running FRR, until the core starts again. Raises GatewayApiError and
     OSError."""
     folders, placed = _frr(root)
     limits = CommitLimits.of(_LEAVE_SECONDS, _LEAVE_SECONDS)
@@ -238,8 +238,8 @@ def _leave_frr(root: Path) -> None:
 
 
 def _decide_on_frr(decision: str | None, root: Path) -> bool:
-    """False while FRR has a BGP instance that is not the gateway's, and the operator has not decided. Raises
-    OSError."""
+    """Return False while FRR has a BGP instance that is not the gateway's, and the operator has not decided.
+    Raises OSError."""
     folders, placed = _frr(root)
     lines = foreign_lines(folders, placed)
     say("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
@@ -303,7 +303,8 @@ def _choices(options: SetupOptions, root: Path, ask: Ask | None, *, required: bo
 
 
 def _first_configuration(choices: FirstChoices, hostname: str, users: Path) -> str:
-    """The JSON document, which the core accepts with the first users. Raises CannotSetUp and Unreadable."""
+    """Return the JSON document, which the core accepts with the first users. Raises CannotSetUp and
+    Unreadable."""
     if not users.exists():
         raise CannotSetUp(f"the first user of the API is missing in {users}: run gateway-api-setup")
     trunks, uplinks = list(choices.trunks), list(choices.uplinks)
@@ -347,7 +348,7 @@ def _first_configuration(choices: FirstChoices, hostname: str, users: Path) -> s
 
 
 def _named(path: str) -> str:
-    """The flag of a value, or its path."""
+    """Return the flag of a value, or its path."""
     return next((flag for beginning, flag in _FLAGS.items() if path.startswith(beginning)), path)
 
 

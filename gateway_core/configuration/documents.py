@@ -62,7 +62,7 @@ class Change:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
-    """The changed values, in the order of the paths' text."""
+    """Return the changed values, in the order of the paths' text."""
     old, new, orders, new_orders = _Values(), _Values(), _Orders(), _Orders()
     # Most sections are equal, and one may have thousands of values.
     equal = {name for name in before.keys() & after.keys() if _json(before[name]) == _json(after[name])}
@@ -80,8 +80,8 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
 
 
 def _keyed_path(document: Any, text: str) -> str:
-    """A path into a document with the keys of items in place of indexes. An item whose key is not valid, or
-    that of another item, keeps its index; so does a text that is no path."""
+    """Return a path into a document with the keys of items in place of indexes. An item whose key is not
+    valid, or that of another item, keeps its index; so does a text that is no path."""
     try:
         path = parse_path(text)
     except ValueError:
@@ -109,12 +109,12 @@ def _is_valid_key(field: Field, name: str) -> bool:
 
 
 def diff_text(found: list[Change]) -> str:
-    """The lines, each ended by a newline."""
+    """Return the lines, each ended by a newline."""
     return "".join(f"{line}\n" for change in found for line in change.lines())
 
 
 def _collect(value: Any, field: Field, path: Path, values: _Values, orders: _Orders) -> None:
-    """Adds the values that have paths of their own, and the keys of each keyed list in their order."""
+    """Add the values that have paths of their own, and the keys of each keyed list in their order."""
     key = field.key
     if key is not None and value:
         orders[path] = [item[key] for item in value]
@@ -173,9 +173,9 @@ def _members(
 def unmasked(
     document: dict[str, Any], known: dict[str, Any], where: str = "that runs here"
 ) -> dict[str, Any]:
-    """A copy of any JSON, with the secrets of the `known` document in the place of masks. The items of keyed
-    lists are found by their keys. Raises Invalid for a mask without such a secret: a mask never becomes a
-    value. `where` names the known document in the message."""
+    """Return a copy of any JSON, with the secrets of the `known` document in the place of masks. The items of
+    keyed lists are found by their keys. Raises Invalid for a mask without such a secret: a mask never becomes
+    a value. `where` names the known document in the message."""
     missing: list[str] = []
     made: dict[str, Any] = _unmasked(document, known, ROOT, "", missing)
     if missing:
@@ -209,6 +209,6 @@ def _unmasked(value: Any, known: Any, field: Field, path: str, missing: list[str
 
 
 def item_name(item: Any, key: str | None) -> str | None:
-    """The key of a value in a list, None if it has none."""
+    """Return the key of a value in a list, None if it has none."""
     held = item.get(key) if isinstance(item, dict) else None
     return held if isinstance(held, str) else None

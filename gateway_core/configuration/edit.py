@@ -66,8 +66,8 @@ class OperationRefused(GatewayApiError):
 
 
 def edited(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[str, Any], list[EditedValue]]:
-    """A copy of the document with all operations applied in their order, and what each one changed. Raises
-    OperationRefused."""
+    """Return a copy of the document with all operations applied in their order, and what each one changed.
+    Raises OperationRefused."""
     made, values = copy.deepcopy(document), []
     for number, operation in enumerate(operations):
         try:
@@ -84,8 +84,8 @@ def edited(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[s
 
 
 def replaced(document: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
-    """A whole document to stage in place of the candidate, with the candidate's secrets where it has masks.
-    Raises Invalid."""
+    """Return a whole document to stage in place of the candidate, with the candidate's secrets where it has
+    masks. Raises Invalid."""
     made = unmasked(document, candidate, "in the candidate")
     if problems := tuple(islice(_problems(ROOT, made, "", candidate), MOST_PROBLEMS)):
         raise InvalidDocument(made, problems)
@@ -117,13 +117,13 @@ def _set(holder: Any, path: Path, value: Any) -> _Changed:
 
 
 def _resolved(path: Path, depth: int, segment: Segment) -> Path:
-    """The path with the segment at this depth."""
+    """Return the path with the segment at this depth."""
     return (*path[:depth], segment, *path[depth + 1 :])
 
 
 def _entered(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Field, Segment]:
-    """The value at a segment of an object or a list, created if missing; its field; and the segment with the
-    key of the item."""
+    """Return the value at a segment of an object or a list, created if missing; its field; and the segment
+    with the key of the item."""
     segment = path[depth]
     if isinstance(field.kind, Object):
         below = _named(field, segment, path)
@@ -196,7 +196,7 @@ def _delete(holder: Any, path: Path) -> _Changed:
 
 
 def _found(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Field, Segment]:
-    """The key or index of a segment, the field of its value, and the segment with the key of the item.
+    """Return the key or index of a segment, the field of its value, and the segment with the key of the item.
     Raises AbsentPath."""
     segment = path[depth]
     if field.members and isinstance(holder, dict) and segment.text in holder:
@@ -219,7 +219,7 @@ def _unknown(path: Path) -> Invalid:
 
 
 def _place(holder: list[Any], field: Field, path: Path, depth: int) -> int | None:
-    """The place of the item that an index, a key or, in a list of texts, the text itself names. Raises
+    """Return the place of the item that an index, a key or, in a list of texts, the text itself names. Raises
     Invalid for an index that is also the key of an item, or a text of the list."""
     segment, key = path[depth], field.key
     texts = [item if key is None else item.get(key) for item in holder]
@@ -231,7 +231,7 @@ def _place(holder: list[Any], field: Field, path: Path, depth: int) -> int | Non
 
 
 def _two_meanings(keys: Sequence[str], path: Path) -> str:
-    """The rule for a path whose last segment is an index, and a key in the same list."""
+    """Return the rule for a path whose last segment is an index, and a key in the same list."""
     *above, segment = path
     by_key = path_text((*above, Segment(segment.text)))
     found = f"{segment.text} is an index here, and also the key of an item, {by_key}"
@@ -241,12 +241,12 @@ def _two_meanings(keys: Sequence[str], path: Path) -> str:
 
 
 def _named_by_key(holder: list[Any], field: Field, place: int, segment: Segment) -> Segment:
-    """The segment of an item by its key; in a list without keys, the segment itself."""
+    """Return the segment of an item by its key; in a list without keys, the segment itself."""
     return segment if field.key is None else Segment(holder[place][field.key])
 
 
 def _coerced(field: Field, value: Any, path: str) -> Any:
-    """The JSON value to store in the document. Raises Invalid with the path of each problem."""
+    """Return the JSON value to store in the document. Raises Invalid with the path of each problem."""
     if isinstance(value, str):
         if rule := meant_as_nothing(field, value):
             raise Invalid(Problem(path, "invalid", rule))
@@ -257,7 +257,8 @@ def _coerced(field: Field, value: Any, path: str) -> Any:
 
 
 def _read(field: Field, text: str) -> Any:
-    """The value of a text for a field; the text itself if it has none, so that its type is rejected."""
+    """Return the value of a text for a field; the text itself if it has none, so that its type is
+    rejected."""
     kind = field.kind
     if field.nullable and text == "null" and not is_removable(field):
         return None

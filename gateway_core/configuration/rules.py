@@ -40,13 +40,13 @@ _MOST_OUTER_VLANS = 65_536
 
 
 def load(document: dict[str, Any]) -> Configuration:
-    """The typed values of a document. Raises Invalid, with the path of each problem."""
+    """Return the typed values of a document. Raises Invalid, with the path of each problem."""
     made: Configuration = _loaded(ROOT, document, "")
     return made
 
 
 def load_section(name: str, value: Any) -> Any:
-    """The typed values of one section of a document. Raises Invalid."""
+    """Return the typed values of one section of a document. Raises Invalid."""
     return _loaded(ROOT.members[name], value, name)
 
 
@@ -59,7 +59,7 @@ def _loaded(field: Field, value: Any, path: str) -> Any:
 
 
 def _load(field: Field, value: Any, path: str, problems: list[Problem]) -> Any:
-    """The typed value, or any after a problem."""
+    """Return the typed value, or any after a problem."""
     made: Any = None
     before = len(problems)
     if value is None:
@@ -185,8 +185,8 @@ def is_removable(field: Field) -> bool:
 
 
 def meant_as_nothing(field: Field, value: Any) -> str | None:
-    """The strict rule that a text such as `null` breaks in a leaf that may be absent: as a secret, nobody
-    would see it. None for other values."""
+    """Return the strict rule that a text such as `null` breaks in a leaf that may be absent: as a secret,
+    nobody would see it. None for other values."""
     if not isinstance(value, str) or value.strip().lower() not in _NOTHING or not is_removable(field):
         return None
     return f"must not be {f'the text {value.strip()}' if value.strip() else 'empty'}: delete removes it"

@@ -46,8 +46,9 @@ class RunningConfiguration:
     def of(
         cls, document: dict[str, Any], before: "RunningConfiguration | None" = None
     ) -> "RunningConfiguration":
-        """A new one. It may break a strict rule that `before` breaks with the same value: otherwise nothing
-        could be changed until that value is corrected. Raises Invalid, with the path of each problem."""
+        """Return a new one. It may break a strict rule that `before` breaks with the same value: otherwise
+        nothing could be changed until that value is corrected. Raises Invalid, with the path of each
+        problem."""
         sections, problems = None, []
         try:
             sections = load(document)
@@ -72,12 +73,13 @@ class RunningConfiguration:
 
     @classmethod
     def read(cls, path: Path, users: Path | None = None) -> "RunningConfiguration":
-        """The first one, from a file, as `first`. Raises Unreadable and Invalid."""
+        """Return the first one, from a file, as `first`. Raises Unreadable and Invalid."""
         return cls.first(read_json(path, dict[str, Any]), users)
 
     @classmethod
     def first(cls, document: dict[str, Any], users: Path | None) -> "RunningConfiguration":
-        """The first one, which gets the users in a file if it has none. Raises Unreadable and Invalid."""
+        """Return the first one, which gets the users in a file if it has none. Raises Unreadable and
+        Invalid."""
         api = document.get("api")
         if users is not None and isinstance(api, dict) and not api.get("users"):
             document = {**document, "api": {**api, "users": read_json(users, list[Any])}}
@@ -96,7 +98,8 @@ _Violation = tuple[tuple[str, ...], str, str]
 
 
 def _violations(document: Any, sections: Configuration | None) -> dict[_Violation, Problem]:
-    """All of a document, with their problems. `sections` are its typed values, None if it is invalid."""
+    """Return all of a document, with their problems. `sections` are its typed values, None if it is
+    invalid."""
     found = dict(_violations_in(ROOT, document, (), ""))
     if sections is not None:
         # A VLAN interface of that name may appear later, with its first session.
@@ -151,15 +154,15 @@ class Snapshot:
         return RunningConfiguration.of(self.candidate, self.running)
 
     def archived(self, revision: int) -> int:
-        """The number of an archived revision; 1 is the newest. Raises NotFound."""
+        """Return the number of an archived revision; 1 is the newest. Raises NotFound."""
         if not 1 <= revision <= len(self.state.archive):
             raise NotFound("No such revision")
         return self.state.archive[revision - 1]
 
 
 def note_of(caller: Caller, at: float, before: Snapshot, after: Snapshot, impact: Impact) -> Note | None:
-    """The note of a change, secrets masked; None without a difference. `at` is epoch seconds, `impact` that
-    of a configuration that runs now."""
+    """Return the note of a change, secrets masked; None without a difference. `at` is epoch seconds, `impact`
+    that of a configuration that runs now."""
     if after.running is not before.running:
         found = changes(before.running.document, after.running.document)
         commit = after.commits[0]
@@ -185,7 +188,7 @@ def _waits(snapshot: Snapshot) -> dict[str, Any]:
 def renewed(
     held: Mapping[str, str], before: Iterable[ConfiguredUser], after: Iterable[ConfiguredUser]
 ) -> dict[str, str]:
-    """A generation for each user, by name: the former one for an unchanged user, else a new one.
+    """Return a generation for each user, by name: the former one for an unchanged user, else a new one.
 
     A token is valid while its user has the generation that the token names. Generations are random: no lost
     or restored state gives a user a former one.

@@ -170,7 +170,7 @@ class ConfigurationService:
 
 
 def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
-    """The request of a call."""
+    """Return the request of a call."""
     fields = msgspec.structs.asdict(call)
     author, comment, action = fields.get("author", ""), fields.get("comment"), fields.get("action")
     for name, text in (("author", author), ("comment", comment or "")):
@@ -198,7 +198,7 @@ def _settings(snapshot: Snapshot) -> wire.ApiSettings:
 
 
 def _users(snapshot: Snapshot, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:
-    """The users among the names, each with its password hash."""
+    """Return the users among the names, each with its password hash."""
     generations = snapshot.state.generations or {}
     return [
         (wire.ApiUser(user.username, wire.Role(user.role), generations[user.username]), user.password_hash)

@@ -85,12 +85,12 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     change: Note | None = None
 
     def names(self) -> set[int]:
-        """The revisions that must not be removed."""
+        """Return the revisions that must not be removed."""
         return {self.running, *self.archive, *([self.deadline.baseline] if self.deadline else [])}
 
 
 def read_json(path: Path, type: type[T]) -> T:
-    """The content of a file. Raises Unreadable."""
+    """Return the content of a file. Raises Unreadable."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=type)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -98,7 +98,7 @@ def read_json(path: Path, type: type[T]) -> T:
 
 
 def _json_bytes(value: Any) -> bytes:
-    """The content of a file, indented for readers."""
+    """Return the content of a file, indented for readers."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
@@ -132,12 +132,12 @@ class ConfigurationStore:
         self._remove_rendered(numbers)
 
     def document(self, number: int) -> dict[str, Any]:
-        """The configuration of a revision. Raises Unreadable."""
+        """Return the configuration of a revision. Raises Unreadable."""
         return read_json(self._revision(number) / "configuration.json", dict[str, Any])
 
     def commit(self, number: int) -> Commit:
-        """The commit of a revision; an unknown one if its file cannot be read. The gateway must start, and
-        return to a former configuration, without it."""
+        """Return the commit of a revision; an unknown one if its file cannot be read. The gateway must start,
+        and return to a former configuration, without it."""
         try:
             return read_json(self._revision(number) / "commit.json", Commit)
         except Unreadable as error:
@@ -145,8 +145,8 @@ class ConfigurationStore:
             return _UNKNOWN
 
     def add(self, document: dict[str, Any], commit: Commit, keep: Collection[int] = ()) -> int:
-        """Writes a new revision to disk, and returns its number. It does not count yet. Removes all others
-        that do not count, except `keep`. Raises StepFailed."""
+        """Write a new revision to disk, and return its number. It does not count yet. Remove all others that
+        do not count, except `keep`. Raises StepFailed."""
         with disk_step("remove old revisions"):
             # First: a state on disk that is ahead could name a removed revision.
             self._mend()
@@ -164,7 +164,7 @@ class ConfigurationStore:
         return number
 
     def publish(self, state: State, step: str) -> None:
-        """Makes the state count, for good. Raises StepFailed with the name `step`."""
+        """Make the state count, for good. Raises StepFailed with the name `step`."""
         with disk_step(step):
             try:
                 durable.replace(self._state_file, _json_bytes(state))
@@ -179,7 +179,7 @@ class ConfigurationStore:
         self.state, self._ahead = state, False
 
     def _remove_rendered(self, numbers: Collection[int]) -> None:
-        """Removes the files of services, with their secrets, that a former version kept in each revision."""
+        """Remove the files of services, with their secrets, that a former version kept in each revision."""
         for number in numbers:
             try:
                 shutil.rmtree(self._revision(number) / "services")
@@ -190,7 +190,7 @@ class ConfigurationStore:
                 _log.error("cannot remove the services' files of revision %d: %s", number, error.strerror)
 
     def close(self) -> None:
-        """Unlocks the folder for another core."""
+        """Unlock the folder for another core."""
         os.close(self._lock)
 
     def _mend(self) -> None:

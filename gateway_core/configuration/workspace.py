@@ -62,17 +62,17 @@ class GatewayServices(Protocol):
     """The services that a commit changes, beside the gateway."""
 
     def render(self, configuration: Configuration) -> Rendered:
-        """The files, verified: no service misreads or refuses one. Raises StepFailed."""
+        """Return the files, verified: no service misreads or refuses one. Raises StepFailed."""
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> None:
-        """Makes the services run by the files. Services that run by the same files already continue
+        """Make the services run by the files. Services that run by the same files already continue
         undisturbed. It takes at most 20 s: the API waits 30 s for a commit. Raises StepFailed: then every
         service runs as before."""
 
     def resume(self, configuration: Configuration) -> None:
-        """Renders the files of the running configuration anew, and applies them: a service that refuses does
-        not keep the others from running by them. It may last longer than a commit. Raises StepFailed of the
-        first one."""
+        """Render the files of the running configuration anew, and apply them: a service that refuses does not
+        keep the others from running by them. It may last longer than a commit. Raises StepFailed of the first
+        one."""
 
 
 @dataclass(frozen=True)
@@ -150,35 +150,35 @@ class Workspace:
             return self.snapshot.running.sections
 
     def follow(self, follower: Callable[[Configuration], None]) -> None:
-        """Calls `follower` with each new running configuration, before the caller gets the reply. It must not
+        """Call `follower` with each new running configuration, before the caller gets the reply. It must not
         raise: the configuration already runs."""
         self._followers.append(follower)
 
     def foresee(self, impact: Callable[[Configuration], Impact], ending: Ending) -> None:
-        """Asks `impact` what a configuration would do, and `ending` which sessions end when it runs. Without
-        a gateway there is no session to end."""
+        """Ask `impact` what a configuration would do, and `ending` which sessions end when it runs. Without a
+        gateway there is no session to end."""
         self._impact = impact
         self._ending = ending
 
     def apply_by(self, applying: Applying) -> None:
-        """Replaces the running configuration in a block of `applying`, which may refuse it."""
+        """Replace the running configuration in a block of `applying`, which may refuse it."""
         self._in_gateway = applying
 
     def note(self, tell: Callable[[Note], None]) -> None:
-        """Calls `tell` with the note of each change, once it is on disk. Also calls it now, with the last
+        """Call `tell` with the note of each change, once it is on disk. Also call it now, with the last
         note: the process may have ended before the call."""
         self._tell = tell
         if self.snapshot.state.change is not None:
             tell(self.snapshot.state.change)
 
     def date(self, date: Callable[[int], None]) -> None:
-        """Calls `date` with the version of each snapshot before that counts, and now. It may raise OSError:
+        """Call `date` with the version of each snapshot before that counts, and now. It may raise OSError:
         then the change does not happen."""
         self._date = date
         date(self.snapshot.version)
 
     def apply_running(self) -> None:
-        """Makes the services run by the running configuration, rendered anew, unless they do: after a start,
+        """Make the services run by the running configuration, rendered anew, unless they do: after a start,
         and after a commit that failed and could not be undone. Raises StepFailed."""
         if self._applied:
             return
@@ -188,27 +188,27 @@ class Workspace:
                 self._apply_running()
 
     def edit(self, operations: Sequence[wire.Edit], request: ChangeRequest) -> wire.EditReply:
-        """Stages all operations or none. Raises OperationRefused, and Invalid for too large a candidate."""
+        """Stage all operations or none. Raises OperationRefused, and Invalid for too large a candidate."""
         with self._staging(request):
             candidate, values = edited(self.snapshot.candidate, operations)
             self._stage(candidate, request)
             return wire.EditReply(self.snapshot.etag, tuple(values))
 
     def replace_candidate(self, document: dict[str, Any], request: ChangeRequest) -> wire.StagedReply:
-        """Makes a whole document the candidate. A mask in it stands for the candidate's secret. Raises
-        Invalid for one that no edits could make."""
+        """Make a whole document the candidate. A mask in it stands for the candidate's secret. Raises Invalid
+        for one that no edits could make."""
         with self._staging(request):
             return self._stage_whole(replaced(document, self.snapshot.candidate), request)
 
     def discard(self, request: ChangeRequest) -> wire.DiscardReply:
-        """Drops all staged changes."""
+        """Drop all staged changes."""
         with self._staging(request):
             before = self._staged()
             self._stage(self.snapshot.running.document, request)
             return wire.DiscardReply(self.snapshot.etag, before)
 
     def rollback(self, revision: int, request: ChangeRequest) -> wire.StagedReply:
-        """Makes the candidate an archived configuration; 1 is the newest. Raises NotFound and Unreadable."""
+        """Make the candidate an archived configuration; 1 is the newest. Raises NotFound and Unreadable."""
         with self._staging(request):
             return self._stage_whole(self.archived(revision)[1], request)
 
@@ -229,7 +229,7 @@ class Workspace:
         return self._store.document(snapshot.archived(revision))
 
     def commit(self, request: ChangeRequest, confirm_seconds: int | None = None) -> wire.CommitReply:
-        """Makes the candidate run. With `confirm_seconds`, the former configuration returns after that time
+        """Make the candidate run. With `confirm_seconds`, the former configuration returns after that time
         unless the commit is confirmed. While a commit waits for that, a commit of changes without
         `confirm_seconds` confirms it, and one with it moves the deadline, even with nothing to commit.
 
@@ -250,7 +250,7 @@ class Workspace:
             return self._reply(0, before)
 
     def replace_running(self, document: dict[str, Any], request: ChangeRequest) -> wire.CommitReply:
-        """Makes a whole document run, as if it had been staged and committed. A mask in it stands for the
+        """Make a whole document run, as if it had been staged and committed. A mask in it stands for the
         running secret. Raises CandidateStagedError, and Invalid for an invalid document."""
         with self._committing(request):
             running = self.snapshot.running
@@ -260,7 +260,7 @@ class Workspace:
             return self._run_if_other(configuration, request, None)
 
     def amend(self, operations: Sequence[wire.Edit], request: ChangeRequest) -> wire.CommitReply:
-        """Changes the running configuration at once, by all operations or none. Staged changes stay. A commit
+        """Change the running configuration at once, by all operations or none. Staged changes stay. A commit
         still waits for its confirmation: its baseline gets the same changes. Raises OperationRefused, and
         Invalid for an invalid result."""
         with self._committing(request):
@@ -276,7 +276,7 @@ class Workspace:
             return self._run_if_other(configuration, request, deadline)
 
     def restore(self, revision: int, request: ChangeRequest) -> wire.CommitReply:
-        """Makes an archived configuration run again at once; 1 is the newest. Staged changes stay. If it is
+        """Make an archived configuration run again at once; 1 is the newest. Staged changes stay. If it is
         the baseline of a deadline, that ends. Raises NotFound, Unreadable and Invalid."""
         with self._committing(request):
             deadline = self.snapshot.state.deadline
@@ -286,7 +286,7 @@ class Workspace:
             return self._run_if_other(configuration, request, deadline)
 
     def confirm(self, request: ChangeRequest) -> None:
-        """Confirms the last commit. Sessions that went on until then end. Raises NothingToConfirmError, and
+        """Confirm the last commit. Sessions that went on until then end. Raises NothingToConfirmError, and
         StepFailed where a service or the gateway refuses: then the deadline stays."""
         with self._writing():
             self.return_if_due()
@@ -306,7 +306,7 @@ class Workspace:
                     follower(sections)
 
     def return_if_due(self) -> bool:
-        """Makes the configuration before an unconfirmed commit run again, once the deadline has passed. True
+        """Make the configuration before an unconfirmed commit run again, once the deadline has passed. True
         when that was now. Until then, the deadline on disk follows a clock that is set. Raises StepFailed."""
         # A service may take long for a commit, and no client waits for this.
         with self._lock:
@@ -334,7 +334,7 @@ class Workspace:
             return True
 
     def end_tokens(self, username: str, request: ChangeRequest) -> None:
-        """Gives a user of the API another generation. Raises UserNotFoundError."""
+        """Give a user of the API another generation. Raises UserNotFoundError."""
         with self._writing():
             generations = self.snapshot.state.generations or {}
             if username not in generations:
@@ -353,7 +353,7 @@ class Workspace:
         return self._difference(self.snapshot, self.snapshot.changes())
 
     def _foreseen(self, snapshot: Snapshot) -> Impact | None:
-        """The effect of a commit; None for an invalid candidate."""
+        """Return the effect of a commit; None for an invalid candidate."""
         if snapshot.state.candidate is None:
             return Impact()
         try:
@@ -399,7 +399,7 @@ class Workspace:
     def _run_if_other(
         self, configuration: RunningConfiguration, request: ChangeRequest, deadline: Deadline | None
     ) -> wire.CommitReply:
-        """Makes a configuration run, if it differs from the one that runs. Other staged changes stay."""
+        """Make a configuration run, if it differs from the one that runs. Other staged changes stay."""
         snapshot = self.snapshot
         candidate, running = snapshot.state.candidate, snapshot.running.document
         found = changes(running, configuration.document)
@@ -418,8 +418,8 @@ class Workspace:
         state: State,
         applying: Applying | None = None,
     ) -> Impact:
-        """Makes a configuration run, with the candidate and the deadline of `state`, and returns what that
-        did. The baseline of the deadline may be a revision that does not count yet. Raises
+        """Make a configuration run, with the candidate and the deadline of `state`, and return what that did.
+        The baseline of the deadline may be a revision that does not count yet. Raises
         CommitDropsSessionsError."""
         sections = self._in_force_by(configuration, state)
         rendered = self._services.render(sections)

@@ -41,32 +41,32 @@ class Gateway(Protocol):
         StepFailed where it refuses. Then, and after an error of the block, the kernel is as before."""
 
     def configure(self, configuration: Configuration) -> None:
-        """Applies a new running configuration. Sessions that cannot go on with it, such as those on a trunk
+        """Apply a new running configuration. Sessions that cannot go on with it, such as those on a trunk
         that `demux.trunks` loses, end with the reason admin_disconnect; the others stay. Steering and limits
         change at once; default rates apply to new sessions. What the kernel refuses now is logged, and tried
         again."""
 
     def impact(self, configuration: Configuration) -> Impact:
-        """The sessions that a commit of the configuration would end now, those that a commit with a deadline
-        would hold, and the services that reload or restart. Never fails: a return to the former configuration
-        asks, too."""
+        """Return the sessions that a commit of the configuration would end now, those that a commit with a
+        deadline would hold, and the services that reload or restart. Never fails: a return to the former
+        configuration asks, too."""
 
     def ending(self, configuration: Configuration) -> AbstractContextManager[Impact]:
-        """The effect on sessions if the block calls `configure`: in the block, no session starts or ends.
-        Without services."""
+        """Return the effect on sessions if the block calls `configure`: in the block, no session starts or
+        ends. Without services."""
 
     def detail(self, id: int) -> SessionDetail | None:
-        """The record of a session, with its traffic until now. None for an unknown id."""
+        """Return the record of a session, with its traffic until now. None for an unknown id."""
 
     def counters(self) -> Mapping[int, Counters]:
-        """The traffic of all sessions by id, from one reading."""
+        """Return the traffic of all sessions by id, from one reading."""
 
     def disconnect(self, id: int) -> SessionDetail | None:
-        """Ends a session, and returns its last record. None for an unknown id. Raises StillConnected, with
+        """End a session, and return its last record. None for an unknown id. Raises StillConnected, with
         EndedSession records."""
 
     def disconnect_many(self, ids: Sequence[int]) -> Sequence[int]:
-        """Ends sessions, and returns the ids of those that it has ended: not of those that had ended before.
+        """End sessions, and return the ids of those that it has ended: not of those that had ended before.
         Raises StillConnected, with EndedSession records."""
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[Session] | None:
@@ -76,8 +76,8 @@ class Gateway(Protocol):
     def set_rate(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[SessionDetail, SessionDetail] | None:
-        """Shapes a session, and returns its record before and after. None for an unknown id. The session
-        keeps the `expiry`, over a restart too, or has none from now on; the gateway does not act on it."""
+        """Shape a session, and return its record before and after. None for an unknown id. The session keeps
+        the `expiry`, over a restart too, or has none from now on; the gateway does not act on it."""
 
     def interfaces(self) -> Rows:
         """Interface: the fixed ones, VLANs, the devices of the sessions, their IFBs."""
@@ -89,13 +89,13 @@ class Gateway(Protocol):
         """DemuxVlan by trunk and tags."""
 
     def refusals(self) -> Counter[TriggerRefusal]:
-        """The first frames of subscribers that made no VLAN since the start of the core."""
+        """Return the first frames of subscribers that made no VLAN since the start of the core."""
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
-        """The packets of subscribers that were dropped, by trunk, as they were last counted."""
+        """Return the packets of subscribers that were dropped, by trunk, as they were last counted."""
 
     def skipped_entries(self) -> tuple[SkippedEntries, ...]:
-        """The entries that could not be read since the start of the core, by what they are."""
+        """Return the entries that could not be read since the start of the core, by what they are."""
 
     def routes(self) -> Rows:
         """Route: those of the network, then those of the sessions."""
@@ -107,20 +107,21 @@ class Gateway(Protocol):
         """Fault by since, then object: see `fault_rows`."""
 
     def repairs(self) -> Mapping[FaultKind, int]:
-        """The successful repairs of every kind since the start of the core."""
+        """Return the successful repairs of every kind since the start of the core."""
 
     def limit_delays(self) -> LimitDelays | None:
         """How long new sessions had no limit. None if the gateway has no time without one."""
 
     def unavailable_sources(self) -> Sequence[str]:
-        """The names of the sources of sessions that do not reply now. Their sessions are stale."""
+        """Return the names of the sources of sessions that do not reply now. Their sessions are stale."""
 
     def dependencies(self) -> Sequence[Dependency]:
-        """The sources of sessions, radius, frr and clock, as they were found last. Never waits for one."""
+        """Return the sources of sessions, radius, frr and clock, as they were found last. Never waits for
+        one."""
 
 
 def demux_vlan(vlan: Vlan) -> DemuxVlan:
-    """A VLAN with its state by its sessions."""
+    """Return a VLAN with its state by its sessions."""
     return record_of(DemuxVlan, vlan, state=DemuxState.ACTIVE if vlan.session_count else DemuxState.IDLE)
 
 

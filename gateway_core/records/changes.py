@@ -108,13 +108,13 @@ class ChangeLog:
         self._calls_lock = threading.Lock()
 
     def add(self, note: Note) -> None:
-        """Keeps a change. If the disk fails, the next call of any method tries again."""
+        """Keep a change. If the disk fails, the next call of any method tries again."""
         with self._lock:
             self._waiting.append((note, False))
             self._write()
 
     def settle(self, note: Note) -> None:
-        """Keeps a change that is also on disk elsewhere, unless it is the last settled one: after a crash it
+        """Keep a change that is also on disk elsewhere, unless it is the last settled one: after a crash it
         is unknown whether it was kept."""
         if note.call is not None:
             self.add_calls(note.call)
@@ -124,7 +124,7 @@ class ChangeLog:
             self._write()
 
     def add_calls(self, *ids: str) -> None:
-        """Keeps the ids of calls that were done. If the disk fails, the next call of any method tries
+        """Keep the ids of calls that were done. If the disk fails, the next call of any method tries
         again."""
         with self._calls_lock:
             self._calls = [*self._calls, *ids][-HELD:]
@@ -132,7 +132,7 @@ class ChangeLog:
             self._write()
 
     def calls_among(self, ids: Sequence[str]) -> set[str]:
-        """The calls that were done, of those that are kept. Raises StepFailed."""
+        """Return the calls that were done, of those that are kept. Raises StepFailed."""
         with self._lock:
             self._write()
             with self._calls_lock:
@@ -146,8 +146,8 @@ class ChangeLog:
             return found | {id for (id,) in rows}
 
     def after(self, name: str | None, sequence: int) -> ChangesReply:
-        """The changes after a sequence number of the log of that name, as far as they are held; for another
-        name, all that are held. Only changes on disk. Raises StepFailed."""
+        """Return the changes after a sequence number of the log of that name, as far as they are held; for
+        another name, all that are held. Only changes on disk. Raises StepFailed."""
         with self._lock:
             self._write()
             start = sequence if name == self._name else 0
@@ -202,7 +202,7 @@ class ChangeLog:
             self._told = 0
 
     def _insert(self, calls: Sequence[str], connection: sqlite3.Connection) -> int:
-        """Returns the newest number: above those that were given, also in a new file."""
+        """Return the newest number: above those that were given, also in a new file."""
         connection.executemany("INSERT OR IGNORE INTO call (id) VALUES (?)", ((id,) for id in calls))
         connection.execute(_DELETE_OLD_CALLS, (HELD,))
         (held,) = connection.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()

@@ -38,8 +38,8 @@ class Clock:
 
 
 def boot_id() -> str:
-    """The kernel's id of this boot. A random id where it cannot be read: then earlier times count as those of
-    another boot, which is safe."""
+    """Return the kernel's id of this boot. A random id where it cannot be read: then earlier times count as
+    those of another boot, which is safe."""
     try:
         return _KERNELS_BOOT_ID.read_text().strip()
     except OSError:
@@ -64,25 +64,26 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     due: float | None = None
 
     def after(self: M, seconds: int, clock: Clock) -> M:
-        """A copy with the end so many seconds from now."""
+        """Return a copy with the end so many seconds from now."""
         now = clock.wall()
         at = math.ceil(now + seconds)
         return replace(self, at=at, seconds=seconds, boot_id=clock.boot_id, due=clock.steady() + at - now)
 
     def at_time(self: M, at: int, clock: Clock) -> M:
-        """A copy with the end at a given time in epoch seconds."""
+        """Return a copy with the end at a given time in epoch seconds."""
         seconds = max(0, math.ceil(at - clock.wall()))
         return replace(self, at=at, seconds=seconds, boot_id=clock.boot_id, due=None)
 
     def following(self: M, clock: Clock) -> M:
-        """A copy with `at` by the wall clock as it is set now: the same object if it has not changed."""
+        """Return a copy with `at` by the wall clock as it is set now: the same object if it has not
+        changed."""
         if self.due is None or self.boot_id != clock.boot_id:
             return self
         at = round(clock.wall() + self.due - clock.steady())
         return self if abs(at - self.at) <= _DRIFT else replace(self, at=at)
 
     def shown(self, clock: Clock) -> int:
-        """The time to show, by the wall clock as it is set now, in epoch seconds."""
+        """Return the time to show, by the wall clock as it is set now, in epoch seconds."""
         if self.boot_id == clock.boot_id:
             return self.following(clock).at
         return min(self.at, math.ceil(clock.wall() + self.seconds - clock.steady()))
@@ -107,7 +108,7 @@ class Expiry(Moment, frozen=True, gc=False):
         return self.at if self.shows is None else self.shows
 
     def showing(self, clock: Clock) -> "Expiry":
-        """A copy by the wall clock as it is set now: the same object if it has not changed."""
+        """Return a copy by the wall clock as it is set now: the same object if it has not changed."""
         following = self.following(clock)
         shown = following.shown(clock)
         if abs(shown - following.expires_at) <= _DRIFT:
@@ -128,7 +129,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> bool:
-        """Takes a token. False if there is none."""
+        """Take a token. False if there is none."""
         self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._rate)
         self._at = now
         if self._tokens < 1:

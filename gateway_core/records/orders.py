@@ -103,7 +103,7 @@ class Order(Generic[T]):
         self._put(number, number + 1, [*chunk[:place], after, *chunk[place + 1 :]])
 
     def _place(self, thing: T) -> tuple[int, int]:
-        """The chunk of a thing, and where it is or would be in it."""
+        """Return the chunk of a thing, and where it is or would be in it."""
         key, last = self._key(thing), len(self._chunks) - 1
         if last < 0:
             return 0, 0
@@ -111,7 +111,7 @@ class Order(Generic[T]):
         return number, bisect_left(self._chunks[number], key, key=self._key)
 
     def _put(self, first: int, end: int, things: list[T]) -> None:
-        """Replaces the chunks from `first` to before `end` by chunks of these things."""
+        """Replace the chunks from `first` to before `end` by chunks of these things."""
         middle = len(things) // 2 if len(things) > _MOST else 0
         parts = [part for part in (things[:middle], things[middle:]) if part]
         self._chunks = [*self._chunks[:first], *parts, *self._chunks[end:]]

@@ -39,7 +39,7 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def records(self) -> Iterable[Record]:
-        """All of them, in order."""
+        """Return all of them, in order."""
 
     def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
         """The rows after a key, in order: at least the first `most` of them. Raises TypeError for a key of
@@ -151,7 +151,7 @@ class Listing:
             yield self._fields(msgspec.Raw(b"[]"), 0)
 
     def whole(self) -> dict[str, Any]:
-        """The fields of the only reply."""
+        """Return the fields of the only reply."""
         return self._fields(*_joined(self.texts))
 
     def _fields(self, records: msgspec.Raw, count: int) -> dict[str, Any]:
@@ -163,7 +163,8 @@ Reply: TypeAlias = dict[str, Any] | Listing
 
 
 def listing(field: str, rows: Rows, page: Page | None, order: str, **more: Any) -> Reply:
-    """The reply for a list: `field` with the records, `count`, `total`, `next_cursor`, and `more` fields.
+    """Return the reply for a list: `field` with the records, `count`, `total`, `next_cursor`, and `more`
+    fields.
 
     `order` names the list and its sort: a cursor is valid only in the order in which it was made. Raises
     ErrorReply: InvalidParameter for a bad page, ReplyTooLargeError for a page that does not fit into one
@@ -189,7 +190,7 @@ def listing(field: str, rows: Rows, page: Page | None, order: str, **more: Any) 
 
 
 def encoded(records: Iterable[Record]) -> msgspec.Raw:
-    """The records as a JSON array. Raises ReplyTooLargeError."""
+    """Return the records as a JSON array. Raises ReplyTooLargeError."""
     return _joined(fitting(_texts(records)))[0]
 
 
@@ -204,8 +205,8 @@ def _texts(records: Iterable[Record]) -> Iterator[Text]:
 
 
 def fitting(texts: Iterable[Text], expected: int = 0) -> Iterator[Text]:
-    """Passes the texts on. Raises ReplyTooLargeError, when they are too large; with the number of records to
-    be `expected`, as soon as those so far are too large for a part of the whole. That is for records of about
+    """Pass the texts on. Raises ReplyTooLargeError, when they are too large; with the number of records to be
+    `expected`, as soon as those so far are too large for a part of the whole. That is for records of about
     the same size, where to make all of them before a refusal would take seconds."""
     size = count = 0
     for text in texts:

@@ -110,7 +110,7 @@ class CoreService:
         self.rates = Rates(gateway, journal, clock, self._note_return)
 
     def interface(self, *others: object) -> ServedInterface:
-        """The interface with a handler for each of its methods, some of which `others` have."""
+        """Return the interface with a handler for each of its methods, some of which `others` have."""
         lists = {method: partial(self._selected, rows) for method, rows in LISTS.items()}
         return served(CORE, self, self._configuration, *others, handlers=lists)
 

@@ -83,8 +83,8 @@ class JobStore:
         self._rows: dict[int, str] = {}
 
     def restored(self) -> list[Job]:
-        """All jobs, by id. Those that ran are interrupted now, for good. A full disk is read; the next use
-        writes it."""
+        """Return all jobs, by id. Those that ran are interrupted now, for good. A full disk is read; the next
+        use writes it."""
         try:
             with disk_step(_STEP):
                 self._database.open()
@@ -96,7 +96,7 @@ class JobStore:
         return [self._interrupted(job) if job.state is JobState.RUNNING else job for job in jobs]
 
     def added(self, job: Job) -> Job:
-        """Stores a job, and returns it with an id that none had before."""
+        """Store a job, and return it with an id that none had before."""
         text = _text(job)
         with disk_step(_STEP):
             id = self._database.use(lambda connection: connection.execute(_ADD, (text,)).lastrowid)
@@ -105,14 +105,14 @@ class JobStore:
         return replace(job, id=id)
 
     def put(self, job: Job) -> None:
-        """Replaces what is kept of a job."""
+        """Replace what is kept of a job."""
         text = _text(job)
         with disk_step(_STEP):
             self._database.use(lambda connection: connection.execute(_PUT, (text, job.id)))
         self._rows[job.id] = text
 
     def forgotten(self) -> list[int]:
-        """Forgets the oldest jobs that are too many and do not run, and returns their ids."""
+        """Forget the oldest jobs that are too many and do not run, and return their ids."""
         with disk_step(_STEP):
             rows = self._database.use(lambda one: one.execute(_FORGET, (self._held,)).fetchall())
         for (id,) in rows:
@@ -186,7 +186,7 @@ class Jobs:
             self._jobs = {}
 
     def all(self) -> list[Job]:
-        """The newest first."""
+        """Return the newest first."""
         with self._lock:
             return sorted(self._jobs.values(), key=lambda job: -job.id)
 
@@ -195,8 +195,8 @@ class Jobs:
             return self._jobs.get(id)
 
     def start(self, job: Job, ids: Sequence[int], act: Act) -> Job:
-        """Starts a job with these sessions: `act` gets them in order. The job gets an id and its total.
-        Raises TooManyJobsError."""
+        """Start a job with these sessions: `act` gets them in order. The job gets an id and its total. Raises
+        TooManyJobsError."""
         with self._lock:
             running = sum(job.state is JobState.RUNNING for job in self._jobs.values())
             if running >= MOST_RUNNING:
@@ -210,7 +210,7 @@ class Jobs:
         return started
 
     def cancel(self, id: int) -> Job | None:
-        """The job, which takes no further session. None for an unknown id. Raises JobEndedError."""
+        """Return the job, which takes no further session. None for an unknown id. Raises JobEndedError."""
         with self._lock:
             job = self._jobs.get(id)
             if job is None:

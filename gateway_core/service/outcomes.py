@@ -31,7 +31,7 @@ class Outcomes:
         self._refused: dict[str, bool] = {}
 
     def of(self, interface: ServedInterface) -> ServedInterface:
-        """The interface, with the outcomes of its commands kept."""
+        """Return the interface, with the outcomes of its commands kept."""
         methods = {
             name: self._kept(handler) if issubclass(handler.parameters, Command) else handler
             for name, handler in interface.methods.items()
@@ -90,5 +90,5 @@ class Outcomes:
 
 
 def _newest(held: dict[str, bool], more: Iterable[str]) -> dict[str, bool]:
-    """The calls that are kept, of these and `more`."""
+    """Return the calls that are kept, of these and `more`."""
     return dict(list((held | dict.fromkeys(more, True)).items())[-HELD:])

@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
     until: int | None
 
     def checked(self, clock: Clock) -> "Wanted":
-        """Checks the rates and their end, and returns itself. Raises ErrorReply: InvalidParameter."""
+        """Check the rates and their end, and return itself. Raises ErrorReply: InvalidParameter."""
         if self.down is None and self.up is None:
             raise invalid_parameter("rate_down_bps")
         if self.until is not None:
@@ -67,7 +67,7 @@ class Rates:
         self._again: dict[int, float] = {}
 
     def change(self, id: int, wanted: Wanted, author: str | None = None) -> Changed | None:
-        """The session before and after. None for an unknown id. Raises StepFailed."""
+        """Return the session before and after. None for an unknown id. Raises StepFailed."""
         with self._lock:
             session = self._sessions.get(id)
             if session is None:
@@ -78,7 +78,7 @@ class Rates:
             return self._set(id, down, up, self._expiry(session, wanted), author)
 
     def return_due(self) -> None:
-        """Returns the former rates whose time has come. A failure is logged, and tried again later."""
+        """Return the former rates whose time has come. A failure is logged, and tried again later."""
         for session in self._sessions.ordered(_TEMPORARY):
             if self._clock.steady() >= self._again.get(session.id, 0.0):
                 self._follow(session.id)

@@ -17,8 +17,8 @@ from gateway_core.sessions.session import value_key
 
 
 def selected(rows: Rows, call: SelectingMethod[Any], **more: Any) -> Reply:
-    """The reply to a call for a list, as `paging.listing` makes it. Raises ErrorReply: InvalidParameter,
-    and ReplyTooLargeError."""
+    """Return the reply to a call for a list, as `paging.listing` makes it. Raises ErrorReply:
+    InvalidParameter, and ReplyTooLargeError."""
     method, order = type(call), type(call).__name__
     if call.filter:
         rows = _matching(rows, _wanted(call))
@@ -39,7 +39,7 @@ def _wanted(call: SelectingMethod[Any]) -> dict[str, int | str]:
 
 
 def _matching(rows: Rows, wanted: dict[str, int | str]) -> Rows:
-    """The rows of which each of these fields has this value."""
+    """Return the rows of which each of these fields has this value."""
     read = attrgetter(*wanted)
     held = read(SimpleNamespace(**wanted))
     found = [row for row in rows.beyond(None, len(rows)) if read(row[1]) == held]

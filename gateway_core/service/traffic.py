@@ -113,7 +113,7 @@ class Watches:
             sample = self._next(id, watched, sample)
 
     def _next(self, id: int, watched: _WatchedSession, last: _Sample | None) -> _Sample | None:
-        """The sample after `last`, or the first one. None at the end of the session."""
+        """Return the sample after `last`, or the first one. None at the end of the session."""
         with watched.lock:
             if watched.sample is last:
                 watched.sample = self._sampled(id, last)

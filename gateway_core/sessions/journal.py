@@ -35,7 +35,7 @@ class Feed(Generic[R]):
         self._grown = threading.Condition()
 
     def add(self, record: Callable[[int], Record]) -> None:
-        """Adds a record, which is made of its number."""
+        """Add a record, which is made of its number."""
         with self._grown:
             self._ring.add(msgspec.Raw(msgspec.json.encode(record(self._ring.newest + 1))))
             self._grown.notify_all()

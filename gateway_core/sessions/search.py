@@ -36,7 +36,7 @@ class _Each(NamedTuple):
         return cls(each, _BETWEEN.join(["", *each, ""]))
 
     def having(self, part: str) -> list[bool]:
-        """Whether the text of each session has this part; empty if none has."""
+        """Return whether the text of each session has this part; empty if none has."""
         return [part in text for text in self.texts] if part in self.all else []
 
     def named(self, name: str) -> list[bool]:
@@ -84,7 +84,8 @@ class Search(Generic[S]):
         self._texts: ByChunk[S, _Texts] = ByChunk(_texts)
 
     def found(self, sessions: SortedSnapshot[S], wanted: SearchText) -> list[S]:
-        """The sessions that a text means, in the order of the snapshot, but for those by id and IPv6."""
+        """Return the sessions that a text means, in the order of the snapshot, but for those by id and
+        IPv6."""
         choosers = list(_make_choosers(wanted))
         return [
             session
@@ -136,7 +137,7 @@ def _with_key(text: str) -> _Chosen:
 
 
 def _either(some: list[bool], others: list[bool]) -> list[bool]:
-    """Whether one of two is true, for each session."""
+    """Return whether one of two is true, for each session."""
     return list(map(or_, some, others)) if some and others else some or others
 
 

@@ -129,7 +129,7 @@ class Session(Record, frozen=True):
                 yield ipv6.network(text)
 
     def matches(self, wanted: SessionFilter) -> bool:
-        """True when every given condition holds. An IPv6 address in it must be valid."""
+        """Return True when every given condition holds. An IPv6 address in it must be valid."""
         return (
             (wanted.type is None or self.summary.type.lower() == wanted.type)
             and (wanted.username is None or self.summary.username == wanted.username)
@@ -146,8 +146,8 @@ class Session(Record, frozen=True):
 
 
 def sort_key(field: str) -> Callable[[Session], int | str]:
-    """The sort key for a field of the summary: null is the least, addresses sort as numbers, and prefixes by
-    address, then by length."""
+    """Return the sort key for a field of the summary: null is the least, addresses sort as numbers, and
+    prefixes by address, then by length."""
     read, made, kinds = attrgetter(f"summary.{field}"), _ADDRESS_KEYS.get(field), get_args(_HINTS[field])
     if made is not None:
         return lambda session: made(read(session))
@@ -158,7 +158,7 @@ def sort_key(field: str) -> Callable[[Session], int | str]:
 
 
 def value_key(field: str) -> Callable[[Any], int | str]:
-    """The sort key for the values of a field of this name in other records."""
+    """Return the sort key for the values of a field of this name in other records."""
     return _ADDRESS_KEYS.get(field, lambda value: value)
 
 
@@ -176,7 +176,7 @@ def session_ordering(field: str, type: SessionTypeFilter | None = None) -> Order
 
 
 def ipv4_key(address: str | None) -> int:
-    """The address as a number, -1 for none."""
+    """Return the address as a number, -1 for none."""
     return -1 if address is None else int.from_bytes(socket.inet_aton(address))
 
 

@@ -28,7 +28,7 @@ class WholeSessions:
         self._texts: ByChunk[Session, Text] = ByChunk(_text)
 
     def listing(self, sessions: SortedSnapshot[Session]) -> Listing:
-        """The reply with these sessions."""
+        """Return the reply with these sessions."""
         return Listing("sessions", fitting(self._made(sessions)), len(sessions), {})
 
     def _made(self, sessions: SortedSnapshot[Session]) -> Iterator[Text]:
@@ -94,14 +94,14 @@ class NetworkIndex(Index[int]):
             del self._lengths[length]
 
     def around(self, network: int) -> list[int]:
-        """The ids of the networks that contain an address or network, in ascending order."""
+        """Return the ids of the networks that contain an address or network, in ascending order."""
         bits = network.bit_length()
         lengths = [length for length in self._lengths if length <= bits]
         return sorted({id for length in lengths for id in self.ids(network >> bits - length)})
 
     def inside(self, network: int) -> list[int]:
-        """The networks that are a part of a network, and not the same. If there is a longer prefix than its
-        own, it reads all networks, while others may change them."""
+        """Return the networks that are a part of a network, and not the same. If there is a longer prefix
+        than its own, it reads all networks, while others may change them."""
         bits = network.bit_length()
         found: list[int] = []
         for longer in [length - bits for length in list(self._lengths) if length > bits]:
@@ -147,11 +147,11 @@ class SessionTable(Generic[S]):
         return len(self._sessions)
 
     def all(self) -> SortedSnapshot[S]:
-        """All sessions by id."""
+        """Return all sessions by id."""
         return self.ordered(_ALL)
 
     def ordered(self, ordering: Ordering[S]) -> SortedSnapshot[S]:
-        """The sessions that belong to an order."""
+        """Return the sessions that belong to an order."""
         with self.lock:
             return self._orders.now(ordering)
 
@@ -159,8 +159,8 @@ class SessionTable(Generic[S]):
         return self._sessions.get(id)
 
     def find(self, wanted: SessionFilter) -> list[S]:
-        """The sessions that match, by id. A filter by type alone, a search, or an empty filter reads all of
-        them."""
+        """Return the sessions that match, by id. A filter by type alone, a search, or an empty filter reads
+        all of them."""
         address = wanted.ip_address
         if address is not None and ipv6.is_meant(address) and not ipv6.is_address(address):
             return []
@@ -173,7 +173,7 @@ class SessionTable(Generic[S]):
         return bool(self._indexes["ip_address"].ids(address))
 
     def has_interface(self, interface: str) -> bool:
-        """True for the device, the IFB or the access interface of a session."""
+        """Return True for the device, the IFB or the access interface of a session."""
         with self.lock:
             index, device = self._indexes["interface"], interface.removeprefix(IFB_PREFIX)
             ids = index.ids(device)
@@ -185,7 +185,7 @@ class SessionTable(Generic[S]):
             return any(session.ifb_device == interface for session in found if session is not None)
 
     def on_access_interface(self, interface: str) -> list[S]:
-        """The sessions that arrived on an interface, by id."""
+        """Return the sessions that arrived on an interface, by id."""
         found = self.find(SessionFilter(interface=interface))
         return [session for session in found if session.access_interface == interface]
 
@@ -203,7 +203,7 @@ class SessionTable(Generic[S]):
             )
 
     def rows(self, record: Callable[[S], Record]) -> Rows:
-        """A record of each session, by its id."""
+        """Return a record of each session, by its id."""
         return Ordered(self.all(), lambda session: (session.id,), record)
 
     def cgnat_sessions(self) -> Rows:
@@ -221,7 +221,7 @@ class SessionTable(Generic[S]):
         return in_range and self._cgnat.enabled, in_range or parsed in _SHARED_ADDRESSES
 
     def configure(self, cgnat: Cgnat) -> None:
-        """Applies a new CGNAT configuration to all sessions."""
+        """Apply a new CGNAT configuration to all sessions."""
         self._cgnat = cgnat
         for session in self.all():
             steered, shared = self.steering(session.summary.ip_address)
@@ -246,7 +246,7 @@ class SessionTable(Generic[S]):
         return session
 
     def replace(self, session: S) -> None:
-        """Replaces the session with the same id."""
+        """Replace the session with the same id."""
         id = session.id
         before = self._sessions[id]
         if _indexed(before.summary) != _indexed(session.summary):
@@ -261,7 +261,7 @@ class SessionTable(Generic[S]):
         self._counts.update(_counted(session))
 
     def move_starts(self, seconds: int) -> None:
-        """Moves all start times, after the clock that dated them was set."""
+        """Move all start times, after the clock that dated them was set."""
         for session in self.all():
             started_at = session.summary.started_at + seconds
             moved = replace(session, summary=replace(session.summary, started_at=started_at))
@@ -299,7 +299,7 @@ class SessionTable(Generic[S]):
         return self._sessions.values()
 
     def _places(self, session: S) -> set[tuple[Index[Any], Any]]:
-        """The keys of a session, each with its index."""
+        """Return the keys of a session, each with its index."""
         summary, networks = session.summary, set(session.networks())
         places: set[tuple[Index[Any], Any]] = {
             (index, text)

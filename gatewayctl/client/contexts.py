@@ -61,7 +61,8 @@ class Contexts:
     known: Mapping[str, Context] = field(default_factory=dict)
 
     def chosen(self, name: str | None, environment: Mapping[str, str]) -> Context:
-        """The context of that name; else that of GATEWAY_URL; else the current one. Raises BadContext."""
+        """Return the context of that name; else that of GATEWAY_URL; else the current one. Raises
+        BadContext."""
         if name is not None:
             return self.named(name)
         if url := environment.get("GATEWAY_URL"):
@@ -78,8 +79,8 @@ class Contexts:
         return self.known[name]
 
     def at(self, url: str, ca: str | None, name: str | None = None) -> Context:
-        """The context of a URL, by preference the current one; or a new one, whose name is by default host
-        and port. With a name, the context of that name, without a token if it had another URL. Raises
+        """Return the context of a URL, by preference the current one; or a new one, whose name is by default
+        host and port. With a name, the context of that name, without a token if it had another URL. Raises
         BadContext."""
         checked = checked_url(url)
         new = Context(name or urlsplit(checked).netloc, checked, ca)
@@ -100,7 +101,7 @@ class Contexts:
 
 
 def is_token(text: str) -> bool:
-    """Whether it has the form of a JSON Web Token, so that it can stand in a header."""
+    """Return whether it has the form of a JSON Web Token, so that it can stand in a header."""
     return _TOKEN.fullmatch(text) is not None and isinstance(_claims(text), dict)
 
 
@@ -112,12 +113,12 @@ def _claims(token: str) -> Any:
 
 
 def _expiry(token: str) -> Any:
-    """The claim `exp` of a token (RFC 7519 section 4.1.4), None without one."""
+    """Return the claim `exp` of a token (RFC 7519 section 4.1.4), None without one."""
     return _claims(token).get("exp")
 
 
 def own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
-    """The certificate of the API of this machine, if the URL is of this machine and the certificate is
+    """Return the certificate of the API of this machine, if the URL is of this machine and the certificate is
     self-signed. None for another one: the CA certificates of the system are for that."""
     if urlsplit(url).hostname not in _THIS_MACHINE:
         return None

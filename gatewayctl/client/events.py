@@ -60,8 +60,8 @@ class EventFollower:
         self._pause = 1
 
     def follow(self) -> Iterator[Event]:
-        """Resumes after a lost connection. Raises ClientError if the gateway refuses the request, or does
-        not respond to the first one."""
+        """Resume after a lost connection. Raises ClientError if the gateway refuses the request, or does not
+        respond to the first one."""
         self._gateway.get("/subscribers/summary")
         while True:
             try:
@@ -95,7 +95,7 @@ class SignOnFollower:
         self._since: int | None = None
 
     def follow(self) -> Iterator[Event]:
-        """Begins with those that fail from now on. Raises ClientError if the gateway refuses the request."""
+        """Begin with those that fail from now on. Raises ClientError if the gateway refuses the request."""
         self._changed()
         while True:
             time.sleep(_POLL_SECONDS)
@@ -108,7 +108,7 @@ class SignOnFollower:
                 yield Event("", SIGN_ON_FAILED, {**record, "at": record["last_at"]})
 
     def _changed(self) -> list[Record]:
-        """The records with another attempt, the oldest first."""
+        """Return the records with another attempt, the oldest first."""
         query = {**self._query, "since": self._since}
         found = self._gateway.pages("/subscribers/failed-sign-ons", "failures", query)
         known = self._known

@@ -70,11 +70,11 @@ class RemoteGateway:
         self._http.headers["User-Agent"] = f"gatewayctl/{version.VERSION}"
 
     def get(self, path: str, **query: Any) -> Any:
-        """The data of a GET. Query parameters that are None are left out. Raises ClientError."""
+        """Return the data of a GET. Query parameters that are None are left out. Raises ClientError."""
         return self.answer("GET", path, query=query).data
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
-        """The data of a change. Raises ClientError."""
+        """Return the data of a change. Raises ClientError."""
         return self.answer(method, path, body).data
 
     def answer(
@@ -91,8 +91,8 @@ class RemoteGateway:
         return self._answer_of(self._request(method, path, json=body, params=query, headers=headers))
 
     def pages(self, path: str, key: str, query: Record, limit: int | None = None) -> list[Record]:
-        """The records of a list, of all pages, at most `limit`. `key` names the list in the data. Raises
-        ClientError."""
+        """Return the records of a list, of all pages, at most `limit`. `key` names the list in the data.
+        Raises ClientError."""
         records: list[Record] = []
         cursor = None
         while limit is None or len(records) < limit:
@@ -180,7 +180,7 @@ class RemoteGateway:
 def log_in(
     gateway: RemoteGateway, file: ContextsFile, username: str, password: str, *, current: bool = False
 ) -> Context:
-    """Logs in and keeps the token in the context, which can become the current one. Raises ClientError."""
+    """Log in and keep the token in the context, which can become the current one. Raises ClientError."""
     document = gateway.send("POST", "/auth/login", {"username": username, "password": password})
     token = document.get("access_token") if isinstance(document, dict) else None
     if not isinstance(token, str) or not is_token(token):
@@ -191,7 +191,7 @@ def log_in(
 
 
 def renewal(file: ContextsFile, login: Callable[[Context], tuple[str, str] | None]) -> Renewal:
-    """Logs in again with the username and the password that `login` finds for a context, if it does."""
+    """Log in again with the username and the password that `login` finds for a context, if it does."""
 
     def renew(gateway: RemoteGateway) -> str | None:
         found = login(gateway.context)
@@ -212,7 +212,7 @@ def _lines(response: requests.Response) -> Iterator[bytes]:
 
 
 def _reason(error: BaseException) -> str:
-    """The reason of the operating system or of OpenSSL, which requests and urllib3 wrap."""
+    """Return the reason of the operating system or of OpenSSL, which requests and urllib3 wrap."""
     *_, found = _causes(error)
     return str(getattr(found, "strerror", None) or found)
 
@@ -227,7 +227,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _complaint(document: Record, explained: Explained) -> list[str]:
-    """An error response as lines: the option or field, and the rule, of each problem."""
+    """Return an error response as lines: the option or field, and the rule, of each problem."""
     match document:
         case {"detail": str(detail)}:
             return [detail]

@@ -37,12 +37,12 @@ def request_schema(body: type[Schema] | type[msgspec.Struct]) -> type[Schema] | 
 
 
 def record_reference(record: type[msgspec.Struct]) -> dict[str, str]:
-    """A reference to the component of a record."""
+    """Return a reference to the component of a record."""
     return {"$ref": _REFERENCE.format(name=record.__name__)}
 
 
 def add_records(spec: APISpec, records: Iterable[type[msgspec.Struct]]) -> None:
-    """Adds the schemas of these records, of those of errors, and of all that they refer to."""
+    """Add the schemas of these records, of those of errors, and of all that they refer to."""
     errors = (shared.record for shared in _ERRORS.values() if shared.record is not None)
     _, made = msgspec.json.schema_components([*records, *errors], ref_template=_REFERENCE)
     for component, schema in made.items():
@@ -75,7 +75,7 @@ _HEADERS: dict[str, tuple[str, str | int]] = {
 
 
 def add_headers(spec: APISpec) -> None:
-    """Adds the components that `headers` refers to."""
+    """Add the components that `headers` refers to."""
     for name in _HEADERS:
         spec.components.header(name, _response_header(name, required=True))
 

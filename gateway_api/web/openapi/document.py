@@ -65,7 +65,7 @@ _ROLES = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admin"]}
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """The document of all operations with records, or with text."""
+    """Return the document of all operations with records, or with text."""
     requests = MarshmallowPlugin()
     spec = APISpec(
         PRODUCT,
@@ -118,7 +118,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    """An operation without its id."""
+    """Return an operation without its id."""
     operation = route.operation
     access = operation.access
     arguments = [name for name in components.PATH if f"{{{name}}}" in route.path]
@@ -199,7 +199,7 @@ def _enveloped(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
 
 
 def _event(name: str, record: type[msgspec.Struct], *, ids: bool) -> dict[str, Any]:
-    """An event of a stream by its fields, as in OpenAPI 3.2 section 4.14.4."""
+    """Return an event of a stream by its fields, as in OpenAPI 3.2 section 4.14.4."""
     json = {"contentMediaType": JSON, "contentSchema": components.record_reference(record)}
     id = {"type": "string", "description": "For Last-Event-ID.", "examples": ["84a7e8343baf37f9-57"]}
     fields = {
@@ -232,7 +232,7 @@ _RETRIES = (
 
 
 def _webhooks() -> dict[str, Any]:
-    """A path item for each message, of which the receiver is the server."""
+    """Return a path item for each message, of which the receiver is the server."""
     return {
         name: {
             "post": {

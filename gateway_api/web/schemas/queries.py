@@ -52,12 +52,12 @@ def _whole(numbers: range, rule: str) -> Callable[[str], int]:
 
 
 def most(description: str, **options: Any) -> ParsedField:
-    """The most records of a response."""
+    """Return the most records of a response."""
     return up_to(MAX_LIMIT, description, 100, **options)
 
 
 def up_to(largest: int, description: str, example: int, **options: Any) -> ParsedField:
-    """A whole number from 1 on."""
+    """Return a whole number from 1 on."""
     rule = f"must be an integer from 1 to {largest}"
     about = says(description, example, type="integer", minimum=1, maximum=largest)
     return ParsedField(_whole(range(1, largest + 1), rule), metadata=about, **options)
@@ -70,7 +70,7 @@ def cursor(description: str = "The `next_cursor` of the page before.") -> TextFi
 
 
 def time(description: str, example: str, parse: Callable[[str, float], float] = epoch_seconds) -> ParsedField:
-    """A time, loaded as epoch seconds. `parse` gets the text and the current time."""
+    """Return a time, loaded as epoch seconds. `parse` gets the text and the current time."""
     about = says(f"{description} {_FORMS_OF_TIME}", example)
     return ParsedField(lambda text: parse(text, now()), metadata=about)
 
@@ -116,7 +116,7 @@ def mac() -> ParsedField:
 
 
 def session_type(description: str) -> ParsedField:
-    """A type of sessions in any case: tables show `PPPoE`."""
+    """Return a type of sessions in any case: tables show `PPPoE`."""
 
     def parse(text: str) -> str:
         if text.casefold() not in tuple(SessionTypeFilter):
@@ -303,7 +303,7 @@ class ShortListQuery(Schema):
 
 @cache
 def list_query(method: type[Method[Any]]) -> type[Schema]:
-    """Filters by any field of the records that has one value, and the order. Only a list of a SelectingMethod
+    """Filter by any field of the records that has one value, and the order. Only a list of a SelectingMethod
     has pages."""
     base = ListQuery if issubclass(method, SelectingMethod) else ShortListQuery
     return type(f"{method.__name__}Query", (base,), _selection(method))
@@ -322,7 +322,7 @@ def _filter(name: str, column: Column) -> ParsedField:
 
 
 def _readers(kind: type[Any]) -> _Spelling:
-    """The parser of a value, and the JSON Schema of its text."""
+    """Return the parser of a value, and the JSON Schema of its text."""
     if issubclass(kind, Enumeration):
         return _member(kind), {"enum": list(kind)}
     if kind is int:

@@ -96,13 +96,13 @@ class VlanTable:
         return self._orders.now(_BY_TAGS)
 
     def configure(self, demux: Demux) -> None:
-        """Applies new limits, with a full bucket as after a start."""
+        """Apply new limits, with a full bucket as after a start."""
         self._demux = demux
         limits = demux.rate_limits
         self._bucket = TokenBucket(limits.vlans_per_second, limits.burst)
 
     def admit(self, line: Line, ifindexes: Iterator[int], now: float, *, limited: bool = True) -> bool:
-        """True when the line's VLAN exists or was created; else the rejection is counted."""
+        """Return True when the line's VLAN exists or was created; else the rejection is counted."""
         if line.name in self._vlans:
             return True
         if len(self._vlans) >= self._demux.rate_limits.max_vlans:
@@ -133,12 +133,12 @@ class VlanTable:
         self._count(name, lambda traffic: traffic.stopped(session.traffic, now))
 
     def changed(self, before: LabSession, after: LabSession) -> None:
-        """Applies the new rates of a session to its VLAN and trunk."""
+        """Apply the new rates of a session to its VLAN and trunk."""
         name = after.access_interface
         self._count(name, lambda traffic: traffic.changed(before.traffic, after.traffic))
 
     def expire(self, now: float) -> None:
-        """Removes the VLANs without sessions for the idle timeout."""
+        """Remove the VLANs without sessions for the idle timeout."""
         # The order of _idle is that in which VLANs became idle: the first that stays ends the search.
         while self._idle:
             name, since = next(iter(self._idle.items()))
@@ -147,12 +147,12 @@ class VlanTable:
             self.remove(name)
 
     def remove(self, name: str) -> None:
-        """Removes a VLAN at once."""
+        """Remove a VLAN at once."""
         self._idle.pop(name, None)
         self._orders.changed(name, self._vlans.pop(name))
 
     def _count(self, name: str, change: Callable[[SumTraffic], SumTraffic]) -> None:
-        """Changes the traffic of a VLAN and of its trunk."""
+        """Change the traffic of a VLAN and of its trunk."""
         vlan = self._vlans[name]
         self._put(name, replace(vlan, traffic=change(vlan.traffic)))
         trunk = vlan.line.trunk

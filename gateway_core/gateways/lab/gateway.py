@@ -90,8 +90,8 @@ class LabGateway:
         self._lock = self.sessions.lock
 
     def advance(self, pause: Callable[[float], object] = time.sleep) -> None:
-        """Makes all arrivals and departures that are due, some at a time, so that requests do not wait for
-        all of them. `pause` takes seconds."""
+        """Make all arrivals and departures that are due, some at a time, so that requests do not wait for all
+        of them. `pause` takes seconds."""
         with self._lock:
             ahead = self._clock.wall() - self._now()
             # In whole seconds, so that a clock that is slewed, or read a moment later, moves nothing.
@@ -238,7 +238,7 @@ class LabGateway:
             yield now
 
     def _now(self) -> float:
-        """The lab's own time: see World."""
+        """Return the lab's own time: see World."""
         return self._booted + self._clock.steady()
 
     def _vlan_rows(self, record: Callable[..., Vlan]) -> Rows:

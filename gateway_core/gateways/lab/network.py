@@ -83,7 +83,7 @@ def vlan_interface(vlan: ManagedVlan, now: float) -> Interface:
 
 
 def session_interface(session: LabSession, now: float) -> Interface:
-    """The device of a session: ppp, or for DHCP one on top of the VLAN."""
+    """Return the device of a session: ppp, or for DHCP one on top of the VLAN."""
     pppoe = session.is_pppoe
     type, mtu = (InterfaceType.PPP, _PPPOE_MTU) if pppoe else (InterfaceType.OTHER, _ETHERNET_MTU)
     gateways = () if session.gateway is None else (session.gateway,)
@@ -95,7 +95,7 @@ def session_interface(session: LabSession, now: float) -> Interface:
 
 
 def ifb_interface(session: LabSession, now: float) -> Interface:
-    """The device that shapes the upstream, which is redirected to it."""
+    """Return the device that shapes the upstream, which is redirected to it."""
     stats = session.traffic.stats_up(now)
     return _interface(session.ifb_ifindex, session.ifb_device, InterfaceType.IFB, stats)
 
@@ -123,7 +123,7 @@ def network_routes(configuration: Configuration) -> Iterator[Route]:
 
 
 def session_route(cgnat: Cgnat, session: Session) -> Route:
-    """The host route of a session, in the table that its packets use."""
+    """Return the host route of a session, in the table that its packets use."""
     return Route(
         dst=f"{session.summary.ip_address}/32",
         gateway=None,
@@ -140,7 +140,8 @@ def session_route(cgnat: Cgnat, session: Session) -> Route:
 
 
 def prefix_route(session: Session) -> Route:
-    """The route to the IPv6 network of a session's interface, which the kernel makes with the address."""
+    """Return the route to the IPv6 network of a session's interface, which the kernel makes with the
+    address."""
     return _route(
         dst=str(session.summary.ipv6_prefix), dev=session.interface, protocol="kernel", scope="global",
         metric=_KERNEL_METRIC, session_id=session.id,
@@ -148,7 +149,7 @@ def prefix_route(session: Session) -> Route:
 
 
 def delegated_route(session: Session) -> Route:
-    """The route to the network behind a session, which the daemon makes."""
+    """Return the route to the network behind a session, which the daemon makes."""
     (prefix,) = session.summary.delegated_prefixes
     return _route(
         dst=prefix, dev=session.interface, protocol="static", scope="global", metric=_STATIC_METRIC,
@@ -217,7 +218,7 @@ def _family_summary(
 
 
 def _uplink_addresses(configuration: Configuration, name: str) -> tuple[InterfaceAddress, ...]:
-    """The gateway's address in the network of each peer on an uplink."""
+    """Return the gateway's address in the network of each peer on an uplink."""
     peers: list[IPv4Address] = []
     if configuration.bgp is not None and name == configuration.interfaces.uplinks[0]:
         peers += _peers_of_ipv4(configuration.bgp)
@@ -232,7 +233,7 @@ def _peers_of_ipv4(bgp: Bgp) -> list[IPv4Address]:
 
 
 def _transfer_network(peer: IPv4Address) -> IPv4Network:
-    """The /30 that the gateway shares with a peer."""
+    """Return the /30 that the gateway shares with a peer."""
     return IPv4Network((peer, 30), strict=False)
 
 

@@ -156,7 +156,7 @@ class Crowd:
         self._lines = {kind: list(self._lines_of(demux, kind)) for kind in ("pppoe", "dhcp")}
 
     def next_subscriber(self) -> Subscriber | None:
-        """The next one to arrive; None when no profile allows one."""
+        """Return the next one to arrive; None when no profile allows one."""
         share, line_draw, public_draw = (self._random.random() for _ in range(3))
         acct_session_id = f"{self._random.getrandbits(64):016x}"
         kind = "pppoe" if share < _PPPOE_SHARE else "dhcp"
@@ -190,7 +190,7 @@ class Crowd:
         return self._random.expovariate(rate), self._random.random() * rate < arrivals
 
     def departure(self, roster: Roster) -> tuple[int, str]:
-        """The id of a session that ends, and the reason. The roster must not be empty."""
+        """Return the id of a session that ends, and the reason. The roster must not be empty."""
         return self._random.choice(roster.ids), self._random.choices(*_REASONS)[0]
 
     def _lines_of(self, demux: Demux, kind: str) -> Iterator[Line]:
@@ -258,7 +258,7 @@ class LockedOut:
             )
 
     def advance(self, now: float, ahead: int, most: int) -> bool:
-        """Makes the attempts that are due, at most so many; the journal has them `ahead` seconds later. True
+        """Make the attempts that are due, at most so many; the journal has them `ahead` seconds later. True
         when more are due."""
         for _ in range(most):
             if not self._next or self._next[0].at > now:

@@ -62,7 +62,7 @@ class Usage(Protocol):
     """The use of a rate over time."""
 
     def segment(self, slot: int) -> Segment:
-        """The use in a slot. Only differences of `used` have a meaning. It never falls."""
+        """Return the use in a slot. Only differences of `used` have a meaning. It never falls."""
 
     def used(self, now: float) -> int:
         """As `segment`, until `now`."""
@@ -93,7 +93,7 @@ class Pattern:
         self._sums = list(accumulate((value * _SLOT for value in values), initial=0))
 
     def until(self, slot: int) -> int:
-        """The sum from the beginning of a day to that of a slot, in microseconds times `_WHOLE`."""
+        """Return the sum from the beginning of a day to that of a slot, in microseconds times `_WHOLE`."""
         days, slot = divmod(slot, _SLOTS)
         return days * self._sums[-1] + self._sums[slot]
 
@@ -171,8 +171,8 @@ def _share(step: int) -> int:
 
 
 def _levels(later: float, weight: float) -> list[int]:
-    """The level of each quarter, for somebody whose day is so many hours later, and who needs so much of the
-    most."""
+    """Return the level of each quarter, for somebody whose day is so many hours later, and who needs so much
+    of the most."""
     levels = []
     for quarter in range(_QUARTERS):
         hour = (quarter / 4 - later) % 24
@@ -229,7 +229,7 @@ class Meter(Record, frozen=True):
         return self.base + self.bps * self.usage.used(now)
 
     def moving(self, now: float, rate: int) -> "Meter":
-        """The meter that continues from here at another rate."""
+        """Return the meter that continues from here at another rate."""
         bps = _flow(rate, self.share)
         return Meter(self.usage, self.share, bps, self.base + (self.bps - bps) * self.usage.used(now))
 
@@ -293,11 +293,11 @@ class Traffic(Record, frozen=True):
         return _counters(self.up.total(now) // _BYTE, self.down.total(now) // _BYTE)
 
     def stats(self, now: float) -> InterfaceStats:
-        """The counters of the session's device: it receives what the subscriber sends."""
+        """Return the counters of the session's device: it receives what the subscriber sends."""
         return device_stats(self.counters(now))
 
     def stats_up(self, now: float) -> InterfaceStats:
-        """The counters of a device that has the upstream only."""
+        """Return the counters of a device that has the upstream only."""
         return device_stats(_counters(self.up.total(now) // _BYTE, 0))
 
 
@@ -320,7 +320,7 @@ class SumTraffic(Record, frozen=True):
         return _counters(self.up.total(now) // _BYTE, self.down.total(now) // _BYTE)
 
     def stats(self, now: float) -> InterfaceStats:
-        """The counters of a device towards the subscribers: it receives what they send."""
+        """Return the counters of a device towards the subscribers: it receives what they send."""
         return device_stats(self.counters(now))
 
 

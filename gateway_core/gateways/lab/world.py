@@ -42,7 +42,7 @@ class AddressPool:
         self._returned: deque[str] = deque()
 
     def take(self, in_use: Callable[[str], bool]) -> str | None:
-        """A free address; None when there is none."""
+        """Return a free address; None when there is none."""
         return next((address for address in self._candidates() if not in_use(address)), None)
 
     def give_back(self, address: str) -> None:
@@ -110,7 +110,7 @@ class World:
             self._restore_rates(kept, now)
 
     def advance(self, now: float, most: int) -> bool:
-        """Makes the arrivals and departures that are due, then the sign-ons that fail, at most so many of
+        """Make the arrivals and departures that are due, then the sign-ons that fail, at most so many of
         each. True when more are due."""
         for _ in range(most):
             if self._due is None or self._at + self._due[0] > now:
@@ -128,12 +128,12 @@ class World:
         return True
 
     def set_ahead(self, ahead: int) -> None:
-        """Shows all times by a clock that was set."""
+        """Show all times by a clock that was set."""
         self.sessions.move_starts(ahead - self.ahead)
         self.ahead = ahead
 
     def disconnect(self, sessions: Iterable[LabSession], now: float) -> None:
-        """Ends these sessions, which must exist."""
+        """End these sessions, which must exist."""
         for session in sessions:
             self._leave(session.id, "admin_disconnect", now)
         self._draw_next_event(now)
@@ -141,7 +141,7 @@ class World:
     def set_rate(
         self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
     ) -> LabSession:
-        """Shapes a session, which must exist, at other rates. Returns the changed one. Raises StepFailed."""
+        """Shape a session, which must exist, at other rates. Return the changed one. Raises StepFailed."""
         if self._kept is not None and expiry is not None:
             self._kept.put(before.acct_session_id, KeptRate(down_bps, up_bps, expiry))
         elif self._kept is not None and before.expiry is not None:
@@ -162,7 +162,7 @@ class World:
         return after
 
     def sessions_on_removed_trunks(self, configuration: Configuration) -> list[int]:
-        """The ids of the sessions that `configure` would end, ascending."""
+        """Return the ids of the sessions that `configure` would end, ascending."""
         lost = {vlan.line.name for vlan in self._lost_vlans(configuration)}
         sessions = self.sessions.all() if lost else ()
         return [session.id for session in sessions if session.access_interface in lost]
@@ -192,7 +192,7 @@ class World:
             kept.forget(id)
 
     def _lost_vlans(self, configuration: Configuration) -> list[ManagedVlan]:
-        """The VLANs on trunks that a new configuration does not have."""
+        """Return the VLANs on trunks that a new configuration does not have."""
         return [vlan for vlan in self.vlans if vlan.line.trunk not in configuration.demux.trunks]
 
     def _draw_next_event(self, now: float) -> None:
@@ -289,7 +289,7 @@ def _shared_pool(configuration: Configuration) -> AddressPool:
 
 
 def _demand_of(population: Population, now: float) -> Callable[[str], tuple[Demand, Demand]]:
-    """The demand down and up of a subscriber, by accounting id."""
+    """Return the demand down and up of a subscriber, by accounting id."""
     if population.full_rate:
         demand = Demand(FullRate())
         return lambda _: (demand, demand)

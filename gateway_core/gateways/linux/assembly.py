@@ -61,8 +61,8 @@ class LinuxMachine:
         self.services = LinuxServices(self._daemons, _APPLY, _PUT_BACK)
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
-        """The gateway, with its rules loaded, which begins to work with its `run`. Raises GatewayApiError and
-        OSError."""
+        """Return the gateway, with its rules loaded, which begins to work with its `run`. Raises
+        GatewayApiError and OSError."""
         reader = KernelReader()
         could_be = {each.name: each for each in self._daemons if isinstance(each, SourceDaemon)}
         chosen = [could_be[name] for name in self._names]
@@ -142,7 +142,8 @@ class LinuxMachine:
 
 
 def occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy:
-    """The access interfaces with sessions. `sources` has the name of the source of each session type."""
+    """Return the access interfaces with sessions. `sources` has the name of the source of each session
+    type."""
     # Before the sessions are read: a source that replies meanwhile may have more of them.
     incomplete = tracker.incomplete_sources
     unknown = {type for type, source in sources.items() if source in incomplete}
@@ -150,7 +151,7 @@ def occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy
 
 
 def _leased(sources: Iterable[Source]) -> list[str]:
-    """The access interfaces of DHCP subscribers with a lease, in order."""
+    """Return the access interfaces of DHCP subscribers with a lease, in order."""
     found: set[str] = set()
     for source in sources:
         if isinstance(source, Dnsmasq):

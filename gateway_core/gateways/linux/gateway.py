@@ -421,7 +421,7 @@ class LinuxGateway:
 def _steered(
     configuration: Configuration,
 ) -> tuple[Cgnat, tuple[IPv4Network | IPv6Network, ...]]:
-    """The part of a configuration that the data plane has."""
+    """Return the part of a configuration that the data plane has."""
     return configuration.cgnat, configuration.subscribers.pool_networks
 
 
@@ -453,7 +453,7 @@ class SessionTraffic:
         return {each.id: each.traffic(self._counters.last(each.interface)) for each in self._sessions.all()}
 
     def run(self) -> NoReturn:
-        """Reads all counters from time to time, for sessions that end."""
+        """Read all counters from time to time, for sessions that end."""
         while True:
             try:
                 self._sweep()

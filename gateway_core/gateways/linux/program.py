@@ -37,8 +37,8 @@ class EndedProgram:
 
 
 def run(command: Sequence[str], *, seconds: float, most: int) -> EndedProgram:
-    """Waits for a program and all children that hold its output; kills them at the deadline. `most` is
-    the limit of its output and errors together, in bytes. Raises ProgramFailed."""
+    """Wait for a program and all children that hold its output; kill them at the deadline. `most` is the
+    limit of its output and errors together, in bytes. Raises ProgramFailed."""
     end, name = time.monotonic() + seconds, Path(command[0]).name
     if seconds <= 0:
         # Killed at once, it may have done a part.
@@ -76,7 +76,7 @@ def run(command: Sequence[str], *, seconds: float, most: int) -> EndedProgram:
 
 
 def _read(output: IO[bytes], errors: IO[bytes], end: float, most: int) -> tuple[bytes, bytes]:
-    """All that comes through two pipes. Raises TimeoutError, and OverflowError above the limit."""
+    """Return all that comes through two pipes. Raises TimeoutError, and OverflowError above the limit."""
     read = {output: bytearray(), errors: bytearray()}
     with selectors.DefaultSelector() as selector:
         for pipe, text in read.items():

@@ -56,7 +56,7 @@ class Debounced:
         self._requested.set()
 
     def close(self) -> None:
-        """Ends the thread. What was requested since the last run is not done."""
+        """End the thread. What was requested since the last run is not done."""
         self._closed.set()
         self._requested.set()
         self._thread.join()

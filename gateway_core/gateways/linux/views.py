@@ -101,7 +101,7 @@ class Links:
         )
 
     def _holders(self, device: Callable[[Session], str], sessions: Iterable[Session]) -> list[Session]:
-        """The sessions with a device that there is, by id. Of several with one, the newest."""
+        """Return the sessions with a device that there is, by id. Of several with one, the newest."""
         newest = {name: each for each in sessions if (name := device(each)) in self}
         return sorted(newest.values(), key=attrgetter("id"))
 
@@ -133,7 +133,7 @@ class Links:
 
 
 def vlan_key(vlan: AccessVlan) -> Key:
-    """The key of a VLAN in a list: by trunk and tags, those with one tag first."""
+    """Return the key of a VLAN in a list: by trunk and tags, those with one tag first."""
     return vlan.trunk, vlan.outer_vlan_id or 0, vlan.vlan_id
 
 

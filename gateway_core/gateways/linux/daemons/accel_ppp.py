@@ -79,7 +79,7 @@ _log = logging.getLogger(__name__)
 
 
 def _pools(network: IPv6Network | None, length: int) -> list[tuple[IPv6Network, int]]:
-    """The first prefixes of a length in a network, as many as a pool may have. None of no network."""
+    """Return the first prefixes of a length in a network, as many as a pool may have. None of no network."""
     if network is None:
         return []
     # A prefix that is longer by `n` bits is one of 2**n.
@@ -253,8 +253,8 @@ class AccelPppReload(SourceDaemon):
             )
 
     def _is_owed(self, limit: TimeLimit) -> bool:
-        """Whether a commit needed a restart, and accel-ppp has not started since: after a power cut, it
-        has."""
+        """Return whether a commit needed a restart, and accel-ppp has not started since: after a power cut,
+        it has."""
         mark = self._files.read(_TO_RESTART)
         if mark is None or not mark.strip().isdigit():
             # None, or one of an earlier version.
@@ -279,6 +279,6 @@ class AccelPppReload(SourceDaemon):
 
 
 def _has_other_modules(before: str | None, after: str) -> bool:
-    """True if an accel-ppp that runs by a file has not the module that another one needs."""
+    """Return True if an accel-ppp that runs by a file has not the module that another one needs."""
     known = _AUTHENTICATION.intersection((before or "").splitlines())
     return bool(known) and known.isdisjoint(after.splitlines())

@@ -75,7 +75,7 @@ class ServiceDaemon(ABC):
     @classmethod
     @abstractmethod
     def on(cls, host: "DaemonHost") -> Self | None:
-        """The daemon of a machine; None if the gateway leaves it alone there. Raises SourceRefused."""
+        """Return the daemon of a machine; None if the gateway leaves it alone there. Raises SourceRefused."""
 
     @classmethod
     def lacks(cls, root: Path) -> Iterator[Lack]:
@@ -84,8 +84,9 @@ class ServiceDaemon(ABC):
         yield from ()
 
     def render(self, configuration: Configuration) -> Rendered:
-        """The files that it runs by; none for one whose settings depend on more than the configuration.
-        Nothing is escaped: the schema allows no text that a daemon would misread. Raises StepFailed."""
+        """Return the files that it runs by; none for one whose settings depend on more than the
+        configuration. Nothing is escaped: the schema allows no text that a daemon would misread. Raises
+        StepFailed."""
         return {}
 
     def verify(self, rendered: Rendered) -> None:  # noqa: B027 - one without files has nothing to verify
@@ -93,11 +94,11 @@ class ServiceDaemon(ABC):
 
     @abstractmethod
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
-        """Makes it run by the files. If it does, nothing happens to it. Raises StepFailed, also if it does
-        not reply in time: then it runs as before."""
+        """Make it run by the files. If it does, nothing happens to it. Raises StepFailed, also if it does not
+        reply in time: then it runs as before."""
 
     def is_unfinished(self) -> bool:
-        """True if `finish` has something to do. Raises StepFailed."""
+        """Return True if `finish` has something to do. Raises StepFailed."""
         return False
 
     def finish(self, running: Configuration) -> None:  # noqa: B027 - most have nothing to do
@@ -107,7 +108,7 @@ class ServiceDaemon(ABC):
 
     @abstractmethod
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        """The effect that `apply` would have on it now. It asks no daemon. Raises StepFailed."""
+        """Return the effect that `apply` would have on it now. It asks no daemon. Raises StepFailed."""
 
 
 class SourceDaemon(ServiceDaemon):
@@ -118,26 +119,26 @@ class SourceDaemon(ServiceDaemon):
 
     @abstractmethod
     def source(self, configuration: Configuration, clock: Clock) -> Source:
-        """The source, which has the name of the daemon. `configuration` is the running one, which an earlier
-        life of the core has applied. Raises SourceRefused."""
+        """Return the source, which has the name of the daemon. `configuration` is the running one, which an
+        earlier life of the core has applied. Raises SourceRefused."""
 
     def radius_client(self, clock: Clock) -> RadiusClient | None:
         """None if it signs nobody on by RADIUS."""
         return None
 
     def failures(self, clock: Clock) -> FailureSource | None:
-        """The sign-ons that fail from now on; None if it does not tell them."""
+        """Return the sign-ons that fail from now on; None if it does not tell them."""
         return None
 
 
 def template(name: str) -> Template:
-    """The template of a file, beside the modules of the daemons. Load it at the start: a commit must not
-    depend on files that an upgrade may be replacing."""
+    """Return the template of a file, beside the modules of the daemons. Load it at the start: a commit must
+    not depend on files that an upgrade may be replacing."""
     return _environment.get_template(f"{name}.j2")
 
 
 def filled(template: Template, configuration: Configuration, **values: Any) -> str:
-    """The text of a file. Raises StepFailed."""
+    """Return the text of a file. Raises StepFailed."""
     try:
         return template.render(vars(configuration), services_folder=SERVICES, **values)
     except TemplateError as error:
@@ -162,7 +163,7 @@ def check_failed(reason: str) -> StepFailed:
 
 
 def all_or_none(steps: Iterable[Callable[[], PutBack]]) -> PutBack:
-    """Takes all steps. After a StepFailed of one, those before it are put back."""
+    """Take all steps. After a StepFailed of one, those before it are put back."""
     done: list[PutBack] = []
     try:
         done.extend(step() for step in steps)
@@ -184,7 +185,7 @@ def put_back_after(act: Callable[[], None], put_back: PutBack) -> PutBack:
 
 
 def undo(done: Sequence[PutBack]) -> None:
-    """Puts all back, the last one first. A failure is logged, and does not keep the others."""
+    """Put all back, the last one first. A failure is logged, and does not keep the others."""
     for put_back in reversed(done):
         try:
             put_back()
@@ -209,7 +210,7 @@ class PlacedFiles:
                 return None
 
     def place(self, name: str, text: str | None) -> PutBack:
-        """Writes a file, or removes it. Raises StepFailed: then it is as before."""
+        """Write a file, or remove it. Raises StepFailed: then it is as before."""
         before = self.read(name)
         if text != before:
             self._write(name, text)

@@ -195,7 +195,7 @@ class DhcpServer(SourceDaemon):
             check_lines(_FILE, rendered[_FILE], _FORM)
 
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
-        """Starts it with the first trunk, and stops it without any."""
+        """Start it with the first trunk, and stop it without any."""
         text, before = rendered.get(_FILE), self._files.read(_FILE)
         if text == before:
             if text is not None:

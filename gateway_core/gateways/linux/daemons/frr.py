@@ -279,13 +279,13 @@ class FrrConfiguration:
         self._limits = limits
 
     def difference(self, text: str, former: str = "") -> FrrDifference:
-        """The changes that `apply` would make. Raises as it does."""
+        """Return the changes that `apply` would make. Raises as it does."""
         wanted = OwnText(text, former).merged(self._running())
         with _draft(self._folders, wanted) as draft:
             return self._difference(draft, text)
 
     def apply(self, text: str, former: str = "") -> FrrDifference:
-        """Makes FRR run the gateway's part of a configuration in place of a former one, and returns what
+        """Make FRR run the gateway's part of a configuration in place of a former one, and return what
         changed. Then FRR has saved what it runs. After an error all is as before, unless it is
         RoutingHalfChanged. Raises RoutingForeign, RoutingRefused, RoutingUnavailable."""
         own, before = OwnText(text, former), self._running()
@@ -321,7 +321,7 @@ class FrrConfiguration:
             raise RoutingHalfChanged(f"{cause}. FRR is not as before: {error}") from error
 
     def _reach(self, draft: Path, text: str, left: FrrDifference) -> None:
-        """Runs frr-reload.py until nothing is left of the difference, or a run changes nothing. Raises the
+        """Run frr-reload.py until nothing is left of the difference, or a run changes nothing. Raises the
         refusal then, though the run before may have applied a part."""
         refusal = None
         for _ in range(_RUNS if left else 0):
@@ -352,7 +352,7 @@ class FrrConfiguration:
             raise _refusal(ended, "".join(lines))
 
     def _running(self) -> str:
-        """The running configuration, as FRR reads it."""
+        """Return the running configuration, as FRR reads it."""
         command = [*vtysh(self._folders), "-c", "show running-config no-header"]
         ended = self._run(_READ, command)
         if ended.status:
@@ -370,7 +370,7 @@ class FrrConfiguration:
         return FrrDifference(tuple(_commands(removed)), tuple(_commands(added)))
 
     def _reload(self, mode: str, draft: Path, text: str) -> bytes:
-        """The output of frr-reload.py."""
+        """Return the output of frr-reload.py."""
         folders = self._folders
         command = [str(folders.tools / "frr-reload.py"), mode, "--stdout"]
         command += ["--bindir", str(folders.programs), "--vty_socket", str(folders.sockets)]
@@ -445,7 +445,7 @@ def _families(configuration: Configuration) -> Iterator[_AddressFamily]:
 
 
 def _hosts(network: IPv4Network | IPv6Network) -> str:
-    """The routes of sessions: addresses, and for IPv6 prefixes too."""
+    """Return the routes of sessions: addresses, and for IPv6 prefixes too."""
     has_hosts = network.version == 4 and network.prefixlen < network.max_prefixlen
     return f"permit {network} ge 32" if has_hosts else f"permit {_within(network)}"
 
@@ -463,9 +463,9 @@ class Frr:
         self._seconds = seconds
 
     def bgp_summary(self) -> dict[str, Any]:
-        """The JSON object of `show bgp summary json`, which is empty if FRR has no BGP. Address families and
-        neighbours that cannot be read are left out. Raises RoutingUnavailable, also if bgpd does not run, and
-        RoutingUnreadable if nothing is left."""
+        """Return the JSON object of `show bgp summary json`, which is empty if FRR has no BGP. Address
+        families and neighbours that cannot be read are left out. Raises RoutingUnavailable, also if bgpd does
+        not run, and RoutingUnreadable if nothing is left."""
         # Only to bgpd: another daemon that hangs must not block it.
         command = [*vtysh(self._folders), "-d", _DAEMON, "-c", _COMMAND]
         try:
@@ -489,7 +489,7 @@ class Frr:
 
 
 def _family(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
-    """An address family of a summary. Raises UnreadableEntry."""
+    """Return an address family of a summary. Raises UnreadableEntry."""
     name, about = item
     if not isinstance(about, dict) or not isinstance(about.get("peers", {}), dict):
         raise UnreadableEntry("an address family is no object with neighbours")
@@ -500,15 +500,15 @@ def _family(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _neighbour(item: tuple[str, Any]) -> tuple[str, Any]:
-    """A neighbour of a summary. Raises UnreadableEntry."""
+    """Return a neighbour of a summary. Raises UnreadableEntry."""
     if not isinstance(item[1], dict) or not isinstance(item[1].get("state", ""), str):
         raise UnreadableEntry("a neighbour is no object with a state")
     return item
 
 
 def foreign_lines(folders: FrrFolders, former: str) -> tuple[str, ...]:
-    """The lines of a BGP instance in frr.conf that is not the gateway's; none without the file. `former` is
-    what the gateway wrote last. Raises OSError."""
+    """Return the lines of a BGP instance in frr.conf that is not the gateway's; none without the file.
+    `former` is what the gateway wrote last. Raises OSError."""
     try:
         text = (folders.configuration / _FILE).read_text(errors="replace")
     except FileNotFoundError:
@@ -517,7 +517,7 @@ def foreign_lines(folders: FrrFolders, former: str) -> tuple[str, ...]:
 
 
 def take_over(folders: FrrFolders) -> tuple[Path, bool]:
-    """Marks the BGP instance as the gateway's: in frr.conf, and in FRR if it runs. Returns a copy of the file
+    """Mark the BGP instance as the gateway's: in frr.conf, and in FRR if it runs. Return a copy of the file
     as it was, and whether FRR has the mark. Raises OSError."""
     file = folders.configuration / _FILE
     copy, number = file.with_name(f"{_FILE}.before-gateway"), 1
@@ -535,13 +535,13 @@ def take_over(folders: FrrFolders) -> tuple[Path, bool]:
 
 
 def vtysh(folders: FrrFolders) -> list[str]:
-    """The beginning of a command."""
+    """Return the beginning of a command."""
     program = str(folders.programs / "vtysh")
     return [program, "--config_dir", str(folders.configuration), "--vty_socket", str(folders.sockets)]
 
 
 def last_line(printed: bytes) -> str:
-    """The last line with text, shortened and printable."""
+    """Return the last line with text, shortened and printable."""
     lines = [line for line in printed.decode("ascii", "replace").splitlines() if line.strip()]
     # vtysh ends with one for every user but root.
     lines = [line for line in lines if not line.startswith("Hint:")]
@@ -553,8 +553,8 @@ def printable(line: str) -> str:
 
 
 def _dead_daemon(sockets: Path) -> str | None:
-    """A daemon that crashed. FRR saves what its daemons say, and loses the lines of one that is silent; one
-    that was stopped in order has no file with its process id."""
+    """Return a daemon that crashed. FRR saves what its daemons say, and loses the lines of one that is
+    silent; one that was stopped in order has no file with its process id."""
     for path in sorted(sockets.glob("*.vty")):
         if not path.with_suffix(".pid").exists():
             continue
@@ -617,7 +617,7 @@ def _refusal(ended: EndedProgram, text: str) -> RoutingRefused | RoutingUnavaila
 
 
 def _not_taken(left: FrrDifference, text: str) -> RoutingRefused:
-    """An addition first: it tells more than what it replaces."""
+    """Return an addition first: it tells more than what it replaces."""
     command = (left.added or left.removed)[0].splitlines()[-1]
     reason = "it has no effect, or the daemon that it is for does not run"
     return _refused(reason, command, [line.strip() for line in text.splitlines()])

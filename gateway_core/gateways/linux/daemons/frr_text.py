@@ -62,15 +62,17 @@ class OwnText:
     former: str = ""
 
     def merged(self, running: str) -> str:
-        """The text, and then the lines of a running configuration that are not the gateway's."""
+        """Return the text, and then the lines of a running configuration that are not the gateway's."""
         return "".join(f"{line}\n" for line in (*self.text.splitlines(), *self._kept(running)))
 
     def foreign(self, running: str) -> tuple[str, ...]:
-        """The lines of a BGP instance of somebody else that the text would replace, without secrets."""
+        """Return the lines of a BGP instance of somebody else that the text would replace, without
+        secrets."""
         return foreign_instance(running, self.former) if _instances(self.text) else ()
 
     def is_own(self, command: str) -> bool:
-        """Whether a command, after its contexts on lines of their own, is for what is the gateway's."""
+        """Return whether a command, after its contexts on lines of their own, is for what is the
+        gateway's."""
         key = command.splitlines()[0].strip().removeprefix("no ")
         if _BGP.fullmatch(key):
             return bool(_instances(self.text) or _instances(self.former))
@@ -98,13 +100,13 @@ class OwnText:
 
 
 def is_marked(text: str) -> bool:
-    """Whether a BGP instance is the gateway's."""
+    """Return whether a BGP instance is the gateway's."""
     return any(line.startswith(f"{_MARK_NAME} ") for line in text.splitlines())
 
 
 def foreign_instance(text: str, former: str) -> tuple[str, ...]:
-    """The lines of a BGP instance that is not the gateway's, without secrets; none without one. `former` is
-    what the gateway wrote last: an older version wrote no mark."""
+    """Return the lines of a BGP instance that is not the gateway's, without secrets; none without one.
+    `former` is what the gateway wrote last: an older version wrote no mark."""
     if is_marked(text):
         return ()
     known = {line.strip() for line in former.splitlines()}
@@ -120,7 +122,7 @@ def without_secrets(line: str) -> str:
 
 
 def shown(lines: Sequence[str]) -> str:
-    """The first of them, for a sentence."""
+    """Return the first of them, for a sentence."""
     return listed([line.strip() for line in lines], _SHOWN, "; ")
 
 

@@ -85,7 +85,7 @@ class LinuxServices:
         return None
 
     def is_unfinished(self) -> bool:
-        """True if `finish` has something to do. Raises StepFailed."""
+        """Return True if `finish` has something to do. Raises StepFailed."""
         return any(daemon.is_unfinished() for daemon in self._daemons)
 
     def finish(self, running: Configuration) -> None:
@@ -94,7 +94,7 @@ class LinuxServices:
             daemon.finish(running)
 
     def plan(self, configuration: Configuration) -> tuple[ServiceImpact, ...]:
-        """The effect that a commit of a configuration would have on daemons now. Raises StepFailed."""
+        """Return the effect that a commit of a configuration would have on daemons now. Raises StepFailed."""
         actions = (
             (daemon.name, daemon.action(daemon.render(configuration), configuration))
             for daemon in self._daemons

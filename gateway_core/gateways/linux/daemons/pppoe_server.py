@@ -202,7 +202,7 @@ class PppoeUnits(SourceDaemon):
         return PppdFailures(self.name, JournalTail(clock.wall()))
 
     def begin(self, configuration: Configuration) -> None:
-        """Starts servers by a configuration that an earlier life of the core has applied."""
+        """Start servers by a configuration that an earlier life of the core has applied."""
         self._configuration = configuration
         self._prefixes.configure(configuration)
 
@@ -238,7 +238,7 @@ class PppoeUnits(SourceDaemon):
             self._stop(self._systemd, [interface])
 
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
-        """Makes the settings, by the VLANs that there are. An access interface that is gone, as after a boot,
+        """Make the settings, by the VLANs that there are. An access interface that is gone, as after a boot,
         gives its block back."""
         former = self._configuration
 
@@ -285,7 +285,7 @@ class PppoeUnits(SourceDaemon):
         return self._read
 
     def _change(self, interface: str, settings: PppoeSettings) -> None:
-        """Writes the settings of a server that may run: `_reload` has it read them."""
+        """Write the settings of a server that may run: `_reload` has it read them."""
         if not self._to_reload:
             # A core that is killed before the reload leaves it to the next one.
             self._folder.mark()
@@ -318,8 +318,8 @@ class PppoeUnits(SourceDaemon):
 def _wanted(
     configuration: Configuration, known: _Known, block: int = BLOCK
 ) -> dict[str, PppoeSettings | None]:
-    """The settings of each interface, with its block as before if it can have that, of so many addresses at
-    most. None without a block."""
+    """Return the settings of each interface, with its block as before if it can have that, of so many
+    addresses at most. None without a block."""
     shared = SharedRange.of(configuration, len(known), block)
     blocks = {
         name: settings.first

@@ -56,24 +56,25 @@ class SharedRange:
         return self.network.network_address + self._half, self.network.broadcast_address - 1
 
     def is_of_subscriber(self, address: IPv4Address) -> bool:
-        """True for an address of the network that is neither its own nor the gateway's."""
+        """Return True for an address of the network that is neither its own nor the gateway's."""
         return self.network[1] < address < self.network.broadcast_address
 
     def has(self, address: IPv4Address, type: SessionType) -> bool:
-        """True for an address that is shared out for a session type: no session of the other one gets it."""
+        """Return True for an address that is shared out for a session type: no session of the other one gets
+        it."""
         first, last = self.dhcp
         if type is SessionType.DHCP:
             return first <= address <= last and address not in self.fixed
         return self.network[1] < address < first or address in self.fixed
 
     def has_block(self, first: IPv4Address) -> bool:
-        """True if a block that begins there is one for a VLAN."""
+        """Return True if a block that begins there is one for a VLAN."""
         place = int(first) - int(self.network.network_address)
         fits = place % self.block == 0 and BLOCK <= place <= self._half - self.block
         return fits and not self._is_fixed(first)
 
     def free_block(self, taken: Container[IPv4Address]) -> IPv4Address | None:
-        """The lowest one that is not among those taken, by its first address."""
+        """Return the lowest one that is not among those taken, by its first address."""
         return next((first for first in self._blocks() if first not in taken), None)
 
     @property
@@ -94,13 +95,13 @@ _PREFIX = 64
 
 
 def halves(network: IPv6Network) -> tuple[IPv6Network, IPv6Network]:
-    """The half of accel-ppp, and that of the other sources."""
+    """Return the half of accel-ppp, and that of the other sources."""
     first, second = network.subnets()
     return first, second
 
 
 def prefix_of(address: IPv4Address, network: IPv4Network, half: IPv6Network) -> IPv6Network | None:
-    """The /64 in a half of the IPv6 range for the session with an address; None if there is none."""
+    """Return the /64 in a half of the IPv6 range for the session with an address; None if there is none."""
     place = int(address) - int(network.network_address)
     dhcp = network.num_addresses // 2
     number = 2 * place if place < dhcp else 2 * (place - dhcp) + 1
@@ -116,7 +117,7 @@ class SessionPrefixes:
         self._shared: tuple[IPv4Network, IPv6Network] | None = None
 
     def configure(self, configuration: Configuration) -> Callable[[], None]:
-        """Returns a function that puts the former ones back."""
+        """Return a function that puts the former ones back."""
         before, network = self._shared, configuration.subscribers.ipv6_range
         self._shared = None if network is None else (configuration.cgnat.source_range, halves(network)[1])
 

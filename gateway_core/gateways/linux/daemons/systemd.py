@@ -39,30 +39,30 @@ class Systemd:
         self._limit = limit
 
     def within(self, limit: TimeLimit) -> "Systemd":
-        """A manager for what must have ended by then."""
+        """Return a manager for what must have ended by then."""
         return Systemd(self._systemctl, self._seconds, limit)
 
     def start(self, *units: str) -> None:
-        """Returns when they run, as their types mean it. Does nothing to those that do. Several take little
+        """Return when they run, as their types mean it. Does nothing to those that do. Several take little
         more time than one."""
         self._act("start", *units)
 
     def stop(self, *units: str) -> None:
-        """Returns when all their processes have ended. Does nothing if they have."""
+        """Return when all their processes have ended. Does nothing if they have."""
         self._act("stop", *units)
 
     def restart(self, unit: str) -> None:
         self._act("restart", unit)
 
     def is_active(self, unit: str) -> bool:
-        """Whether it runs. False, too, on a machine without systemd."""
+        """Return whether it runs. False, too, on a machine without systemd."""
         try:
             return self._run("is-active", unit).status == 0
         except ProgramFailed:
             return False
 
     def reload_running(self, *units: str) -> None:
-        """Reloads the units that can reload, and run. Several take little more time than one."""
+        """Reload the units that can reload, and run. Several take little more time than one."""
         self._act("try-reload-or-restart", *units)
 
     def _act(self, verb: str, *units: str) -> None:
@@ -82,7 +82,7 @@ class Systemd:
 
 
 def instance(template: str, name: str) -> str:
-    """The unit of an instance: `gateway-pppoe@trunk0.300.service` of `gateway-pppoe@.service`."""
+    """Return the unit of an instance: `gateway-pppoe@trunk0.300.service` of `gateway-pppoe@.service`."""
     return template.replace("@.", f"@{''.join(_escaped(name))}.", 1)
 
 

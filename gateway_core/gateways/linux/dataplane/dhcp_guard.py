@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 def bindings(sessions: Iterable[Session], source: str) -> list[Binding]:
-    """The bindings of the sessions of a source: one for each."""
+    """Return the bindings of the sessions of a source: one for each."""
     return [
         (session.access_interface, session.summary.mac_address)
         for session in sessions
@@ -65,8 +65,8 @@ def bindings(sessions: Iterable[Session], source: str) -> list[Binding]:
 
 
 def _table(most: int) -> str:
-    """The table without elements. A new client sends two requests, and after a power cut, all of a VLAN may
-    come at once."""
+    """Return the table without elements. A new client sends two requests, and after a power cut, all of a
+    VLAN may come at once."""
     return f"""\
 add table {TABLE}
 add set {TABLE} homes {{ typeof iifname . {_CHADDR}; }}
@@ -116,7 +116,7 @@ class DhcpGuard(OwnTable):
         self._logged: dict[TriggerRefusal, float] = {}
 
     def configure(self, demux: Demux) -> None:
-        """Applies other limits, within a moment."""
+        """Apply other limits, within a moment."""
         self._demux = demux
         self.request()
 
@@ -125,12 +125,12 @@ class DhcpGuard(OwnTable):
         self._requested.set()
 
     def refusals(self) -> Counter[TriggerRefusal]:
-        """The requests that were dropped since the start, by the reason and the last look."""
+        """Return the requests that were dropped since the start, by the reason and the last look."""
         with self._lock:
             return self._refusals.copy()
 
     def run(self) -> NoReturn:
-        """Follows the sessions. What the kernel refuses is tried again at the next look."""
+        """Follow the sessions. What the kernel refuses is tried again at the next look."""
         while True:
             self.sync()
             self._requested.wait()
@@ -138,7 +138,7 @@ class DhcpGuard(OwnTable):
             time.sleep(_PAUSE)
 
     def sync(self) -> None:
-        """Makes the kernel have the elements of the sessions, once."""
+        """Make the kernel have the elements of the sessions, once."""
         self._requested.clear()
         with self._lock:
             self._attempt(self._follow)
@@ -234,7 +234,7 @@ def _command(verb: str, element: Element) -> str:
 
 
 def _elements(objects: Iterable[Mapping[str, Any]]) -> set[Element]:
-    """The elements of sessions in a listing of the table."""
+    """Return the elements of sessions in a listing of the table."""
     return {
         (each["set"]["name"], *map(_part, _held_parts(held)))
         for each in objects

@@ -45,12 +45,12 @@ class FaultRegister:
         self._over: list[Fault] = []
 
     def repairs(self) -> dict[FaultKind, int]:
-        """The successful repairs of every kind."""
+        """Return the successful repairs of every kind."""
         with self._lock:
             return {kind: self._repairs[kind] for kind in FaultKind}
 
     def faults(self) -> list[Fault]:
-        """All faults, in no order."""
+        """Return all faults, in no order."""
         with self._lock:
             return [fault for held in self._faults.values() for fault in held.values()]
 
@@ -65,13 +65,13 @@ class FaultRegister:
             return list(self._faults)
 
     def repaired(self, places: Sequence[Place]) -> None:
-        """Counts repairs."""
+        """Count repairs."""
         with self._lock:
             self._repaired += places
             self._repairs.update(place.kind for place in places)
 
     def settle(self, session_id: int | None, failed: Mapping[Place, object]) -> None:
-        """Replaces the faults of a session, by their reasons. A fault that stays keeps its time."""
+        """Replace the faults of a session, by their reasons. A fault that stays keeps its time."""
         with self._lock:
             held = self._faults.get(session_id, {})
             since = int(self._wall())
@@ -87,7 +87,7 @@ class FaultRegister:
                 self._faults[session_id] = found
 
     def report(self) -> None:
-        """Logs what is new since the last call, one line for each kind."""
+        """Log what is new since the last call, one line for each kind."""
         with self._lock:
             repaired, self._repaired = self._repaired, []
             failed, self._failed = self._failed, []

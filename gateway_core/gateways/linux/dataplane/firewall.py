@@ -202,7 +202,8 @@ class Policy:
             )
 
     def _of_former_ranges(self, end: str) -> str:
-        """The addresses of the former ranges that are in no range of now. `end` is `saddr` or `daddr`."""
+        """Return the addresses of the former ranges that are in no range of now. `end` is `saddr` or
+        `daddr`."""
         former, now = (", ".join(map(str, ranges)) for ranges in (self.former_ranges, self.source_ranges))
         return f"{{ {former} }} ip {end} != {{ {now} }}"
 
@@ -244,7 +245,7 @@ def _beginnings(trunk: str) -> tuple[str, ...]:
 
 
 def _counter(kind: str, trunk: str) -> str:
-    """The name of a counter. Its letters are fewer than those of an interface."""
+    """Return the name of a counter. Its letters are fewer than those of an interface."""
     return f"{kind}-" + re.sub("[^A-Za-z0-9_.-]", lambda match: f"/{ord(match[0]):02x}", trunk)
 
 
@@ -268,7 +269,7 @@ class Firewall(OwnTable):
         self._drops: tuple[PacketDrops, ...] = ()
 
     def apply(self, configuration: Configuration) -> None:
-        """Replaces the rules, if the configuration has others. Raises KernelError: then all is as before."""
+        """Replace the rules, if the configuration has others. Raises KernelError: then all is as before."""
         with self._lock:
             policy = Policy.of(configuration, self._command_line).after(self._policy)
             before = self._policy, self._former
@@ -281,7 +282,7 @@ class Firewall(OwnTable):
                 raise
 
     def configure(self, configuration: Configuration) -> None:
-        """Replaces the rules. What the kernel refuses is a fault, and the next look tries again."""
+        """Replace the rules. What the kernel refuses is a fault, and the next look tries again."""
         with self._lock:
             policy = Policy.of(configuration, self._command_line).after(self._policy)
             self._attempt(lambda: self._replace(policy))
@@ -326,7 +327,7 @@ class Firewall(OwnTable):
             )
 
     def _still_there(self, more: frozenset[str] = frozenset()) -> frozenset[str]:
-        """The former trunks, and of `more`, those that have devices."""
+        """Return the former trunks, and of `more`, those that have devices."""
         assert self._policy is not None  # noqa: S101 - the callers see to it
         if self._former is None:
             try:
@@ -344,8 +345,8 @@ class Firewall(OwnTable):
 
 
 def _checked_trunks(objects: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """The trunks that rules of a table are about, by a listing of it. A counter without a rule stays when its
-    trunk is gone."""
+    """Return the trunks that rules of a table are about, by a listing of it. A counter without a rule stays
+    when its trunk is gone."""
     head = _counter(_SPOOFED, "")
     counters = (
         statement["counter"]

@@ -73,8 +73,9 @@ class Nft:
         self._run(step, *(f"{line}\n" for line in commands.splitlines()))
 
     def table(self, name: str, *options: str) -> list[dict[str, Any]] | None:
-        """The objects of a table, as libnftables-json(5) has them; with the option `-t`, without the elements
-        of its sets. One that cannot be read has the type UNREADABLE. None if there is no such table."""
+        """Return the objects of a table, as libnftables-json(5) has them; with the option `-t`, without the
+        elements of its sets. One that cannot be read has the type UNREADABLE. None if there is no such
+        table."""
         step = f"list the table {name}"
         try:
             output = self._run(step, "-j", *options, f"list table {name}")
@@ -121,7 +122,7 @@ class RulesetEvents:
         os.close(self._wake)
 
     def each(self, seconds: float, pause: float) -> Iterator[None]:
-        """Yields `pause` seconds after an event, for others that follow, or without one after `seconds`; ends
+        """Yield `pause` seconds after an event, for others that follow, or without one after `seconds`; end
         after `close`."""
         waiting: list[Any] = [self._wake] if self._events is None else [self._wake, self._events]
         deadline = time.monotonic() + seconds
@@ -134,11 +135,11 @@ class RulesetEvents:
             deadline = time.monotonic() + seconds
 
     def close(self) -> None:
-        """Ends the iteration."""
+        """End the iteration."""
         os.eventfd_write(self._wake, 1)
 
     def _has_changes(self) -> bool:
-        """Takes all events."""
+        """Take all events."""
         changed = False
         while self._events is not None:
             try:

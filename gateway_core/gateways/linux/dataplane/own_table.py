@@ -37,17 +37,17 @@ class OwnTable(ABC):
         self._removal = f"add table {name}\ndelete table {name}\n"
 
     def check(self) -> None:
-        """Looks at the table once, and repairs it."""
+        """Look at the table once, and repair it."""
         with self._lock:
             self._attempt(self._check)
 
     @abstractmethod
     def _renew(self) -> None:
-        """Loads all of the table in the place of what is there. Raises KernelError."""
+        """Load all of the table in the place of what is there. Raises KernelError."""
 
     @abstractmethod
     def _count(self, packets: Mapping[str, int]) -> None:
-        """Takes the packets that counters have counted since the last look, by their name."""
+        """Take the packets that counters have counted since the last look, by their name."""
 
     def _check(self) -> None:
         if not self._is_intact():
@@ -84,7 +84,7 @@ class OwnTable(ABC):
         self._nft.load(f"load the table {self._name}", commands)
 
     def _read(self) -> list[Any] | None:
-        """The objects without what varies. None if there is no table."""
+        """Return the objects without what varies. None if there is no table."""
         found = self._nft.table(self._name, "-t")
         counters = [each["counter"] for each in found or () if "counter" in each]
         before, self._packets = self._packets, {each["name"]: each["packets"] for each in counters}
@@ -111,7 +111,7 @@ class OwnTable(ABC):
 
 
 def keep(tables: Sequence[OwnTable], events: RulesetEvents) -> None:
-    """Looks at the tables from time to time, and when rules change, until `events` are closed."""
+    """Look at the tables from time to time, and when rules change, until `events` are closed."""
     for table in tables:
         table.check()
     for _ in events.each(_INTERVAL, _DEBOUNCE):

@@ -81,7 +81,7 @@ class DataPlane:
             )
 
     def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
-        """Makes all of a session, and returns the kinds that were missing or different. Raises NoDevice when
+        """Make all of a session, and return the kinds that were missing or different. Raises NoDevice when
         its device is gone. When the kernel refuses a limit, the session gets back what it had, or the rest if
         it is new, and the error is raised. A route that it refuses is a matter of the next comparison."""
         with self._lock:
@@ -101,9 +101,9 @@ class DataPlane:
         todo: Sequence[tuple[WantedSession, WantedSession | None]],
         known: RouteState | None = None,
     ) -> list[Outcome | None]:
-        """Makes all of sessions, each with what was applied. None for each of which something else was
-        applied meanwhile, or whose device is gone. Routes that are `known` are not added: to ask for those on
-        one device, the kernel goes through those of all."""
+        """Make all of sessions, each with what was applied. None for each of which something else was applied
+        meanwhile, or whose device is gone. Routes that are `known` are not added: to ask for those on one
+        device, the kernel goes through those of all."""
         with self._lock:
             current = [self._applied.get(wanted.session_id) == before for wanted, before in todo]
             made = iter(
@@ -119,13 +119,13 @@ class DataPlane:
             return [next(made) if is_current else None for is_current in current]
 
     def mark_applied(self, wanted: WantedSession) -> None:
-        """Takes a session as applied, which has all in the kernel."""
+        """Take a session as applied, which has all in the kernel."""
         with self._lock:
             self._applied.setdefault(wanted.session_id, wanted)
             self._set_owners([wanted])
 
     def remove(self, *wanted: WantedSession) -> None:
-        """Removes what the kernel has for sessions. Devices may be gone, or belong to other sessions."""
+        """Remove what the kernel has for sessions. Devices may be gone, or belong to other sessions."""
         with self._lock:
             for each in wanted:
                 self._applied.pop(each.session_id, None)
@@ -133,24 +133,25 @@ class DataPlane:
             self._remove(wanted)
 
     def applied(self) -> dict[int, WantedSession]:
-        """The state that was made for each session."""
+        """Return the state that was made for each session."""
         with self._lock:
             return dict(self._applied)
 
     def set_owners(self, wanted: Iterable[WantedSession]) -> None:
-        """Replaces the sessions that compete for devices and addresses."""
+        """Replace the sessions that compete for devices and addresses."""
         with self._lock:
             self._owners.clear()
             self._set_owners(wanted)
 
     def take_over(self, wanted: Sequence[WantedSession]) -> None:
-        """Gives devices and addresses to sessions, of which the newest gets them. What they had before is
+        """Give devices and addresses to sessions, of which the newest gets them. What they had before is
         free."""
         with self._lock:
             self._take_over(wanted)
 
     def read(self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = NOT_READ) -> KernelState:
-        """The state of the kernel now, if only this changed since `before`, and the configuration did not."""
+        """Return the state of the kernel now, if only this changed since `before`, and the configuration did
+        not."""
         with self._lock:
             state = before._replace(revision=self._revision)
         if state.revision != before.revision:
@@ -167,8 +168,8 @@ class DataPlane:
         return state
 
     def settle(self, state: KernelState) -> Outcome | None:
-        """Repairs what belongs to no session: the route of the pool, the rule and the routes of steering.
-        None for a reading of before the last configuration."""
+        """Repair what belongs to no session: the route of the pool, the rule and the routes of steering. None
+        for a reading of before the last configuration."""
         with self._lock:
             if state.revision != self._revision:
                 return None
@@ -177,8 +178,8 @@ class DataPlane:
             return Outcome(pool.changed + steering.changed, {**pool.failed, **steering.failed})
 
     def differs(self, wanted: WantedSession, state: KernelState, routes: Iterable[FibEntry]) -> bool:
-        """True when something of a session with a device is missing or different, as far as `state` shows.
-        These are its routes."""
+        """Return True when something of a session with a device is missing or different, as far as `state`
+        shows. These are its routes."""
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         if self._has_other(wanted.device, wanted):
             return False
@@ -193,7 +194,7 @@ class DataPlane:
         return not all(map(state.routes.has, routes))
 
     def is_exact(self, wanted: WantedSession, state: KernelState) -> bool:
-        """True when rates and redirect, too, are what they must be. It costs some questions."""
+        """Return True when rates and redirect, too, are what they must be. It costs some questions."""
         if self._has_other(wanted.device, wanted):
             return True
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
@@ -212,8 +213,8 @@ class DataPlane:
                 yield FaultKind.DELEGATED_PREFIX, route
 
     def remove_surplus(self, state: KernelState, expected: Set[FibEntry]) -> list[str]:
-        """Removes what an earlier life left: routes that are not expected, IFBs named like ours, redirects to
-        them. Returns what was removed, as texts."""
+        """Remove what an earlier life left: routes that are not expected, IFBs named like ours, redirects to
+        them. Return what was removed, as texts."""
         with self._lock:
             if state.revision != self._revision:
                 return []
@@ -227,7 +228,7 @@ class DataPlane:
     def _make(
         self, todo: Sequence[tuple[WantedSession, bool]], known: RouteState | None = None
     ) -> list[Outcome | None]:
-        """Makes all of sessions, each with whether its host route is to be set. None for each whose device is
+        """Make all of sessions, each with whether its host route is to be set. None for each whose device is
         gone."""
         before = {wanted.session_id: self._applied.get(wanted.session_id) for wanted, _ in todo}
         self._take_over([wanted for wanted, _ in todo])

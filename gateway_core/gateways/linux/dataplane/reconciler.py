@@ -76,7 +76,7 @@ class Comparison:
         self._pending: dict[int, float] = {}
 
     def read(self, changed: frozenset[Changed]) -> None:
-        """Reads these parts of the kernel, which changed since the last time. Raises KernelError."""
+        """Read these parts of the kernel, which changed since the last time. Raises KernelError."""
         self.state = self._plane.read(changed, self.state)
 
     def compare(
@@ -87,7 +87,7 @@ class Comparison:
         shaped: Set[int],
         faulty: Sequence[int | None],
     ) -> Differences:
-        """Compares with what was read last. `changed` since the reading before are these parts of the kernel,
+        """Compare with what was read last. `changed` since the reading before are these parts of the kernel,
         and the qdiscs of the devices with the indexes `shaped`. Sessions that are `faulty` are tried, some at
         a time. Raises KernelError."""
         retried, due = set(faulty[:_RETRIES]), self._due(present, shaped)
@@ -141,7 +141,7 @@ class Comparison:
 
 
 def _lacking(wanted: WantedSession, state: KernelState) -> tuple[Place, str] | None:
-    """The thing that a session needs, and the data plane cannot make."""
+    """Return the thing that a session needs, and the data plane cannot make."""
     if wanted.access_interface not in state.links:
         return Place(FaultKind.VLAN, wanted.access_interface), "there is no such device"
     link = state.links.get(wanted.device)
@@ -165,8 +165,8 @@ class DesiredState(Protocol):
         """Every source replied when it was last asked: no session is stale."""
 
     def restore_vlan(self, interface: str) -> bool:
-        """Makes the device of a VLAN again. False if it is none of the gateway's. Raises GatewayApiError,
-        with a text for the log."""
+        """Make the device of a VLAN again. False if it is none of the gateway's. Raises GatewayApiError, with
+        a text for the log."""
 
 
 class Reconciler:
@@ -197,7 +197,7 @@ class Reconciler:
         self._shaped: Callable[[], set[int]] = set
 
     def changed(self, *ids: int) -> None:
-        """Applies sessions soon: those that are new, different or gone."""
+        """Apply sessions soon: those that are new, different or gone."""
         with self._work:
             now = self._now()
             for id in ids:
@@ -224,8 +224,8 @@ class Reconciler:
                 thread.join()
 
     def sweep(self) -> None:
-        """Compares all, and repairs what differs, or a part of it. Raises KernelError when the kernel cannot
-        be read."""
+        """Compare all, and repair what differs, or a part of it. Raises KernelError when the kernel cannot be
+        read."""
         started = self._now()
         # Before the sessions: a source that replies in between has its sessions in the next sweep.
         is_complete, is_fresh = self._desired.is_complete(), self._desired.is_fresh()
@@ -274,7 +274,7 @@ class Reconciler:
                 self._sweep_at = self._rest_until if self._changed else now
 
     def _is_running(self) -> bool:
-        """Waits for work. False after `stop`."""
+        """Wait for work. False after `stop`."""
         with self._work:
             while not (self._stopping or self._changed):
                 rest = self._sweep_at - self._now()
@@ -328,7 +328,7 @@ class Reconciler:
             self._plane.remove(*gone)
 
     def _note_missing(self, missing: Mapping[int, tuple[Place, str]], now: float, is_fresh: bool) -> None:
-        """Restores VLANs, and makes faults of what is missing for long."""
+        """Restore VLANs, and make faults of what is missing for long."""
         # While a source does not reply, its sessions may be over: the time does not count.
         self._missing = {id: self._missing.get(id, now) if is_fresh else now for id in missing}
         outcomes: dict[Place, str | None] = {}
@@ -365,7 +365,7 @@ class Reconciler:
             self._unread = EVERYTHING
 
     def _repair(self, todo: Sequence[tuple[WantedSession, WantedSession | None]]) -> bool:
-        """True when all were tried."""
+        """Return True when all were tried."""
         for first in range(0, len(todo), _BATCH):
             if first and (first >= _AT_ONCE or self._changed):
                 return False

@@ -43,7 +43,7 @@ class SessionRoutes:
         self._reader = reader
 
     def read(self) -> RouteState:
-        """All routes that may be those of sessions."""
+        """Return all routes that may be those of sessions."""
         others = [
             entry
             for family, protocol in _OTHERS
@@ -52,11 +52,11 @@ class SessionRoutes:
         return _state(self.own(), others)
 
     def own(self) -> set[FibEntry]:
-        """The routes that the core added."""
+        """Return the routes that the core added."""
         return {entry for family in _FAMILIES for entry in self._reader.fib_entries(family, OWN_PROTOCOL)}
 
     def add(self, routes: Sequence[FibEntry], known: RouteState | None = None) -> list[int | None]:
-        """Adds routes to sessions, in place of those to elsewhere. For each, None if it was there, else the
+        """Add routes to sessions, in place of those to elsewhere. For each, None if it was there, else the
         error number, 0 for none. What is there may be `known`."""
         codes: list[int | None] = list(exchange.make("add routes", list(map(fib.add_route, routes))))
         present = [number for number, code in enumerate(codes) if code == errno.EEXIST]
@@ -76,7 +76,7 @@ class SessionRoutes:
         return codes
 
     def replace(self, routes: Iterable[FibEntry]) -> list[KernelError]:
-        """Puts routes, in place of those to elsewhere. Returns what the kernel refuses, NoDevice for a device
+        """Put routes, in place of those to elsewhere. Return what the kernel refuses, NoDevice for a device
         that is gone."""
         routes = list(routes)
         codes = exchange.make("replace routes", [fib.replace_route(route) for route in routes])
@@ -87,7 +87,7 @@ class SessionRoutes:
         ]
 
     def remove(self, routes: Iterable[FibEntry]) -> list[FibEntry]:
-        """Removes routes of ours, and returns those that were there."""
+        """Remove routes of ours, and return those that were there."""
         routes = list(routes)
         codes = exchange.make("remove routes", [fib.delete_route(route) for route in routes])
         return [route for route, code in zip(routes, codes, strict=True) if code == 0]
@@ -149,7 +149,7 @@ class PoolRoutes:
         self._pools: Sequence[IPv4Network | IPv6Network] = ()
 
     def configure(self, *pools: IPv4Network | IPv6Network) -> None:
-        """Replaces the pools, and changes nothing in the kernel."""
+        """Replace the pools, and change nothing in the kernel."""
         self._pools = pools
 
     def routes(self) -> set[FibEntry]:
@@ -157,7 +157,7 @@ class PoolRoutes:
         return {unreachable(MAIN_TABLE, pool) for pool in self._pools}
 
     def settle(self, own_routes: Set[FibEntry]) -> Outcome:
-        """Adds the routes, but those that the kernel has. Raises KernelError."""
+        """Add the routes, but those that the kernel has. Raises KernelError."""
         missing = self.routes() - own_routes
         return _made(
             FaultKind.POOL,
@@ -189,14 +189,14 @@ class Steering:
         self._cgnat: Cgnat | None = None
 
     def host_route(self, address: IPv4Address, ifindex: int) -> FibEntry | None:
-        """The route of a session, None for one that is not steered."""
+        """Return the route of a session, None for one that is not steered."""
         cgnat = self._cgnat
         if cgnat is None or not any(address in network for network in cgnat.source_ranges):
             return None
         return FibEntry(cgnat.vrf_table, address.packed, _HOST, ifindex, None, None)
 
     def configure(self, cgnat: Cgnat) -> int | None:
-        """Replaces the configuration, and changes nothing in the kernel. Returns the table that is not in use
+        """Replace the configuration, and change nothing in the kernel. Return the table that is not in use
         any more, None without one."""
         before, self._cgnat = self._cgnat, cgnat if cgnat.enabled else None
         if before is None or (cgnat.enabled and cgnat.vrf_table == before.vrf_table):
@@ -204,7 +204,7 @@ class Steering:
         return before.vrf_table
 
     def routes(self) -> set[FibEntry]:
-        """The routes of no session, without the one to the appliance if its interface is gone."""
+        """Return the routes of no session, without the one to the appliance if its interface is gone."""
         if self._cgnat is None:
             return set()
         try:
@@ -213,7 +213,7 @@ class Steering:
             return set(_unreachable(self._cgnat))
 
     def settle(self, rules: Iterable[Rule], own_routes: Set[FibEntry]) -> Outcome:
-        """Makes the rule and the routes of no session, of those that the kernel has, what they must be. Rules
+        """Make the rule and the routes of no session, of those that the kernel has, what they must be. Rules
         of another life, or another configuration, go after the new one is there, and not if it is refused."""
         cgnat, failed = self._cgnat, dict[Place, KernelError]()
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_PRIORITY, OWN_PROTOCOL)]
@@ -241,8 +241,8 @@ class Steering:
         return Outcome(made, {**failed, **refused})
 
     def _handoff(self, cgnat: Cgnat) -> FibEntry:
-        """The route to the appliance. Raises NoDevice, also while the interface is down: the kernel takes no
-        route on it then, and says the same as for a wrong gateway."""
+        """Return the route to the appliance. Raises NoDevice, also while the interface is down: the kernel
+        takes no route on it then, and says the same as for a wrong gateway."""
         link = self._reader.link(cgnat.handoff_interface)
         if not link.is_up:
             raise NoDevice(f"{_STEER} {_TO_APPLIANCE}", f"{link.name} is down", errno.ENETDOWN)
@@ -250,7 +250,7 @@ class Steering:
 
 
 def _made(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]]) -> Outcome:
-    """Makes changes of named objects. What is there already, or gone, is neither changed nor failed."""
+    """Make changes of named objects. What is there already, or gone, is neither changed nor failed."""
     codes = exchange.make(f"{verb} {changes[0][0]}", [change for _, change in changes]) if changes else []
     places = [(Place(kind, name), code) for (name, _), code in zip(changes, codes, strict=True)]
     return Outcome(

@@ -146,15 +146,16 @@ class Shaper:
         return pairs
 
     def entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
-        """The qdiscs of a session with limits each way, by the indexes of device and IFB: for the downstream,
-        and for the upstream."""
+        """Return the qdiscs of a session with limits each way, by the indexes of device and IFB: for the
+        downstream, and for the upstream."""
         down, up = self._limiting(ifindex), self._limiting(ifb)
         return down, (QdiscEntry(ifindex, INGRESS, _INGRESS.handle, _INGRESS.kind), *up)
 
     def is_exact(
         self, link: LinkEntry, ifb: LinkEntry | None, down_bps: int, up_bps: int, profile: OverheadProfile
     ) -> bool:
-        """True when the rates and the redirect of a session, which has all qdiscs, are those wanted."""
+        """Return True when the rates and the redirect of a session, which has all qdiscs, are those
+        wanted."""
         limit = partial(_limit, profile=profile, link=link)
         places = [(link.ifindex, ROOT), (0 if ifb is None else ifb.ifindex, ROOT)]
         down, up = self._reader.qdiscs(places)
@@ -169,7 +170,7 @@ class Shaper:
         )
 
     def unshape(self, *sessions: tuple[str, str]) -> None:
-        """Removes all limits of sessions, by the names of device and IFB. The devices may be gone. The kernel
+        """Remove all limits of sessions, by the names of device and IFB. The devices may be gone. The kernel
         takes 20 ms for each IFB alone, and as long for many at once. Raises the first error."""
         step = f"remove the limits of {len(sessions)} sessions"
         links = self._reader.links_named([interface for interface, _ in sessions])
@@ -191,8 +192,8 @@ class Shaper:
     def remove_surplus(
         self, links: Mapping[str, LinkEntry], qdiscs: Iterable[QdiscEntry], kept: Container[object]
     ) -> list[str]:
-        """Removes IFBs named like ours, and limits of devices that are redirected to one, unless their names
-        are kept. Returns the names. The kernel has these links and qdiscs."""
+        """Remove IFBs named like ours, and limits of devices that are redirected to one, unless their names
+        are kept. Return the names. The kernel has these links and qdiscs."""
         names = {link.ifindex: name for name, link in links.items()}
         ifbs = {index for index, name in names.items() if name.startswith(IFB_PREFIX)}
         surplus = {}
@@ -212,7 +213,7 @@ class Shaper:
         return list(removed)
 
     def _find_ifbs(self, directions: Sequence[Direction]) -> list[Direction]:
-        """Makes the IFBs that there are not, and returns the directions whose IFB is down."""
+        """Make the IFBs that there are not, and return the directions whose IFB is down."""
         for each in directions:
             if len(each.ifb) > LONGEST_NAME:
                 reason = f"a name has at most {LONGEST_NAME} bytes"
@@ -361,8 +362,8 @@ def _working(directions: Iterable[Direction]) -> list[Direction]:
 def _run(
     changes: Sequence[tuple[Direction, KernelChange]], accept: Container[int] = ()
 ) -> tuple[list[Direction], list[Direction]]:
-    """Makes changes in this order. Returns the directions whose change was made, and those for which the
-    kernel refused it with a number to accept. What else it refuses becomes the error of the direction."""
+    """Make changes in this order. Return the directions whose change was made, and those for which the kernel
+    refused it with a number to accept. What else it refuses becomes the error of the direction."""
     made, refused = [], []
     codes = make("shape sessions", [change for _, change in changes])
     for (each, _), code in zip(changes, codes, strict=True):
@@ -377,8 +378,8 @@ def _run(
 
 
 def _limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TbfLimit:
-    """The limit for packets of a session's device. A profile counts from the IP packet; where the kernel
-    counts the Ethernet header already, it isn't added again."""
+    """Return the limit for packets of a session's device. A profile counts from the IP packet; where the
+    kernel counts the Ethernet header already, it isn't added again."""
     rate = max(bps // 8, _LEAST_RATE)
     counted = _ETHERNET_HEADER if link.has_ethernet_header else 0
     burst = max(int(rate * _BURST_SECONDS), _LEAST_BURST)

@@ -48,8 +48,8 @@ class AccessVlan:
 
     @classmethod
     def named(cls, name: str, trunks: Iterable[str]) -> Self | None:
-        """The VLAN with the device of this name, on one of these trunks. None for any other name. The name of
-        a trunk may have dots, too: the longest one counts."""
+        """Return the VLAN with the device of this name, on one of these trunks. None for any other name. The
+        name of a trunk may have dots, too: the longest one counts."""
         for trunk in sorted(trunks, key=len, reverse=True):
             for head in (trunk, short_name(trunk)):
                 if name.startswith(head) and (match := _TAGS.fullmatch(name, len(head))):
@@ -70,7 +70,7 @@ OuterVlan = tuple[str, int | None]
 
 
 def outer_vlan(vlan: AccessVlan) -> OuterVlan:
-    """The share that a VLAN belongs to."""
+    """Return the share that a VLAN belongs to."""
     return vlan.trunk, vlan.outer_vlan_id
 
 
@@ -160,7 +160,7 @@ class Admission:
         return iter(self._vlans.values())
 
     def configure(self, demux: Demux) -> None:
-        """Applies another configuration, with a full bucket as after a start. VLANs that no profile has any
+        """Apply another configuration, with a full bucket as after a start. VLANs that no profile has any
         longer expire, with their sessions."""
         self._demux = demux
         self._profiles = VlanProfiles(demux)
@@ -183,7 +183,7 @@ class Admission:
         return taken
 
     def decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
-        """The VLAN that is to be made, for one of its triggers; else why none."""
+        """Return the VLAN that is to be made, for one of its triggers; else why none."""
         decision = self._decide(trigger)
         if isinstance(decision, TriggerRefusal):
             self.refusals[decision] += 1
@@ -256,13 +256,13 @@ class Admission:
         return vlan in self._vlans or self._profiles.of(vlan) is not None
 
     def type_of(self, vlan: AccessVlan) -> SessionType:
-        """The session type of a VLAN under management."""
+        """Return the session type of a VLAN under management."""
         return self._vlans[vlan].kind
 
     def expired(self, occupancy: Occupancy, most: int) -> list[AccessVlan]:
-        """The VLANs to remove, at most so many: without a session for the idle timeout, or without a profile,
-        also with sessions, which the commit ends. As long as its source does not reply, no VLAN expires: the
-        sessions may live, and the source cannot release it.
+        """Return the VLANs to remove, at most so many: without a session for the idle timeout, or without a
+        profile, also with sessions, which the commit ends. As long as its source does not reply, no VLAN
+        expires: the sessions may live, and the source cannot release it.
 
         Triggers are no use: a client that is signing on keeps its VLAN, for the time of one sign-on. Where
         there is little room, VLANs that never had a session go first, and have that time only."""
@@ -363,7 +363,7 @@ class Admission:
         self._numbers[outer_vlan(managed.vlan)] += 1
 
     def _forget(self, vlan: AccessVlan) -> bool:
-        """False if it is unknown."""
+        """Return False if it is unknown."""
         if self._vlans.pop(vlan, None) is None:
             return False
         self._numbers[outer_vlan(vlan)] -= 1
@@ -403,5 +403,5 @@ def _first(profile: VlanProfile) -> int:
 
 
 def session_type(profile: VlanProfile) -> SessionType:
-    """The type of the sessions on the VLANs of a profile."""
+    """Return the type of the sessions on the VLANs of a profile."""
     return SessionType.PPPOE if profile.type == "pppoe" else SessionType.DHCP

@@ -109,12 +109,12 @@ class Demultiplexer:
             return list(self._admission)
 
     def refusals(self) -> Counter[TriggerRefusal]:
-        """The triggers that made no VLAN since the start, by the reason."""
+        """Return the triggers that made no VLAN since the start, by the reason."""
         with self._work:
             return self._admission.refusals.copy()
 
     def configure(self, demux: Demux) -> None:
-        """Applies another configuration."""
+        """Apply another configuration."""
         with self._work:
             self._admission.configure(demux)
             self._trunks = frozenset(demux.trunks)
@@ -127,19 +127,19 @@ class Demultiplexer:
             return self._admission.manages(vlan)
 
     def adopt(self, trunk: str) -> None:
-        """Makes `run` read the VLANs of a trunk again. Call it when devices appear or disappear."""
+        """Make `run` read the VLANs of a trunk again. Call it when devices appear or disappear."""
         with self._work:
             self._to_adopt.add(trunk)
             self._work.notify()
 
     def serve_again(self, kind: SessionType) -> None:
-        """Tells the source of all VLANs of a session type again, at the next sweep."""
+        """Tell the source of all VLANs of a session type again, at the next sweep."""
         with self._work:
             self._again[kind] += 1
             self._admission.serve_again(kind)
 
     def wait_until_restored(self, seconds: float) -> bool:
-        """Waits until the VLANs of all leases were made, or could not be. False after so many seconds."""
+        """Wait until the VLANs of all leases were made, or could not be. False after so many seconds."""
         return self._restored.wait(seconds)
 
     def stop(self) -> None:
@@ -252,7 +252,7 @@ class Demultiplexer:
             self._serve_kind(kind, vlans)
 
     def _tell(self) -> None:
-        """Tells each source of some VLANs that it has not taken. After a failure, the next sweep goes on."""
+        """Tell each source of some VLANs that it has not taken. After a failure, the next sweep goes on."""
         for kind in sorted(self._to_tell):
             with self._work:
                 vlans = deque(self._admission.unserved(kind, _AT_ONCE))
@@ -261,7 +261,7 @@ class Demultiplexer:
                 self._to_tell.discard(kind)
 
     def _serve_kind(self, kind: SessionType, vlans: deque[AccessVlan]) -> bool:
-        """False after a failure."""
+        """Return False after a failure."""
         while vlans:
             # After a failure one by one: a VLAN that is refused must not keep the others.
             batch = list(islice(vlans, 1 if kind in self._refused else _AT_ONCE))
@@ -283,7 +283,7 @@ class Demultiplexer:
         return True
 
     def _restore(self) -> None:
-        """Makes some of the VLANs of leases, if it is time."""
+        """Make some of the VLANs of leases, if it is time."""
         began = self._clock()
         if began < self._restore_at:
             return
@@ -303,7 +303,7 @@ class Demultiplexer:
             self._restored.set()
 
     def _sweep(self) -> bool:
-        """False when there may be more to remove."""
+        """Return False when there may be more to remove."""
         now = self._clock()
         if now - self._began < _RESTORING:
             self._leased.extend(self._unrestored)
@@ -323,7 +323,7 @@ class Demultiplexer:
         return not expired or not is_removed
 
     def _remove(self, vlans: deque[AccessVlan]) -> bool:
-        """False after a failure."""
+        """Return False after a failure."""
         released: deque[AccessVlan] = deque()
         try:
             # The source first: it must not be left with a device that is gone.

@@ -70,8 +70,9 @@ class Trigger:
 
 
 def parse(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
-    """The trigger in a frame that a packet socket received (packet(7)). `auxdata` is its PACKET_AUXDATA, with
-    the outer tag; an inner one is in the frame. None for any other frame, and for a broken one."""
+    """Return the trigger in a frame that a packet socket received (packet(7)). `auxdata` is its
+    PACKET_AUXDATA, with the outer tag; an inner one is in the frame. None for any other frame, and for a
+    broken one."""
     if len(auxdata) < _AUXDATA.size or len(frame) < _ADDRESSES.size:
         return None
     status, tci, tag_type = _AUXDATA.unpack_from(auxdata)
@@ -110,8 +111,8 @@ def _kind(ethertype: int, packet: bytes, *, is_to_group: bool) -> SessionType | 
 
 
 def _is_from_a_dhcp_client(packet: bytes, *, is_to_group: bool) -> bool:
-    """True for a DHCPDISCOVER (RFC 2131 sections 2 and 3.1) in an IPv4 packet, and for a DHCPREQUEST of a
-    client that has a lease (section 4.3.2). One that renews sends to the address of its server alone."""
+    """Return True for a DHCPDISCOVER (RFC 2131 sections 2 and 3.1) in an IPv4 packet, and for a DHCPREQUEST
+    of a client that has a lease (section 4.3.2). One that renews sends to the address of its server alone."""
     if len(packet) < 20 or not 0x45 <= packet[0] <= 0x4F or packet[9] != socket.IPPROTO_UDP:
         return False
     # A later fragment has no UDP header.
@@ -137,7 +138,7 @@ _MESSAGE_TYPE, _SERVER_IDENTIFIER = 53, 54
 
 
 def _option(options: bytes, code: int) -> bytes | None:
-    """The value of the first option with a code (RFC 2132 section 2)."""
+    """Return the value of the first option with a code (RFC 2132 section 2)."""
     at = 0
     while at + 1 < len(options) and options[at] != 255:
         if options[at] == 0:
@@ -155,8 +156,8 @@ _DHCPV6_MESSAGES = frozenset({1, 3, 4, 5, 6})
 
 
 def _is_from_an_ipv6_host(packet: bytes) -> bool:
-    """True for a Router Solicitation (RFC 4861 section 4.1), and for a DHCPv6 message of a client that gets
-    or keeps addresses."""
+    """Return True for a Router Solicitation (RFC 4861 section 4.1), and for a DHCPv6 message of a client that
+    gets or keeps addresses."""
     if len(packet) < 40 or packet[0] >> 4 != 6:
         return False
     if packet[6] == socket.IPPROTO_ICMPV6:
@@ -291,7 +292,7 @@ class Listener:
         self._thread = crew.start(self._listen, f"demux {trunk}")
 
     def stop(self) -> None:
-        """Ends the thread, and waits for it."""
+        """End the thread, and wait for it."""
         os.eventfd_write(self._stop, 1)
         self._thread.join()
         os.close(self._stop)
@@ -316,7 +317,7 @@ class Listener:
                 return
 
     def _receive(self, packets: socket.socket) -> None:
-        """Returns at `stop`. Raises _Lost."""
+        """Return at `stop`. Raises _Lost."""
         ready = select.poll()
         ready.register(packets, select.POLLIN)
         ready.register(self._stop, select.POLLIN)
@@ -346,12 +347,12 @@ class Listener:
                     yield parse(self._trunk, frame, auxdata)
 
     def _is_stopped(self, timeout: float) -> bool:
-        """True after `stop`, or when it comes within so many seconds."""
+        """Return True after `stop`, or when it comes within so many seconds."""
         return bool(self._stopped.poll(timeout * 1000))
 
 
 def _opened(trunk: str) -> socket.socket:
-    """A packet socket that receives the first frames on a trunk. Raises _Lost."""
+    """Return a packet socket that receives the first frames on a trunk. Raises _Lost."""
     try:
         packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     except OSError as error:

@@ -64,7 +64,7 @@ class VlanDevices:
                         yield vlan
 
     def raise_trunk(self, trunk: str) -> bool:
-        """Sets a trunk up. False if it was up. Raises NoDevice if there is none."""
+        """Set a trunk up. False if it was up. Raises NoDevice if there is none."""
         link = self._reader.link(trunk)
         if not link.is_up:
             change(f"set {trunk} up", set_up(link.index))
@@ -72,12 +72,12 @@ class VlanDevices:
         return not link.is_up
 
     def lower_trunk(self, trunk: str) -> None:
-        """Sets a trunk down, as it was before `raise_trunk`. Raises NoDevice if there is none."""
+        """Set a trunk down, as it was before `raise_trunk`. Raises NoDevice if there is none."""
         self._raised.pop(trunk, None)
         change(f"set {trunk} down", set_down(self._reader.link(trunk).index))
 
     def raise_new_trunk(self, trunk: str) -> None:
-        """Sets a trunk up if its device came after the last `raise_trunk`."""
+        """Set a trunk up if its device came after the last `raise_trunk`."""
         try:
             is_new = self._reader.link(trunk).index != self._raised.get(trunk)
         except NoDevice:
@@ -86,7 +86,7 @@ class VlanDevices:
             self.raise_trunk(trunk)
 
     def make(self, vlan: AccessVlan, *, is_own: bool = True) -> None:
-        """Makes the device, on the outer one if there are two tags, and sets them up. What exists stays. One
+        """Make the device, on the outer one if there are two tags, and set them up. What exists stays. One
         that is not the gateway's own, for it takes the place of an operator's, is none of `former` later."""
         step, group = f"make {vlan.name}", SUBSCRIBERS if is_own else DEFAULT_GROUP
         with self._lock:
@@ -100,7 +100,7 @@ class VlanDevices:
                 raise KernelError(step, f"{made.name} has its tags")
 
     def remove(self, vlans: Sequence[AccessVlan]) -> None:
-        """Removes the devices that exist, and the outer ones that `make` made and that carry nothing then."""
+        """Remove the devices that exist, and the outer ones that `make` made and that carry nothing then."""
         with self._lock:
             links, wanted = self._reader.links(), {vlan.name: vlan for vlan in vlans}
             going = {
@@ -114,7 +114,7 @@ class VlanDevices:
             _remove_links([*going.values(), *(link for link in outer if link.index not in carrying)])
 
     def _device(self, step: str, name: str, parent: Link, tag: VlanTag, group: int) -> Link:
-        """The device with a tag on a parent, up. It is made if there is none, with this name, in this
+        """Return the device with a tag on a parent, up. It is made if there is none, with this name, in this
         group."""
         found = self._found(name, parent, tag)
         if found is None:
@@ -138,7 +138,7 @@ class VlanDevices:
 
 
 def _remove_links(links: Sequence[Link]) -> None:
-    """Removes them together: each removal by itself makes the kernel wait for all processors."""
+    """Remove them together: each removal by itself makes the kernel wait for all processors."""
     if links:
         step = "remove VLANs"
         # Another one each time: after a failure, links of this one stay, and may be in use again later.
@@ -152,7 +152,7 @@ def _has_tag(link: Link, parent: Link, tag: VlanTag) -> bool:
 
 
 def _is_outer_device(link: Link, links: Mapping[int, Link], trunks: Container[str]) -> bool:
-    """True for one that `make` made: by its name."""
+    """Return True for one that `make` made: by its name."""
     tag, trunk = link.vlan, _parent(link, links)
     if tag is None or trunk is None or trunk.name not in trunks:
         return False
@@ -160,7 +160,7 @@ def _is_outer_device(link: Link, links: Mapping[int, Link], trunks: Container[st
 
 
 def _is_device_of(vlan: AccessVlan, link: Link, links: Mapping[int, Link]) -> bool:
-    """True for a link with the tags of a VLAN, on its trunk, which may be a VLAN device itself."""
+    """Return True for a link with the tags of a VLAN, on its trunk, which may be a VLAN device itself."""
     if link.vlan != VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id):
         return False
     parent = _parent(link, links)
@@ -190,7 +190,7 @@ class VlanServing:
         self._addresses = addresses
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """Serves as a Source does, and refuses a type without a source. Raises KernelError too."""
+        """Serve as a Source does, and refuse a type without a source. Raises KernelError too."""
         source = self._sources.get(type)
         if source is None:
             raise SourceRefused(f"no source of this gateway serves {type}")
@@ -209,7 +209,7 @@ class VlanServing:
         source.serve(interfaces, type)
 
     def release(self, interface: str, types: Collection[SessionType]) -> None:
-        """Releases as a Source does, at the sources of these session types. The others, which may have served
+        """Release as a Source does, at the sources of these session types. The others, which may have served
         the interface by an earlier configuration, release it if they reply."""
         needed = {self._sources.get(type) for type in types}
         for source in dict.fromkeys(self._sources.values()):

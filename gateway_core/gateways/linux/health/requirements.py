@@ -27,15 +27,15 @@ class TwoSources(GatewayApiError):
 
 
 def interfaces(root: Path) -> list[str]:
-    """The interfaces of the machine, without the loopback. `root` is the root of its file system, here and
-    below."""
+    """Return the interfaces of the machine, without the loopback. `root` is the root of its file system, here
+    and below."""
     found = (root / "sys/class/net").iterdir()
     # The driver of bonds has a file there.
     return sorted(path.name for path in found if path.name != "lo" and path.is_dir())
 
 
 def serving(sources: Iterable[str]) -> dict[str, str]:
-    """The name of the source of each session type. Raises TwoSources."""
+    """Return the name of the source of each session type. Raises TwoSources."""
     found: dict[str, str] = {}
     for name in sources:
         for type in SOURCES[name].types:
@@ -45,8 +45,8 @@ def serving(sources: Iterable[str]) -> dict[str, str]:
 
 
 def preferred(root: Path) -> list[str]:
-    """The sources with all of their programs, one for each type. accel-ppp, which somebody has built then,
-    comes before Debian's own daemons."""
+    """Return the sources with all of their programs, one for each type. accel-ppp, which somebody has built
+    then, comes before Debian's own daemons."""
     found: dict[str, str] = {}
     for name, source in reversed(SOURCES.items()):
         if not found.keys() & set(source.types) and not _missing_programs(root, source.programs):

@@ -22,8 +22,8 @@ _CLOCK_UNKNOWN = "Nothing tells whether the clock of the machine is synchronized
 
 
 def clock(command: Sequence[str] = TIMEDATECTL) -> Dependency:
-    """Whether the clock of the machine is synchronized, as `timedatectl` of systemd 252 or newer tells it:
-    the kernel's own word, whichever NTP client runs. Takes up to 3 s."""
+    """Return whether the clock of the machine is synchronized, as `timedatectl` of systemd 252 or newer tells
+    it: the kernel's own word, whichever NTP client runs. Takes up to 3 s."""
     try:
         ended = run(command, seconds=_CLOCK_SECONDS, most=_CLOCK_BYTES)
     except ProgramFailed as error:
@@ -41,8 +41,8 @@ def clock(command: Sequence[str] = TIMEDATECTL) -> Dependency:
 
 
 def radius(configured: Radius, client: RadiusClient | None) -> Dependency:
-    """Whether the RADIUS server responds, as a source of sessions tells it. `client` is None without a source
-    that signs subscribers on by RADIUS."""
+    """Return whether the RADIUS server responds, as a source of sessions tells it. `client` is None without a
+    source that signs subscribers on by RADIUS."""
     if configured.server is None:
         return Dependency("radius", DependencyState.UNUSED, "The configuration has no RADIUS server.")
     if client is None:
@@ -51,7 +51,7 @@ def radius(configured: Radius, client: RadiusClient | None) -> Dependency:
 
 
 def frr(configured: Bgp | None, daemon: Frr, foreign: Sequence[str] = ()) -> Dependency:
-    """Whether FRR replies, and has its BGP neighbours. `foreign` lines keep FRR from running by the
+    """Return whether FRR replies, and has its BGP neighbours. `foreign` lines keep FRR from running by the
     configuration. Ends by the deadline of `daemon`."""
     if configured is None or not configured.neighbors:
         return Dependency("frr", DependencyState.UNUSED, "The configuration has no BGP neighbours.")
@@ -75,7 +75,7 @@ def frr(configured: Bgp | None, daemon: Frr, foreign: Sequence[str] = ()) -> Dep
 
 
 def _established(summary: dict[str, Any]) -> set[str]:
-    """The addresses of the neighbours whose session is up."""
+    """Return the addresses of the neighbours whose session is up."""
     return {
         address
         for family in summary.values()
@@ -119,19 +119,19 @@ class DependencyWatch:
         }
 
     def configure(self, configuration: Configuration) -> None:
-        """Looks again, with a new configuration."""
+        """Look again, with a new configuration."""
         self._configuration = configuration
         self._changed.set()
 
     def run(self) -> None:
-        """Looks until the process ends."""
+        """Look until the process ends."""
         while True:
             self._changed.clear()
             self.look()
             self._changed.wait(_PAUSE)
 
     def look(self) -> None:
-        """Asks each, one after the other."""
+        """Ask each, one after the other."""
         self._keep(radius(self._configuration.radius, self._radius_client))
         self._keep(frr(self._configuration.bgp, self._daemon, self._foreign()))
         if (now := time.monotonic()) >= self._ask_clock_from:
@@ -139,7 +139,7 @@ class DependencyWatch:
             self._ask_clock_from = now + _CLOCK_PAUSE
 
     def now(self) -> tuple[Dependency, ...]:
-        """The dependencies as they were found last."""
+        """Return the dependencies as they were found last."""
         return *map(_source, self._tracker.watches), *self._found.values()
 
     def _keep(self, found: Dependency) -> None:

@@ -55,9 +55,9 @@ def _itself(entry: Any) -> Any:
 def dump(
     step: str, type: int, body: bytes, parse: Callable[[bytes], T], key: Callable[[T], Hashable] = _itself
 ) -> list[T]:
-    """All entries that the kernel has, and that can be read. When changes interrupt each attempt, the entries
-    of all attempts: one that went may be there, and one that stays is missing only if each attempt has missed
-    it."""
+    """Return all entries that the kernel has, and that can be read. When changes interrupt each attempt, the
+    entries of all attempts: one that went may be there, and one that stays is missing only if each attempt
+    has missed it."""
     found: dict[Hashable, T] = {}
     for _ in range(_ATTEMPTS):
         bodies, interrupted = _dump(step, type, body)
@@ -80,8 +80,8 @@ class Reply(NamedTuple):
 def ask(
     step: str, type: int, flags: int, bodies: Sequence[bytes], parse: Callable[[bytes], T], absent: Set[int]
 ) -> list[T | None]:
-    """The things that questions are about. None for each that the kernel refuses with a number of `absent`,
-    does not tell, or that cannot be read. Raises KernelError for any other refusal."""
+    """Return the things that questions are about. None for each that the kernel refuses with a number of
+    `absent`, does not tell, or that cannot be read. Raises KernelError for any other refusal."""
     questions = [nl.request(type, flags | nl.ACK, nl.QUESTION, body) for body in bodies]
     found: list[T | None] = []
     for body, reply in zip(bodies, _in_parts(step, questions, _QUESTIONS_AT_ONCE), strict=True):
@@ -93,14 +93,14 @@ def ask(
 
 
 def make(step: str, changes: Sequence[KernelChange]) -> list[int]:
-    """Makes changes in this order, each by itself. Returns an error number for each, 0 for one that was made.
+    """Make changes in this order, each by itself. Return an error number for each, 0 for one that was made.
     Raises KernelError when the socket fails."""
     requests = [nl.request(each.type, each.flags | nl.ACK, _CHANGE, each.body) for each in changes]
     return [reply.code for reply in _in_parts(step, requests, _CHANGES_AT_ONCE)]
 
 
 def change(step: str, *changes: KernelChange, accept: Container[int] = ()) -> list[bool]:
-    """Makes changes in this order. False for each that the kernel refused with a number to accept, such as
+    """Make changes in this order. False for each that the kernel refused with a number to accept, such as
     EEXIST for a thing that is there. Raises KernelError for the first other refusal, NoDevice if a device is
     gone; those that follow are made all the same."""
     codes = make(step, changes)
@@ -111,13 +111,13 @@ def change(step: str, *changes: KernelChange, accept: Container[int] = ()) -> li
 
 
 def refusal(step: str, code: int) -> KernelError:
-    """The error for an error number of `make`."""
+    """Return the error for an error number of `make`."""
     kind = NoDevice if code == errno.ENODEV else KernelError
     return kind(step, os.strerror(code), code)
 
 
 def _dump(step: str, type: int, body: bytes) -> tuple[list[bytes], bool]:
-    """The bodies of the replies, and whether a change interrupted them."""
+    """Return the bodies of the replies, and whether a change interrupted them."""
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
             # So that the kernel filters by table, and refuses what it doesn't understand.

@@ -78,7 +78,7 @@ class Rule(Record, frozen=True):
 
 
 def route(body: bytes) -> RouteEntry:
-    """The route of an RTM_NEWROUTE."""
+    """Return the route of an RTM_NEWROUTE."""
     family, length, _, _, table, protocol, scope, type, _ = nl.unpacked(rt.RTMSG, body)
     found = nl.attributes(body, rt.RTMSG.size)
     if family not in nl.ADDRESS_BYTES or length > 8 * nl.ADDRESS_BYTES[family]:
@@ -99,7 +99,7 @@ def route(body: bytes) -> RouteEntry:
 
 
 def fib_entry(body: bytes) -> FibEntry:
-    """The route of an RTM_NEWROUTE."""
+    """Return the route of an RTM_NEWROUTE."""
     family, length, _, _, table, _, _, type, _ = nl.unpacked(rt.RTMSG, body)
     found = nl.attributes(body, rt.RTMSG.size)
     if family not in nl.ADDRESS_BYTES:
@@ -118,7 +118,7 @@ def fib_entry(body: bytes) -> FibEntry:
 
 
 def rule(body: bytes) -> Rule:
-    """The rule of an RTM_NEWRULE."""
+    """Return the rule of an RTM_NEWRULE."""
     _, _, length, _, table, *_ = nl.unpacked(rt.RTMSG, body)
     found = nl.attributes(body, rt.RTMSG.size)
     listed = found.get(rt.FRA_TABLE)
@@ -137,7 +137,7 @@ def add_route(route: FibEntry) -> KernelChange:
 
 
 def replace_route(route: FibEntry) -> KernelChange:
-    """Puts it in the place of the route to the destination, if there is one."""
+    """Put it in the place of the route to the destination, if there is one."""
     return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.REPLACE, _route(route, _scope(route)))
 
 

@@ -96,7 +96,7 @@ class Address(Record, frozen=True):
 
 
 def link(body: bytes) -> Link:
-    """The link of an RTM_NEWLINK."""
+    """Return the link of an RTM_NEWLINK."""
     _, type, index, flags, _ = nl.unpacked(rt.IFINFOMSG, body)
     found = nl.attributes(body, rt.IFINFOMSG.size)
     if rt.IFLA_IFNAME not in found:
@@ -124,20 +124,20 @@ def link(body: bytes) -> Link:
 
 
 def link_entry(body: bytes) -> LinkEntry:
-    """The link of an RTM_NEWLINK."""
+    """Return the link of an RTM_NEWLINK."""
     _, type, index, flags, _ = nl.unpacked(rt.IFINFOMSG, body)
     name = nl.first_text(body, rt.IFINFOMSG.size, rt.IFLA_IFNAME)
     return LinkEntry(index, name, bool(flags & rt.IFF_UP), type == rt.ARPHRD_ETHER)
 
 
 def is_ifb(body: bytes) -> bool:
-    """True for the IFB of an RTM_NEWLINK or RTM_DELLINK."""
+    """Return True for the IFB of an RTM_NEWLINK or RTM_DELLINK."""
     info = nl.attributes(body, rt.IFINFOMSG.size).get(rt.IFLA_LINKINFO, b"")
     return nl.text(nl.attributes(info).get(rt.IFLA_INFO_KIND, b"")) == IFB
 
 
 def link_address(body: bytes) -> Address:
-    """The address of an RTM_NEWADDR."""
+    """Return the address of an RTM_NEWADDR."""
     family, prefix_length, _, _, index = nl.unpacked(rt.IFADDRMSG, body)
     found = nl.attributes(body, rt.IFADDRMSG.size)
     # With a peer, IFA_ADDRESS is the peer's.
@@ -153,13 +153,13 @@ def link_address(body: bytes) -> Address:
 
 
 def statistics(body: bytes) -> tuple[int, InterfaceStats]:
-    """The index of a device and its counters, of an RTM_NEWSTATS."""
+    """Return the index of a device and its counters, of an RTM_NEWSTATS."""
     found = nl.attributes(body, rt.IF_STATS_MSG.size)
     return nl.unpacked(rt.IF_STATS_MSG, body)[2], _stats(found.get(rt.IFLA_STATS_LINK_64))
 
 
 def names(indexes: Iterable[int]) -> dict[int, str]:
-    """The names of the devices that there still are. Raises OSError."""
+    """Return the names of the devices that there still are. Raises OSError."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as names:
         for index in indexes:
@@ -174,7 +174,7 @@ def names(indexes: Iterable[int]) -> dict[int, str]:
 
 
 def add_vlan(name: str, parent: int, tag: VlanTag, group: int) -> KernelChange:
-    """Makes a VLAN device in a group, on the link with this index, and sets it up. Refused with EEXIST if the
+    """Make a VLAN device in a group, on the link with this index, and set it up. Refused with EEXIST if the
     name or the tag is taken."""
     ethertype = _ETHERTYPE.pack(_ETHERTYPES[tag.protocol])
     data = nl.attribute(rt.IFLA_VLAN_ID, _U16.pack(tag.id)) + nl.attribute(rt.IFLA_VLAN_PROTOCOL, ethertype)
@@ -186,7 +186,7 @@ def add_vlan(name: str, parent: int, tag: VlanTag, group: int) -> KernelChange:
 
 
 def add_ifb(name: str) -> KernelChange:
-    """Makes an IFB of SUBSCRIBERS, which is down, and has no IPv6. Refused with EEXIST if the name is
+    """Make an IFB of SUBSCRIBERS, which is down, and has no IPv6. Refused with EEXIST if the name is
     taken."""
     body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.text_attribute(rt.IFLA_IFNAME, name)
     body += nl.u32_attribute(rt.IFLA_MTU, _WITHOUT_IPV6) + nl.u32_attribute(rt.IFLA_GROUP, SUBSCRIBERS)
@@ -203,12 +203,12 @@ def set_down(ifindex: int) -> KernelChange:
 
 
 def set_group(ifindex: int, group: int) -> KernelChange:
-    """Puts a link into a group, which `delete_group` removes in one step."""
+    """Put a link into a group, which `delete_group` removes in one step."""
     return _set(ifindex, nl.u32_attribute(rt.IFLA_GROUP, group))
 
 
 def delete_group(group: int) -> KernelChange:
-    """Removes the links of a group. Refused with ENODEV if there are none."""
+    """Remove the links of a group. Refused with ENODEV if there are none."""
     body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.u32_attribute(rt.IFLA_GROUP, group)
     return KernelChange(rt.RTM_DELLINK, 0, body)
 
@@ -282,7 +282,7 @@ class Thresholds(NamedTuple):
 
 
 def thresholds(family: int) -> Thresholds | None:
-    """The thresholds of a table; None where the kernel does without IPv6. Raises KernelError."""
+    """Return the thresholds of a table; None where the kernel does without IPv6. Raises KernelError."""
     found = dump("read the neighbour tables", rt.RTM_GETNEIGHTBL, rt.NDTMSG.pack(family, 0), _thresholds)
     return next(filter(None, found), None)
 
@@ -313,7 +313,7 @@ def _thresholds(body: bytes) -> Thresholds | None:
 
 
 def is_device(name: str) -> bool:
-    """Whether the network namespace of the calling thread has a link of this name."""
+    """Return whether the network namespace of the calling thread has a link of this name."""
     try:
         socket.if_nametoindex(name)
     except OSError:

@@ -108,7 +108,8 @@ def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
 
 
 def first_text(data: bytes, offset: int, type: int) -> str:
-    """The text of an attribute that the kernel puts first. To parse them all takes five times as long."""
+    """Return the text of an attribute that the kernel puts first. To parse them all takes five times as
+    long."""
     if len(data) >= offset + _ATTRIBUTE.size:
         length, first = _ATTRIBUTE.unpack_from(data, offset)
         if first == type and length <= len(data) - offset:
@@ -120,7 +121,7 @@ def first_text(data: bytes, offset: int, type: int) -> str:
 
 
 def error_code(body: bytes) -> int:
-    """The error number of an ERROR or DONE message; 0 for success."""
+    """Return the error number of an ERROR or DONE message; 0 for success."""
     return -int(unpacked(_CODE, body)[0]) if body else 0
 
 
@@ -137,7 +138,7 @@ def u32(data: bytes | None) -> int | None:
 
 
 def text(data: bytes) -> str:
-    """A string with the zero byte that ends it. What isn't UTF-8 appears as backslash and number."""
+    """Return a string with the zero byte that ends it. What isn't UTF-8 appears as backslash and number."""
     return data.partition(b"\0")[0].decode(errors="backslashreplace")
 
 

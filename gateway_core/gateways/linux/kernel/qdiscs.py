@@ -55,19 +55,19 @@ class PacketFilter(Record, frozen=True):
 
 
 def qdisc(body: bytes) -> Qdisc:
-    """The qdisc of an RTM_NEWQDISC."""
+    """Return the qdisc of an RTM_NEWQDISC."""
     handle, _, kind, options = _parts(body)
     return Qdisc(kind, handle, _bucket(nl.attributes(options)) if kind == "tbf" else None)
 
 
 def qdisc_entry(body: bytes) -> QdiscEntry:
-    """The qdisc of an RTM_NEWQDISC."""
+    """Return the qdisc of an RTM_NEWQDISC."""
     _, ifindex, handle, parent, _ = nl.unpacked(rt.TCMSG, body)
     return QdiscEntry(ifindex, parent, handle, nl.first_text(body, rt.TCMSG.size, rt.TCA_KIND))
 
 
 def packet_filter(body: bytes) -> PacketFilter | None:
-    """The filter of an RTM_NEWTFILTER; None for a part of one, such as a hash table of u32."""
+    """Return the filter of an RTM_NEWTFILTER; None for a part of one, such as a hash table of u32."""
     handle, info, kind, options = _parts(body)
     # A u32 filter comes in three messages: its hash list and hash table have no item number.
     if kind == "u32" and not handle & 0xFFF:
@@ -76,8 +76,8 @@ def packet_filter(body: bytes) -> PacketFilter | None:
 
 
 def ticks(size: int, rate: int) -> int:
-    """The time that so many bytes take at a rate in bytes per second, as the kernel wants it: it takes 4.2 s
-    at most."""
+    """Return the time that so many bytes take at a rate in bytes per second, as the kernel wants it: it takes
+    4.2 s at most."""
     return min(round(size / rate * 1e9 / rt.TICK), _MOST_U32 // rt.TICK)
 
 
@@ -95,9 +95,9 @@ def add_tbf(ifindex: int, handle: int, bucket: TbfLimit, limit: int) -> KernelCh
 
 
 def replacing(change: KernelChange) -> KernelChange:
-    """The change that adds a qdisc also where there is one: with another handle, that one goes in the same
-    step; with the same handle and kind, it changes in place; with the same handle alone, it is refused with
-    EINVAL."""
+    """Return the change that adds a qdisc also where there is one: with another handle, that one goes in the
+    same step; with the same handle and kind, it changes in place; with the same handle alone, it is refused
+    with EINVAL."""
     return change._replace(flags=nl.CREATE | nl.REPLACE)
 
 
@@ -118,7 +118,7 @@ def delete_qdisc(ifindex: int, parent: int, found: Qdisc) -> KernelChange:
 
 
 def add_redirect(ifindex: int, priority: int, target: int) -> KernelChange:
-    """Redirects every packet that arrives on a device with an ingress qdisc to another device. u32: some
+    """Redirect every packet that arrives on a device with an ingress qdisc to another device. u32: some
     kernels have no matchall."""
     mirred = rt.TC_MIRRED.pack(rt.TC_ACT_STOLEN, rt.TCA_EGRESS_REDIR, target)
     action = nl.text_attribute(rt.TCA_ACT_KIND, "mirred")
@@ -131,7 +131,7 @@ def add_redirect(ifindex: int, priority: int, target: int) -> KernelChange:
 
 
 def delete_redirects(ifindex: int, priority: int) -> KernelChange:
-    """Removes the filters of a priority, for packets that arrive."""
+    """Remove the filters of a priority, for packets that arrive."""
     body = _body(ifindex, INGRESS_HANDLE, 0, "u32", b"", _of_all_protocols(priority))
     return KernelChange(rt.RTM_DELTFILTER, 0, body)
 

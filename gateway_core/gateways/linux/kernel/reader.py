@@ -44,7 +44,7 @@ class KernelReader:
     """Reads what the kernel has now. Raises KernelError."""
 
     def links(self) -> dict[int, Link]:
-        """All links, by index."""
+        """Return all links, by index."""
         found = dump("read the links", rt.RTM_GETLINK, _ANY_LINK, link, lambda link: link.index)
         return {link.index: link for link in found}
 
@@ -56,15 +56,15 @@ class KernelReader:
         return found
 
     def links_named(self, names: Sequence[str]) -> list[Link | None]:
-        """The links of names, None for each that is unknown, or cannot be read."""
+        """Return the links of names, None for each that is unknown, or cannot be read."""
         bodies = [_ANY_LINK + nl.text_attribute(rt.IFLA_IFNAME, name) for name in names]
         # A name that no link can have is one that no link has.
         unknown = {errno.ENODEV, errno.ERANGE, errno.EINVAL}
         return ask("find a link", rt.RTM_GETLINK, 0, bodies, link, unknown)
 
     def statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
-        """The index and the counters of all links, by name. The dump of statistics takes a tenth of the time
-        of one of the links, each of which has 1,400 bytes, but has no names."""
+        """Return the index and the counters of all links, by name. The dump of statistics takes a tenth of
+        the time of one of the links, each of which has 1,400 bytes, but has no names."""
         step = "read the counters"
         found = dict(dump(step, rt.RTM_GETSTATS, _64_BIT_COUNTERS, statistics, lambda one: one[0]))
         try:
@@ -73,20 +73,20 @@ class KernelReader:
             raise KernelError(step, error.strerror, error.errno) from error
 
     def link_entries(self) -> dict[str, LinkEntry]:
-        """All links by name, as entries."""
+        """Return all links by name, as entries."""
         body = _ANY_LINK + nl.u32_attribute(rt.IFLA_EXT_MASK, rt.RTEXT_FILTER_SKIP_STATS)
         found = dump("read the links", rt.RTM_GETLINK, body, link_entry, lambda link: link.ifindex)
         return {link.name: link for link in found}
 
     def qdisc_entries(self) -> list[QdiscEntry]:
-        """The qdiscs of all devices, as entries."""
+        """Return the qdiscs of all devices, as entries."""
         return dump("read the qdiscs", rt.RTM_GETQDISC, rt.TCMSG.pack(0, 0, 0, 0, 0), qdisc_entry)
 
     def fib_entries(
         self, family: int, protocol: int, table: int | None = None, ifindex: int | None = None
     ) -> list[FibEntry]:
-        """The routes of a protocol, as entries: of all tables or one, over all devices or one. Protocol 0 is
-        any."""
+        """Return the routes of a protocol, as entries: of all tables or one, over all devices or one.
+        Protocol 0 is any."""
         body = rt.RTMSG.pack(family, 0, 0, 0, 0, protocol, 0, 0, 0)
         for type, value in ((rt.RTA_TABLE, table), (rt.RTA_OIF, ifindex)):
             if value is not None:
@@ -94,7 +94,7 @@ class KernelReader:
         return _routes("read the routes", body, fib_entry)
 
     def addresses(self) -> list[Address]:
-        """All IPv4 and IPv6 addresses."""
+        """Return all IPv4 and IPv6 addresses."""
         return [
             found
             for family in (socket.AF_INET, socket.AF_INET6)
@@ -104,8 +104,8 @@ class KernelReader:
         ]
 
     def routes(self, tables: Iterable[int]) -> list[RouteEntry]:
-        """The IPv4 and IPv6 routes of the tables, without the entries of the cache. A table that does not
-        exist has none."""
+        """Return the IPv4 and IPv6 routes of the tables, without the entries of the cache. A table that does
+        not exist has none."""
         return [
             found
             for table in tables
@@ -118,20 +118,20 @@ class KernelReader:
         ]
 
     def rules(self) -> list[Rule]:
-        """The IPv4 policy rules."""
+        """Return the IPv4 policy rules."""
         return dump(
             "read the policy rules", rt.RTM_GETRULE, rt.RTMSG.pack(socket.AF_INET, *bytes(7), 0), rule
         )
 
     def qdiscs(self, places: Sequence[tuple[int, int]]) -> list[Qdisc | None]:
-        """The qdiscs at places: the index of a device, and the parent. None for each without one, or without
-        the device, and for the kernel's invisible default."""
+        """Return the qdiscs at places: the index of a device, and the parent. None for each without one, or
+        without the device, and for the kernel's invisible default."""
         bodies = [rt.TCMSG.pack(0, ifindex, 0, parent, 0) for ifindex, parent in places]
         # Without an echo, the kernel sends the reply to listeners for events alone.
         return ask("read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, qdisc, {errno.ENOENT, errno.ENODEV})
 
     def ingress_filters(self, ifindex: int) -> list[PacketFilter]:
-        """The filters of a device's ingress qdisc; none without the qdisc."""
+        """Return the filters of a device's ingress qdisc; none without the qdisc."""
         body = rt.TCMSG.pack(0, ifindex, 0, INGRESS_HANDLE, 0)
         try:
             found = dump(f"read the filters of link {ifindex}", rt.RTM_GETTFILTER, body, packet_filter)

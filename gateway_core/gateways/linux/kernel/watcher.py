@@ -103,12 +103,12 @@ class Watcher:
                     yield changed
 
     def close(self) -> None:
-        """Ends the iteration."""
+        """End the iteration."""
         os.eventfd_write(self._wake, 1)
 
     def shaped(self) -> set[int]:
-        """Indexes of the devices whose qdiscs or filters changed since the last call. The kernel may have
-        dropped some events. Any thread may call."""
+        """Return the indexes of the devices whose qdiscs or filters changed since the last call. The kernel
+        may have dropped some events. Any thread may call."""
         with self._lock:
             shaped, self._shaped = self._shaped, set()
         return shaped
@@ -135,7 +135,7 @@ class Watcher:
         return changed
 
     def _empty(self) -> None:
-        """Empties the queue after the kernel dropped events. It goes on to drop them, without another error,
+        """Empty the queue after the kernel dropped events. It goes on to drop them, without another error,
         until the queue is empty: only what is read after that is complete."""
         while True:
             try:
@@ -149,8 +149,8 @@ class Watcher:
 
 
 def events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
-    """The parts that the events of a datagram are about, and the indexes of the devices whose qdiscs or
-    filters changed. If one of the events cannot be read, everything may have changed."""
+    """Return the parts that the events of a datagram are about, and the indexes of the devices whose qdiscs
+    or filters changed. If one of the events cannot be read, everything may have changed."""
     (found,) = _DATAGRAMS.read([data], _events, instead=lambda _: (EVERYTHING, set()))
     return found
 

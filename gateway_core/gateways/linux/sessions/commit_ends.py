@@ -34,7 +34,7 @@ from gateway_core.gateways.linux.sessions.session import LinuxSession
 def ended_by_commit(
     sessions: Iterable[LinuxSession], running: Configuration, wanted: Configuration
 ) -> list[int]:
-    """The ids of the sessions that end when `wanted` runs in place of `running`, in the order of the
+    """Return the ids of the sessions that end when `wanted` runs in place of `running`, in the order of the
     sessions."""
     rules = (_Vlans(running, wanted), _Addresses(running, wanted), _Prefixes(running, wanted))
     restarts = (running.radius.server is None) != (wanted.radius.server is None)
@@ -106,7 +106,7 @@ class _Prefixes:
 
 
 def _ranges(configuration: Configuration) -> list[SharedRange]:
-    """The source range, and then the former one that is still served."""
+    """Return the source range, and then the former one that is still served."""
     shared, former = SharedRange.of(configuration), former_range(configuration)
     return [shared] if former is None else [shared, replace(shared, network=former)]
 

@@ -38,7 +38,7 @@ class HookSocket:
         self._path.unlink(missing_ok=True)
 
     def wait(self) -> bool:
-        """Waits until hooks have sent something. False after `stop`."""
+        """Wait until hooks have sent something. False after `stop`."""
         if self._stopped.poll(_REST * 1000):
             return False
         ready = select.poll()
@@ -53,7 +53,7 @@ class HookSocket:
         return not self._stopped.poll(0)
 
     def stop(self) -> None:
-        """Ends `wait`, from any thread."""
+        """End `wait`, from any thread."""
         os.eventfd_write(self._stop, 1)
 
 

@@ -74,15 +74,15 @@ class SessionSurroundings(Protocol):
     the tracker. Those that return None return at once; their calls are in the order of the changes."""
 
     def terms(self, listed: SourceSession) -> SessionTerms:
-        """The terms that the configuration gives to a session that starts."""
+        """Return the terms that the configuration gives to a session that starts."""
 
     def baseline(self, listed: SourceSession) -> Counters:
-        """The counters of the device of a session that starts. Only for a device that others may have used
-        before: the access interface."""
+        """Return the counters of the device of a session that starts. Only for a device that others may have
+        used before: the access interface."""
 
     def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
-        """The traffic of a session that has ended, as far as it is known, with what its source counted: see
-        `LinuxSession.traffic`."""
+        """Return the traffic of a session that has ended, as far as it is known, with what its source
+        counted: see `LinuxSession.traffic`."""
 
     def appeared(self, sessions: Sequence[LinuxSession]) -> None:
         """They are in the table now; those of an earlier life of the core come first, all at once."""
@@ -130,7 +130,7 @@ class Lifecycle:
         self._end_former()
 
     def known(self, source: str) -> dict[str, SourceSession]:
-        """The sessions of a source, as it listed them last."""
+        """Return the sessions of a source, as it listed them last."""
         with self.sessions.lock:
             return {
                 session.key.name: session.record.listed
@@ -139,12 +139,12 @@ class Lifecycle:
             }
 
     def sources(self) -> set[str]:
-        """The names of the sources that have sessions."""
+        """Return the names of the sources that have sessions."""
         with self._lock:
             return {key.source for key in self._ids}
 
     def start(self, new: Mapping[SessionKey, SourceSession]) -> bool:
-        """Begins sessions. False if the disk failed: then none began."""
+        """Begin sessions. False if the disk failed: then none began."""
         records = {key: self._begun(listed) for key, listed in new.items()}
         with self._lock:
             # First, what is released: a key that comes back would get its old id.
@@ -170,14 +170,14 @@ class Lifecycle:
         return True
 
     def end(self, keys: Sequence[SessionKey], ends: Ends) -> None:
-        """Ends sessions of one source."""
+        """End sessions of one source."""
         for first in range(0, len(keys), _TOGETHER):
             batch = keys[first : first + _TOGETHER]
             told = ends([key.name for key in batch])
             self._end({key: told[key.name] for key in batch})
 
     def follow(self, changed: Mapping[SessionKey, SourceSession]) -> None:
-        """Changes sessions as their source lists them now. That is no event."""
+        """Change sessions as their source lists them now. That is no event."""
         with self._lock:
             found = []
             for key, listed in changed.items():
@@ -193,7 +193,8 @@ class Lifecycle:
     def set_rates(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[LinuxSession, LinuxSession] | None:
-        """The session before and after. None for an unknown id. If the disk fails, nothing is changed."""
+        """Return the session before and after. None for an unknown id. If the disk fails, nothing is
+        changed."""
         with self._lock:
             before = self.sessions.get(id)
             if before is None:
@@ -209,7 +210,7 @@ class Lifecycle:
             return before, after
 
     def set_state(self, keys: Iterable[SessionKey], state: SessionState) -> None:
-        """Changes the state of sessions. Those that are active are announced, if it was not done before."""
+        """Change the state of sessions. Those that are active are announced, if it was not done before."""
         with self._lock:
             with self.sessions.lock:
                 sessions = [self.sessions.get(self._ids[key]) for key in keys]
@@ -223,7 +224,7 @@ class Lifecycle:
                 self.settle()
 
     def configure(self, cgnat: Cgnat) -> None:
-        """Applies a new CGNAT configuration to all sessions."""
+        """Apply a new CGNAT configuration to all sessions."""
         with self._lock:
             with self.sessions.lock:
                 before = self.sessions.all()
@@ -250,7 +251,7 @@ class Lifecycle:
         return self._lock
 
     def settle(self) -> bool:
-        """Writes what is not on disk yet. False if the disk failed."""
+        """Write what is not on disk yet. False if the disk failed."""
         with self._lock:
             released = self._released | self._unclaimed
             if not (self._announced or self._records or released):

@@ -70,7 +70,7 @@ class OwedEnds:
         self.commits: Sequence[CommitEnds] = self._restored(running)
 
     def keep(self, commits: Iterable[CommitEnds]) -> None:
-        """Replaces them, without commits that end nothing. Raises StepFailed: then disk has either."""
+        """Replace them, without commits that end nothing. Raises StepFailed: then disk has either."""
         wanted = [each for each in commits if each.ids]
         if wanted == self.commits:
             return

@@ -71,7 +71,7 @@ class Provision:
             return NO_COUNTERS
 
     def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
-        """The counters that the last sweep saw and, where the source tells it, the bytes since."""
+        """Return the counters that the last sweep saw and, where the source tells it, the bytes since."""
         seen = session.traffic(self._counters.last(session.interface))
         if counted is None:
             return seen
@@ -98,14 +98,14 @@ class Provision:
 
 
 def _later(seen: int, counted: int) -> int:
-    """A counter after a sweep that has seen it, of which the source tells the lower 32 bits. A source may
-    have counted less, and not 4 GiB more: pppd counts from IPCP, the device from LCP."""
+    """Return a counter after a sweep that has seen it, of which the source tells the lower 32 bits. A source
+    may have counted less, and not 4 GiB more: pppd counts from IPCP, the device from LCP."""
     since = (counted - seen) % _MODULUS
     return seen + since if since < _MODULUS // 2 else seen
 
 
 def wanted_by(session: LinuxSession) -> WantedSession:
-    """The state that the kernel must have for a session."""
+    """Return the state that the kernel must have for a session."""
     summary = session.summary
     gateway, prefix = session.record.listed.ipv6_gateway, summary.ipv6_prefix
     return WantedSession(

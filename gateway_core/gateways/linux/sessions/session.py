@@ -60,7 +60,8 @@ class SessionRecord(Record, frozen=True):
         baseline: Counters = NO_COUNTERS,
         boot_id: str | None = None,
     ) -> "SessionRecord":
-        """The record of a session that starts: a rate that its source was told comes before the default."""
+        """Return the record of a session that starts: a rate that its source was told comes before the
+        default."""
         return cls(
             listed,
             replace(
@@ -130,8 +131,8 @@ class LinuxSession(Session, frozen=True, kw_only=True):
         return self.interface != self.access_interface
 
     def traffic(self, counted: Counters) -> Counters:
-        """The traffic of the session, of what its device has counted. A device that has counted less than at
-        the session's start was made anew."""
+        """Return the traffic of the session, of what its device has counted. A device that has counted less
+        than at the session's start was made anew."""
         before = self.record.baseline
         since = Counters(
             counted.bytes_in - before.bytes_in,
@@ -180,7 +181,7 @@ class DeviceCounters:
         self._last: dict[str, tuple[int, InterfaceStats]] = {}
 
     def sweep(self, used: Iterable[str], own: Container[str] = ()) -> None:
-        """Reads those of all devices. Of the devices that sessions use, one that is gone keeps its last ones:
+        """Read those of all devices. Of the devices that sessions use, one that is gone keeps its last ones:
         a session may end long after its device, while its source does not reply. So does one of `own`, which
         one session has alone, when another device has its name: that is of a session to come."""
         present = self._reader.statistics()
@@ -194,7 +195,7 @@ class DeviceCounters:
             self._last = {**present, **kept}
 
     def forget(self, devices: Iterable[str]) -> None:
-        """Forgets the counters of devices that were made anew: until the next sweep, their names would have
+        """Forget the counters of devices that were made anew: until the next sweep, their names would have
         the counters of former ones."""
         with self._lock:
             for device in devices:
@@ -211,7 +212,7 @@ class DeviceCounters:
         return _counters(last if is_own and index != link.index else link.stats)
 
     def last(self, device: str) -> Counters:
-        """The counters of the last sweep that saw the device; zeros without one."""
+        """Return the counters of the last sweep that saw the device; zeros without one."""
         _, stats = self._last.get(device, (0, InterfaceStats()))
         return _counters(stats)
 

@@ -83,8 +83,8 @@ class SessionStore:
         self._rows: dict[SessionKey, StoredSession] = {}
 
     def claim(self, records: Mapping[SessionKey, bytes]) -> dict[SessionKey, int]:
-        """The ids of keys, in one transaction. Those without one get the next ids in the order given, with
-        their records, not announced. The others keep what they have."""
+        """Return the ids of keys, in one transaction. Those without one get the next ids in the order given,
+        with their records, not announced. The others keep what they have."""
         with self._lock, self._usable(GIVE_IDS):
             if new := {key: record for key, record in records.items() if key not in self._rows}:
                 self._rows |= self._database.use(partial(self._give, new))
@@ -97,8 +97,8 @@ class SessionStore:
         records: Mapping[SessionKey, bytes] | None = None,
         released: Iterable[SessionKey] = (),
     ) -> None:
-        """Marks keys as announced, replaces records, and forgets keys, in one transaction. An unknown key is
-        no error."""
+        """Mark keys as announced, replace records, and forget keys, in one transaction. An unknown key is no
+        error."""
         with self._lock, self._usable(STORE):
             changed: dict[SessionKey, StoredSession] = {}
             for key in announced:
@@ -116,12 +116,12 @@ class SessionStore:
                     del self._rows[key]
 
     def known(self) -> dict[SessionKey, StoredSession]:
-        """All sessions by key, of this moment, in the order of their ids."""
+        """Return all sessions by key, of this moment, in the order of their ids."""
         with self._lock, self._usable("read the sessions"):
             return dict(self._rows)
 
     def close(self) -> None:
-        """Closes the database. A later call opens it again."""
+        """Close the database. A later call opens it again."""
         with self._lock:
             self._database.close()
 
@@ -170,7 +170,7 @@ class SessionStore:
         connection.executemany(_INSERT.format("IGNORE"), map(_row, self._rows.items()))
 
     def _raise_bound(self, following: int) -> None:
-        """Makes sure that a name on disk bounds all ids below `following`."""
+        """Make sure that a name on disk bounds all ids below `following`."""
         bounds = self._bounds()
         if following <= max(bounds, default=0):
             return

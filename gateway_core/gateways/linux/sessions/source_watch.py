@@ -66,7 +66,7 @@ class SourceWatch:
         self._triggered.set()
 
     def run(self) -> None:
-        """Polls until `stop`: now, after each trigger, and from time to time."""
+        """Poll until `stop`: now, after each trigger, and from time to time."""
         while True:
             began = self._clock.steady()
             self.poll()
@@ -82,7 +82,7 @@ class SourceWatch:
             self._triggered.clear()
 
     def poll(self) -> None:
-        """Brings the sessions up to a moment after the call. Callers at the same time share a poll."""
+        """Bring the sessions up to a moment after the call. Callers at the same time share a poll."""
         before = self._polls
         with self._turn:
             # One that was under way at the call has the number `before`.
@@ -163,13 +163,13 @@ class SignOnWatch:
         self._configuration = configuration
 
     def run(self) -> None:
-        """Reads until the process ends."""
+        """Read until the process ends."""
         while self._failures is not None:
             self.read(self._failures)
             time.sleep(_PAUSE)
 
     def read(self, failures: FailureSource) -> None:
-        """Reads once."""
+        """Read once."""
         try:
             found = failures.read()
         except SourceUnavailable as error:

@@ -52,17 +52,17 @@ class Disconnection:
         self.failure = ""
 
     def left(self) -> list[LinuxSession]:
-        """The sessions that are still there."""
+        """Return the sessions that are still there."""
         found = map(self._lifecycle.sessions.get, self._ids)
         return [session for session in found if session is not None]
 
     def ends(self) -> Sequence[SessionEnd]:
-        """The ends of the sessions that ended after they were looked for."""
+        """Return the ends of the sessions that ended after they were looked for."""
         return [end for end in self._ends.values() if end is not None]
 
     def run(self, seconds: float) -> None:
-        """Returns when they are gone, or after so many seconds; later if a call of the source lasts longer,
-        or if there are many to request."""
+        """Return when they are gone, or after so many seconds; later if a call of the source lasts longer, or
+        if there are many to request."""
         deadline = self._clock.steady() + seconds
         # A session that has ended by itself must not be reported as ended by this request.
         self._look()
@@ -160,11 +160,11 @@ class Tracker:
         return {watch.name for watch in self._watches.values() if not watch.is_complete}
 
     def occupied(self) -> set[str]:
-        """The access interfaces with sessions. Stale sessions count."""
+        """Return the access interfaces with sessions. Stale sessions count."""
         return {session.access_interface for session in self.sessions.all()}
 
     def run(self, hooks: HookSocket, crew: Crew) -> None:
-        """Polls from time to time, and at each hook, until `hooks` is stopped. Sessions of an earlier life
+        """Poll from time to time, and at each hook, until `hooks` is stopped. Sessions of an earlier life
         appear first; those of a source that there is no longer end."""
         if restored := list(self.sessions.all()):
             self._surroundings.appeared(restored)
@@ -190,19 +190,19 @@ class Tracker:
         return self._lifecycle.standstill()
 
     def configure(self, cgnat: Cgnat) -> None:
-        """Applies a new CGNAT configuration to all sessions."""
+        """Apply a new CGNAT configuration to all sessions."""
         self._lifecycle.configure(cgnat)
 
     def set_rates(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[LinuxSession, LinuxSession] | None:
-        """Changes the rates in the table and on disk, and returns the session before and after. None for an
+        """Change the rates in the table and on disk, and return the session before and after. None for an
         unknown id. Raises StepFailed: then nothing is changed."""
         return self._lifecycle.set_rates(id, down_bps, up_bps, expiry)
 
     def disconnect(self, id: int) -> SessionEnd | None:
-        """Ends a session, and returns when it is gone. None if there is no such session, or if it has ended
-        by itself. Raises NotDisconnected after 2.5 s, also while the source hangs."""
+        """End a session, and return when it is gone. None if there is no such session, or if it has ended by
+        itself. Raises NotDisconnected after 2.5 s, also while the source hangs."""
         ends = self.disconnect_many([id])
         return ends[0] if ends else None
 
@@ -225,8 +225,8 @@ class Tracker:
         return ended
 
     def end(self, left: Callable[[], Iterable[int]]) -> None:
-        """Ends the sessions whose ids are `left`, and tries again until none is: a source may hang, or not
-        have replied yet."""
+        """End the sessions whose ids are `left`, and try again until none is: a source may hang, or not have
+        replied yet."""
         while ids := list(left()):
             replying = {watch.name for watch in self.watches if watch.is_available}
             found = filter(None, map(self.sessions.get, ids))

@@ -69,8 +69,8 @@ class CommandLine:
         self._turn = threading.Lock()
 
     def run(self, command: str, within: float = math.inf) -> bytes:
-        """The reply, which may be the text of an error. `within` seconds, if they are fewer than the timeout.
-        Raises SourceUnavailable; ValueError for a command that is not one line of ASCII."""
+        """Return the reply, which may be the text of an error. `within` seconds, if they are fewer than the
+        timeout. Raises SourceUnavailable; ValueError for a command that is not one line of ASCII."""
         if not _LINE.fullmatch(command):
             raise ValueError(f"not a command of accel-ppp: {command!r}")
         lines = (*self._login, _PROOF, command, _PROOF, "exit")
@@ -95,8 +95,8 @@ class CommandLine:
 
 
 def kept_password(file: Path) -> str:
-    """The password in a file that `[cli]` includes. It is made once, for the owner of the file and root.
-    Raises SourceRefused."""
+    """Return the password in a file that `[cli]` includes. It is made once, for the owner of the file and
+    root. Raises SourceRefused."""
     try:
         if file.exists() and (kept := _PASSWORD.fullmatch(file.read_text("latin-1"))):
             return kept[1]
@@ -109,7 +109,7 @@ def kept_password(file: Path) -> str:
 
 
 def reply_in(received: bytes) -> bytes:
-    """The reply between two versions. Raises UnreadableReply."""
+    """Return the reply between two versions. Raises UnreadableReply."""
     if not received:
         raise UnreadableReply("it hung up without a reply, as it does at a wrong password")
     version, _, rest = received.partition(b"\r\n")
@@ -122,7 +122,7 @@ def reply_in(received: bytes) -> bytes:
 
 
 def _exchange(endpoint: Endpoint, request: bytes, deadline: float) -> bytes:
-    """All that the peer sends until it hangs up. Raises OSError and UnreadableReply."""
+    """Return all that the peer sends until it hangs up. Raises OSError and UnreadableReply."""
 
     def until_deadline() -> float:
         if (left := deadline - time.monotonic()) <= 0:

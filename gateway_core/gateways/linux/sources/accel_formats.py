@@ -68,13 +68,13 @@ class UnknownColumn(UnreadableReply):
 
 
 def is_key(text: str) -> bool:
-    """True for the `sid` of a session: 64 bits in hexadecimal."""
+    """Return True for the `sid` of a session: 64 bits in hexadecimal."""
     return _KEY.fullmatch(text) is not None
 
 
 def is_interface(text: str) -> bool:
-    """True for the name of an interface that is one plain word in a command and in the configuration: `,`
-    would start options there, `re:` an expression, and `${` a reference."""
+    """Return True for the name of an interface that is one plain word in a command and in the configuration:
+    `,` would start options there, `re:` an expression, and `${` a reference."""
     return _INTERFACE.fullmatch(text) is not None
 
 
@@ -115,8 +115,8 @@ def _rows(names: list[str], widths: list[int], cells: str, block: bytes) -> Iter
 def table_sessions(
     reply: bytes, now: int, former: Mapping[str, SourceSession] = NONE_BEFORE
 ) -> list[SourceSession]:
-    """The sessions that are up, of a table with COLUMNS, at the epoch second `now`. One of which the `sid`
-    alone can be read is as it was in `former`. Raises UnreadableReply."""
+    """Return the sessions that are up, of a table with COLUMNS, at the epoch second `now`. One of which the
+    `sid` alone can be read is as it was in `former`. Raises UnreadableReply."""
     found: dict[str, SourceSession] = {}
 
     def session(cells: Mapping[str, bytes]) -> SourceSession | None:
@@ -189,7 +189,7 @@ def _ipv4(text: str) -> str:
 
 @lru_cache(_ADDRESSES)
 def _ipv6(text: str) -> tuple[str, str]:
-    """The address and its network, of an address with the length of the prefix."""
+    """Return the address and its network, of an address with the length of the prefix."""
     address, _, length = text.partition("/")
     if not _PREFIX_LENGTH.fullmatch(length) or int(length) > 128:
         raise UnreadableReply("an IPv6 address without the length of its prefix")
@@ -207,8 +207,8 @@ def _ipv6(text: str) -> tuple[str, str]:
 
 @lru_cache(_ADDRESSES)
 def _delegated(text: str) -> tuple[str, ...]:
-    """The delegated prefixes: of several, accel-ppp shows the first. Before it has one, the table shows stray
-    memory. What subscribers cannot have is none: zeros would be the default route."""
+    """Return the delegated prefixes: of several, accel-ppp shows the first. Before it has one, the table
+    shows stray memory. What subscribers cannot have is none: zeros would be the default route."""
     try:
         prefix = IPv6Network(_ipv6(text)[1]) if text else None
     except UnreadableReply:

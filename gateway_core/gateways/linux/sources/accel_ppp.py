@@ -147,7 +147,7 @@ class AccelPpp(Source):
         self._ipoe.close()
 
     def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
-        """All of one moment."""
+        """Return all of one moment."""
         with self._sweep:
             try:
                 found = self._from_table(former)

@@ -106,7 +106,8 @@ def uptime(reply: bytes) -> int:
 
 
 def radius_servers(reply: bytes) -> list[RadiusServer]:
-    """The servers in a reply to `show stat`, none without the module `radius`. Raises UnreadableReply."""
+    """Return the servers in a reply to `show stat`, none without the module `radius`. Raises
+    UnreadableReply."""
     text = reply.decode("ascii", "replace")
     if not text.startswith("uptime:"):
         raise UnreadableReply(_NO_UPTIME)

@@ -92,7 +92,8 @@ class Dnsmasq(Source):
         self._terminations = Terminations(clock)
 
     def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
-        """A lease is listed when the script has told its VLAN. Without a readable record, it has no key."""
+        """A lease is listed when the script has told its VLAN. Without a readable record, it has no
+        key."""
         with self._sweep:
             records, live = self._live()
             now = self._clock.wall()
@@ -107,8 +108,8 @@ class Dnsmasq(Source):
             return list(self._known.values())
 
     def leased(self) -> set[str]:
-        """The access interfaces with a lease that has not ended, as they are on disk: dnsmasq need not run.
-        None before its first start. Raises SourceUnavailable."""
+        """Return the access interfaces with a lease that has not ended, as they are on disk: dnsmasq need not
+        run. None before its first start. Raises SourceUnavailable."""
         with self._sweep:
             try:
                 data = self._read_lease_file()
@@ -148,9 +149,9 @@ class Dnsmasq(Source):
             raise SourceRefused("dnsmasq serves DHCP only")
 
     def release(self, interface: str) -> None:
-        """Ends the sessions. The service ends when the interface loses its address, or is removed.
-        Nothing can be sent to dnsmasq through one that is removed already, nor need it be: when it is created
-        again, it is served again, and its sessions go on."""
+        """End the sessions. The service ends when the interface loses its address, or is removed. Nothing can
+        be sent to dnsmasq through one that is removed already, nor need it be: when it is created again, it
+        is served again, and its sessions go on."""
         if not is_device(interface):
             return
         for session in self.sessions():
@@ -169,7 +170,7 @@ class Dnsmasq(Source):
         return "session_timeout" if key in self._expired else UNKNOWN
 
     def _live(self) -> tuple[dict[str, LeaseRecord], list[tuple[Lease, LeaseRecord]]]:
-        """All records, and those of sessions with their leases."""
+        """Return all records, and those of sessions with their leases."""
         records = self._read()
         self._check_process()
         return records, [
@@ -179,7 +180,7 @@ class Dnsmasq(Source):
         ]
 
     def _read(self) -> dict[str, LeaseRecord]:
-        """The records of the script, with `_leases` of the same moment.
+        """Return the records of the script, with `_leases` of the same moment.
 
         dnsmasq empties the lease file before it writes it anew. So a change is believed when it was read
         twice, and a lease that is missing when the script told its end too, or had the time to. Where none
@@ -283,7 +284,7 @@ class Records:
 
 
 def _readable(kept: tuple[str, _Kept]) -> tuple[str, LeaseRecord]:
-    """An address with its record. Raises UnreadableLease."""
+    """Return an address with its record. Raises UnreadableLease."""
     address, (_, record) = kept
     if isinstance(record, str):
         raise UnreadableLease(f"that of {address}: {record}")
@@ -291,12 +292,12 @@ def _readable(kept: tuple[str, _Kept]) -> tuple[str, LeaseRecord]:
 
 
 def _is_of(record: LeaseRecord, lease: Lease) -> bool:
-    """False for the record of the client that had the address before."""
+    """Return False for the record of the client that had the address before."""
     return lease.hardware is None or record.hardware == lease.hardware
 
 
 def _missing(records: dict[str, LeaseRecord], leases: dict[str, Lease]) -> set[str]:
-    """The keys of the live records without their lease."""
+    """Return the keys of the live records without their lease."""
     return {
         record.key
         for address, record in records.items()

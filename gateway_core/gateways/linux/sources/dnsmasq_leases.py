@@ -88,7 +88,7 @@ def mac_address(hardware: str | None) -> str | None:
 
 
 def leases_of(data: bytes) -> dict[str, Lease]:
-    """The content of a lease file, by address. Raises UnreadableLease if it is not whole.
+    """Return the content of a lease file, by address. Raises UnreadableLease if it is not whole.
 
     Lines of five words: expiry, MAC address, address, host name, client identifier. For DHCPv6: expiry, IAID,
     address, host name, DUID. `*` stands for nothing. A line `duid` has the DUID of dnsmasq itself.
@@ -118,7 +118,7 @@ def leases_of(data: bytes) -> dict[str, Lease]:
 
 
 def record_of(data: bytes) -> LeaseRecord:
-    """The content of a file that the script wrote; one of an earlier version has six words. Raises
+    """Return the content of a file that the script wrote; one of an earlier version has six words. Raises
     UnreadableLease."""
     try:
         words = data.decode("ascii").removesuffix("\n").split(" ")
@@ -146,7 +146,7 @@ def record_of(data: bytes) -> LeaseRecord:
 
 
 def address_of(text: str, *, is_v6: bool) -> str | None:
-    """An address in its canonical form. None if it is none."""
+    """Return an address in its canonical form. None if it is none."""
     try:
         return str(IPv6Address(text) if is_v6 else IPv4Address(text))
     except ValueError:
@@ -154,7 +154,7 @@ def address_of(text: str, *, is_v6: bool) -> str | None:
 
 
 def _address(words: list[bytes]) -> str | None:
-    """The address of a line, in its canonical form."""
+    """Return the address of a line, in its canonical form."""
     text = words[2].decode("ascii", "replace") if len(words) > 2 else ""
     # A zone is of a link.
     return None if "%" in text else address_of(text, is_v6=":" in text)

@@ -76,7 +76,7 @@ class PppdRefusal(msgspec.Struct, frozen=True):
 
 
 def record_of(data: bytes) -> PppdRecord:
-    """The record of the hook. Raises UnreadableRecord."""
+    """Return the record of the hook. Raises UnreadableRecord."""
     if not data.endswith(b"\0"):
         raise UnreadableRecord("a record of a session without its end")
     parts = (item.partition(b"=") for item in data[:-1].split(b"\0"))
@@ -131,17 +131,17 @@ def cause_of(lines: Iterable[str]) -> str | None:
 
 
 def is_start(line: str) -> bool:
-    """Whether it is the first line of a process."""
+    """Return whether it is the first line of a process."""
     return bool(_START.fullmatch(line))
 
 
 def is_silence_of_radius(line: str) -> bool:
-    """Whether a pppd has waited for RADIUS in vain. If it refuses the subscriber then, this is why."""
+    """Return whether a pppd has waited for RADIUS in vain. If it refuses the subscriber then, this is why."""
     return bool(_RADIUS_SILENT.fullmatch(line))
 
 
 def refusal_of(line: str) -> PppdRefusal | None:
-    """The failed sign-on that a line tells of; None for any other line."""
+    """Return the failed sign-on that a line tells of; None for any other line."""
     if line == _NO_RESPONSE:
         return PppdRefusal("no_response", None)
     refused = _REFUSED.fullmatch(line)
@@ -152,12 +152,12 @@ def refusal_of(line: str) -> PppdRefusal | None:
 
 
 def is_whole(lines: Sequence[str]) -> bool:
-    """True if they reach to the end of pppd. Those of a pppd that was killed never do."""
+    """Return True if they reach to the end of pppd. Those of a pppd that was killed never do."""
     return bool(lines) and lines[-1] == "Exit."
 
 
 def traffic_of(lines: Iterable[str]) -> SourceTraffic | None:
-    """The traffic that pppd counted until the end, from the same lines. None before it."""
+    """Return the traffic that pppd counted until the end, from the same lines. None before it."""
     found: SourceTraffic | None = None
     for line in lines:
         if _START.fullmatch(line):

@@ -88,8 +88,8 @@ class SystemdJournal:
         self._seconds = seconds
 
     def lines(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
-        """The last lines of pppd, oldest first, of processes by their id, each since a time in epoch seconds.
-        The journal knows the sender of a line from the kernel. Raises SourceUnavailable."""
+        """Return the last lines of pppd, oldest first, of processes by their id, each since a time in epoch
+        seconds. The journal knows the sender of a line from the kernel. Raises SourceUnavailable."""
         if not since:
             return {}
         found = self._lines_of(since)
@@ -120,7 +120,8 @@ class JournalTail:
         self._seconds = seconds
 
     def read(self) -> list[LoggedLine]:
-        """The lines after those of the last reading. After a flood, the newest. Raises SourceUnavailable."""
+        """Return the lines after those of the last reading. After a flood, the newest. Raises
+        SourceUnavailable."""
         wanted = [self._from, f"--lines={_FLOOD}", "--output-fields=MESSAGE,_PID,_CMDLINE"]
         found = _read_journal(self._journalctl, wanted, self._seconds, _FLOOD * _MOST)
         if len(found) == _FLOOD:
@@ -137,7 +138,7 @@ def _read_journal(
     most: int,
     processes: Container[int] | None = None,
 ) -> list[_Found]:
-    """The lines of pppd, oldest first: of all processes, or of some. Raises SourceUnavailable."""
+    """Return the lines of pppd, oldest first: of all processes, or of some. Raises SourceUnavailable."""
     command = [*journalctl, "--quiet", "--no-pager", "--output=json", "SYSLOG_IDENTIFIER=pppd", *wanted]
     try:
         ended = run(command, seconds=seconds, most=most)
@@ -189,7 +190,7 @@ class PppdFailures:
         self._waited: set[int] = set()
 
     def read(self) -> list[SourceFailure]:
-        """The failures since the last call. Raises SourceUnavailable."""
+        """Return the failures since the last call. Raises SourceUnavailable."""
         return [failure for line in self._tail.read() for failure in self._failure(line)]
 
     def _failure(self, line: LoggedLine) -> Iterator[SourceFailure]:

@@ -75,10 +75,10 @@ class PppoeServices(Protocol):
     deadline. What is done already is no error."""
 
     def start(self, interfaces: Sequence[str]) -> None:
-        """Starts those of interfaces that are up; after an error, perhaps some of them."""
+        """Start those of interfaces that are up; after an error, perhaps some of them."""
 
     def stop(self, interface: str) -> None:
-        """Stops it with all its processes: its sessions end."""
+        """Stop it with all its processes: its sessions end."""
 
 
 class _Process(NamedTuple):
@@ -172,8 +172,8 @@ class PppoeServer(Source):
             self._services.stop(interface)
 
     def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """The reason is from the log of pppd, `unknown` where it cannot be read. The traffic is
-        from its hook's record, or else from its log; None if pppd was killed."""
+        """The reason is from the log of pppd, `unknown` where it cannot be read. The traffic is from
+        its hook's record, or else from its log; None if pppd was killed."""
         processes = {key: process for key in keys if (process := self._process(key)) is not None}
         lines = self._whole_lines(list(processes.values()))
         ends = {
@@ -182,7 +182,7 @@ class PppoeServer(Source):
         return {key: ends.get(key, SourceEnd()) for key in keys}
 
     def concern(self) -> str | None:
-        """The number of sessions in user mode."""
+        """Return the number of sessions in user mode."""
         return self._concern
 
     def _key(self, process: _Process) -> str:

@@ -83,7 +83,7 @@ PrefixOf: TypeAlias = Callable[[str | None], IPv6Network | None]
 
 
 def with_prefix(session: SourceSession, prefix_of: PrefixOf) -> SourceSession:
-    """The session with its /64, whose first address is the gateway's."""
+    """Return the session with its /64, whose first address is the gateway's."""
     prefix = prefix_of(session.ip_address)
     if prefix is None:
         return session
@@ -129,29 +129,30 @@ class Source(Protocol):
     name: str
 
     def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
-        """All sessions that are up, in any order: neither those that start nor those that end. A session that
-        did not change is the same object as in the call before. `former` has sessions as they were listed
-        last, by key: one of which the key alone can be read now is listed as it was."""
+        """Return all sessions that are up, in any order: neither those that start nor those that end. A
+        session that did not change is the same object as in the call before. `former` has sessions as they
+        were listed last, by key: one of which the key alone can be read now is listed as it was."""
 
     def terminate(self, session: SourceSession) -> None:
         """Requests the end of a session, and does not wait for it. It is no error if there is no such session
         any more. To request it again is more forceful, if the source has a way."""
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """Accepts sessions of a type on interfaces, which are up; after an error, perhaps on some of them. It
+        """Accept sessions of a type on interfaces, which are up; after an error, perhaps on some of them. It
         is no error if the source does so already. If an interface was removed without `release`, and created
         again, call `release` first: the daemon has sockets of the removed one."""
 
     def release(self, interface: str) -> None:
-        """Ends the service on an interface, with its sessions. Call it before the interface is removed. It is
+        """End the service on an interface, with its sessions. Call it before the interface is removed. It is
         no error if the interface is not served."""
 
     def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """The ends of sessions that are up no longer, by key. Several take little more time than one."""
+        """Return the ends of sessions that are up no longer, by key. Several take little more time than
+        one."""
 
     def concern(self) -> str | None:
-        """The reason why the service of the sessions that were up last is worse than it may be, for health: a
-        sentence without its end. None without one."""
+        """Return the reason why the service of the sessions that were up last is worse than it may be, for
+        health: a sentence without its end. None without one."""
         return None
 
 
@@ -162,14 +163,14 @@ class FailureSource(Protocol):
     name: str
 
     def read(self) -> list[SourceFailure]:
-        """The failures since the last call. Raises SourceUnavailable."""
+        """Return the failures since the last call. Raises SourceUnavailable."""
 
 
 class RadiusClient(Protocol):
     """A daemon that sends requests to a RADIUS server."""
 
     def look(self) -> tuple[DependencyState, str]:
-        """The state of the server, and a sentence. Ends by a deadline."""
+        """Return the state of the server, and a sentence. Ends by a deadline."""
 
 
 class Terminations:
