@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway_contract.base.logs import MASK
-from gateway_contract.base.texts import Path, Segment, path_text
+from gateway_contract.base.texts import Path, PathSegment, path_text
 from gatewayctl.client.errors import ClientError, Refused
 from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.failures import CommandFailure, ExitStatus
@@ -129,7 +129,7 @@ def secret_paths(document: Any, at: Path = ()) -> Iterator[str]:
         yield path_text(at)
     elif isinstance(document, dict):
         for key, value in document.items():
-            yield from secret_paths(value, (*at, Segment(key)))
+            yield from secret_paths(value, (*at, PathSegment(key)))
     elif isinstance(document, list):
         for index, item in enumerate(document):
             yield from secret_paths(item, (*at, _key(item, index)))
@@ -140,7 +140,7 @@ def filled(document: Any, secrets: Mapping[str, str], at: Path = ()) -> Any:
     if document == MASK:
         return secrets.get(path_text(at), MASK)
     if isinstance(document, dict):
-        return {key: filled(value, secrets, (*at, Segment(key))) for key, value in document.items()}
+        return {key: filled(value, secrets, (*at, PathSegment(key))) for key, value in document.items()}
     if isinstance(document, list):
         return [filled(item, secrets, (*at, _key(item, index))) for index, item in enumerate(document)]
     return document
@@ -150,7 +150,7 @@ def values(document: Any, at: Path = ()) -> Iterator[tuple[str, Any]]:
     """The values by their paths, as in a diff of the API: an empty object or list is a value."""
     if isinstance(document, dict) and document:
         for key, value in document.items():
-            yield from values(value, (*at, Segment(key)))
+            yield from values(value, (*at, PathSegment(key)))
     elif isinstance(document, list) and any(isinstance(item, dict) for item in document):
         for index, item in enumerate(document):
             yield from values(item, (*at, _key(item, index)))
@@ -158,16 +158,16 @@ def values(document: Any, at: Path = ()) -> Iterator[tuple[str, Any]]:
         yield path_text(at), document
 
 
-def _keyed(items: list[Any]) -> dict[Segment, Any]:
+def _keyed(items: list[Any]) -> dict[PathSegment, Any]:
     return {_key(item, index): item for index, item in enumerate(items)}
 
 
-def _key(item: Any, index: int) -> Segment:
+def _key(item: Any, index: int) -> PathSegment:
     # Not above: every command of gatewayctl would wait for it.
     from gateway_contract.configuration import KEYS
 
     if isinstance(item, dict):
         for name in KEYS:
             if isinstance(item.get(name), str):
-                return Segment(item[name])
-    return Segment(str(index), index)
+                return PathSegment(item[name])
+    return PathSegment(str(index), index)

@@ -2,7 +2,7 @@
 name the option of a field of the API, and show their help without cuts.
 
 An option that the chosen way of a command does not use is refused: ignored, it would mislead. The options
-of a command that is not in `WAYS` go together.
+of a command that is not in `USAGES` go together.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from gateway_contract import program
 
 
-class Way(NamedTuple):
+class Usage(NamedTuple):
     """A way to use a command, chosen by an option or argument `by`, or by none. `options` go with it, and at
     least one of those in `needs`. Spaces are between names."""
 
@@ -30,26 +30,26 @@ class Way(NamedTuple):
 _LIST = "--filter --sort --limit"
 
 #: By the words after `gatewayctl`. A command without a way that nothing chooses needs one of the others.
-WAYS: Mapping[str, tuple[Way, ...]] = {
+USAGES: Mapping[str, tuple[Usage, ...]] = {
     "subscribers rate": (
-        Way("TARGET", "--for --until --dry-run", needs="--down --up"),
-        Way("--where", "--for --until --dry-run --per-second --yes", needs="--down --up"),
-        Way("--file", "--for --until --dry-run --yes --skip-bad --offline-ok"),
+        Usage("TARGET", "--for --until --dry-run", needs="--down --up"),
+        Usage("--where", "--for --until --dry-run --per-second --yes", needs="--down --up"),
+        Usage("--file", "--for --until --dry-run --yes --skip-bad --offline-ok"),
     ),
     "subscribers disconnect": (
-        Way("TARGET", "--dry-run --yes"),
-        Way("--interface", "--dry-run --yes"),
-        Way("--where", "--dry-run --yes --per-second"),
+        Usage("TARGET", "--dry-run --yes"),
+        Usage("--interface", "--dry-run --yes"),
+        Usage("--where", "--dry-run --yes --per-second"),
     ),
-    "config show": (Way(None, "PATH"), Way("--candidate", "PATH"), Way("--revision", "PATH")),
-    "config compare": (Way(None, "FROM TO"), Way("--revision", "")),
-    "qos": (Way(None, _LIST), Way("--profiles", "")),
-    "cgnat": (Way(None, _LIST), Way("--stats", "")),
-    "demux": (Way(None, _LIST), Way("--config", "")),
+    "config show": (Usage(None, "PATH"), Usage("--candidate", "PATH"), Usage("--revision", "PATH")),
+    "config compare": (Usage(None, "FROM TO"), Usage("--revision", "")),
+    "qos": (Usage(None, _LIST), Usage("--profiles", "")),
+    "cgnat": (Usage(None, _LIST), Usage("--stats", "")),
+    "demux": (Usage(None, _LIST), Usage("--config", "")),
 }
 
 #: Pairs that exclude each other, of a command or, with '', of all.
-APART: Mapping[str, tuple[tuple[str, str], ...]] = {
+EXCLUSIVE_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "": (("--context", "--all"),),
     "subscribers rate": (("--for", "--until"),),
     # The id is of an event of one gateway.
@@ -59,29 +59,31 @@ APART: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 def broken_rules(path: str, given: Collection[str]) -> Iterator[str]:
     """The rules that the given options and arguments of a command break, each with the names of both."""
-    for one, other in (*APART[""], *APART.get(path, ())):
+    for one, other in (*EXCLUSIVE_OPTIONS[""], *EXCLUSIVE_OPTIONS.get(path, ())):
         if one in given and other in given:
             yield f"{one} and {other} exclude each other."
-    ways = WAYS.get(path)
-    if ways is None:
+    usages = USAGES.get(path)
+    if usages is None:
         return
-    chosen = [way for way in ways if way.by in given]
+    chosen = [usage for usage in usages if usage.by in given]
     if len(chosen) > 1:
-        yield f"{' and '.join(str(way.by) for way in chosen)} exclude each other."
-    elif way := next(iter([*chosen, *(way for way in ways if way.by is None)]), None):
-        yield from _of_way(way, ways, given)
+        yield f"{' and '.join(str(usage.by) for usage in chosen)} exclude each other."
+    elif usage := next(iter([*chosen, *(usage for usage in usages if usage.by is None)]), None):
+        yield from _check_usage(usage, usages, given)
     else:
-        yield f"One of {', '.join(str(way.by) for way in ways)} is required."
+        yield f"One of {', '.join(str(usage.by) for usage in usages)} is required."
 
 
-def _of_way(way: Way, ways: Collection[Way], given: Collection[str]) -> Iterator[str]:
+def _check_usage(usage: Usage, usages: Collection[Usage], given: Collection[str]) -> Iterator[str]:
     for name in sorted(given):
-        users = [str(each.by) for each in ways if name in each.names and each.by]
-        if name in way.names or not any(name in each.names for each in ways):
+        users = [str(each.by) for each in usages if name in each.names and each.by]
+        if name in usage.names or not any(name in each.names for each in usages):
             continue
-        yield f"{name} does not go with {way.by}" + (f": it is for {' and '.join(users)}." if users else ".")
-    if way.needs and not any(name in given for name in way.needs.split()):
-        yield f"{way.by} requires {way.needs.replace(' ', ' or ')}."
+        yield f"{name} does not go with {usage.by}" + (
+            f": it is for {' and '.join(users)}." if users else "."
+        )
+    if usage.needs and not any(name in given for name in usage.needs.split()):
+        yield f"{usage.by} requires {usage.needs.replace(' ', ' or ')}."
 
 
 #: The rule of the API that a field breaks which it does not have.

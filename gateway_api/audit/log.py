@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway_api.audit.record import AuditEntry, Counted, Filter, Result, gap
-from gateway_api.audit.trail import LogPlace, OpenCall, Trail
+from gateway_api.audit.trail import AuditDatabase, LogPlace, OpenCall
 from gateway_contract.base import durable
 from gateway_contract.base.errors import AuditUnavailable, ListTooLarge
 from gateway_contract.base.logs import LOG
@@ -52,7 +52,7 @@ class _Batch:
 class BatchWriter:
     """Appends to a trail, for any greenlet or thread of a process."""
 
-    def __init__(self, trail: Trail, pool: ThreadPool) -> None:
+    def __init__(self, trail: AuditDatabase, pool: ThreadPool) -> None:
         self._trail = trail
         self._pool = pool
         self._guard = threading.Lock()
@@ -88,7 +88,7 @@ class Counter:
 
     def __init__(
         self,
-        trail: Trail,
+        trail: AuditDatabase,
         pool: ThreadPool,
         most: int,
         clock: Callable[[], float] = time.monotonic,
@@ -154,7 +154,10 @@ class AuditLog:
         self._pool = pool
         self._beside = beside
         known, strangers = _TRAILS
-        self._trails = [Trail(folder, known, size), Trail(folder, strangers, size, synced=False)]
+        self._trails = [
+            AuditDatabase(folder, known, size),
+            AuditDatabase(folder, strangers, size, synced=False),
+        ]
         self._known = BatchWriter(self._trails[0], pool)
         self._strangers = Counter(self._trails[1], pool, self._trails[1].log_size)
         self._lost = 0
@@ -217,10 +220,10 @@ class AuditLog:
         except (OSError, sqlite3.Error) as error:
             raise AuditUnavailable(verb, error) from error
 
-    def _readable(self) -> list[Trail]:
+    def _readable(self) -> list[AuditDatabase]:
         if self._beside is None or not os.access(self._beside, os.R_OK | os.X_OK):
             return self._trails
-        return [*self._trails, *(Trail(self._beside, name) for name in _TRAILS)]
+        return [*self._trails, *(AuditDatabase(self._beside, name) for name in _TRAILS)]
 
     def _record_the_lost(self) -> None:
         lost, self._lost = self._lost, 0
@@ -244,7 +247,7 @@ def prepare_folder(folder: Path) -> None:
         LOG.error("cannot write the audit log, so changes are refused: %s", error)
 
 
-def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
+def _read(trails: Sequence[AuditDatabase], wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
     """A page ends at a number in each trail, and the next page continues below these numbers. So it
     neither misses nor repeats a record, even if records are added or removed, or the clock is set."""
     most = MAX_LIMIT if page is None else page.limit

@@ -113,7 +113,7 @@ class Row(NamedTuple):
     record: str
 
 
-class Trail:
+class AuditDatabase:
     """The database `name`.sqlite in a folder, of at most `size` bytes. With size 0 it belongs to another
     service, and is only read. If it is not `synced`, a power cut takes the last commits. Any thread may call.
     Methods raise OSError and sqlite3.Error."""

@@ -19,7 +19,7 @@ HELD = 10_000
 
 
 @dataclass
-class Pace:
+class StreamTimes:
     """Times in seconds of `clock`, and the number of past events with which a worker begins."""
 
     clock: Callable[[], float] = time.monotonic
@@ -66,9 +66,9 @@ class Span:
 class Broadcast:
     """The latest events. A greenlet calls `run`."""
 
-    def __init__(self, events: Events, pace: Pace) -> None:
+    def __init__(self, events: Events, times: StreamTimes) -> None:
         self._events = events
-        self._pace = pace
+        self._times = times
         self._span: Span | None = None
         #: Becomes the span when it has the newest event: a new client must not get older ones.
         self._coming: Span | None = None
@@ -79,7 +79,7 @@ class Broadcast:
     def span(self) -> Span:
         """The events since the last gap. Raises CoreUnavailable before the first one."""
         if self._span is None:
-            with gevent.Timeout(self._pace.core_patience, False):
+            with gevent.Timeout(self._times.core_patience, False):
                 while self._span is None:
                     self.changed.wait()
         if self._span is None:
@@ -88,7 +88,7 @@ class Broadcast:
 
     def reached(self, id: sse.EventId) -> Span | None:
         """Return the span with all events after this one, which may still arrive; None if they do not."""
-        with gevent.Timeout(self._pace.core_patience, False):
+        with gevent.Timeout(self._times.core_patience, False):
             while not self.span.holds(id):
                 if self.span.is_past(id):
                     return None
@@ -97,7 +97,7 @@ class Broadcast:
 
     def run(self) -> None:
         """Receive the core's events. Never returns."""
-        for batch in self._events.for_ever(gevent.sleep, behind=self._pace.begins_behind):
+        for batch in self._events.for_ever(gevent.sleep, behind=self._times.begins_behind):
             self._take(batch)
             # Otherwise streams would not run while there are more events, and fall too far behind.
             gevent.sleep(0)

@@ -13,9 +13,9 @@ from gevent.lock import BoundedSemaphore
 
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
-from gateway_api.events.broadcast import Broadcast, Entry, Pace, Span, entries
+from gateway_api.events.broadcast import Broadcast, Entry, Span, StreamTimes, entries
 from gateway_contract.base.errors import CoreUnavailable, TooManyStreams
-from gateway_contract.base.process import places
+from gateway_contract.base.process import max_clients
 from gateway_contract.base.texts import client_network
 from gateway_contract.events import DEFAULT_STREAM_EVENTS
 
@@ -101,14 +101,14 @@ class Streams:
         still_allowed: Callable[[list[Any]], list[bool]],
         most: int | None = None,
         most_of_one: int = MOST_OF_ONE,
-        pace: Pace | None = None,
+        times: StreamTimes | None = None,
     ) -> None:
         self._events = events
-        self._most = places(MOST) if most is None else most
+        self._most = max_clients(MOST) if most is None else most
         self._most_of_one = most_of_one
         self._still_allowed = still_allowed
-        self._pace = pace or Pace()
-        self._broadcast = Broadcast(events, self._pace)
+        self._times = times or StreamTimes()
+        self._broadcast = Broadcast(events, self._times)
         self._open: set[Stream] = set()
         self._of_client: Counter[str] = Counter()
         #: Called with the number of open streams at each change.
@@ -152,7 +152,7 @@ class Streams:
 
     def deadline(self) -> float:
         """Return the end of a wait for a client or the core that begins now."""
-        return self._pace.clock() + self._pace.patience
+        return self._times.clock() + self._times.patience
 
     def close(self) -> None:
         """End all streams now."""
@@ -178,7 +178,7 @@ class Streams:
                 position = wanted.resume.sequence
             else:
                 span, position = yield from self._in_turn(stream, wanted, wanted.resume)
-        due = self._pace.clock() + self._pace.heartbeat
+        due = self._times.clock() + self._times.heartbeat
         while not stream.ended:
             stream.listens, stream.deadline = True, None
             changed = self._broadcast.changed
@@ -193,17 +193,17 @@ class Streams:
                     return
                 position += len(found)
                 piece = wanted.blocks(found)
-                if not found and not changed.wait(max(0.0, due - self._pace.clock())):
+                if not found and not changed.wait(max(0.0, due - self._times.clock())):
                     piece = sse.HEARTBEAT
             if piece:
-                due = self._pace.clock() + self._pace.heartbeat
+                due = self._times.clock() + self._times.heartbeat
                 yield piece
 
     def _in_turn(
         self, stream: Stream, wanted: StreamFilter, id: sse.EventId
     ) -> Generator[bytes, None, tuple[Span, int]]:
         stream.waits(for_turn=True)
-        while not self._slots.acquire(timeout=self._pace.heartbeat):
+        while not self._slots.acquire(timeout=self._times.heartbeat):
             yield sse.HEARTBEAT
             stream.waits(for_turn=True)
         try:
@@ -234,7 +234,7 @@ class Streams:
 
     def _sweep(self) -> None:
         while True:
-            gevent.sleep(self._pace.sweep)
+            gevent.sleep(self._times.sweep)
             streams = list(self._open)
             if not streams:
                 continue
@@ -243,7 +243,7 @@ class Streams:
             except Exception:  # noqa: BLE001 - logged, and repeated by the next sweep
                 _log.exception("cannot check the tokens of open event streams")
                 allowed = len(streams) * [True]
-            now = self._pace.clock()
+            now = self._times.clock()
             for stream, may in zip(streams, allowed, strict=True):
                 # It may have ended meanwhile, and its greenlet may serve another request.
                 if stream not in self._open:

@@ -7,7 +7,7 @@ import gevent
 from gevent.event import Event as Signal
 
 from gateway_api.events import sse
-from gateway_api.events.broadcast import Pace
+from gateway_api.events.broadcast import StreamTimes
 from gateway_api.events.streams import RETRY_AFTER, Stream
 from gateway_contract.base.errors import CoreUnavailable, GatewayApiError, NotFound, TooManyStreams
 from gateway_contract.core.traffic import WatchTraffic
@@ -51,7 +51,7 @@ class Feeds:
 
     def __init__(self, core: CoreClient, most: int = _MOST) -> None:
         self._core = core
-        self._pace = Pace()
+        self._times = StreamTimes()
         self._most = most
         self._feeds: dict[int, _Feed] = {}
 
@@ -85,7 +85,7 @@ class Feeds:
 
     def _events(self, stream: Stream, feed: _Feed, id: int) -> Generator[bytes, None, None]:
         number = 0
-        due = self._pace.clock() + self._pace.heartbeat
+        due = self._times.clock() + self._times.heartbeat
         while not stream.ended:
             stream.listens, stream.deadline = True, None
             changed = feed.changed
@@ -97,7 +97,7 @@ class Feeds:
             elif feed.over is not None:
                 raise feed.over
             else:
-                piece = b"" if changed.wait(max(0.0, due - self._pace.clock())) else sse.HEARTBEAT
+                piece = b"" if changed.wait(max(0.0, due - self._times.clock())) else sse.HEARTBEAT
             if piece:
-                due = self._pace.clock() + self._pace.heartbeat
+                due = self._times.clock() + self._times.heartbeat
                 yield piece

@@ -53,10 +53,10 @@ MOST_WAITING_IN_A_BURST = 100_000
 _QUICK = 0.25
 #: Seconds for which a receiver still counts as quick without such an attempt: a single one that hangs is no
 #: reason to drop a burst.
-_DOUBT = 15.0
+_QUICK_FOR_SECONDS = 15.0
 
 #: After so many messages, the backlog frees those that no queue needs.
-_TIDY = 1000
+_MESSAGES_UNTIL_TIDY = 1000
 
 
 class Backlog:
@@ -85,7 +85,7 @@ class Backlog:
                 if queue.listens:
                     queue.wake()
             self._untidy += added
-            if self._untidy >= _TIDY:
+            if self._untidy >= _MESSAGES_UNTIL_TIDY:
                 self._tidy()
 
     def join(self, queue: "DeliveryQueue") -> None:
@@ -277,7 +277,7 @@ class DeliveryQueue:
                 self.make_room()
                 now, first = self._clock(), self._first()
                 if first is not None and first.due <= now:
-                    self._takes_until = min(self._takes_until, now + _DOUBT)
+                    self._takes_until = min(self._takes_until, now + _QUICK_FOR_SECONDS)
                     if first.new:
                         self.place = first.number
                     else:

@@ -14,7 +14,7 @@ from gateway_api.hub.message import WebhookMessage, test_message
 from gateway_api.hub.sender import Sender
 from gateway_contract import hub as wire
 from gateway_contract.base.logs import LOG
-from gateway_contract.base.texts import Segment, path_text
+from gateway_contract.base.texts import PathSegment, path_text
 from gateway_contract.core.configuration import Receiver
 from gateway_contract.core.sessions import EventName
 from gateway_contract.hub import HUB, WebhookOrigin, WebhookState
@@ -194,7 +194,9 @@ def _declared(receiver: Receiver) -> wire.Webhook:
 
 
 def _path(url: str) -> str:
-    return path_text((Segment("api"), Segment("webhooks"), Segment("receivers"), Segment(url)))
+    return path_text(
+        (PathSegment("api"), PathSegment("webhooks"), PathSegment("receivers"), PathSegment(url))
+    )
 
 
 def _sum(counts: list[Counts]) -> Counts:

@@ -43,7 +43,7 @@ from gateway_api.serving.connections import Connections, Limits, NoRoom
 from gateway_api.serving.sockets import PlainSocket, TlsSocket, end, watched
 from gateway_contract.base import logs
 from gateway_contract.base.certificate import SERVED, log_expiry
-from gateway_contract.base.process import Readiness, Watchdog, places
+from gateway_contract.base.process import Readiness, Watchdog, max_clients
 from gateway_contract.base.turns import give_way
 from gateway_contract.base.variables import log_style
 
@@ -167,7 +167,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         super().__init__(age, ppid, sockets, app, timeout, cfg, log)
         self.cfg = _Settings(self.cfg)
         limits = Limits()
-        limits = limits.within(places(limits.in_all + limits.for_loopback))
+        limits = limits.within(max_clients(limits.in_all + limits.for_loopback))
         self._connections = Connections(time.monotonic, limits)
         self._context: ssl.SSLContext | None = None
         #: The process whose counters it continues (`web/counters.py`), and whether it logs that the

@@ -80,7 +80,7 @@ def raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def places(most: int) -> int:
+def max_clients(most: int) -> int:
     """Return the number of clients of one kind, at most `most`, that the limit of descriptors (getrlimit(2))
     allows. A process has two kinds: for requests, and for streams of events. A worker inherits open
     descriptors."""

@@ -242,7 +242,7 @@ _SEGMENT = re.compile(rf'(?P<name>{NAME})|(?P<index>{INDEX})|"(?P<quoted>{QUOTED
 
 
 @dataclass(frozen=True)
-class Segment:
+class PathSegment:
     """The `text` of a name or key, or the `index` of an item."""
 
     text: str
@@ -254,7 +254,7 @@ class Segment:
         return f'"{self.text}"'
 
 
-Path = tuple[Segment, ...]
+Path = tuple[PathSegment, ...]
 
 
 def parse_path(text: str) -> Path:
@@ -264,9 +264,9 @@ def parse_path(text: str) -> Path:
     segments, position = [], 0
     while match := _SEGMENT.match(text, position):
         if match["index"] is not None:
-            segments.append(Segment(match["index"], int(match["index"])))
+            segments.append(PathSegment(match["index"], int(match["index"])))
         else:
-            segments.append(Segment(match["name"] or match["quoted"]))
+            segments.append(PathSegment(match["name"] or match["quoted"]))
         position = match.end()
         if position == len(text):
             return tuple(segments)
@@ -276,7 +276,7 @@ def parse_path(text: str) -> Path:
     raise ValueError(_PATH_RULE)
 
 
-def path_text(segments: Iterable[Segment]) -> str:
+def path_text(segments: Iterable[PathSegment]) -> str:
     """Return the path that `parse_path` reads as these segments."""
     return ".".join(map(str, segments))
 

@@ -321,7 +321,7 @@ class SessionDetail(Record, frozen=True):
     former_rate_up_bps: FormerRateUp = None
 
 
-class Excerpt(msgspec.Struct, frozen=True):
+class AuditedFields(msgspec.Struct, frozen=True):
     """The fields of a record that the audit log keeps. Not a part of the interface."""
 
     @classmethod
@@ -329,7 +329,7 @@ class Excerpt(msgspec.Struct, frozen=True):
         return record_of(cls, record)
 
 
-class SessionSnapshot(Excerpt, frozen=True):
+class SessionSnapshot(AuditedFields, frozen=True):
     """An excerpt of a SessionDetail."""
 
     id: SessionId
@@ -342,7 +342,7 @@ class SessionSnapshot(Excerpt, frozen=True):
     started_at: StartedAt
 
 
-class SessionRates(Excerpt, frozen=True, omit_defaults=True):
+class SessionRates(AuditedFields, frozen=True, omit_defaults=True):
     """The fields of a SessionDetail that SetSessionRate changes."""
 
     rate_down_bps: RateDown
@@ -350,7 +350,7 @@ class SessionRates(Excerpt, frozen=True, omit_defaults=True):
     rate_expires_at: RateExpiresAt = None
 
 
-class EndedSession(Excerpt, frozen=True):
+class EndedSession(AuditedFields, frozen=True):
     """Of a SessionSummary, where there are many."""
 
     id: SessionId

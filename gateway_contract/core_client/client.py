@@ -48,7 +48,7 @@ _TALKERS_TIMEOUT = 4.5
 #: try would find nothing to commit.
 _COMMIT_TIMEOUT = 30.0
 #: The author of a command, until `CoreClient.raw` sets it.
-_BY = ""
+_AUTHOR_OF_CLIENT = ""
 #: No user has a longer name.
 _LONGEST_NAME = 256
 _EMPTY = re.compile(rb"\[[ \t\r\n]*\]")
@@ -283,7 +283,7 @@ class CoreClient(ContractClient):
     def commit(self, if_match: IfMatch = None, **terms: Any) -> wire.CommitReply:
         """`terms` has the other parameters of CommitCandidate. Raises Invalid, and Conflict if more sessions
         would end than `max_sessions_dropped`."""
-        call = wire.CommitCandidate(_BY, **terms, if_match=if_match)
+        call = wire.CommitCandidate(_AUTHOR_OF_CLIENT, **terms, if_match=if_match)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
     def confirm(self) -> None:
@@ -292,7 +292,7 @@ class CoreClient(ContractClient):
 
     def replace(self, document: dict[str, Any], if_match: IfMatch) -> wire.CommitReply:
         """Commit a whole configuration. Raises Invalid, and Conflict while the candidate has changes."""
-        call = wire.ReplaceConfiguration(document, _BY, if_match=if_match)
+        call = wire.ReplaceConfiguration(document, _AUTHOR_OF_CLIENT, if_match=if_match)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
     def amend(self, edits: Sequence[wire.Edit], author: str, action: str) -> wire.CommitReply:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway_contract.base.durable import is_unwritable
 from gateway_contract.base.errors import GatewayApiError
-from gateway_contract.base.process import places
+from gateway_contract.base.process import max_clients
 from gateway_contract.varlink.dispatcher import Dispatcher
 from gateway_contract.varlink.protocol import (
     REQUEST_CAP,
@@ -54,7 +54,7 @@ class Server:
     def __init__(self, path: Path, dispatcher: Dispatcher, *, waits: bool = False) -> None:
         self._path = path
         self._dispatcher = dispatcher
-        self._places = places(_MAX_CONNECTIONS)
+        self._places = max_clients(_MAX_CONNECTIONS)
         self._slots = threading.BoundedSemaphore(self._places)
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()

@@ -19,7 +19,7 @@ import msgspec
 from gateway_contract.base.errors import Invalid, Problem
 from gateway_contract.base.fields import MOST_PROBLEMS
 from gateway_contract.base.logs import MASK, is_secret
-from gateway_contract.base.texts import Path, Segment, parse_path, path_text
+from gateway_contract.base.texts import Path, PathSegment, parse_path, path_text
 from gateway_contract.configuration import ROOT, UNKNOWN, Field, Leaf, field_at
 
 _NOTHING = object()
@@ -86,7 +86,7 @@ def _keyed_path(document: Any, text: str) -> str:
         path = parse_path(text)
     except ValueError:
         return text
-    field, value, made = ROOT, document, list[Segment]()
+    field, value, made = ROOT, document, list[PathSegment]()
     for segment in path:
         items = value if isinstance(value, list) else []
         names = [item_name(item, field.key) for item in items]
@@ -94,7 +94,7 @@ def _keyed_path(document: Any, text: str) -> str:
         if segment.index is not None and segment.index < len(items):
             value, name = items[segment.index], names[segment.index]
             if name is not None and names.count(name) == 1 and _is_valid_key(field, name):
-                segment = Segment(name)
+                segment = PathSegment(name)
         made.append(segment)
         field = field.below(segment.text)
     return path_text(made)
@@ -125,14 +125,14 @@ def _collect(value: Any, field: Field, path: Path, values: _Values, orders: _Ord
         values[path] = _json(value)
 
 
-def _below(value: Any, field: Field) -> Iterator[tuple[Segment, Any, Field]]:
+def _below(value: Any, field: Field) -> Iterator[tuple[PathSegment, Any, Field]]:
     """The parts of a value that have paths of their own, with their fields."""
     if isinstance(value, dict) and field.members:
         for name, held in value.items():
-            yield Segment(name), held, field.below(name)
+            yield PathSegment(name), held, field.below(name)
     elif isinstance(value, list) and field.key is not None:
         for item in value:
-            yield Segment(item[field.key]), item, field.item
+            yield PathSegment(item[field.key]), item, field.item
 
 
 def _json(value: Any) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from gateway_contract.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_contract.base.fields import MOST_PROBLEMS, decode_json, shown
 from gateway_contract.base.logs import MASK
-from gateway_contract.base.texts import Path, Segment, parse_duration, parse_path, path_text
+from gateway_contract.base.texts import Path, PathSegment, parse_duration, parse_path, path_text
 from gateway_contract.configuration import (
     ROOT,
     Field,
@@ -116,12 +116,12 @@ def _set(holder: Any, path: Path, value: Any) -> _Changed:
     return _put(holder, field, path, value)
 
 
-def _resolved(path: Path, depth: int, segment: Segment) -> Path:
+def _resolved(path: Path, depth: int, segment: PathSegment) -> Path:
     """Return the path with the segment at this depth."""
     return (*path[:depth], segment, *path[depth + 1 :])
 
 
-def _entered(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Field, Segment]:
+def _entered(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Field, PathSegment]:
     """Return the value at a segment of an object or a list, created if missing; its field; and the segment
     with the key of the item."""
     segment = path[depth]
@@ -134,7 +134,7 @@ def _entered(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Fi
     if place is None:
         if key is None or segment.index is not None:
             raise _unknown(path)
-        here = path_text((*path[: depth + 1], Segment(key)))
+        here = path_text((*path[: depth + 1], PathSegment(key)))
         holder.append({key: _coerced(field.item.members[key], segment.text, here)})
         place = len(holder) - 1
     return holder[place], field.item, _named_by_key(holder, field, place, segment)
@@ -173,7 +173,7 @@ def _put(holder: Any, field: Field, path: Path, value: Any) -> _Changed:
 
 
 def _check_item(
-    holder: list[Any], key: str, made: dict[str, Any], segment: Segment, place: int | None, here: str
+    holder: list[Any], key: str, made: dict[str, Any], segment: PathSegment, place: int | None, here: str
 ) -> None:
     if made.get(key) is None:
         raise Invalid(Problem(f"{here}.{key}", "missing", "is required"))
@@ -195,7 +195,7 @@ def _delete(holder: Any, path: Path) -> _Changed:
     return path, holder.pop(place), _ABSENT
 
 
-def _found(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Field, Segment]:
+def _found(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Field, PathSegment]:
     """Return the key or index of a segment, the field of its value, and the segment with the key of the item.
     Raises AbsentPath."""
     segment = path[depth]
@@ -208,7 +208,7 @@ def _found(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Fiel
     raise AbsentPath(path)
 
 
-def _named(field: Field, segment: Segment, path: Path) -> Field:
+def _named(field: Field, segment: PathSegment, path: Path) -> Field:
     if segment.index is not None or segment.text not in field.members:
         raise _unknown(path)
     return field.members[segment.text]
@@ -233,16 +233,16 @@ def _place(holder: list[Any], field: Field, path: Path, depth: int) -> int | Non
 def _two_meanings(keys: Sequence[str], path: Path) -> str:
     """Return the rule for a path whose last segment is an index, and a key in the same list."""
     *above, segment = path
-    by_key = path_text((*above, Segment(segment.text)))
+    by_key = path_text((*above, PathSegment(segment.text)))
     found = f"{segment.text} is an index here, and also the key of an item, {by_key}"
     if segment.index is not None and segment.index < len(keys):
-        found += f"; at the index is {path_text((*above, Segment(keys[segment.index])))}"
+        found += f"; at the index is {path_text((*above, PathSegment(keys[segment.index])))}"
     return f"{found}: write the key, in quotes; in a shell, put single quotes around the path"
 
 
-def _named_by_key(holder: list[Any], field: Field, place: int, segment: Segment) -> Segment:
+def _named_by_key(holder: list[Any], field: Field, place: int, segment: PathSegment) -> PathSegment:
     """Return the segment of an item by its key; in a list without keys, the segment itself."""
-    return segment if field.key is None else Segment(holder[place][field.key])
+    return segment if field.key is None else PathSegment(holder[place][field.key])
 
 
 def _coerced(field: Field, value: Any, path: str) -> Any:

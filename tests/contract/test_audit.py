@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.audit.trail import Trail
+from gateway_api.audit.trail import AuditDatabase
 from gateway_api.web.records import AuditRecordList
 from gateway_contract.base.logs import MASK
 from tests.support.audit import RATES, AuditedGateway
@@ -310,7 +310,7 @@ def test_the_records_of_the_token_profile_are_read_with_the_rest(
     beside.mkdir()
     theirs = {**second, "at": (first["at"] + second["at"]) / 2, "user": "static token", "role": "token"}
     del theirs["id"]
-    Trail(beside, "known", 1 << 20).append([json.dumps(theirs)])
+    AuditDatabase(beside, "known", 1 << 20).append([json.dumps(theirs)])
     newest = gateway.records(limit=3, action="subscribers.disconnect")
     assert [record["user"] for record in newest] == ["admin", "static token", "admin"]
     assert newest[1]["id"] == "beside-known-1"

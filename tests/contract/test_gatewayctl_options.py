@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from gateway_api.cli.certificates import ensure
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.client.errors import ClientError
-from gatewayctl.command import WAYS, label
+from gatewayctl.command import USAGES, label
 from tests.support.running_gateway import Gateway, Reply
 
 DOCUMENT = json.loads((Path(__file__).parents[2] / "etc" / "openapi.json").read_text())
@@ -149,10 +149,10 @@ def cases() -> Iterator[Any]:
         for each in command.params:
             if not isinstance(each, click.Option) or path.startswith("rescue"):
                 continue
-            ways = WAYS.get(path, ())
-            of = [way.by for way in ways if label(each) in way.names] if ways else [None]
+            usages = USAGES.get(path, ())
+            of = [usage.by for usage in usages if label(each) in usage.names] if usages else [None]
             shared = label(each) in {"--context", "--all", "--output", "--columns"}
-            for by in ([ways[0].by] if ways else [None]) if shared else of:
+            for by in ([usages[0].by] if usages else [None]) if shared else of:
                 if (path, label(each)) not in ELSEWHERE:
                     yield pytest.param(path, by, each, id=f"{path} {by or ''} {label(each)}")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway_api.audit.record import AuditEntry
-from gateway_api.audit.trail import Filter, Trail
+from gateway_api.audit.trail import AuditDatabase, Filter
 
 
 def a_record(**more: Any) -> AuditEntry:
@@ -35,13 +35,13 @@ def texts(*request_ids: object, **more: Any) -> list[str]:
     return [a_record(request_id=str(id), **more).text() for id in request_ids]
 
 
-def rows(trail: Trail) -> list[tuple[int, str]]:
+def rows(trail: AuditDatabase) -> list[tuple[int, str]]:
     """Numbers and request ids, the oldest first."""
     with trail.newest_first(Filter(), None) as (_, found):
         return [(row.number, json.loads(row.record)["request_id"]) for row in found][::-1]
 
 
-def names(trail: Trail) -> list[str]:
+def names(trail: AuditDatabase) -> list[str]:
     return [name for _, name in rows(trail)]
 
 
@@ -50,13 +50,13 @@ def full_disk(folder: Path, name: str = "known") -> Iterator[None]:
     """Has whatever is written to a database in the block meet a full disk."""
     path = folder / f"{name}.sqlite"
     with pytest.MonkeyPatch.context() as patch:
-        insert = Trail._insert
+        insert = AuditDatabase._insert
 
-        def inserted(trail: Trail, connection: sqlite3.Connection, records: Sequence[str]) -> None:
+        def inserted(trail: AuditDatabase, connection: sqlite3.Connection, records: Sequence[str]) -> None:
             if trail._path == path:
                 connection.execute("PRAGMA max_page_count = 1")
                 records = [record + " " * 100_000 for record in records]
             insert(trail, connection, records)
 
-        patch.setattr(Trail, "_insert", inserted)
+        patch.setattr(AuditDatabase, "_insert", inserted)
         yield

@@ -14,7 +14,7 @@ from pathlib import Path
 import requests
 
 from gateway_api.audit.record import gap
-from gateway_api.audit.trail import Trail
+from gateway_api.audit.trail import AuditDatabase
 from tests.support.audit import RATES, AuditedGateway
 from tests.support.audit_records import rows
 from tests.support.stack import PATIENCE, Api, running_stack, wait_for
@@ -83,7 +83,7 @@ def test_a_full_log_keeps_its_size_and_every_answered_change_though_workers_are_
 ) -> None:
     folder = tmp_path / "audit"
     folder.mkdir()
-    full = Trail(folder, "known", SIZE)
+    full = AuditDatabase(folder, "known", SIZE)
     older = gap(1.0, "x" * 400, user="admin", role="admin").text()
     while rows(full)[:1] in ([], [(1, "")]):
         full.append([older] * 50)
@@ -98,7 +98,7 @@ def test_a_full_log_keeps_its_size_and_every_answered_change_though_workers_are_
         answered, sent = change_rates(AuditedGateway(api, tmp_path, process), measure)
         wait_for("an answer", lambda: is_served(api))
     assert max(sizes) <= SIZE
-    kept = rows(Trail(folder, "known", SIZE))
+    kept = rows(AuditDatabase(folder, "known", SIZE))
     changes = [name for _, name in kept if "-" in name]
     assert len(changes) == len(set(changes))
     assert answered <= set(changes) <= sent

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from flask import Blueprint, Response, url_for
 
-from gateway_api.events.broadcast import Pace
+from gateway_api.events.broadcast import StreamTimes
 from gateway_api.events.streams import StreamFilter
 from gateway_api.web import audit, headers, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
@@ -31,10 +31,11 @@ def _names(names: Iterable[str]) -> str:
     return f"{', '.join(others)} and {last}"
 
 
+_HEARTBEAT = StreamTimes.heartbeat
 _STREAM = f"""\
 An endless stream of events: those after a given event, or those from now on.
 
-After {Pace.heartbeat:g} s without an event, a comment is sent, a line that begins with a colon. The stream
+After {_HEARTBEAT:g} s without an event, a comment is sent, a line that begins with a colon. The stream
 ends with the token. A client that reconnects with the id of its last event gets exactly the events after it.
 If the core daemon no longer holds them, the client gets one `gap`: list the sessions again, and continue.
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gateway_api.audit.log import AuditLog, BatchWriter, Counter
 from gateway_api.audit.record import AuditEntry, Counted
-from gateway_api.audit.trail import Filter, Trail
+from gateway_api.audit.trail import AuditDatabase, Filter
 from gateway_contract.base.errors import AuditUnavailable, Invalid, ListTooLarge
 from gateway_contract.contract import Page
 from tests.support.audit_records import a_record, full_disk, names
@@ -28,7 +28,7 @@ SIZE = 1 << 20
 # Batches
 
 
-class SlowTrail(Trail):
+class SlowTrail(AuditDatabase):
     """Keeps its batches in memory, and takes its time."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ def test_counted_requests_are_written_at_most_every_two_seconds() -> None:
     written: list[int] = []
     now = 100.0
 
-    class Written(Trail):
+    class Written(AuditDatabase):
         def __init__(self) -> None:
             pass
 
@@ -212,17 +212,17 @@ def test_a_flood_of_strangers_pushes_no_change_out_and_keeps_the_size(log: Audit
             log.add(stranger(request_id=str(each), address=str(each)))
         log.close()
         sizes.append(sum((tmp_path / f"strangers.sqlite{end}").stat().st_size for end in ("", "-wal")))
-    kept = [int(name) for name in names(Trail(tmp_path, "strangers"))]
+    kept = [int(name) for name in names(AuditDatabase(tmp_path, "strangers"))]
     assert kept == list(range(3000 - len(kept), 3000))
     assert 100 < len(kept) < 2000
-    assert names(Trail(tmp_path, "known")) == ["the change"]
+    assert names(AuditDatabase(tmp_path, "known")) == ["the change"]
     assert max(sizes) <= SIZE
 
 
 def test_the_log_has_the_number_of_requests_that_differ_too_much_to_be_counted(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    trail = Trail(tmp_path, "strangers", SIZE)
+    trail = AuditDatabase(tmp_path, "strangers", SIZE)
     counter = Counter(trail, Here(), 10_000, later=lambda wait, act: threading.Timer(600, act))
     for number in range(100):
         counter.add(stranger(request_id=str(number), address=str(number)))
@@ -240,8 +240,8 @@ def test_users_and_strangers_are_kept_apart_and_read_together(log: AuditLog, tmp
         role, address = ("admin", None)[number % 2], f"192.0.2.{number}"
         log.add(a_record(at=float(number), request_id=f"{number}", role=role, address=address))
     log.close()
-    assert names(Trail(tmp_path, "known")) == ["0", "2"]
-    assert names(Trail(tmp_path, "strangers")) == ["1", "3"]
+    assert names(AuditDatabase(tmp_path, "known")) == ["0", "2"]
+    assert names(AuditDatabase(tmp_path, "strangers")) == ["1", "3"]
     assert ids(log) == ["3", "2", "1", "0"]
     assert [record["id"] for record in records(log)] == ["strangers-2", "known-2", "strangers-1", "known-1"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.audit.trail import Filter, LogPlace, Trail, _query
+from gateway_api.audit.trail import AuditDatabase, Filter, LogPlace, _query
 from gateway_contract.base.databases import pragma
 from tests.support.audit_records import full_disk, names, rows, texts
 
@@ -18,11 +18,11 @@ SIZE = 1 << 20
 
 
 @pytest.fixture
-def trail(tmp_path: Path) -> Trail:
-    return Trail(tmp_path, "known", SIZE)
+def trail(tmp_path: Path) -> AuditDatabase:
+    return AuditDatabase(tmp_path, "known", SIZE)
 
 
-def close(*trails: Trail) -> None:
+def close(*trails: AuditDatabase) -> None:
     """As at the end of their processes."""
     for trail in trails:
         while trail._idle:
@@ -33,7 +33,7 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.glob("known.sqlite*") if file.suffix != ".sqlite-shm")
 
 
-def test_records_are_read_from_the_newest_to_the_oldest(trail: Trail) -> None:
+def test_records_are_read_from_the_newest_to_the_oldest(trail: AuditDatabase) -> None:
     assert rows(trail) == []
     # A disk may have been full when the database was made.
     trail._path.touch()
@@ -46,7 +46,7 @@ def test_records_are_read_from_the_newest_to_the_oldest(trail: Trail) -> None:
         assert (below, [row.number for row in found]) == (3, [2, 1])
 
 
-def test_the_group_may_read_and_others_nothing(trail: Trail, tmp_path: Path) -> None:
+def test_the_group_may_read_and_others_nothing(trail: AuditDatabase, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         trail.append(texts("one"))
@@ -56,7 +56,9 @@ def test_the_group_may_read_and_others_nothing(trail: Trail, tmp_path: Path) -> 
     assert modes == dict.fromkeys(("known.sqlite", "known.sqlite-shm", "known.sqlite-wal"), 0o640)
 
 
-def test_the_size_is_kept_and_the_oldest_go_whose_numbers_no_other_gets(trail: Trail, tmp_path: Path) -> None:
+def test_the_size_is_kept_and_the_oldest_go_whose_numbers_no_other_gets(
+    trail: AuditDatabase, tmp_path: Path
+) -> None:
     sizes = []
     for number in range(0, 2000, 20):
         trail.append(texts(*range(number, number + 20), body="x" * 400))
@@ -67,9 +69,9 @@ def test_the_size_is_kept_and_the_oldest_go_whose_numbers_no_other_gets(trail: T
     assert len(kept) * 700 > SIZE // 2
 
 
-def test_a_smaller_size_frees_the_disk_with_the_next_record(trail: Trail, tmp_path: Path) -> None:
+def test_a_smaller_size_frees_the_disk_with_the_next_record(trail: AuditDatabase, tmp_path: Path) -> None:
     trail.append(texts(*range(1000), body="x" * 400))
-    smaller = Trail(tmp_path, "known", SIZE // 4)
+    smaller = AuditDatabase(tmp_path, "known", SIZE // 4)
     smaller.append(texts(1000))
     with closing(sqlite3.connect(tmp_path / "known.sqlite")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -77,7 +79,9 @@ def test_a_smaller_size_frees_the_disk_with_the_next_record(trail: Trail, tmp_pa
     assert names(smaller)[-1] == "1000"
 
 
-def test_a_log_that_grew_beside_a_reader_is_emptied_after_another_write(trail: Trail, tmp_path: Path) -> None:
+def test_a_log_that_grew_beside_a_reader_is_emptied_after_another_write(
+    trail: AuditDatabase, tmp_path: Path
+) -> None:
     log = tmp_path / "known.sqlite-wal"
     trail.append(texts("first"))
     with closing(sqlite3.connect(tmp_path / "known.sqlite", isolation_level=None)) as other:
@@ -97,7 +101,7 @@ def test_a_log_that_grew_beside_a_reader_is_emptied_after_another_write(trail: T
 
 
 def test_a_record_larger_than_the_size_is_kept_until_the_next(tmp_path: Path) -> None:
-    trail = Trail(tmp_path, "known", 1 << 15)
+    trail = AuditDatabase(tmp_path, "known", 1 << 15)
     for name in ("before", "large", "after"):
         trail.append(texts(name, path="x" * (100_000 if name == "large" else 1)))
         assert names(trail)[-1] == name
@@ -105,25 +109,25 @@ def test_a_record_larger_than_the_size_is_kept_until_the_next(tmp_path: Path) ->
 
 @pytest.mark.parametrize("replaced", [True, False])
 def test_a_database_that_was_removed_or_replaced_is_written_to(
-    trail: Trail, tmp_path: Path, replaced: bool
+    trail: AuditDatabase, tmp_path: Path, replaced: bool
 ) -> None:
     trail.append(texts("one"))
     for file in tmp_path.glob("known.sqlite*"):
         file.unlink()
     if replaced:
-        restored = Trail(tmp_path, "restored", SIZE)
+        restored = AuditDatabase(tmp_path, "restored", SIZE)
         restored.append(texts("restored"))
         close(restored)
         (tmp_path / "restored.sqlite").rename(tmp_path / "known.sqlite")
     trail.append(texts("two"))
-    assert names(Trail(tmp_path, "known", SIZE)) == (["restored", "two"] if replaced else ["two"])
+    assert names(AuditDatabase(tmp_path, "known", SIZE)) == (["restored", "two"] if replaced else ["two"])
 
 
 @pytest.mark.parametrize(("synced", "level", "checkpoint"), [(True, 2, 1000), (False, 1, 0)])
 def test_a_commit_is_synced_unless_it_only_counts_requests(
     tmp_path: Path, synced: bool, level: int, checkpoint: int
 ) -> None:
-    trail = Trail(tmp_path, "known", SIZE, synced=synced)
+    trail = AuditDatabase(tmp_path, "known", SIZE, synced=synced)
     with trail._connection() as connection:
         # FULL, or NORMAL without a checkpoint of SQLite's own, which would be a sync.
         assert pragma(connection, "synchronous") == level
@@ -131,9 +135,9 @@ def test_a_commit_is_synced_unless_it_only_counts_requests(
 
 
 def test_a_damaged_database_is_set_aside_and_a_new_one_says_so(
-    trail: Trail, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    trail: AuditDatabase, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = Trail(tmp_path, "known", SIZE)
+    other = AuditDatabase(tmp_path, "known", SIZE)
     for each in (trail, other):
         each.append(texts("one"))
     close(trail, other)
@@ -151,7 +155,7 @@ def test_a_damaged_database_is_set_aside_and_a_new_one_says_so(
 
 
 def test_a_batch_that_fails_leaves_nothing_and_earlier_records_stay(
-    trail: Trail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trail: AuditDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError("after the insert")
@@ -167,7 +171,7 @@ def test_a_batch_that_fails_leaves_nothing_and_earlier_records_stay(
 
 
 def test_the_place_in_the_log_of_the_core_moves_with_its_records_and_for_one_process(tmp_path: Path) -> None:
-    first, second = Trail(tmp_path, "known", SIZE), Trail(tmp_path, "known", SIZE)
+    first, second = AuditDatabase(tmp_path, "known", SIZE), AuditDatabase(tmp_path, "known", SIZE)
     assert first.place() is second.place() is None
     first.append_changes(texts("one"), None, LogPlace("log", 1))
     second.append_changes(texts("one"), None, LogPlace("log", 1))
@@ -177,19 +181,19 @@ def test_the_place_in_the_log_of_the_core_moves_with_its_records_and_for_one_pro
 
 
 def test_a_reader_that_may_not_write_to_the_folder_reads_a_database_at_rest(
-    trail: Trail, tmp_path: Path
+    trail: AuditDatabase, tmp_path: Path
 ) -> None:
     trail.append(texts("one"))
     close(trail)
     assert [file.name for file in tmp_path.iterdir()] == ["known.sqlite"]
     tmp_path.chmod(0o500)
     try:
-        assert names(Trail(tmp_path, "known")) == ["one"]
+        assert names(AuditDatabase(tmp_path, "known")) == ["one"]
     finally:
         tmp_path.chmod(0o700)
 
 
-def test_a_write_whose_greenlet_is_stopped_does_not_share_its_connection(trail: Trail) -> None:
+def test_a_write_whose_greenlet_is_stopped_does_not_share_its_connection(trail: AuditDatabase) -> None:
     # Its thread goes on, while the next one writes.
     with trail._connection() as held:
         held.execute("BEGIN IMMEDIATE")
@@ -206,7 +210,7 @@ def test_a_write_whose_greenlet_is_stopped_does_not_share_its_connection(trail: 
         (Filter(until=1.0), "record_at"),
     ],
 )
-def test_a_filter_uses_an_index(trail: Trail, wanted: Filter, index: str) -> None:
+def test_a_filter_uses_an_index(trail: AuditDatabase, wanted: Filter, index: str) -> None:
     with trail._connection() as connection:
         query, values = _query(wanted, 100)
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]

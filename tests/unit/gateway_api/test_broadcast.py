@@ -8,7 +8,7 @@ import pytest
 
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
-from gateway_api.events.broadcast import HELD, Broadcast, Entry, Pace, Span, entries
+from gateway_api.events.broadcast import HELD, Broadcast, Entry, Span, StreamTimes, entries
 from gateway_api.events.sse import EventId
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.core.sessions import EventsReply
@@ -32,12 +32,12 @@ def test_a_span_tells_of_the_gap_before_it() -> None:
 
 
 def test_a_worker_begins_with_the_last_10000_events_and_holds_as_many() -> None:
-    assert (Pace().begins_behind, HELD) == (10_000, 10_000)
+    assert (StreamTimes().begins_behind, HELD) == (10_000, 10_000)
 
 
 def test_there_is_no_span_until_the_core_has_told_of_one() -> None:
     with pytest.raises(CoreUnavailable):
-        _ = Broadcast(Events(CoreClient(InProcessCore(None))), Pace(core_patience=0.02)).span  # type: ignore[arg-type]
+        _ = Broadcast(Events(CoreClient(InProcessCore(None))), StreamTimes(core_patience=0.02)).span  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -49,17 +49,17 @@ def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
 ) -> None:
     journal = Journal("life")
     grow(journal, 10)
-    pace = Pace()
-    broadcast = Broadcast(Events(CoreClient(InProcessCore(journal))), pace)  # type: ignore[arg-type]
+    times = StreamTimes()
+    broadcast = Broadcast(Events(CoreClient(InProcessCore(journal))), times)  # type: ignore[arg-type]
     gevent.spawn(broadcast.run)
     span = broadcast.span
-    pace.core_patience = 0.05
+    times.core_patience = 0.05
     assert broadcast.reached(sse.parse_id(id)) == (span if there else None)
 
 
 def test_an_event_on_its_way_is_waited_for(greenlets: None) -> None:
     journal = Journal("life")
-    broadcast = Broadcast(Events(CoreClient(InProcessCore(journal))), Pace())  # type: ignore[arg-type]
+    broadcast = Broadcast(Events(CoreClient(InProcessCore(journal))), StreamTimes())  # type: ignore[arg-type]
     gevent.spawn(broadcast.run)
     waits = gevent.spawn(broadcast.reached, EventId("life", 3))
     for _ in range(3):

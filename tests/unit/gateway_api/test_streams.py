@@ -14,7 +14,7 @@ from gevent.event import Event as Signal
 
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
-from gateway_api.events.broadcast import Pace
+from gateway_api.events.broadcast import StreamTimes
 from gateway_api.events.sse import EventId
 from gateway_api.events.streams import StreamFilter, Streams
 from gateway_contract.base.errors import CoreUnavailable, TooManyStreams
@@ -41,11 +41,11 @@ class Worker:
     def __init__(self, **limits: int) -> None:
         self.journal = Journal("life")
         self.core = InProcessCore(self.journal)
-        self.pace = Pace()
+        self.times = StreamTimes()
         self.streams = Streams(
             Events(CoreClient(self.core)),  # type: ignore[arg-type]
             self._still_allowed,
-            pace=self.pace,
+            times=self.times,
             **limits,  # type: ignore[arg-type]
         )
         self.refused: set[str] = set()
@@ -167,14 +167,14 @@ def worker(greenlets: None) -> Iterator[Worker]:
 @pytest.fixture
 def short(worker: Worker) -> None:
     """A worker begins with the last 5 events, so that it takes few to be behind those."""
-    worker.pace.begins_behind = 5
+    worker.times.begins_behind = 5
 
 
 @pytest.fixture
 def sweeping(worker: Worker) -> SteppedClock:
     """Sweeps follow each other quickly, on a clock that stands."""
     clock = SteppedClock()
-    worker.pace.sweep, worker.pace.clock = 0.01, clock
+    worker.times.sweep, worker.times.clock = 0.01, clock
     return clock
 
 
@@ -319,7 +319,7 @@ def test_who_is_quicker_than_a_worker_that_stands_still_goes_on_with_the_core(
 ) -> None:
     grow(worker.journal, 50)
     worker.listener()
-    worker.pace.core_patience = 0.05
+    worker.times.core_patience = 0.05
     core = worker.core
     core.holds = lambda number: number == BROADCAST
     grow(worker.journal, 7)
@@ -370,7 +370,7 @@ def test_silence_is_broken_by_heartbeats_for_who_wants_nothing_of_what_happens_t
         grow(worker.journal, 3)
         return len(picky.pieces) >= 5
 
-    worker.pace.heartbeat = 0.05
+    worker.times.heartbeat = 0.05
     client, picky = worker.listener(), worker.listener(names=DOWN)
     until("heartbeats", lambda: len(client.pieces) == 3)
     until("heartbeats", happens)
@@ -418,7 +418,7 @@ def test_who_knows_of_events_before_the_gap_of_the_worker_gets_all_of_them(
 ) -> None:
     grow(worker.journal, 50)
     worker.listener()
-    worker.pace.core_patience = 0.1
+    worker.times.core_patience = 0.1
     second = Journal("second")
     grow(second, 3)
     worker.core.holds = lambda number: number == BROADCAST
@@ -438,14 +438,14 @@ def test_who_knows_of_events_before_the_gap_of_the_worker_gets_all_of_them(
 
 
 def test_without_events_nothing_is_opened_and_the_next_client_may_listen(worker: Worker) -> None:
-    worker.pace.core_patience = 0.05
+    worker.times.core_patience = 0.05
     worker.core.journal = None
     client = worker.client()
     until("a refusal", lambda: client.end)
     assert isinstance(client.end, CoreUnavailable)
     assert (client.was_opened, len(worker.streams)) == (False, 0)
     # A core that comes late is waited for.
-    worker.pace.core_patience = PATIENCE
+    worker.times.core_patience = PATIENCE
     client, tries = worker.client(), len(worker.core.asked)
     until("a try", lambda: len(worker.core.asked) > tries)
     worker.core.journal = worker.journal
@@ -520,7 +520,7 @@ def test_16_clients_at_a_time_are_caught_up_and_the_next_waits_as_long_as_it_tak
     grow(worker.journal, 50)
     core = worker.core
     core.holds = lambda number: number > BROADCAST
-    worker.pace.heartbeat = 0.1
+    worker.times.heartbeat = 0.1
     clients = [worker.listener(resume=0) for _ in range(17)]
     last = clients.pop()
     # They delay no client that has caught up.
@@ -588,7 +588,7 @@ def test_a_worker_that_follows_the_core_no_more_ends(greenlets: None, lost: str)
     ends: list[Any] = []
     worker = Worker()
     worker.streams.on_failure = ends.append
-    worker.pace.sweep = 0.01
+    worker.times.sweep = 0.01
     worker.listener()
     if lost == "events":
         worker.core.surprise = RuntimeError("a surprise")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_contract.base.texts import LONGEST_PATH, Path, Segment, parse_path, path_text
+from gateway_contract.base.texts import LONGEST_PATH, Path, PathSegment, parse_path, path_text
 
 enough = settings(max_examples=100)
 
@@ -16,8 +16,10 @@ quotable = st.text(
     max_size=12,
 )
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,8}", fullmatch=True)
-indexes = st.integers(0, 999_999).map(lambda number: Segment(str(number), number))
-paths = st.lists(quotable.map(Segment) | names.map(Segment) | indexes, min_size=1, max_size=8).map(tuple)
+indexes = st.integers(0, 999_999).map(lambda number: PathSegment(str(number), number))
+paths = st.lists(quotable.map(PathSegment) | names.map(PathSegment) | indexes, min_size=1, max_size=8).map(
+    tuple
+)
 
 
 def refusal(text: str) -> str:
@@ -44,12 +46,15 @@ def test_a_text_is_refused_or_means_the_same_when_it_is_written_again(text: str)
 
 def test_a_path_has_these_segments() -> None:
     for text, segments in (
-        ("system", [Segment("system")]),
-        ("_a.B-1", [Segment("_a"), Segment("B-1")]),
-        ("a.0.999999.b", [Segment("a"), Segment("0", 0), Segment("999999", 999_999), Segment("b")]),
-        ('a."eth0.100".b', [Segment("a"), Segment("eth0.100"), Segment("b")]),
-        ('"system"."5"', [Segment("system"), Segment("5")]),
-        (r'a."it\'s é"', [Segment("a"), Segment(r"it\'s é")]),
+        ("system", [PathSegment("system")]),
+        ("_a.B-1", [PathSegment("_a"), PathSegment("B-1")]),
+        (
+            "a.0.999999.b",
+            [PathSegment("a"), PathSegment("0", 0), PathSegment("999999", 999_999), PathSegment("b")],
+        ),
+        ('a."eth0.100".b', [PathSegment("a"), PathSegment("eth0.100"), PathSegment("b")]),
+        ('"system"."5"', [PathSegment("system"), PathSegment("5")]),
+        (r'a."it\'s é"', [PathSegment("a"), PathSegment(r"it\'s é")]),
     ):
         assert parse_path(text) == tuple(segments)
 
@@ -57,7 +62,7 @@ def test_a_path_has_these_segments() -> None:
 def test_a_key_is_written_in_quotes_unless_it_is_a_name() -> None:
     assert path_text(parse_path('"api"."users"."alice"."role"')) == "api.users.alice.role"
     for key in ("eth0.100", "10.255.0.2", "0", "-a", "1st", "a b", "\u00e9", "a@b"):
-        assert path_text([Segment("users"), Segment(key)]) == f'users."{key}"'
+        assert path_text([PathSegment("users"), PathSegment(key)]) == f'users."{key}"'
 
 
 def test_what_is_no_path_is_refused() -> None:

@@ -52,7 +52,7 @@ from gateway_core.sessions.session import Counters
 from gateway_core.sessions.table import SessionTable
 
 #: Ends for which a source is called once. The first ones of many must not wait for the last.
-_TOGETHER = 128
+_MAX_ENDS_PER_CALL = 128
 
 #: What a source tells of the ends of sessions, by its keys.
 Ends = Callable[[Sequence[str]], Mapping[str, SourceEnd]]
@@ -171,8 +171,8 @@ class Lifecycle:
 
     def end(self, keys: Sequence[SessionKey], ends: Ends) -> None:
         """End sessions of one source."""
-        for first in range(0, len(keys), _TOGETHER):
-            batch = keys[first : first + _TOGETHER]
+        for first in range(0, len(keys), _MAX_ENDS_PER_CALL):
+            batch = keys[first : first + _MAX_ENDS_PER_CALL]
             told = ends([key.name for key in batch])
             self._end({key: told[key.name] for key in batch})
 

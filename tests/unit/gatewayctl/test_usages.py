@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gatewayctl.__main__ import gatewayctl
-from gatewayctl.command import APART, WAYS, CliCommand, broken_rules, label
+from gatewayctl.command import EXCLUSIVE_OPTIONS, USAGES, CliCommand, broken_rules, label
 
 USAGE = 2
 SHARED = {"--context", "--all", "--output", "--columns"}
@@ -31,19 +31,21 @@ def own(path: str) -> set[str]:
 
 def refused() -> Iterator[tuple[str, str, str]]:
     """Each command with a way, and each option that another way uses."""
-    for path, ways in WAYS.items():
-        for way in ways:
-            if way.by is not None:
-                yield from ((path, way.by, name) for name in own(path) - set(way.names))
+    for path, usages in USAGES.items():
+        for usage in usages:
+            if usage.by is not None:
+                yield from ((path, usage.by, name) for name in own(path) - set(usage.names))
 
 
-@pytest.mark.parametrize("path", WAYS)
+@pytest.mark.parametrize("path", USAGES)
 def test_each_option_of_a_command_with_ways_is_in_the_table_and_no_other_word_is(path: str) -> None:
-    named = {name for way in WAYS[path] for name in way.names if name is not None}
+    named = {name for usage in USAGES[path] for name in usage.names if name is not None}
     assert named == own(path)
 
 
-@pytest.mark.parametrize(("path", "pair"), [(path, pair) for path, pairs in APART.items() for pair in pairs])
+@pytest.mark.parametrize(
+    ("path", "pair"), [(path, pair) for path, pairs in EXCLUSIVE_OPTIONS.items() for pair in pairs]
+)
 def test_pairs_are_of_options_that_exist(path: str, pair: tuple[str, str]) -> None:
     assert set(pair) <= SHARED | (own(path) if path else set())
 
