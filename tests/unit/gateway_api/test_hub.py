@@ -23,10 +23,7 @@ from gateway_contract.base.errors import Conflict, HubUnavailable, NotFound
 from gateway_contract.core.configuration import Receiver as WireReceiver
 from gateway_contract.core.sessions import EventsReply
 from gateway_contract.varlink.client import Client
-from gateway_contract.varlink.dispatcher import (
-    Dispatcher,
-    Identity,
-)
+from gateway_contract.varlink.dispatcher import Dispatcher, Identity
 from gateway_contract.varlink.protocol import ErrorReply, Reply
 from gateway_contract.varlink.server import AlreadyServed, Server
 from tests.support.receivers import Receiver, Rude, answer, hang

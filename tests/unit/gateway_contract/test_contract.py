@@ -8,15 +8,7 @@ import pytest
 from varlink import scanner
 
 import gateway_contract
-from gateway_contract.contract import (
-    Contract,
-    Method,
-    Nothing,
-    Record,
-    description,
-    record_of,
-    served,
-)
+from gateway_contract.contract import Contract, Method, Nothing, Record, description, record_of, served
 from gateway_contract.core.interface import CORE
 from gateway_contract.hub import HUB
 

@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.sources.accel_cli import (
-    CommandLine,
-    Endpoint,
-    kept_password,
-    reply_in,
-)
+from gateway_core.gateways.linux.sources.accel_cli import CommandLine, Endpoint, kept_password, reply_in
 from gateway_core.gateways.linux.sources.accel_formats import (
     COLUMNS,
     UnknownColumn,

@@ -12,13 +12,7 @@ from gateway_contract.configuration import Demux, RateLimits, VlanProfile, VlanR
 from gateway_contract.core.health import TriggerRefusal
 from gateway_contract.core.network import VlanProtocol
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.demux.admission import (
-    HOLD_OFF,
-    AccessVlan,
-    Admission,
-    Occupancy,
-    VlanState,
-)
+from gateway_core.gateways.linux.demux.admission import HOLD_OFF, AccessVlan, Admission, Occupancy, VlanState
 from gateway_core.gateways.linux.demux.listener import Trigger
 from tests.support.clocks import SteppedClock
 

@@ -10,11 +10,7 @@ from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister, 
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.dataplane.routes import surplus
-from gateway_core.gateways.linux.dataplane.wanted import (
-    KernelState,
-    RouteState,
-    WantedSession,
-)
+from gateway_core.gateways.linux.dataplane.wanted import KernelState, RouteState, WantedSession
 from gateway_core.gateways.linux.kernel.fib import FibEntry
 from gateway_core.gateways.linux.kernel.links import LinkEntry
 from gateway_core.gateways.linux.kernel.messages import KernelError

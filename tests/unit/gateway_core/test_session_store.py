@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from gateway_contract.base.errors import StepFailed
-from gateway_core.gateways.linux.sessions.session_store import (
-    STEP,
-    SessionKey,
-    SessionStore,
-    StoredSession,
-)
+from gateway_core.gateways.linux.sessions.session_store import STEP, SessionKey, SessionStore, StoredSession
 from tests.support.workspaces import no_file_longer_than
 
 
