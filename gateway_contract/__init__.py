@@ -1,1 +1,1 @@
-"""What the programs share: the contracts of the core and the hub, varlink, and the formats of values."""
+"""The contracts of the core and the hub, varlink, and the formats of values, for all programs."""

@@ -443,7 +443,7 @@ def status_of(error: BaseException) -> str | None:
 
 
 def _report(context: object, kind: Any, error: Any, trace: Any) -> None:
-    """As `handle_error` of gevent's hub, but the log has the error."""
+    """Log the error of a greenlet, in place of `handle_error` of gevent's hub, which prints it."""
     hub = gevent.get_hub()
     if not issubclass(kind, hub.NOT_ERROR):
         _log.error("a greenlet has ended", exc_info=(kind, error, trace))

@@ -67,7 +67,7 @@ def _whole(query: ListSelection, make: Callable[[], bytes], version: str | None)
     return response
 
 
-def selected(method: type[Method[R]], reply: R, query: ListSelection) -> R:
+def select_records(method: type[Method[R]], reply: R, query: ListSelection) -> R:
     """Return the reply with the records that the query selects: of a list of at most some hundred records,
     which comes whole. In ascending order null comes first."""
     name, sort = list_field(method), query.sort

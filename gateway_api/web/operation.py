@@ -67,7 +67,7 @@ _HEADERS: Mapping[Any, tuple[str, ...]] = {WithETag: ("ETag",), Created: ("Locat
 
 @dataclass(frozen=True)
 class ApiOperation:
-    """What a caller needs to call a function of `web/routes/`, what the function takes, and what it returns.
+    """An operation of the API: its access, what its function in `web/routes/` takes, and what it returns.
 
     `access` is what the caller needs. `without_core`: a user whose token is not revoked has access while the
     core hangs. `description` stands in for the function's docstring in the OpenAPI document.

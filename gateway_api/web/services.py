@@ -97,12 +97,12 @@ def _common(settings: Settings, client: Client) -> dict[str, Any]:
 
 
 def services() -> WorkerServices:
-    """What the routes of either profile use, in the worker of this request."""
+    """Return the services of this worker that the routes of either profile use."""
     return cast(WorkerServices, current_app.extensions[EXTENSION])
 
 
 def user_services() -> UserServices:
-    """As `services`, in the profile with users."""
+    """Return the services of this worker in the profile with users."""
     return cast(UserServices, services())
 
 

@@ -1,1 +1,1 @@
-"""What every program stands on: errors, settings, log lines, files, and the formats of values."""
+"""Errors, environment variables, log lines, files and formats of values, for all programs."""

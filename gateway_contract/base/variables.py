@@ -106,7 +106,7 @@ class BadSetting(GatewayApiError):
 
 
 def log_format(environment: Mapping[str, str]) -> str:
-    """One of `FORMATS`. Raises BadSetting."""
+    """Return the format of log lines, one of `FORMATS`. Raises BadSetting."""
     return choice(environment, "GATEWAY_API_LOG_FORMAT", *FORMATS)
 
 

@@ -156,7 +156,7 @@ class CoreClient(ContractClient):
     def fields(self, call: Method[Any], *names: str) -> Fields:
         """These fields of the reply, or all, as JSON bytes. Each is required."""
         held = decoded(Fields, self.raw(call))
-        return _required(call, held, names or reply_of(type(call)).__struct_fields__)
+        return _require_fields(call, held, names or reply_of(type(call)).__struct_fields__)
 
     def listed(self, call: PagedMethod[Any]) -> Listed:
         """Return a list, or a page of it. The core sends it in parts if it may be long."""
@@ -174,7 +174,7 @@ class CoreClient(ContractClient):
                     give_way()
                 # A reply may omit a field that is null, and that of an older core one that is newer.
                 held = omitted | decoded(Fields, reply.result())
-                others = _required(call, held, names)
+                others = _require_fields(call, held, names)
                 arrays.append(others.pop(name))
                 count += decoded(int, others["count"])
         if not all(bytes(memoryview(array)[:1]) == b"[" for array in arrays):
@@ -270,7 +270,7 @@ class CoreClient(ContractClient):
         return self.reply(wire.EditCandidate(_sent(edits), if_match))
 
     def edit_all(self, edits: Sequence[wire.Edit], if_match: IfMatch) -> wire.EditReply:
-        """As `edit`, but errors name the edit: `operations` and its number."""
+        """Stage all or none, as `edit` does. An error names the edit: `operations` and its number."""
         try:
             return self.edit(edits, if_match)
         except EditRefused as error:
@@ -330,7 +330,7 @@ def _defaults(reply: type[Any]) -> Fields:
     }
 
 
-def _required(call: Method[Any], held: Fields, names: Iterable[str]) -> Fields:
+def _require_fields(call: Method[Any], held: Fields, names: Iterable[str]) -> Fields:
     try:
         return {name: held[name] for name in names}
     except KeyError as error:

@@ -52,8 +52,8 @@ class Batches:
         if length > MOST_BYTES:
             return self._exchange(calls, deadline)
         batch = self._open
-        is_full = batch is None or batch.reads == MOST_READS or batch.length + length > MOST_BYTES
-        if batch is None or is_full:
+        is_first = batch is None or batch.reads == MOST_READS or batch.length + length > MOST_BYTES
+        if batch is None or is_first:
             batch = self._open = _Batch()
         now = time.monotonic()
         until = now + min(LONGEST, (deadline - now) / 2)
@@ -61,7 +61,7 @@ class Batches:
         batch.length += length
         batch.until = min(batch.until, until)
         batch.reads += 1
-        if is_full:
+        if is_first:
             self._send(batch)
         else:
             batch.ended.wait(until - now)

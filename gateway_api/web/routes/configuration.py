@@ -9,7 +9,7 @@ from flask import Blueprint
 
 from gateway_api.web import audit, headers
 from gateway_api.web.access import ADMIN, ANY_ROLE
-from gateway_api.web.lists import selected
+from gateway_api.web.lists import select_records
 from gateway_api.web.operation import Passed, WithETag, operation
 from gateway_api.web.records import (
     ArchivedConfiguration,
@@ -143,7 +143,7 @@ def discard() -> WithETag[None]:
 def archive(query: ListSelection) -> wire.ArchiveReply:
     """The commits of the archived revisions, the newest first: author, time and comment. `running` is that of
     the running configuration."""
-    return selected(wire.ListArchive, core().reply(wire.ListArchive()), query)
+    return select_records(wire.ListArchive, core().reply(wire.ListArchive()), query)
 
 
 @configuration.get("/archive/<revision>")

@@ -9,7 +9,7 @@ from gateway_api.events.broadcast import StreamTimes
 from gateway_api.events.streams import StreamFilter
 from gateway_api.web import audit, headers, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
-from gateway_api.web.lists import selected
+from gateway_api.web.lists import select_records
 from gateway_api.web.operation import Created, operation
 from gateway_api.web.records import Message, TestSent, listing
 from gateway_api.web.request import caller
@@ -77,7 +77,7 @@ A webhook whose receiver fails {PAUSE_AFTER} times in a row is paused, see `paus
 @operation(ANY_ROLE, _WEBHOOKS, query=list_query(wire.ListWebhooks), data=(listing(wire.ListWebhooks),))
 def list_webhooks(query: ListSelection) -> wire.WebhooksReply:
     """All webhooks."""
-    return selected(wire.ListWebhooks, hub().reply(wire.ListWebhooks()), query)
+    return select_records(wire.ListWebhooks, hub().reply(wire.ListWebhooks()), query)
 
 
 _REGISTRATION = f"""\
@@ -124,7 +124,7 @@ The failure that began a pause has `paused_until`. Until then, no new message is
 @operation(ANY_ROLE, _DELIVERIES, query=list_query(wire.ListDeliveries), data=(listing(wire.ListDeliveries),))
 def deliveries(query: ListSelection, webhook: str) -> wire.DeliveriesReply:
     """The last attempts, the newest first."""
-    return selected(wire.ListDeliveries, hub().reply(wire.ListDeliveries(webhook)), query)
+    return select_records(wire.ListDeliveries, hub().reply(wire.ListDeliveries(webhook)), query)
 
 
 @webhooks.post("/<webhook>/test")

@@ -133,12 +133,12 @@ class Registry:
 
 class Following(CoreClient):
     """A hub that follows the core at a socket, in a thread of its own, which ends at the first attempt after
-    `end`."""
+    it `ended`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(Client(path, timeout=PATIENCE))
         self.registry, self.denied, self.configured = Registry(), DeniedNetworks(), threading.Event()
-        self._ended = False
+        self.ended = False
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -146,13 +146,10 @@ class Following(CoreClient):
             service._configure(self, self.registry, self.denied, self.configured, lambda: True)
 
     def follow(self, call: Method[R]) -> Iterator[R]:
-        if self._ended:
+        if self.ended:
             # `for_ever` takes an Exception for a failure.
             sys.exit()
         return super().follow(call)
-
-    def end(self) -> None:
-        self._ended = True
 
 
 @pytest.fixture
@@ -161,7 +158,7 @@ def hub(tmp_path: Path) -> Iterator[Following]:
     following = Following(tmp_path / "core.sock")
     assert following.configured.wait(PATIENCE)
     yield following
-    following.end()
+    following.ended = True
 
 
 def test_a_call_that_is_not_for_more_gets_the_settings_of_now(tmp_path: Path, core: Core) -> None:
@@ -209,7 +206,7 @@ def test_a_core_without_the_method_denies_no_network(tmp_path: Path) -> None:
     with served_at(tmp_path / "core.sock", nothing):
         hub = Following(tmp_path / "core.sock")
         assert hub.configured.wait(PATIENCE)
-        hub.end()
+        hub.ended = True
         assert hub.denied() == ()
         with pytest.raises(CoreLacksMethod, match="lacks the method GetApiSettings"):
             next(CoreClient(Client(tmp_path / "core.sock", timeout=PATIENCE)).follow(GetApiSettings()))

@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +80,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
-    made = Reads(path, monkeypatch)
-    yield made
-    made.close()
+    with closing(Reads(path, monkeypatch)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -139,6 +140,19 @@ def test_reads_that_begin_while_the_first_gives_way_go_out_together_as_many_as_a
             assert under_way[-1].result() == ids[most]
         echo(connection, shared)
         assert [read.result() for read in under_way] == list(ids[: most + 1])
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_batch_gives_way_while_that_brings_reads(
+    listener: socket.socket, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later, reads.expected = iter([1, 2]), 99
+    monkeypatch.setattr(batches, "give_way", lambda: [reads.start(reads.read, id) for id in islice(later, 1)])
+    first = reads.start(reads.read, 0)
+    with accepted(listener) as connection:
+        shared = calls_in(connection)
+        echo(connection, shared)
+        assert (ids_of(shared), first.result()) == ([0, 1, 2], 0)
 
 
 def test_a_read_that_a_batch_has_no_room_for_begins_another(listener: socket.socket, reads: Reads) -> None:
