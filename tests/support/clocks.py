@@ -1,7 +1,5 @@
 """The clocks of a machine, which a test moves."""
 
-from gateway_core.records.clock import Clock
-
 NOW = 1_700_000_000
 #: The uptime of the machine, in seconds.
 _UP = 5_000.0
@@ -20,14 +18,13 @@ class SteppedClock:
         return self.now + NOW
 
 
-class StillClock(Clock):
-    """Stands still until a test advances it, sets the wall clock, or reboots the machine."""
+class MachineClock:
+    """The clocks of a machine. They stand still until a test advances them, or sets the wall clock."""
 
     def __init__(self, now: float = NOW) -> None:
-        super().__init__("boot 1")
         #: The true time, by which the steady clock counts.
         self.now = now
-        #: Seconds by which the wall clock is ahead of it.
+        #: Seconds by which the wall clock is ahead of the true time.
         self.ahead = 0.0
         self._booted = now - _UP
 
@@ -38,8 +35,7 @@ class StillClock(Clock):
         return self.now - self._booted
 
     def reboot(self, ahead: float = 0.0) -> None:
-        """A moment later, with a wall clock that is `ahead` seconds ahead."""
-        self.boot_id = f"boot at {self.now}"
+        """Let a second pass, then start the steady clock at 0 and the wall clock `ahead` seconds ahead."""
         self.now += 1
         self._booted = self.now
         self.ahead = ahead

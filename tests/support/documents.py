@@ -4,11 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from gateway_contract.base.errors import Invalid, Problem
-from gateway_core.configuration.running import RunningConfiguration
-
 FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
 
 #: A bcrypt hash of "secret" with the lowest cost.
@@ -41,9 +36,3 @@ def put(document: dict[str, Any], path: str, value: Any) -> None:
 def remove(document: dict[str, Any], path: str) -> None:
     held, key = place(document, path)
     del held[key]
-
-
-def problems(document: Any) -> list[Problem]:
-    with pytest.raises(Invalid) as refused:
-        RunningConfiguration.of(document)
-    return list(refused.value.problems)

@@ -23,7 +23,8 @@ from gateway_core.gateways.linux.sources.source import (
 )
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import NOW
+from tests.support.core_clock import StillClock
 from tests.support.documents import valid_document
 
 CGNAT = RunningConfiguration.of(valid_document()).sections.cgnat

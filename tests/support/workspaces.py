@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gateway_contract.base.errors import Invalid, Problem
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.configuration import Edit
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.configuration.store import ConfigurationStore
 from gateway_core.configuration.workspace import ChangeRequest, GatewayServices, Rendered, Workspace
 from gateway_core.gateways.lab.gateway import LabServices
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 
 ADMIN = ChangeRequest("admin")
 _NO_SERVICES = LabServices()
@@ -37,6 +40,12 @@ def opened(
     store = ConfigurationStore(folder)
     yield Workspace(store, lambda: RunningConfiguration.of(document), clock, services)
     store.close()
+
+
+def problems(document: Any) -> list[Problem]:
+    with pytest.raises(Invalid) as refused:
+        RunningConfiguration.of(document)
+    return list(refused.value.problems)
 
 
 def stage(workspace: Workspace, hostname: str) -> None:

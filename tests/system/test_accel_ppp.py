@@ -13,7 +13,7 @@ from gateway_core.gateways.linux.sources.accel_cli import CommandLine
 from gateway_core.gateways.linux.sources.accel_ppp import AccelPpp
 from gateway_core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
 from tests.support.accel import VERSION, Peer
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.running_accel import Accel, running_accel
 from tests.support.stack import wait_for
 

@@ -28,7 +28,7 @@ from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import EVERYTHING
 from gateway_core.gateways.linux.threads import Crew
 from gateway_core.records.clock import Clock
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.namespaces import can, ip, ip_batch, network_namespace, tc, tc_batch
 from tests.support.stack import wait_for
 from tests.system.test_shaping import limit, with_fq_codel

@@ -21,7 +21,7 @@ from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
 from gateway_core.records.clock import Clock
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.dnsmasq import GATEWAY, Server, route, running_dnsmasq, the_session
 from tests.support.namespaces import inside, ip, neighbour, network_of
 from tests.support.stack import wait_for

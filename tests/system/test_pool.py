@@ -15,7 +15,7 @@ from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.views import route_rows
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, network_of
 from tests.system.test_data_plane import NONE, Sessions
 from tests.system.test_steering import session

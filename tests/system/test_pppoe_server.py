@@ -27,7 +27,7 @@ from gateway_core.gateways.linux.sources.source import (
     SourceUnavailable,
 )
 from gateway_core.records.clock import Clock, boot_id
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.namespaces import can, ip, network_namespace, unshared
 from tests.support.stack import wait_for
 

@@ -10,7 +10,7 @@ from gateway_api.history.sessions import HistoryStore
 from gateway_api.history.sign_ons import WantedFailures
 from gateway_contract.contract import Page
 from gateway_contract.core.configuration import HistoryLimits
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import NOW, MachineClock
 from tests.support.histories import History, down, failed, up
 
 DAY = 86_400
@@ -21,7 +21,7 @@ class Gateway:
     """A history, whose events have the times of a clock that is set."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock = StillClock()
+        self.clock = MachineClock()
         self._path = folder / "history.sqlite"
         self.start()
 

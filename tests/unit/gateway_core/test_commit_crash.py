@@ -22,7 +22,8 @@ from gateway_contract.core.configuration import Edit
 from gateway_core.configuration.store import Unreadable
 from gateway_core.configuration.workspace import ChangeRequest, Workspace
 from gateway_core.records.changes import Caller
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import NOW
+from tests.support.core_clock import StillClock
 from tests.support.workspaces import commit, opened, stage
 
 CALLS = ("open", "write", "fsync", "close", "mkdir", "rename", "unlink", "rmdir", "listdir", "scandir")

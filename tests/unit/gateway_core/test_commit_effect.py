@@ -16,7 +16,7 @@ from gateway_contract.core.configuration import Edit
 from gateway_contract.core.impact import Impact
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.configuration.workspace import Rendered, Workspace
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.workspaces import ADMIN, commit, opened, stage
 
 

@@ -12,7 +12,8 @@ import pytest
 from gateway_contract.base.errors import Invalid
 from gateway_core.configuration.running import LARGEST, RunningConfiguration, refuse_too_large
 from gateway_core.configuration.store import Unreadable
-from tests.support.documents import FACTORY, SECRET_HASH, problems, put, remove, valid_document
+from tests.support.documents import FACTORY, SECRET_HASH, put, remove, valid_document
+from tests.support.workspaces import problems
 
 #: A user like the document's own.
 USER = {"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}

@@ -26,7 +26,8 @@ from gateway_core.configuration.edit import OperationRefused
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.configuration.store import Commit, ConfigurationStore
 from gateway_core.configuration.workspace import ChangeRequest, Rendered, Workspace
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import NOW
+from tests.support.core_clock import StillClock
 from tests.support.documents import FACTORY as FACTORY_FILE
 
 Document = dict[str, Any]

@@ -15,7 +15,8 @@ from gateway_contract.core.configuration import Edit
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.configuration.documents import InvalidDocument, unmasked
 from gateway_core.configuration.workspace import ChangeRequest, Workspace
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import NOW
+from tests.support.core_clock import StillClock
 from tests.support.documents import SECRET_HASH, put
 from tests.support.workspaces import ADMIN, opened, stage
 

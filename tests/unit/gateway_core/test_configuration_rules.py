@@ -10,8 +10,9 @@ import pytest
 from gateway_contract.base.errors import Invalid
 from gateway_contract.configuration import LocalSubscriber
 from gateway_core.configuration.running import RunningConfiguration
-from tests.support.documents import problems, put
+from tests.support.documents import put
 from tests.support.rendered import profile
+from tests.support.workspaces import problems
 
 PRINTABLE = [chr(code) for code in range(0x20, 0x7F)]
 

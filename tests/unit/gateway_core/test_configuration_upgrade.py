@@ -13,7 +13,7 @@ from gateway_contract.base.errors import Invalid
 from gateway_contract.core.configuration import Edit
 from gateway_core.configuration.edit import OperationRefused
 from gateway_core.configuration.workspace import ChangeRequest, Workspace
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.documents import put
 from tests.support.workspaces import ADMIN, commit, opened
 

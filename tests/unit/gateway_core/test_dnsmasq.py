@@ -26,7 +26,7 @@ from gateway_core.gateways.linux.sources.dnsmasq_leases import (
     mac_address,
     record_of,
 )
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.documents import put
 from tests.support.rendered import profile, valid_documents
 

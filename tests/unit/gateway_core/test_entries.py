@@ -29,7 +29,7 @@ from gateway_core.gateways.linux.sources.dnsmasq import Records
 from gateway_core.gateways.linux.sources.dnsmasq_leases import leases_of
 from gateway_core.gateways.linux.sources.pppd_log import JournalTail, SystemdJournal
 from tests.support.accel import Peer, table
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.documents import valid_document
 from tests.support.sources import ListedSource, Lives, listed
 from tests.unit.gateway_core.test_dnsmasq import CAPTURED, RECORD

@@ -12,7 +12,7 @@ import pytest
 from gateway_contract.core.configuration import Edit
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.configuration.workspace import Workspace
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.documents import SECRET_HASH
 from tests.support.workspaces import ADMIN, commit, no_file_longer_than, opened
 

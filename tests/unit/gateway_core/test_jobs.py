@@ -13,7 +13,8 @@ from gateway_contract.base.errors import StepFailed
 from gateway_contract.core.jobs import MOST_RUNNING, Job, JobError, JobKind, JobState
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.service.jobs import Act, JobOutcome, Jobs, JobStore
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import NOW
+from tests.support.core_clock import StillClock
 from tests.support.stack import PATIENCE, wait_for
 from tests.support.workspaces import no_file_longer_than
 

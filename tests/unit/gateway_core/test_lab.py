@@ -18,7 +18,7 @@ from gateway_core.gateways.lab.traffic import MICROSECOND, Meter, Pattern, Peopl
 from gateway_core.gateways.lab.world import AddressPool
 from gateway_core.service.core import LISTS
 from gateway_core.sessions.journal import Journal
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.listings import list_of
 from tests.support.stack import PATIENCE
 

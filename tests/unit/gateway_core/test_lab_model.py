@@ -18,7 +18,8 @@ from gateway_core.gateways.lab.population import Population
 from gateway_core.records.paging import Rows
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import LONGEST_NAME, Counters, Session
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import NOW
+from tests.support.core_clock import StillClock
 from tests.support.documents import valid_document
 
 RANGES = st.sampled_from(["100.64.0.0/10", "100.100.0.0/16", "198.18.0.0/16", "100.64.0.0/29"])

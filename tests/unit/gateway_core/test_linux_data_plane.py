@@ -17,7 +17,8 @@ from gateway_core.gateways.linux.kernel.messages import KernelError
 from gateway_core.gateways.linux.kernel.qdiscs import QdiscEntry
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.threads import Crew
-from tests.support.clocks import NOW, SteppedClock, StillClock
+from tests.support.clocks import NOW, SteppedClock
+from tests.support.core_clock import StillClock
 
 ADDRESS, GATEWAY = IPv4Address("100.64.0.9"), IPv4Address("100.64.0.1")
 PREFIX = IPv6Network("2001:db8:9::/56")

@@ -20,7 +20,7 @@ from gateway_core.gateways.linux.sources.accel_statistics import (
 )
 from gateway_core.gateways.linux.sources.source import SourceUnavailable
 from tests.support.accel import stat
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.documents import valid_document
 from tests.support.sources import ListedSource, Lives
 

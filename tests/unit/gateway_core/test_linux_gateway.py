@@ -44,7 +44,8 @@ from gateway_core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_core.gateways.linux.sessions.tracker import Tracker
 from gateway_core.records.clock import Expiry
 from gateway_core.sessions.journal import Journal
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import NOW
+from tests.support.core_clock import StillClock
 from tests.support.documents import valid_document
 from tests.support.links import KnownLinks, link
 from tests.support.sources import ListedSource, events, listed, poll

@@ -31,7 +31,8 @@ from gateway_core.gateways.linux.sources.source import (
     SourceTraffic,
     SourceUnavailable,
 )
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import NOW
+from tests.support.core_clock import StillClock
 
 STAT = (
     "{pid} (pppd) {state} 137 139 139 0 -1 4194560 436 1906 2 24 8 17 94 212 20 0 1 0 {start} 13471744 1307 "

@@ -56,7 +56,7 @@ from gateway_core.service.core import CoreService
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters, Session, session_ordering, sort_key
 from gateway_core.sessions.table import Index, SessionTable, WholeSessions
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.listings import fields_of, list_of
 from tests.support.tables import CGNAT, FIELDS, session, table_of
 

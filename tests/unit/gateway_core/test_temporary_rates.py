@@ -16,7 +16,8 @@ from gateway_core.gateways.lab.population import Population
 from gateway_core.service.rates import Changed, Rates, Wanted
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Session
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import NOW
+from tests.support.core_clock import StillClock
 
 #: Of etc/factory.json and the tests' document.
 DEFAULT = (100_000_000, 20_000_000)

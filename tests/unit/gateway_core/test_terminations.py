@@ -3,7 +3,7 @@
 import pytest
 
 from gateway_core.gateways.linux.sources.source import SourceUnavailable, Terminations
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 
 
 def test_a_request_counts_before_it_is_made_and_for_a_minute() -> None:

@@ -11,7 +11,7 @@ import pytest
 from gateway_contract.base.errors import Invalid, StepFailed
 from gateway_contract.core.configuration import Edit
 from gateway_core.configuration.workspace import ChangeRequest, Workspace
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.workspaces import ADMIN, CheckedServices, commit, opened, stage
 
 DAY, YEAR = 86_400, 365 * 86_400

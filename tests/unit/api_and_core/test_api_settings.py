@@ -25,7 +25,7 @@ from gateway_contract.varlink.server import Server
 from gateway_core.configuration import service as core_service
 from gateway_core.configuration.service import ConfigurationService
 from gateway_core.configuration.workspace import ChangeRequest, Workspace
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.stack import PATIENCE
 from tests.support.workspaces import opened
 

@@ -13,7 +13,7 @@ from gateway_contract.base.errors import CoreUnavailable, StepFailed
 from gateway_contract.core.configuration import AccessReply, ApiSettings, CheckAccess, Edit
 from gateway_core.configuration.service import ConfigurationService
 from gateway_core.configuration.workspace import Workspace
-from tests.support.clocks import StillClock
+from tests.support.core_clock import StillClock
 from tests.support.workspaces import ADMIN, no_file_longer_than, opened, stage
 
 

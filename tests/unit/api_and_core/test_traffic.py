@@ -21,7 +21,8 @@ from gateway_core.gateways.lab.population import Population
 from gateway_core.service.traffic import Talkers, Throughput, Watches, throughput
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
-from tests.support.clocks import NOW, StillClock
+from tests.support.clocks import NOW
+from tests.support.core_clock import StillClock
 from tests.support.stack import PATIENCE
 
 DOWN, UP = 100_000_000, 20_000_000
