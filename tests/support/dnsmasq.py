@@ -14,10 +14,9 @@ from pathlib import Path
 
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
-from gateway_core.gateways.linux.daemons.dnsmasq import LEASES, PID_FILE, SCRIPT, DhcpServer
+from gateway_core.gateways.linux.daemons.dnsmasq import LEASES, PID_FILE, SCRIPT, DhcpServer, Dnsmasq
+from gateway_core.gateways.linux.daemons.source import PrefixOf, SourceSession
 from gateway_core.gateways.linux.daemons.systemd import Systemd
-from gateway_core.gateways.linux.sources.dnsmasq import Dnsmasq
-from gateway_core.gateways.linux.sources.source import PrefixOf, SourceSession
 from gateway_core.records.clock import Clock
 from tests.support.documents import put, valid_document
 from tests.support.namespaces import inside, ip, neighbour, network_namespace

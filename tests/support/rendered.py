@@ -12,11 +12,11 @@ from gateway_contract.base.errors import StepFailed
 from gateway_contract.base.vlan_names import short_name
 from gateway_contract.configuration import Configuration
 from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.accel_command_line import CommandLine
 from gateway_core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppReload
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, ServiceDaemon
 from gateway_core.gateways.linux.daemons.frr import FrrByDifference, FrrFolders
 from gateway_core.gateways.linux.daemons.pppd import SignOnFiles
-from gateway_core.gateways.linux.sources.accel_cli import CommandLine
 
 
 def profile(name: str, kind: str, vlan_range: str, outer_vlan_range: str | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from gateway_core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
+from gateway_core.gateways.linux.daemons.accel_command_line import CommandLine, Endpoint
 from tests.support.accel import Peer
 from tests.support.stack import free_port, wait_for
 

@@ -8,10 +8,7 @@ import msgspec
 
 from gateway_contract.core.sessions import SessionEvent, SessionType
 from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.gateways.linux.sessions.session import LinuxSession, SessionTerms
-from gateway_core.gateways.linux.sessions.session_store import SessionStore
-from gateway_core.gateways.linux.sessions.tracker import Tracker
-from gateway_core.gateways.linux.sources.source import (
+from gateway_core.gateways.linux.daemons.source import (
     NONE_BEFORE,
     UNKNOWN,
     Source,
@@ -21,6 +18,9 @@ from gateway_core.gateways.linux.sources.source import (
     SourceTraffic,
     SourceUnavailable,
 )
+from gateway_core.gateways.linux.sessions.session import LinuxSession, SessionTerms
+from gateway_core.gateways.linux.sessions.session_store import SessionStore
+from gateway_core.gateways.linux.sessions.tracker import Tracker
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
 from tests.support.clocks import NOW

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.gateways.linux.daemons.frr import FrrFolders
-from gateway_core.gateways.linux.daemons.frr_text import MARK
+from gateway_core.gateways.linux.daemons.frr import MARK, FrrFolders
 from tests.support.frr import Frr
 from tests.support.stack import descendants, wait_for
 

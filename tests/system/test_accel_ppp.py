@@ -9,9 +9,9 @@ from typing import TypeAlias
 import pytest
 
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.sources.accel_cli import CommandLine
-from gateway_core.gateways.linux.sources.accel_ppp import AccelPpp
-from gateway_core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
+from gateway_core.gateways.linux.daemons.accel_command_line import CommandLine
+from gateway_core.gateways.linux.daemons.accel_ppp import AccelPpp
+from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceSession, SourceUnavailable
 from tests.support.accel import VERSION, Peer
 from tests.support.core_clock import StillClock
 from tests.support.running_accel import Accel, running_accel

@@ -12,10 +12,10 @@ import pytest
 
 from gateway_contract.core.health import FaultKind, TriggerRefusal
 from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.dnsmasq import Dnsmasq
+from gateway_core.gateways.linux.daemons.source import SourceSession
 from gateway_core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuard, bindings
 from gateway_core.gateways.linux.dataplane.nftables import Nft
-from gateway_core.gateways.linux.sources.dnsmasq import Dnsmasq
-from gateway_core.gateways.linux.sources.source import SourceSession
 from gateway_core.gateways.linux.threads import Crew
 from tests.support.clocks import SteppedClock
 from tests.support.dnsmasq import Server, route, running_dnsmasq, the_session

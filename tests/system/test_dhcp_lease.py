@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway_core.gateways.linux.sources.dnsmasq_leases import LeaseRecord, record_of
+from gateway_core.gateways.linux.daemons.dnsmasq import LeaseRecord, record_of
 from tests.support.dnsmasq import LEASE_SCRIPT
 from tests.support.namespaces import can
 

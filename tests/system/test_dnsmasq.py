@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from gateway_contract.core.sessions import SessionType
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.dnsmasq import LEASE_TIME
+from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceSession, SourceUnavailable
 from gateway_core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
 from gateway_core.records.clock import Clock
 from tests.support.core_clock import StillClock
 from tests.support.dnsmasq import GATEWAY, Server, route, running_dnsmasq, the_session

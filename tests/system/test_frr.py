@@ -17,6 +17,7 @@ from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons import frr as frr_module
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, PutBack
 from gateway_core.gateways.linux.daemons.frr import (
+    MARK,
     Frr,
     FrrByDifference,
     FrrConfiguration,
@@ -28,7 +29,6 @@ from gateway_core.gateways.linux.daemons.frr import (
     RoutingUnavailable,
     take_over,
 )
-from gateway_core.gateways.linux.daemons.frr_text import MARK
 from gateway_core.gateways.linux.program import CommitLimits
 from tests.support import frr as packages
 from tests.support.rendered import rendered

@@ -19,6 +19,7 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceAction, ServiceImpact
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons import accel_ppp
+from gateway_core.gateways.linux.daemons.accel_command_line import CommandLine, Endpoint
 from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppReload
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, PutBack
 from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer
@@ -26,10 +27,9 @@ from gateway_core.gateways.linux.daemons.frr import FrrByDifference, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_core.gateways.linux.daemons.pppd import SignOnFiles
 from gateway_core.gateways.linux.daemons.pppoe_server import PppoeUnits
+from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceUnavailable
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.program import CommitLimits
-from gateway_core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
-from gateway_core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
 from tests.support.documents import put
 from tests.support.namespaces import ip, network_namespace
 from tests.support.rendered import RADIUS, render

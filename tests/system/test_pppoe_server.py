@@ -17,10 +17,15 @@ from unittest.mock import Mock
 import pytest
 
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.sources.pppd import record_of, start_of
-from gateway_core.gateways.linux.sources.pppd_log import JournalTail, LoggedLine, SystemdJournal
-from gateway_core.gateways.linux.sources.pppoe_server import PppoeServer
-from gateway_core.gateways.linux.sources.source import (
+from gateway_core.gateways.linux.daemons.pppd import (
+    JournalTail,
+    LoggedLine,
+    SystemdJournal,
+    record_of,
+    start_of,
+)
+from gateway_core.gateways.linux.daemons.pppoe_server import PppoeServer
+from gateway_core.gateways.linux.daemons.source import (
     SourceRefused,
     SourceSession,
     SourceTraffic,

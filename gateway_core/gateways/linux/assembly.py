@@ -9,9 +9,10 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppReload
 from gateway_core.gateways.linux.daemons.daemon import SERVICES, DaemonHost, PlacedFiles, SourceDaemon
-from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer
+from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer, Dnsmasq
 from gateway_core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
+from gateway_core.gateways.linux.daemons.source import Source, SourceUnavailable
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.dataplane.arp_limit import ArpLimit
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard, bindings
@@ -33,8 +34,6 @@ from gateway_core.gateways.linux.sessions.session import DeviceCounters
 from gateway_core.gateways.linux.sessions.session_store import SessionStore
 from gateway_core.gateways.linux.sessions.source_watch import SignOnWatch
 from gateway_core.gateways.linux.sessions.tracker import Tracker
-from gateway_core.gateways.linux.sources.dnsmasq import Dnsmasq
-from gateway_core.gateways.linux.sources.source import Source, SourceUnavailable
 from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
 

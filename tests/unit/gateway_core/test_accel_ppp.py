@@ -10,17 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.sources.accel_cli import CommandLine, Endpoint, kept_password, reply_in
-from gateway_core.gateways.linux.sources.accel_formats import (
+from gateway_core.gateways.linux.daemons.accel_command_line import (
     COLUMNS,
+    CommandLine,
+    Endpoint,
     UnknownColumn,
     UnreadableReply,
     is_interface,
+    kept_password,
+    reply_in,
     rows_of,
     table_sessions,
 )
-from gateway_core.gateways.linux.sources.accel_ppp import IpoeInterfaces
-from gateway_core.gateways.linux.sources.source import SourceRefused, SourceSession
+from gateway_core.gateways.linux.daemons.accel_ppp import IpoeInterfaces
+from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceSession
 from tests.support.accel import Peer, table
 from tests.support.running_accel import LOCALHOST
 from tests.support.stack import wait_for

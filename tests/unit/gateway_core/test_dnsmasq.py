@@ -14,18 +14,18 @@ from gateway_contract.base.errors import StepFailed
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.configuration.unconfirmed import until_confirmed
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
-from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer
-from gateway_core.gateways.linux.daemons.systemd import Systemd
-from gateway_core.gateways.linux.sources.dnsmasq import Records
-from gateway_core.gateways.linux.sources.dnsmasq_leases import (
+from gateway_core.gateways.linux.daemons.dnsmasq import (
+    DhcpServer,
     Lease,
     LeaseRecord,
+    Records,
     UnreadableLease,
     is_interface,
     leases_of,
     mac_address,
     record_of,
 )
+from gateway_core.gateways.linux.daemons.systemd import Systemd
 from tests.support.core_clock import StillClock
 from tests.support.documents import put
 from tests.support.rendered import profile, valid_documents

@@ -12,7 +12,16 @@ import msgspec
 import pytest
 
 from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.accel_command_line import (
+    COLUMNS,
+    UnreadableReply,
+    radius_servers,
+    table_sessions,
+)
+from gateway_core.gateways.linux.daemons.accel_ppp import IpoeInterfaces
+from gateway_core.gateways.linux.daemons.dnsmasq import Records, leases_of
 from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
+from gateway_core.gateways.linux.daemons.pppd import JournalTail, SystemdJournal
 from gateway_core.gateways.linux.dataplane.nftables import UNREADABLE, Nft
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry, skipped_entries
 from gateway_core.gateways.linux.kernel import exchange, links, qdiscs
@@ -22,12 +31,6 @@ from gateway_core.gateways.linux.kernel.messages import KernelError
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed, events
 from gateway_core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
-from gateway_core.gateways.linux.sources.accel_formats import COLUMNS, UnreadableReply, table_sessions
-from gateway_core.gateways.linux.sources.accel_ppp import IpoeInterfaces
-from gateway_core.gateways.linux.sources.accel_statistics import radius_servers
-from gateway_core.gateways.linux.sources.dnsmasq import Records
-from gateway_core.gateways.linux.sources.dnsmasq_leases import leases_of
-from gateway_core.gateways.linux.sources.pppd_log import JournalTail, SystemdJournal
 from tests.support.accel import Peer, table
 from tests.support.core_clock import StillClock
 from tests.support.documents import valid_document

@@ -9,16 +9,16 @@ import pytest
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.health import Dependency, DependencyState, worst
 from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
-from gateway_core.gateways.linux.daemons.pppd import PppdRadius
-from gateway_core.gateways.linux.health.watch import DependencyWatch, clock, frr, radius
-from gateway_core.gateways.linux.sources.accel_formats import UnreadableReply
-from gateway_core.gateways.linux.sources.accel_statistics import (
+from gateway_core.gateways.linux.daemons.accel_command_line import (
     AccelPppStatistics,
     RadiusServer,
+    UnreadableReply,
     radius_servers,
 )
-from gateway_core.gateways.linux.sources.source import SourceUnavailable
+from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
+from gateway_core.gateways.linux.daemons.pppd import PppdRadius
+from gateway_core.gateways.linux.daemons.source import SourceUnavailable
+from gateway_core.gateways.linux.health.watch import DependencyWatch, clock, frr, radius
 from tests.support.accel import stat
 from tests.support.core_clock import StillClock
 from tests.support.documents import valid_document

@@ -13,6 +13,7 @@ from gateway_contract.core.network import InterfaceStats
 from gateway_contract.core.sessions import SessionState, SessionType
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.assembly import occupancy
+from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceTraffic, SourceUnavailable
 from gateway_core.gateways.linux.demux.admission import AccessVlan, Occupancy
 from gateway_core.gateways.linux.demux.vlan_devices import VlanServing
 from gateway_core.gateways.linux.gateway import SessionTraffic
@@ -26,7 +27,6 @@ from gateway_core.gateways.linux.sessions.session import (
     LinuxSession,
     SessionRecord,
 )
-from gateway_core.gateways.linux.sources.source import SourceRefused, SourceTraffic, SourceUnavailable
 from gateway_core.gateways.linux.views import Reading
 from gateway_core.sessions.session import Counters
 from gateway_core.sessions.table import SessionTable

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.pppd import LoggedLine, PppdFailures, PppdRefusal, refusal_of
+from gateway_core.gateways.linux.daemons.source import SourceFailure, SourceUnavailable
 from gateway_core.gateways.linux.sessions.source_watch import SignOnWatch
-from gateway_core.gateways.linux.sources.pppd import PppdRefusal, refusal_of
-from gateway_core.gateways.linux.sources.pppd_log import LoggedLine, PppdFailures
-from gateway_core.gateways.linux.sources.source import SourceFailure, SourceUnavailable
 from gateway_core.sessions.journal import Journal
 from tests.support.documents import valid_document
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.sources.pppd import (
+from gateway_core.gateways.linux.daemons.pppd import (
     SIGNALLED,
     PppdRecord,
     PppoeAccess,
@@ -23,8 +23,8 @@ from gateway_core.gateways.linux.sources.pppd import (
     start_of,
     traffic_of,
 )
-from gateway_core.gateways.linux.sources.pppoe_server import PppoeServer
-from gateway_core.gateways.linux.sources.source import (
+from gateway_core.gateways.linux.daemons.pppoe_server import PppoeServer
+from gateway_core.gateways.linux.daemons.source import (
     SourceEnd,
     SourceRefused,
     SourceSession,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway_core.gateways.linux.sources.source import SourceUnavailable, Terminations
+from gateway_core.gateways.linux.daemons.source import SourceUnavailable, Terminations
 from tests.support.core_clock import StillClock
 
 

@@ -13,12 +13,12 @@ import pytest
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.core.sessions import SessionFilter, SessionType
 from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons.source import SourceRefused
 from gateway_core.gateways.linux.sessions import source_watch
 from gateway_core.gateways.linux.sessions.hooks import HookSocket
 from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, ConfiguredTerms, LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import STORE
 from gateway_core.gateways.linux.sessions.tracker import NotDisconnected
-from gateway_core.gateways.linux.sources.source import SourceRefused
 from gateway_core.gateways.linux.threads import Crew
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.sessions.session import Counters

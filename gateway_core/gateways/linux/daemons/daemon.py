@@ -18,9 +18,9 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceAction
 from gateway_core.configuration.store import disk_step
 from gateway_core.configuration.workspace import Rendered
+from gateway_core.gateways.linux.daemons.source import FailureSource, RadiusClient, Source
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.program import CommitLimits
-from gateway_core.gateways.linux.sources.source import FailureSource, RadiusClient, Source
 from gateway_core.records.clock import Clock
 
 #: What the core writes for the daemons. Only root and the core enter it. The units and `packaging/pppoe` name

@@ -8,6 +8,7 @@ from ipaddress import IPv4Address
 from gateway_contract.base.vlan_names import outer_name
 from gateway_contract.core.network import VlanProtocol
 from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.daemons.source import Source, SourceRefused, SourceUnavailable
 from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.kernel.exchange import change
 from gateway_core.gateways.linux.kernel.links import (
@@ -25,7 +26,6 @@ from gateway_core.gateways.linux.kernel.links import (
 )
 from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.linux.sources.source import Source, SourceRefused, SourceUnavailable
 
 #: Nobody else uses groups from here on (linux/if_link.h, IFLA_GROUP): for links that are about to be removed.
 _OUTGOING = 0x564C0000

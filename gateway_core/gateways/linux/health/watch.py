@@ -8,12 +8,11 @@ from typing import Any
 from gateway_contract.base.texts import listed, utc_text
 from gateway_contract.configuration import Bgp, Configuration, Radius
 from gateway_contract.core.health import Dependency, DependencyState
-from gateway_core.gateways.linux.daemons.frr import REMEDY, Frr, RoutingUnavailable, RoutingUnreadable
-from gateway_core.gateways.linux.daemons.frr_text import shown
+from gateway_core.gateways.linux.daemons.frr import REMEDY, Frr, RoutingUnavailable, RoutingUnreadable, shown
+from gateway_core.gateways.linux.daemons.source import RadiusClient
 from gateway_core.gateways.linux.program import ProgramFailed, run
 from gateway_core.gateways.linux.sessions.source_watch import SourceWatch
 from gateway_core.gateways.linux.sessions.tracker import Tracker
-from gateway_core.gateways.linux.sources.source import RadiusClient
 
 TIMEDATECTL = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
 #: Seconds and bytes of its reply.

@@ -35,6 +35,7 @@ from gateway_contract.base.errors import StepFailed
 from gateway_contract.configuration import Cgnat
 from gateway_contract.contract import Record
 from gateway_contract.core.sessions import SessionState
+from gateway_core.gateways.linux.daemons.source import NAS_REBOOT, SourceEnd, SourceSession, SourceTraffic
 from gateway_core.gateways.linux.entries import UnreadableEntry
 from gateway_core.gateways.linux.sessions.session import LinuxSession, SessionRecord, SessionTerms
 from gateway_core.gateways.linux.sessions.session_store import (
@@ -45,7 +46,6 @@ from gateway_core.gateways.linux.sessions.session_store import (
     SessionStore,
     StoredSession,
 )
-from gateway_core.gateways.linux.sources.source import NAS_REBOOT, SourceEnd, SourceSession, SourceTraffic
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.network import OVERHEAD_PROFILES
 from gateway_contract.core.sessions import SessionType
+from gateway_core.gateways.linux.daemons.source import SourceSession, SourceTraffic
 from gateway_core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
@@ -23,7 +24,6 @@ from gateway_core.gateways.linux.sessions.session import (
     SessionTerms,
 )
 from gateway_core.gateways.linux.sessions.tracker import Tracker
-from gateway_core.gateways.linux.sources.source import SourceSession, SourceTraffic
 from gateway_core.sessions.session import Counters
 
 #: Of a source's counters.

@@ -10,11 +10,11 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.contract import Record, record_of
 from gateway_contract.core.network import InterfaceStats
 from gateway_contract.core.sessions import SessionState, SessionSummary, SessionType
+from gateway_core.gateways.linux.daemons.source import START_JITTER, SourceSession
 from gateway_core.gateways.linux.demux.admission import AccessVlan, VlanProfiles, session_type
 from gateway_core.gateways.linux.kernel.messages import NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sessions.session_store import SessionKey
-from gateway_core.gateways.linux.sources.source import START_JITTER, SourceSession
 from gateway_core.records.clock import Expiry
 from gateway_core.sessions.session import Counters, Session
 

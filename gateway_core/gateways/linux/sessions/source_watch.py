@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.sessions import SessionState, SessionType
-from gateway_core.gateways.linux.demux.admission import AccessVlan
-from gateway_core.gateways.linux.sessions.lifecycle import Lifecycle
-from gateway_core.gateways.linux.sessions.session_store import SessionKey
-from gateway_core.gateways.linux.sources.source import (
+from gateway_core.gateways.linux.daemons.source import (
     FailureSource,
     Source,
     SourceEnd,
@@ -19,6 +16,9 @@ from gateway_core.gateways.linux.sources.source import (
     SourceSession,
     SourceUnavailable,
 )
+from gateway_core.gateways.linux.demux.admission import AccessVlan
+from gateway_core.gateways.linux.sessions.lifecycle import Lifecycle
+from gateway_core.gateways.linux.sessions.session_store import SessionKey
 from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
 

@@ -12,12 +12,12 @@ from functools import partial
 from gateway_contract.base.errors import StillConnected
 from gateway_contract.configuration import Cgnat
 from gateway_contract.core.sessions import EndedSession
+from gateway_core.gateways.linux.daemons.source import Source, SourceEnd, SourceRefused, SourceUnavailable
 from gateway_core.gateways.linux.sessions.hooks import HookSocket
 from gateway_core.gateways.linux.sessions.lifecycle import Lifecycle, SessionEnd, SessionSurroundings
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import SessionKey, SessionStore
 from gateway_core.gateways.linux.sessions.source_watch import SourceWatch
-from gateway_core.gateways.linux.sources.source import Source, SourceEnd, SourceRefused, SourceUnavailable
 from gateway_core.gateways.linux.threads import Crew
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.sessions.journal import Journal

@@ -1,1 +1,0 @@
-"""Daemons that terminate the connections of subscribers, each behind one port."""
