@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway_api.audit.log import AuditLog
+from gateway_api.audit.log import AuditLog, LogPlace, OpenCall
 from gateway_api.audit.record import AuditEntry, Result, gap, masked, of_session
-from gateway_api.audit.trail import LogPlace, OpenCall
 from gateway_api.base.retry import for_ever
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG

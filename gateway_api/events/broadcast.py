@@ -1,18 +1,74 @@
-"""The core's events in one worker, received once and encoded once for all clients."""
+"""The core's events in one worker, received once and encoded once for all clients, as server-sent events
+(HTML Living Standard, section 9.2)."""
 
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import gevent
+import msgspec
 from gevent.event import Event as Signal
 
 from gateway_api.core_client.events import Events
-from gateway_api.events import sse
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.base.ring import Ring
+from gateway_contract.contract import Record
 from gateway_contract.core.sessions import EventsReply, SessionEvent
-from gateway_contract.events import EVENTS
+from gateway_contract.events import EVENTS, Gap
+
+#: A comment: some clients would take a blank line for an empty message.
+HEARTBEAT = b":\n"
+
+#: Characters that JSON leaves as they are and many clients take for the end of a line (Python's
+#: `str.splitlines`, JavaScript before ES2019): U+0085, U+2028 and U+2029, with their escapes in JSON.
+_LINE_BREAKS = [(character.encode(), f"\\u{ord(character):04x}".encode()) for character in "\x85\u2028\u2029"]
+
+_ID = re.compile(r"([0-9a-z]{1,64})-(0|[1-9][0-9]{0,17})", re.ASCII)
+
+
+class EventId(NamedTuple):
+    """`sequence` is the number of the event in one run of the core, and `boot_id` identifies the run."""
+
+    boot_id: str
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.boot_id}-{self.sequence}"
+
+
+def parse_id(text: str) -> EventId:
+    """Return the id of an event, as a client sends it back. Raises ValueError."""
+    match = _ID.fullmatch(text)
+    if match is None:
+        raise ValueError("must be the id of an event")
+    return EventId(match[1], int(match[2]))
+
+
+def encode_event(boot_id: str, event: SessionEvent) -> bytes:
+    """Return one event of the core as bytes."""
+    kind = EVENTS[event.event]
+    return _encode_numbered(EventId(boot_id, event.sequence), kind.stream_name, kind.stream_data.of(event))
+
+
+def encode_gap(boot_id: str, oldest: int, newest: int) -> bytes:
+    """Report lost events, and which ones the core holds. A client that resumes from it loses no others."""
+    last = EventId(boot_id, newest)
+    return _encode_numbered(last, "gap", Gap(str(EventId(boot_id, oldest)), str(last)))
+
+
+def encode_unnumbered(name: str, data: Record) -> bytes:
+    """Return an event of a stream that a client cannot resume."""
+    text = msgspec.json.encode(data)
+    for character, escape in _LINE_BREAKS:
+        text = text.replace(character, escape)
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), text)
+
+
+def _encode_numbered(id: EventId, name: str, data: Record) -> bytes:
+    return b"id: %s\n%b" % (str(id).encode(), encode_unnumbered(name, data))
+
 
 #: Events that a worker holds. A client that is further behind is disconnected, and resumes from the core.
 HELD = 10_000
@@ -50,17 +106,17 @@ class Span:
         self.oldest = oldest
         self.ring: Ring[Entry] = Ring(held, started)
 
-    def holds(self, id: sse.EventId) -> bool:
+    def holds(self, id: EventId) -> bool:
         """Return whether all events after this one are here."""
         return id.boot_id == self.boot_id and self.ring.after(id.sequence, 0) is not None
 
-    def is_past(self, id: sse.EventId) -> bool:
+    def is_past(self, id: EventId) -> bool:
         """Return whether events after this one have been here, and are gone."""
         return id.boot_id == self.boot_id and id.sequence < self.ring.oldest - 1
 
     def gap(self) -> bytes:
         """Return the gap for a client that has followed another span."""
-        return sse.gap(self.boot_id, self.oldest, self.started)
+        return encode_gap(self.boot_id, self.oldest, self.started)
 
 
 class Broadcast:
@@ -86,7 +142,7 @@ class Broadcast:
             raise CoreUnavailable("no events from the core yet")
         return self._span
 
-    def reached(self, id: sse.EventId) -> Span | None:
+    def reached(self, id: EventId) -> Span | None:
         """Return the span with all events after this one, which may still arrive; None if they do not."""
         with gevent.Timeout(self._times.core_patience, False):
             while not self.span.holds(id):
@@ -120,4 +176,4 @@ class Broadcast:
 
 def entries(boot_id: str, events: Iterable[SessionEvent]) -> Iterable[Entry]:
     """Return the events as clients get them."""
-    return (Entry(EVENTS[e.event].stream_name, e.type.lower(), sse.block(boot_id, e)) for e in events)
+    return (Entry(EVENTS[e.event].stream_name, e.type.lower(), encode_event(boot_id, e)) for e in events)

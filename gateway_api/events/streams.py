@@ -9,15 +9,27 @@ from functools import partial
 from typing import Any
 
 import gevent
+from gevent.event import Event as Signal
 from gevent.lock import BoundedSemaphore
 
 from gateway_api.core_client.events import Events
-from gateway_api.events import sse
-from gateway_api.events.broadcast import Broadcast, Entry, Span, StreamTimes, entries
-from gateway_contract.base.errors import CoreUnavailable, TooManyStreams
+from gateway_api.events.broadcast import (
+    HEARTBEAT,
+    Broadcast,
+    Entry,
+    EventId,
+    Span,
+    StreamTimes,
+    encode_gap,
+    encode_unnumbered,
+    entries,
+)
+from gateway_contract.base.errors import CoreUnavailable, GatewayApiError, NotFound, TooManyStreams
 from gateway_contract.base.process import max_clients
 from gateway_contract.base.texts import client_network
-from gateway_contract.events import DEFAULT_STREAM_EVENTS
+from gateway_contract.core.traffic import WatchTraffic
+from gateway_contract.core_client.client import CoreClient
+from gateway_contract.events import DEFAULT_STREAM_EVENTS, Ended
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +50,7 @@ class StreamFilter:
 
     names: frozenset[str] = frozenset(DEFAULT_STREAM_EVENTS)
     type: str | None = None
-    resume: sse.EventId | None = None
+    resume: EventId | None = None
 
     def blocks(self, found: list[Entry]) -> bytes:
         return b"".join(
@@ -194,17 +206,17 @@ class Streams:
                 position += len(found)
                 piece = wanted.blocks(found)
                 if not found and not changed.wait(max(0.0, due - self._times.clock())):
-                    piece = sse.HEARTBEAT
+                    piece = HEARTBEAT
             if piece:
                 due = self._times.clock() + self._times.heartbeat
                 yield piece
 
     def _in_turn(
-        self, stream: Stream, wanted: StreamFilter, id: sse.EventId
+        self, stream: Stream, wanted: StreamFilter, id: EventId
     ) -> Generator[bytes, None, tuple[Span, int]]:
         stream.waits(for_turn=True)
         while not self._slots.acquire(timeout=self._times.heartbeat):
-            yield sse.HEARTBEAT
+            yield HEARTBEAT
             stream.waits(for_turn=True)
         try:
             return (yield from self._caught_up(stream, wanted, id))
@@ -212,7 +224,7 @@ class Streams:
             self._slots.release()
 
     def _caught_up(
-        self, stream: Stream, wanted: StreamFilter, id: sse.EventId
+        self, stream: Stream, wanted: StreamFilter, id: EventId
     ) -> Generator[bytes, None, tuple[Span, int]]:
         """The core's events after an event. Returns the position from which the broadcast has the rest."""
         position = id.sequence
@@ -220,14 +232,14 @@ class Streams:
         for batch in self._events.after(id.boot_id, id.sequence):
             if batch.gap:
                 position = batch.newest
-                yield sse.gap(batch.boot_id, batch.oldest, batch.newest)
+                yield encode_gap(batch.boot_id, batch.oldest, batch.newest)
             elif batch.events:
                 position = batch.events[-1].sequence
                 yield wanted.blocks(list(entries(batch.boot_id, batch.events)))
             stream.waits()
             if position < batch.newest:
                 continue
-            span = self._broadcast.reached(sse.EventId(batch.boot_id, position))
+            span = self._broadcast.reached(EventId(batch.boot_id, position))
             if span is not None:
                 return span, position
         raise CoreUnavailable("the core ended its events")
@@ -264,3 +276,92 @@ def _end_the_worker(greenlet: Any) -> None:
     # The clients reconnect to another worker and resume. Here they would wait forever.
     _log.critical("the events of this worker have stopped: %r", greenlet.exception)
     os._exit(1)
+
+
+#: Sessions that a worker watches: each requires a connection to the core.
+_MOST = 64
+
+
+class _Feed:
+    """The traffic of one session: the last event as bytes, and its number."""
+
+    def __init__(self) -> None:
+        self.watchers = 0
+        self.number = 0
+        self.block = b""
+        #: Why there will be no other event.
+        self.over: GatewayApiError | None = None
+        self.greenlet: Any = None
+        #: Set at the next change, and then replaced by a new one.
+        self.changed = Signal()
+
+    def wake(self) -> None:
+        changed, self.changed = self.changed, Signal()
+        changed.set()
+
+    def run(self, core: CoreClient, id: int) -> None:
+        try:
+            for reply in core.follow(WatchTraffic(id)):
+                self.block = encode_unnumbered("traffic", reply)
+                self.number += 1
+                self.wake()
+        except (NotFound, CoreUnavailable) as error:
+            self.over = error
+            self.wake()
+
+
+class Feeds:
+    """The sessions that clients of this worker watch, at most `most`."""
+
+    def __init__(self, core: CoreClient, most: int = _MOST) -> None:
+        self._core = core
+        self._times = StreamTimes()
+        self._most = most
+        self._feeds: dict[int, _Feed] = {}
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def check(self, id: int) -> None:
+        """Raises TooManyStreams where a session cannot be watched, too."""
+        if id not in self._feeds and len(self) >= self._most:
+            raise TooManyStreams(RETRY_AFTER)
+
+    def pieces(self, stream: Stream, id: int) -> Generator[bytes, None, None]:
+        """The events of a client, from the last one on, until the end of the session or of the stream. One
+        that reads slowly gets the newest event next, not all. Raises CoreUnavailable."""
+        feed = self._feeds.get(id) or self._started(id)
+        feed.watchers += 1
+        stream.wake = feed.wake
+        try:
+            yield from self._events(stream, feed, id)
+        finally:
+            feed.watchers -= 1
+            if not feed.watchers:
+                # The core samples no longer.
+                del self._feeds[id]
+                feed.greenlet.kill(block=False)
+
+    def _started(self, id: int) -> _Feed:
+        feed = self._feeds[id] = _Feed()
+        feed.greenlet = gevent.spawn(feed.run, self._core, id)
+        return feed
+
+    def _events(self, stream: Stream, feed: _Feed, id: int) -> Generator[bytes, None, None]:
+        number = 0
+        due = self._times.clock() + self._times.heartbeat
+        while not stream.ended:
+            stream.listens, stream.deadline = True, None
+            changed = feed.changed
+            if feed.number != number:
+                number, piece = feed.number, feed.block
+            elif isinstance(feed.over, NotFound):
+                yield encode_unnumbered("ended", Ended(id))
+                return
+            elif feed.over is not None:
+                raise feed.over
+            else:
+                piece = b"" if changed.wait(max(0.0, due - self._times.clock())) else HEARTBEAT
+            if piece:
+                due = self._times.clock() + self._times.heartbeat
+                yield piece

@@ -7,29 +7,39 @@ one processor core, a slice of time each. Its deadline ends a search wherever it
 an old state of the file for longer.
 """
 
+# ruff: noqa: S608 - values of requests are never in a text of SQL.
+
 import fcntl
 import os
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from copy import copy
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway_api.history.database import open_to_read
+from gateway_api.history.database import decode_ipv4, open_to_read
 from gateway_api.history.sessions import HistoryFilter, find, flapping
-from gateway_api.history.sign_ons import WantedFailures, failed_sign_ons
-from gateway_api.history.timeline import timeline
+from gateway_api.history.sign_ons import WantedFailures, failed_sign_ons, numbered
 from gateway_api.history.traffic import FoundTraffic, TrafficSpan, traffic
 from gateway_contract.base.databases import kind_of
 from gateway_contract.base.errors import HistoryUnavailable, NotFound, SearchTooLong
-from gateway_contract.base.pages import FoundPage
+from gateway_contract.base.pages import FoundPage, cursor_of, place_at
 from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.base.texts import rate_text, utc_text
 from gateway_contract.base.turns import FairQueue
 from gateway_contract.contract import Page
-from gateway_contract.history import FailedSignOns, FlappingSubscriber, PastSession, TimelineEntry
+from gateway_contract.history import (
+    ClockState,
+    FailedSignOns,
+    FlappingSubscriber,
+    PastSession,
+    TimelineEntry,
+    TimelineEvent,
+)
 
 T = TypeVar("T")
 
@@ -185,3 +195,103 @@ def _with_connection(path: Path, stop: Callable[[], bool], search: Callable[...,
         connection.set_progress_handler(stop, _STEPS)
         connection.execute("BEGIN")
         return search(connection, *arguments)
+
+
+_UP, _RATE, _DOWN, _FAILED = range(4)
+_SUBSCRIBER = "SELECT username, mac FROM session WHERE id = ? ORDER BY started DESC LIMIT 1"
+_ENTRIES = f"""
+SELECT * FROM (
+    SELECT started AS at, number, {_UP} AS kind, 0 AS sequence, NULL AS down, NULL AS up, NULL AS expires,
+        NULL AS author
+    FROM session WHERE username = :username
+    UNION ALL
+    SELECT rate.at, rate.session, {_RATE}, rate.sequence, rate.down, rate.up, rate.expires, rate.author
+    FROM rate_change AS rate JOIN session ON session.number = rate.session WHERE username = :username
+    UNION ALL
+    SELECT ended, number, {_DOWN}, 0, NULL, NULL, NULL, author
+    FROM session WHERE username = :username AND ended IS NOT NULL
+    UNION ALL
+    SELECT began, number, {_FAILED}, 0, NULL, NULL, NULL, NULL
+    FROM failed_sign_on WHERE username = :username OR mac = :mac
+) AS entry WHERE (at, number, kind, sequence) < (:at, :number, :kind, :sequence)
+ORDER BY at DESC, number DESC, kind DESC, sequence DESC LIMIT :limit
+"""
+_SESSION = """
+SELECT id, started, ended, seen, reason, ip, access.text,
+    EXISTS (SELECT 1 FROM clock_step AS step WHERE session.number <= step.session AND ? > step.at)
+FROM session JOIN text AS access ON access.number = session.access WHERE session.number = ?
+"""
+_FIRST = (1 << 62,) * 4
+
+
+def timeline(connection: sqlite3.Connection, id: int, page: Page) -> FoundPage[TimelineEntry] | None:
+    """Return the timeline of the subscriber that has or had the session; None if no session had this id.
+    Raises Invalid for a wrong cursor."""
+    known = connection.execute(_SUBSCRIBER, (id,)).fetchone()
+    if known is None:
+        return None
+    place = _FIRST if page.cursor is None else place_at(page.cursor, len(_FIRST))
+    values = dict(zip(("at", "number", "kind", "sequence"), place, strict=True))
+    query = values | {"username": known[0], "mac": known[1], "limit": page.limit + 1}
+    rows = connection.execute(_ENTRIES, query).fetchall()
+    entries = [_entry(connection, row) for row in rows[: page.limit]]
+    last = None if len(rows) <= page.limit else cursor_of(rows[page.limit - 1][: len(_FIRST)])
+    return FoundPage(entries, last)
+
+
+def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
+    at, number, kind, _, down, up, expires, author = row
+    if kind == _FAILED:
+        return _failed_entry(numbered(connection, number))
+    found = connection.execute(_SESSION, (at, number)).fetchone()
+    id, started, ended, seen, reason, ip, access, is_wrong = found
+    is_rate = kind == _RATE
+    if kind == _UP:
+        event = TimelineEvent.UP
+        address = "no IPv4 address" if ip is None else decode_ipv4(ip)
+        message = f"Session {id} started on {access} with {address}"
+    elif is_rate:
+        event = TimelineEvent.RATE
+        until = "" if expires is None else f" until {utc_text(expires)}"
+        message = f"Session {id} got {rate_text(down)} down and {rate_text(up)} up{until}{_by(author)}"
+    elif seen is None:
+        event = TimelineEvent.DOWN
+        message = (
+            f"Session {id} ended after {timedelta(seconds=max(0, ended - started))}, {reason}{_by(author)}"
+        )
+    else:
+        event = TimelineEvent.LOST
+        message = f"Session {id} ended between {utc_text(seen)} and {utc_text(ended)}: nobody saw the end"
+    return TimelineEntry(
+        at=at,
+        event=event,
+        session_id=id,
+        message=message,
+        author=author,
+        reason=reason if event is TimelineEvent.DOWN else None,
+        rate_down=down,
+        rate_up=up,
+        rate_expires_at=expires,
+        clock=ClockState.UNSET if is_wrong else ClockState.SET,
+    )
+
+
+def _failed_entry(failed: FailedSignOns) -> TimelineEntry:
+    who = failed.username or failed.mac_address or "an unknown subscriber"
+    times = f", {failed.attempts} times until {utc_text(failed.last_at)}" if failed.attempts > 1 else ""
+    return TimelineEntry(
+        at=failed.first_at,
+        event=TimelineEvent.FAILED,
+        session_id=None,
+        message=f"Sign-on of {who} on {failed.access_interface} failed, {failed.reason}{times}",
+        author=None,
+        reason=failed.reason,
+        rate_down=None,
+        rate_up=None,
+        rate_expires_at=None,
+        clock=failed.clock,
+    )
+
+
+def _by(author: str | None) -> str:
+    return "" if author is None else f", by {author}"

@@ -17,16 +17,29 @@ from typing import Any, NamedTuple
 
 from msgspec import json
 
-from gateway_api.history import database, keys, sign_ons, traffic
+from gateway_api.history import database, sign_ons, traffic
 from gateway_api.history.database import (
     ADDRESS,
     AT_END,
     AT_START,
     COLUMNS,
     DELEGATED,
+    NUMBER_OF_TEXT,
     PREFIX,
     WRONG_START,
+    Condition,
     Writer,
+    decode_ipv4,
+    decode_mac,
+    decode_network,
+    encode_ipv4,
+    encode_mac,
+    encode_network,
+    find_enclosing_keys,
+    find_inner_key_ranges,
+    join_any,
+    match_macs,
+    match_names,
 )
 from gateway_contract.base import ipv6
 from gateway_contract.base.databases import pragma
@@ -150,8 +163,8 @@ SELECT name.text, sessions, mac.text, access.text, started, reason FROM (
 """
 #: Fields that have another form in the file: how they are made, and read.
 _STORED: dict[str, Callable[[Any], Any]] = {
-    "mac_address": keys.of_mac,
-    "ip_address": keys.of_ipv4,
+    "mac_address": encode_mac,
+    "ip_address": encode_ipv4,
     "type": str,
 }
 _FORMS = [
@@ -161,7 +174,7 @@ _FORMS = [
 ]
 _USERNAME = AT_START.index("username")
 _at_start, _at_end = attrgetter(*AT_START), attrgetter(*AT_END)
-_READ: dict[str, Callable[[Any], Any]] = {"mac_address": keys.mac_text, "ip_address": keys.ipv4_text}
+_READ: dict[str, Callable[[Any], Any]] = {"mac_address": decode_mac, "ip_address": decode_ipv4}
 
 
 def prepare(path: Path) -> None:
@@ -332,7 +345,7 @@ class HistoryStore(Writer):
         for kind, text in networks:
             if text is not None:
                 self._connection.execute(
-                    "INSERT OR IGNORE INTO network VALUES (?, ?, ?)", (keys.of_network(text), number, kind)
+                    "INSERT OR IGNORE INTO network VALUES (?, ?, ?)", (encode_network(text), number, kind)
                 )
 
     def _set_place(self, place: FeedPlace) -> None:
@@ -403,7 +416,7 @@ def flapping(
     rows = connection.execute(_FLAPPING, (since, until, limit))
     return [
         FlappingSubscriber(
-            username, sessions, None if mac is None else keys.mac_text(mac), access, started, reason
+            username, sessions, None if mac is None else decode_mac(mac), access, started, reason
         )
         for username, sessions, mac, access, started, reason in rows
     ]
@@ -423,14 +436,15 @@ def _conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[
     if wanted.type is not None:
         require("lower(type) = ?", wanted.type)
     if wanted.username is not None:
-        require(f"session.username = {keys.NUMBER}", wanted.username)
+        require(f"session.username = {NUMBER_OF_TEXT}", wanted.username)
     if wanted.mac_address is not None:
-        require(f"session.mac = {keys.NUMBER}", keys.of_mac(wanted.mac_address))
+        require(f"session.mac = {NUMBER_OF_TEXT}", encode_mac(wanted.mac_address))
     if wanted.ip_address is not None:
         require(*_with_address(wanted.ip_address))
     if wanted.interface is not None:
         require(
-            f"(session.interface = {keys.NUMBER} OR session.access = {keys.NUMBER})", *2 * [wanted.interface]
+            f"(session.interface = {NUMBER_OF_TEXT} OR session.access = {NUMBER_OF_TEXT})",
+            *2 * [wanted.interface],
         )
     if wanted.at is not None:
         require("started <= ? AND (ended IS NULL OR ended > ?)", *2 * [wanted.at])
@@ -443,27 +457,27 @@ def _conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[
     if not wanted.names_a_subscriber:
         require(f"NOT {WRONG_START}")
     if wanted.search is not None:
-        condition, given = keys.join_any(_make_conditions(connection, parse_search(wanted.search)))
+        condition, given = join_any(_make_conditions(connection, parse_search(wanted.search)))
         require(condition, *given)
     return conditions, values
 
 
-def _make_conditions(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[keys.Condition]:
+def _make_conditions(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[Condition]:
     """Yield a condition for each meaning of the text of a search."""
     # A number with few digits is a part of a name here: the history has no other search for it.
     name = wanted.name or wanted.short_name
     if name is not None:
         columns = ("username",) if wanted.key is None else ("username", "interface", "access")
-        yield from keys.match_names(connection, name, [f"session.{column}" for column in columns])
+        yield from match_names(connection, name, [f"session.{column}" for column in columns])
     if wanted.id is not None:
         yield "session.id = ?", [wanted.id]
     if wanted.mac is not None:
-        yield from keys.match_macs(connection, wanted.mac, "session.mac")
+        yield from match_macs(connection, wanted.mac, "session.mac")
     if wanted.ipv4 is not None:
         yield "ip BETWEEN ? AND ?", wanted.ipv4
     if wanted.ipv6 is not None:
-        around = list(keys.around(wanted.ipv6))
-        inside = list(keys.inside(wanted.ipv6))
+        around = list(find_enclosing_keys(wanted.ipv6))
+        inside = list(find_inner_key_ranges(wanted.ipv6))
         networks = [
             f"network IN ({', '.join('?' * len(around))})",
             *len(inside) * ["network BETWEEN ? AND ?"],
@@ -474,8 +488,8 @@ def _make_conditions(connection: sqlite3.Connection, wanted: SearchText) -> Iter
 
 def _with_address(address: str) -> list[Any]:
     if ":" not in address:
-        return ["ip = ?", keys.of_ipv4(address)]
-    around = list(keys.around(ipv6.address(address)))
+        return ["ip = ?", encode_ipv4(address)]
+    around = list(find_enclosing_keys(ipv6.address(address)))
     marks = ", ".join("?" * len(around))
     return [f"session.number IN (SELECT session FROM network WHERE network IN ({marks}))", *around]
 
@@ -500,7 +514,7 @@ def _record(row: Sequence[Any], found: Sequence[tuple[bytes, int]]) -> PastSessi
             fields[field] = read(fields[field])
     networks: dict[int, list[str]] = {ADDRESS: [], PREFIX: [], DELEGATED: []}
     for key, kind in found:
-        networks[kind].append(keys.network_text(key))
+        networks[kind].append(decode_network(key))
     is_whole = ended is not None and seen is None
     return PastSession(
         **fields,

@@ -14,8 +14,19 @@ from typing import Any, NamedTuple
 import gevent
 
 from gateway_api.base.retry import UNTIL_ANOTHER_CORE
-from gateway_api.history import keys
-from gateway_api.history.database import WRONG_FAILURE, Writer, in_use, require_room
+from gateway_api.history.database import (
+    NUMBER_OF_TEXT,
+    WRONG_FAILURE,
+    Condition,
+    Writer,
+    decode_mac,
+    encode_mac,
+    in_use,
+    join_any,
+    match_macs,
+    match_names,
+    require_room,
+)
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.pages import FoundPage, cursor_of, place_at
@@ -91,7 +102,7 @@ class SignOnStore(Writer):
         values = {
             "type": str(failure.type),
             "username": None if failure.username is None else self._text(failure.username),
-            "mac": None if mac is None else self._text(keys.of_mac(mac)),
+            "mac": None if mac is None else self._text(encode_mac(mac)),
             "access": self._text(failure.access_interface),
             "outer_vlan": failure.outer_vlan_id,
             "inner_vlan": failure.inner_vlan_id,
@@ -210,12 +221,12 @@ def numbered(connection: sqlite3.Connection, number: int) -> FailedSignOns:
 
 def _conditions(connection: sqlite3.Connection, wanted: WantedFailures) -> tuple[list[str], list[Any]]:
     """Conditions in SQL, and their values."""
-    mac = None if wanted.mac_address is None else keys.of_mac(wanted.mac_address)
+    mac = None if wanted.mac_address is None else encode_mac(wanted.mac_address)
     required = [
         ("lower(type) = ?", wanted.type),
-        (f"failed.username = {keys.NUMBER}", wanted.username),
-        (f"failed.mac = {keys.NUMBER}", mac),
-        (f"failed.access = {keys.NUMBER}", wanted.interface),
+        (f"failed.username = {NUMBER_OF_TEXT}", wanted.username),
+        (f"failed.mac = {NUMBER_OF_TEXT}", mac),
+        (f"failed.access = {NUMBER_OF_TEXT}", wanted.interface),
         ("reason = ?", wanted.reason),
         ("last >= ?", wanted.since),
         ("began < ?", wanted.until),
@@ -223,24 +234,24 @@ def _conditions(connection: sqlite3.Connection, wanted: WantedFailures) -> tuple
     conditions = [condition for condition, value in required if value is not None]
     values = [value for _, value in required if value is not None]
     if wanted.search is not None:
-        condition, given = keys.join_any(_make_conditions(connection, parse_search(wanted.search)))
+        condition, given = join_any(_make_conditions(connection, parse_search(wanted.search)))
         return [*conditions, condition], [*values, *given]
     return conditions, values
 
 
-def _make_conditions(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[keys.Condition]:
+def _make_conditions(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[Condition]:
     """Yield a condition for each meaning of the text of a search. A failed sign-on has neither an id nor an
     IP address."""
     name = wanted.name or wanted.short_name
     if name is not None:
         columns = ["failed.username"] if wanted.key is None else ["failed.username", "failed.access"]
-        yield from keys.match_names(connection, name, columns)
+        yield from match_names(connection, name, columns)
     if wanted.mac is not None:
-        yield from keys.match_macs(connection, wanted.mac, "failed.mac")
+        yield from match_macs(connection, wanted.mac, "failed.mac")
 
 
 def _record(row: Sequence[Any]) -> FailedSignOns:
     """From a row with the `_COLUMNS`, which are in the order of the record's fields."""
     _, type, username, mac, *others, is_wrong = row
     clock = ClockState.UNSET if is_wrong else ClockState.SET
-    return FailedSignOns(*(type, username, None if mac is None else keys.mac_text(mac), *others, clock))
+    return FailedSignOns(*(type, username, None if mac is None else decode_mac(mac), *others, clock))

@@ -32,9 +32,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from gateway_api.hub.message import WebhookMessage
-from gateway_api.hub.sender import AttemptResult
-from gateway_contract.hub import (
+from gateway_api.hub.interface import (
     LOGGED,
     LONGEST_PAUSE,
     PAUSE_AFTER,
@@ -43,6 +41,7 @@ from gateway_contract.hub import (
     Delivery,
     DeliveryResult,
 )
+from gateway_api.hub.sender import AttemptResult, WebhookMessage
 
 #: Messages that wait, those for a retry included.
 MOST_WAITING = 10_000

@@ -9,15 +9,14 @@ from dataclasses import dataclass, fields
 
 from msgspec import structs
 
+from gateway_api.hub import interface as wire
 from gateway_api.hub.delivery_queue import Backlog, Counts, DeliveryQueue
-from gateway_api.hub.message import WebhookMessage, test_message
-from gateway_api.hub.sender import Sender
-from gateway_contract import hub as wire
+from gateway_api.hub.interface import HUB, WebhookOrigin, WebhookState
+from gateway_api.hub.sender import Sender, WebhookMessage, test_message
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.texts import PathSegment, path_text
 from gateway_contract.core.configuration import Receiver
 from gateway_contract.core.sessions import EventName
-from gateway_contract.hub import HUB, WebhookOrigin, WebhookState
 
 #: Of those that are registered. The configuration has a limit of its own.
 MAX_WEBHOOKS = 100

@@ -1,12 +1,19 @@
-"""Sends messages to one receiver, at addresses that are not denied. Every attempt ends by its deadline.
+"""Messages to webhooks, and their sender: it signs them, and sends them to one receiver, at addresses that
+are not denied. Every attempt ends by its deadline.
 
 Uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), of requests, read in 2.34.2
 (`HTTPAdapter`, for what an https URL requires), and of http.client, read in Python 3.11 (`_read_status`). A
 test fails when their code changes.
 """
 
+import base64
+import hashlib
+import hmac
 import logging
+import os
 import queue
+import secrets
+import select
 import socket
 import ssl
 import threading
@@ -15,8 +22,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http.client import HTTPResponse, parse_headers
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
@@ -24,10 +32,135 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.util import create_urllib3_context
 
-from gateway_api.hub.message import WebhookMessage, headers
-from gateway_api.hub.tls import HubTlsContext
-from gateway_contract.base.receivers import Address, Denied, check, literal
-from gateway_contract.hub import TIMEOUT
+from gateway_api.base import tls_errors
+from gateway_api.hub.interface import TIMEOUT
+from gateway_contract.base.receivers import Address, Denied, check, key_of, literal
+from gateway_contract.base.texts import utc_text
+from gateway_contract.core.sessions import SessionEvent
+from gateway_contract.events import EVENTS, Empty, TestDelivery
+
+T = TypeVar("T")
+
+_RULES = ("minimum_version", "options", "verify_flags", "hostname_checks_common_name", "post_handshake_auth")
+
+_openssl = threading.RLock()
+os.register_at_fork(
+    before=_openssl.acquire, after_in_parent=_openssl.release, after_in_child=_openssl.release
+)
+
+
+class HubTlsSocket(ssl.SSLSocket):
+    """A connection to a receiver. Its timeout is that of each call."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        self._in_turns(super().do_handshake)
+
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:
+        return self._in_turns(lambda: super(HubTlsSocket, self).read(len, buffer))
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        return self._in_turns(lambda: super(HubTlsSocket, self).send(data, flags))
+
+    def _in_turns(self, call: Callable[[], T]) -> T:
+        """Call OpenSSL until it needs nothing more from the peer. Raises TimeoutError."""
+        timeout = self.gettimeout()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with _openssl:
+                self.settimeout(0)
+                try:
+                    return call()
+                except ssl.SSLWantReadError:
+                    event = select.POLLIN
+                except ssl.SSLWantWriteError:
+                    event = select.POLLOUT
+                except OSError:
+                    tls_errors.forget()
+                    raise
+                finally:
+                    # `close` in between leaves no socket.
+                    if self.fileno() >= 0:
+                        self.settimeout(timeout)
+            self._wait(event, deadline)
+
+    def _wait(self, event: int, deadline: float | None) -> None:
+        ready = select.poll()
+        ready.register(self, event)
+        if not ready.poll(None if deadline is None else max(0.0, 1000 * (deadline - time.monotonic()))):
+            raise TimeoutError("the receiver has not replied in time")
+
+
+class HubTlsContext(ssl.SSLContext):
+    """Makes connections to receivers. `new` makes such a context."""
+
+    sslsocket_class = HubTlsSocket
+
+    @classmethod
+    def new(cls, make_another: Callable[[], ssl.SSLContext]) -> "HubTlsContext":
+        """Return a context with the rules of the context that `make_another` makes."""
+        with _openssl:
+            made, other = cls(ssl.PROTOCOL_TLS_CLIENT), make_another()
+        for name in _RULES:
+            setattr(made, name, getattr(other, name))
+        return made
+
+    def load_verify_locations(self, *arguments: Any, **more: Any) -> None:
+        with _openssl:
+            super().load_verify_locations(*arguments, **more)
+
+    def wrap_socket(
+        self,
+        sock: socket.socket,
+        server_side: bool = False,
+        do_handshake_on_connect: bool = True,
+        suppress_ragged_eofs: bool = True,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLSocket:
+        with _openssl:
+            made = super().wrap_socket(
+                sock, server_side, False, suppress_ragged_eofs, server_hostname, session
+            )
+        if do_handshake_on_connect:
+            try:
+                made.do_handshake()
+            except BaseException:
+                made.close()
+                raise
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookMessage:
+    """Every attempt sends the same `id` and the same `body`."""
+
+    id: str
+    event: str
+    body: bytes
+
+
+def message_of(boot_id: str, event: SessionEvent) -> WebhookMessage:
+    """Return the message about an event."""
+    kind = EVENTS[event.event]
+    body = kind.delivery(event.event, utc_text(event.at), kind.webhook_data.of(event))
+    return WebhookMessage(f"{boot_id}-{event.sequence}", event.event, msgspec.json.encode(body))
+
+
+def test_message(now: float) -> WebhookMessage:
+    """Return a message that shows whether the receiver can be reached. `now` is epoch seconds."""
+    made = TestDelivery("webhook.test", utc_text(int(now)), Empty())
+    return WebhookMessage(f"test-{secrets.token_hex(8)}", made.event, msgspec.json.encode(made))
+
+
+def headers(message: WebhookMessage, secret: str | None, now: float) -> dict[str, str]:
+    """Return the headers of one attempt, signed if there is a secret. `now` is epoch seconds."""
+    made = {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
+    if secret is not None:
+        signed = f"{message.id}.{int(now)}.".encode() + message.body
+        digest = hmac.new(key_of(secret), signed, hashlib.sha256).digest()
+        made["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+    return made
+
 
 _log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 A fork copies one thread and all descriptors. So everything that the threads need is imported before the first
 fork: a worker could inherit half a module. And each worker gives up the sockets that it inherited: otherwise
-a receiver would not see the end of a connection. `tls.py` keeps workers from inheriting locks of OpenSSL. The
-lock of the C library's resolver is left, as no worker resolves a name.
+a receiver would not see the end of a connection. `sender.py` keeps workers from inheriting locks of OpenSSL.
+The lock of the C library's resolver is left, as no worker resolves a name.
 """
 
 import encodings.idna  # noqa: F401 - otherwise imported when the first name is resolved
@@ -20,15 +20,14 @@ from pathlib import Path
 from gateway_api.base.retry import for_ever
 from gateway_api.base.settings import Settings
 from gateway_api.core_client.events import Events
-from gateway_api.hub.message import message_of
+from gateway_api.hub.interface import HUB
 from gateway_api.hub.registry import Registry
-from gateway_api.hub.sender import DeniedNetworks
+from gateway_api.hub.sender import DeniedNetworks, message_of
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
 from gateway_contract.contract import served
 from gateway_contract.core.configuration import GetApiSettings
 from gateway_contract.core_client.client import CoreClient
-from gateway_contract.hub import HUB
 from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.dispatcher import Dispatcher, Identity
 from gateway_contract.varlink.server import Server

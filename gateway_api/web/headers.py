@@ -5,7 +5,7 @@ import re
 from flask import Flask, Response, request
 
 from gateway_api.base.http import REQUEST_ID, guards
-from gateway_api.events.sse import EventId, parse_id
+from gateway_api.events.broadcast import EventId, parse_id
 from gateway_api.web.request import current
 from gateway_contract.base.errors import Invalid, Problem
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gateway_api.auth.ledger import Ledger
 from gateway_api.base.settings import Settings
-from gateway_api.hub.client import Hub
+from gateway_api.hub.interface import GetCounts, Hub, WebhookCounts
 from gateway_api.web.counters import workers_without_room
 from gateway_contract.base.certificate import SERVED
 from gateway_contract.base.durable import is_unwritable, require_writable
@@ -19,7 +19,6 @@ from gateway_contract.base.errors import CoreAbsent, CoreUnavailable, HubUnavail
 from gateway_contract.base.texts import utc_text
 from gateway_contract.core.health import Dependency, DependencyState
 from gateway_contract.core_client.client import CoreClient
-from gateway_contract.hub import GetCounts, WebhookCounts
 
 #: Seconds for the core and for the hub: a response about their health comes within a second while both hang.
 _CORE_TIMEOUT, _HUB_TIMEOUT = 0.4, 0.3

@@ -23,7 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_flask_exporter import PrometheusMetrics
 
-from gateway_api.hub.client import Hub
+from gateway_api.hub.interface import GetCounts, Hub, WebhookCounts
 from gateway_api.web import counters, health
 from gateway_api.web.health import Host
 from gateway_api.web.operation import template
@@ -35,7 +35,6 @@ from gateway_contract.base.process import on_thread
 from gateway_contract.core.health import Dependency
 from gateway_contract.core.sessions import GetStatistics, Statistics
 from gateway_contract.core_client.client import CoreClient
-from gateway_contract.hub import GetCounts, WebhookCounts
 from gateway_contract.version import VERSION
 
 _log = logging.getLogger(__name__)

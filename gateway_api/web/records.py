@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gateway_api.audit.record import AuditEntry
+from gateway_api.hub.interface import MessageId
 from gateway_contract import configuration as definition
 from gateway_contract.base.errors import CoreAbsent
 from gateway_contract.contract import ListReply, Method, Record, about, count, list_field, reply_of
@@ -20,7 +21,6 @@ from gateway_contract.history import (
     TimelineEntry,
     TrafficSample,
 )
-from gateway_contract.hub import MessageId
 
 Object = Annotated[dict[str, Any], Meta(extra_json_schema={"additionalProperties": {}})]
 

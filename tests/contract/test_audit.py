@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.audit.trail import AuditDatabase
+from gateway_api.audit.log import AuditDatabase
 from gateway_api.web.records import AuditRecordList
 from gateway_contract.base.logs import MASK
 from tests.support.audit import RATES, AuditedGateway

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gateway_api.audit.log import AuditDatabase, Filter
 from gateway_api.audit.record import AuditEntry
-from gateway_api.audit.trail import AuditDatabase, Filter
 
 
 def a_record(**more: Any) -> AuditEntry:

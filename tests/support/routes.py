@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway_api.hub import interface as hub
 from gateway_api.web import records
 from gateway_api.web.records import Message, listing
-from gateway_contract import hub
 from gateway_contract.contract import PagedMethod, reply_of
 from gateway_contract.core import configuration, health, jobs, network, sessions, traffic
 

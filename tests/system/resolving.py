@@ -19,8 +19,7 @@ from contextlib import closing
 from ipaddress import ip_address
 from pathlib import Path
 
-from gateway_api.hub.message import WebhookMessage
-from gateway_api.hub.sender import AttemptResult, Sender
+from gateway_api.hub.sender import AttemptResult, Sender, WebhookMessage
 from gateway_contract.base.receivers import checked_url
 
 PORT = 8080

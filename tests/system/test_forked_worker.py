@@ -15,7 +15,7 @@ from typing import Any
 import certifi
 
 from gateway_api.hub import service as hub
-from gateway_api.hub.tls import HubTlsContext
+from gateway_api.hub.sender import HubTlsContext
 
 
 def in_a_process(function: Callable[[], None], **more: Any) -> "subprocess.Popen[bytes]":

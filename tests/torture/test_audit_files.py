@@ -13,8 +13,8 @@ from pathlib import Path
 
 import requests
 
+from gateway_api.audit.log import AuditDatabase
 from gateway_api.audit.record import gap
-from gateway_api.audit.trail import AuditDatabase
 from tests.support.audit import RATES, AuditedGateway
 from tests.support.audit_records import rows
 from tests.support.stack import PATIENCE, Api, running_stack, wait_for

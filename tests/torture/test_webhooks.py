@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import requests
 
-from gateway_contract.hub import TIMEOUT
+from gateway_api.hub.interface import TIMEOUT
 from tests.support.receivers import OK, Fast, Receiver, Rude, answer, flood, hang, reset, say, trickle
 from tests.support.sse import master_of, open_files, workers_of
 from tests.support.stack import Api, core_of, free_port, running_stack, wait_for

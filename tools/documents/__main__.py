@@ -7,11 +7,11 @@ from pathlib import Path
 
 from gateway_api.base.settings import USERS
 from gateway_api.cli.api import routes_text
+from gateway_api.hub.interface import HUB
 from gateway_api.web.app import routes_of
 from gateway_api.web.openapi.document import document
 from gateway_contract.contract import description
 from gateway_contract.core.interface import CORE
-from gateway_contract.hub import HUB
 from gateway_contract.program import summary
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.completion import FILES, source
@@ -62,5 +62,5 @@ if __name__ == "__main__":
     for path, text in texts().items():
         (root / path).parent.mkdir(exist_ok=True)
         (root / path).write_text(text)
-    for contract in (CORE, HUB):
-        (root / f"gateway_contract/{contract.name}.varlink").write_text(description(contract))
+    for contract, folder in (CORE, "gateway_contract"), (HUB, "gateway_api/hub"):
+        (root / folder / f"{contract.name}.varlink").write_text(description(contract))

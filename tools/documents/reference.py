@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gateway_api.hub.interface import DeliveryResult, WebhookOrigin, WebhookState
 from gateway_contract.base.variables import GROUPS
 from gateway_contract.configuration import ROOT, Choice, Field, Flag, Leaf, Many, Object, Whole, walk
 from gateway_contract.contract import Enumeration
@@ -18,7 +19,6 @@ from gateway_contract.core.network import DemuxState
 from gateway_contract.core.sessions import REASON, SessionState
 from gateway_contract.core.sign_ons import SIGN_ON_REASON
 from gateway_contract.history import ClockState, TimelineEvent
-from gateway_contract.hub import DeliveryResult, WebhookOrigin, WebhookState
 from gateway_core.configuration.rules import strict_rules
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
 from gatewayctl.__main__ import gatewayctl

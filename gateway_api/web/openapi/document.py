@@ -9,13 +9,13 @@ import msgspec
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 
+from gateway_api.hub.interface import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE, TIMEOUT
 from gateway_api.web.access import Access
 from gateway_api.web.openapi import components
 from gateway_api.web.operation import ApiOperation, Route
 from gateway_api.web.responses import EVENT_STREAM, JSON
 from gateway_contract.base.fields import ParsedField
 from gateway_contract.events import EVENTS, TestDelivery
-from gateway_contract.hub import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE, TIMEOUT
 from gateway_contract.version import PRODUCT, VERSION
 
 _OPENAPI = "3.1.0"

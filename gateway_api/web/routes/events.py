@@ -7,6 +7,8 @@ from flask import Blueprint, Response, url_for
 
 from gateway_api.events.broadcast import StreamTimes
 from gateway_api.events.streams import StreamFilter
+from gateway_api.hub import interface as wire
+from gateway_api.hub.interface import LOGGED, PAUSE_AFTER
 from gateway_api.web import audit, headers, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import select_records
@@ -17,9 +19,7 @@ from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas.queries import EventsQuery, ListSelection, list_query
 from gateway_api.web.schemas.requests import WebhookRegistrationSchema
 from gateway_api.web.services import hub, user_services
-from gateway_contract import hub as wire
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS, Gap
-from gateway_contract.hub import LOGGED, PAUSE_AFTER
 
 events = Blueprint("events", __name__, url_prefix="/api/v1/events")
 webhooks = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from marshmallow import ValidationError, post_load, validate, validates_schema
 
+from gateway_api.hub.interface import AddWebhook
 from gateway_api.web.schemas.queries import SessionConditions
 from gateway_contract.base.fields import (
     LINE,
@@ -36,7 +37,6 @@ from gateway_contract.core.impact import LARGEST_LIMIT
 from gateway_contract.core.jobs import MOST_PER_SECOND, PER_SECOND
 from gateway_contract.core.sessions import LONGEST_EXPIRY, EventName
 from gateway_contract.events import DEFAULT_EVENTS
-from gateway_contract.hub import AddWebhook
 
 #: A number that is not 0, and a unit. JSON Schema cannot express the least and the largest rate.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"

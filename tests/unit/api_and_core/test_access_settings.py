@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.auth.settings import AccessSettings
+from gateway_api.auth.tokens import AccessSettings
 from gateway_contract.base.errors import CoreUnavailable, StepFailed
 from gateway_contract.core.configuration import AccessReply, ApiSettings, CheckAccess, Edit
 from gateway_core.configuration.service import ConfigurationService

@@ -7,9 +7,17 @@ import msgspec
 import pytest
 
 from gateway_api.core_client.events import Events
-from gateway_api.events import sse
-from gateway_api.events.broadcast import HELD, Broadcast, Entry, Span, StreamTimes, entries
-from gateway_api.events.sse import EventId
+from gateway_api.events.broadcast import (
+    HELD,
+    Broadcast,
+    Entry,
+    EventId,
+    Span,
+    StreamTimes,
+    encode_gap,
+    entries,
+    parse_id,
+)
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.core.sessions import EventsReply
 from gateway_contract.core_client.client import CoreClient
@@ -28,7 +36,7 @@ def test_a_span_holds_what_came_after_events_of_its_life_from_where_it_began() -
 
 
 def test_a_span_tells_of_the_gap_before_it() -> None:
-    assert Span("life", 10, 3).gap() == sse.gap("life", 3, 10)
+    assert Span("life", 10, 3).gap() == encode_gap("life", 3, 10)
 
 
 def test_a_worker_begins_with_the_last_10000_events_and_holds_as_many() -> None:
@@ -54,7 +62,7 @@ def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
     gevent.spawn(broadcast.run)
     span = broadcast.span
     times.core_patience = 0.05
-    assert broadcast.reached(sse.parse_id(id)) == (span if there else None)
+    assert broadcast.reached(parse_id(id)) == (span if there else None)
 
 
 def test_an_event_on_its_way_is_waited_for(greenlets: None) -> None:

@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from gateway_api.audit.core_changes import record_new
-from gateway_api.audit.log import AuditLog
+from gateway_api.audit.log import AuditLog, LogPlace
 from gateway_api.audit.record import gap as gap_record
-from gateway_api.audit.trail import LogPlace
 from gateway_contract.base.logs import MASK
 from gateway_contract.core.configuration import ChangeRecord, ChangesReply
 from gateway_contract.core_client.client import CoreClient

@@ -13,9 +13,7 @@ import pytest
 from gevent.event import Event as Signal
 
 from gateway_api.core_client.events import Events
-from gateway_api.events import sse
-from gateway_api.events.broadcast import StreamTimes
-from gateway_api.events.sse import EventId
+from gateway_api.events.broadcast import EventId, StreamTimes, encode_gap
 from gateway_api.events.streams import StreamFilter, Streams
 from gateway_contract.base.errors import CoreUnavailable, TooManyStreams
 from gateway_contract.core_client.client import CoreClient
@@ -342,7 +340,7 @@ def test_an_event_that_nobody_knows_is_one_gap_and_then_it_goes_on(worker: Worke
     client.wait_for(50)
     grow(worker.journal, 2)
     client.wait_for(52)
-    assert b"".join(client.pieces).startswith(sse.gap("life", 1, 50))
+    assert b"".join(client.pieces).startswith(encode_gap("life", 1, 50))
     assert [message.name for message in client.messages] == ["gap", "session_up", "session_up"]
     assert client.sequences == [50, 51, 52]
 
@@ -396,7 +394,7 @@ def test_another_life_of_the_core_is_one_gap_for_everybody_and_then_it_goes_on(w
     for client in clients:
         client.wait_for(4)
         assert client.names == [("gap", 3), ("session_down", 4)]
-        assert b"".join(client.pieces).startswith(sse.gap("second", 1, 3))
+        assert b"".join(client.pieces).startswith(encode_gap("second", 1, 3))
     for client in late:
         client.wait_for(4)
         assert client.sequences == [4]
@@ -410,7 +408,7 @@ def test_a_worker_that_the_core_left_behind_tells_everybody_what_is_held(worker:
     worker.core.holds = lambda _: False
     for client in clients:
         client.wait_for(10)
-        assert b"".join(client.pieces) == sse.gap("life", 7, 10)
+        assert b"".join(client.pieces) == encode_gap("life", 7, 10)
 
 
 def test_who_knows_of_events_before_the_gap_of_the_worker_gets_all_of_them(

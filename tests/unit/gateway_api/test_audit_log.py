@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.audit.log import AuditLog, BatchWriter, Counter
+from gateway_api.audit.log import AuditDatabase, AuditLog, BatchWriter, Counter, Filter
 from gateway_api.audit.record import AuditEntry, Counted
-from gateway_api.audit.trail import AuditDatabase, Filter
 from gateway_contract.base.errors import AuditUnavailable, Invalid, ListTooLarge
 from gateway_contract.contract import Page
 from tests.support.audit_records import a_record, full_disk, names

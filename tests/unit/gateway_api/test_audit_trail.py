@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.audit.trail import AuditDatabase, Filter, LogPlace, _query
+from gateway_api.audit.log import AuditDatabase, Filter, LogPlace, _query
 from gateway_contract.base.databases import pragma
 from tests.support.audit_records import full_disk, names, rows, texts
 
@@ -164,7 +164,7 @@ def test_a_batch_that_fails_leaves_nothing_and_earlier_records_stay(
     with full_disk(tmp_path), pytest.raises(sqlite3.OperationalError, match="full"):
         trail.append(texts("two"))
     with monkeypatch.context() as patch, pytest.raises(OSError, match="after"):
-        patch.setattr("gateway_api.audit.trail.pragma", fail)
+        patch.setattr("gateway_api.audit.log.pragma", fail)
         trail.append(texts("three", "four"))
     trail.append(texts("five"))
     assert names(trail) == ["one", "five"]

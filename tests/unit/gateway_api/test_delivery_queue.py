@@ -16,9 +16,8 @@ from gateway_api.hub.delivery_queue import (
     Backlog,
     DeliveryQueue,
 )
-from gateway_api.hub.message import WebhookMessage
-from gateway_api.hub.sender import AttemptResult
-from gateway_contract.hub import Delivery
+from gateway_api.hub.interface import Delivery
+from gateway_api.hub.sender import AttemptResult, WebhookMessage
 from tests.support.clocks import SteppedClock
 from tests.support.stack import wait_for
 

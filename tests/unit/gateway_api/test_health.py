@@ -6,12 +6,12 @@ import pytest
 
 from gateway_api.auth.ledger import Ledger
 from gateway_api.cli import certificates
+from gateway_api.hub.interface import WebhookCounts
 from gateway_api.web import health
 from gateway_api.web.health import Host, check_ledger
 from gateway_contract.base.certificate import end_of
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable
 from gateway_contract.core.health import Dependency
-from gateway_contract.hub import WebhookCounts
 from tests.support.clocks import SteppedClock
 from tests.support.ledger import lose
 

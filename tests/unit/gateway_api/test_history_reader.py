@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.history import keys, reader, sessions
+from gateway_api.history import database, reader, sessions
 from gateway_api.history.reader import Reader, Searches
 from gateway_api.history.sessions import HistoryFilter
 from gateway_contract.base.errors import HistoryUnavailable, Invalid, ListTooLarge, SearchTooLong
@@ -66,7 +66,7 @@ def test_a_session_has_its_networks_as_text(past: History) -> None:
 def test_a_text_that_means_many_names_finds_the_newest(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keys, "_MOST_NAMES", 0)
+    monkeypatch.setattr(database, "_MOST_NAMES", 0)
     assert [past.ids(search=text) for text in ("ann@", "ab:01")] == [[4, 1], [4, 1]]
 
 

@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from gateway_api.base.settings import Settings
+from gateway_api.hub import interface as wire
 from gateway_api.hub import registry as registries
 from gateway_api.hub import sender as senders
 from gateway_api.hub import service as hub
-from gateway_api.hub.client import Hub
-from gateway_api.hub.message import WebhookMessage
+from gateway_api.hub.interface import Hub
 from gateway_api.hub.registry import Registry
-from gateway_contract import hub as wire
+from gateway_api.hub.sender import WebhookMessage
 from gateway_contract.base.errors import Conflict, HubUnavailable, NotFound
 from gateway_contract.core.configuration import Receiver as WireReceiver
 from gateway_contract.core.sessions import EventsReply

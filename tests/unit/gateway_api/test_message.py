@@ -1,6 +1,6 @@
 """What a receiver gets about an event, as bytes."""
 
-from gateway_api.hub.message import message_of
+from gateway_api.hub.sender import message_of
 from tests.unit.gateway_api.test_sse import event
 
 

@@ -13,10 +13,9 @@ import pytest
 
 from gateway_api.cli import certificates
 from gateway_api.hub import sender as senders
-from gateway_api.hub.message import WebhookMessage
-from gateway_api.hub.sender import AttemptResult, Sender
+from gateway_api.hub.interface import TIMEOUT
+from gateway_api.hub.sender import AttemptResult, Sender, WebhookMessage
 from gateway_contract.base.receivers import Address
-from gateway_contract.hub import TIMEOUT
 from tests.support.receivers import OK, Receiver, Rude, hang
 from tests.support.stack import wait_for
 

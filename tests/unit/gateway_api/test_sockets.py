@@ -12,7 +12,7 @@ from gevent import socket
 from gevent.ssl import SSLContext
 
 from gateway_api.cli import certificates
-from gateway_api.hub.tls import HubTlsContext
+from gateway_api.hub.sender import HubTlsContext
 from gateway_api.serving.sockets import TlsSocket, watched
 
 

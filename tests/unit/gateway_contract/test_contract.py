@@ -8,12 +8,13 @@ import pytest
 from varlink import scanner
 
 import gateway_contract
+from gateway_api.hub import interface
+from gateway_api.hub.interface import HUB
 from gateway_contract.contract import Contract, Method, Nothing, Record, description, record_of, served
 from gateway_contract.core.interface import CORE
-from gateway_contract.hub import HUB
 
-FOLDER = Path(gateway_contract.__file__).parent
-CONTRACTS = [CORE, HUB]
+FOLDERS = {CORE: Path(gateway_contract.__file__).parent, HUB: Path(interface.__file__).parent}
+CONTRACTS = [*FOLDERS]
 
 
 class Things(Record, frozen=True):
@@ -50,7 +51,7 @@ class Service:
 
 @pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.name)
 def test_the_interface_file_is_the_contract(contract: Contract) -> None:
-    text = (FOLDER / f"{contract.name}.varlink").read_text()
+    text = (FOLDERS[contract] / f"{contract.name}.varlink").read_text()
     assert text == description(contract), "make interface writes it"
     members = list(scanner.Interface(text).members)
     assert members[-1] == "InternalError"

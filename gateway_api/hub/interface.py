@@ -1,11 +1,15 @@
-"""`org.gatewayapi.hub`: the contract between the workers of the API and the hub, which delivers to
-webhooks."""
+"""The contract `org.gatewayapi.hub` between the workers of the API and the hub, which delivers to
+webhooks; and its client."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
+from gateway_contract.base.errors import Conflict, GatewayApiError, HubUnavailable, NotFound
 from gateway_contract.contract import Contract, Enumeration, Failure, Method, Record, about, count
+from gateway_contract.contract_client import ContractClient, decode
 from gateway_contract.core.sessions import EventName
 from gateway_contract.events import DEFAULT_EVENTS
+from gateway_contract.varlink.client import Unreachable
+from gateway_contract.varlink.protocol import ErrorReply
 
 # The schedule of deliveries
 
@@ -202,3 +206,25 @@ HUB = Contract(
     (GetCounts, ListWebhooks, GetWebhook, AddWebhook, RemoveWebhook, ListDeliveries, TestWebhook),
     (WebhookNotFoundError, WebhookDeclaredError, TooManyWebhooksError),
 )
+
+
+class Hub(ContractClient):
+    """Its methods raise HubUnavailable, NotFound for a webhook that does not exist, and Conflict if there are
+    too many, or if a webhook that is to go is declared."""
+
+    contract, unavailable = HUB, HubUnavailable
+
+    def translated(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:
+        if not isinstance(error, ErrorReply):
+            return super().translated(error, call)
+        match error.name.removeprefix(f"{HUB.name}."):
+            case "WebhookNotFound":
+                return NotFound("No such webhook")
+            case "WebhookDeclared":
+                path = decode(WebhookDeclaredError, error.parameters, HubUnavailable).path
+                return Conflict(f"The configuration declares it: delete {path}, and commit")
+            case "TooManyWebhooks":
+                most = decode(TooManyWebhooksError, error.parameters, HubUnavailable).most
+                return Conflict(f"There are {most} webhooks, which is the most there may be")
+            case _:
+                return HubUnavailable(f"the hub replied with {error.name}")
