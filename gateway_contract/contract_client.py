@@ -1,4 +1,4 @@
-"""Calls the methods of a service by its contract, with errors of `base/errors.py` in place of the wire's."""
+"""A client of a service by its contract. Errors on the wire become errors of `base/errors.py`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def decode(type: type[T], raw: msgspec.Raw, unavailable: type[GatewayApiError]) -> T:
-    """Return a part of a reply as a value. Raises `unavailable`."""
+    """Return a part of a reply as a value. Raises `unavailable` when the part breaks the contract."""
     try:
         return msgspec.json.decode(raw, type=type)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -24,8 +24,9 @@ def decode(type: type[T], raw: msgspec.Raw, unavailable: type[GatewayApiError]) 
 
 
 class ContractClient:
-    """Calls the service with this `contract`. Methods raise `unavailable` without a reply that keeps to the
-    contract, and what `translated` makes of an error. `timeout` is in seconds; None is the client's own."""
+    """Client of the service that implements `contract`. Every method raises `unavailable` when there is no
+    reply, or when the reply breaks the contract; an error reply becomes the result of `translate_error`.
+    `timeout` is in seconds; None is the timeout of the varlink client."""
 
     contract: ClassVar[Contract]
     unavailable: ClassVar[type[GatewayApiError]]
@@ -33,44 +34,45 @@ class ContractClient:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def reply(self, call: Method[R], *, timeout: float | None = None) -> R:
+    def call(self, call: Method[R], *, timeout: float | None = None) -> R:
+        """Return the reply to a call."""
         reply: type[R] = reply_of(type(call))
-        return decode(reply, self.raw(call, timeout=timeout), self.unavailable)
+        return decode(reply, self.call_raw(call, timeout=timeout), self.unavailable)
 
-    def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
-        """Return the whole reply, unparsed."""
-        with self._errors_of(call):
+    def call_raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
+        """Return the reply to a call as JSON."""
+        with self._translate_errors(call):
             (reply,) = self._replies(call, timeout=timeout)
             return reply.result()
 
     def follow(self, call: Method[R]) -> Iterator[R]:
-        """The replies of a method that streams. Ends with `unavailable`, CoreLacksMethod or NotFound; at the
-        latest when no reply came for the `silence` of the method."""
+        """Yield the replies of a method that streams. Raises `unavailable`, CoreLacksMethod or NotFound at
+        the end: at the latest when no reply has come for the `silence` of the method, in seconds."""
         try:
-            with self._errors_of(call):
-                for raw in self._client.stream(*self._named(call), silence=call.silence):
+            with self._translate_errors(call):
+                for raw in self._client.stream(*self._wire_call(call), silence=call.silence):
                     yield decode(reply_of(type(call)), raw, self.unavailable)
         except GatewayApiError as error:
             if isinstance(error, self.unavailable | NotFound):
                 raise
             raise self.unavailable(str(error)) from error
 
-    def translated(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:
-        """Return the failure of a call as an error of `base/errors.py`."""
+    def translate_error(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:
+        """Return the error of `base/errors.py` for a call that failed."""
         return self.unavailable(str(error))
 
     @contextmanager
-    def _errors_of(self, call: Method[Any]) -> Iterator[None]:
+    def _translate_errors(self, call: Method[Any]) -> Iterator[None]:
         try:
             yield
         except (Unreachable, ErrorReply) as error:
-            raise self.translated(error, call) from error
+            raise self.translate_error(error, call) from error
         except RecursionError as error:
             # The decoder allows a little more depth.
             raise Invalid(Problem("", "invalid", "must not be nested as deeply")) from error
 
     def _replies(self, call: Method[Any], *, timeout: float | None = None) -> list[Reply]:
-        return self._client.exchange(self._named(call), at_once=call.comes_at_once, timeout=timeout)
+        return self._client.exchange(self._wire_call(call), at_once=call.comes_at_once, timeout=timeout)
 
-    def _named(self, call: Method[Any]) -> tuple[str, Method[Any]]:
+    def _wire_call(self, call: Method[Any]) -> tuple[str, Method[Any]]:
         return self.contract.method(type(call)), call

@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway_contract.base.errors import CoreUnavailable, GatewayApiError, NotFound
 from gateway_contract.base.variables import core_socket
 from gateway_contract.core.configuration import Edit, EditAction
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.passwords import hash_password
 from gateway_contract.varlink.client import Client, join_group_of
 

@@ -15,7 +15,7 @@ import requests
 from bench.pairs import Figure, compared, in_turn
 from bench.parts.plan import Plan
 from bench.peers.gateway import Gateway, gateway
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 from tests.support.receivers import Fast
 from tests.support.stack import PATIENCE, issued, wait_for

@@ -14,7 +14,7 @@ from bench.parts.plan import Plan
 from bench.peers import nginx
 from bench.peers.gateway import Gateway, gateway
 from bench.processes import resident
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 
 _PATH = "/api/v1/events/subscribers?events=session_down"

@@ -16,7 +16,7 @@ from gateway_api.base.retry import for_ever
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
 from gateway_contract.core.configuration import ChangeRecord, ChangesReply, ListChanges, ResolveCalls
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 
 #: Calls of which the core tells the outcome in one reply.
@@ -39,7 +39,7 @@ def record_new(core: CoreClient, log: AuditLog) -> bool:
     AuditUnavailable; the next call tries again."""
     place = log.place()
     after = ListChanges(place.log, place.sequence) if place else ListChanges(None, 0)
-    reply = core.reply(after)
+    reply = core.call(after)
     records = _records(reply, place)
     if not records:
         return False
@@ -55,7 +55,7 @@ def resolve_calls(core: CoreClient, log: AuditLog) -> None:
     if not calls:
         return
     try:
-        reply = core.reply(ResolveCalls(tuple(call.id for call in calls)))
+        reply = core.call(ResolveCalls(tuple(call.id for call in calls)))
     except CoreLacksMethod:
         return
     outcomes: dict[OpenCall, tuple[Result, str]] = {}

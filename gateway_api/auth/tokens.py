@@ -15,7 +15,7 @@ import msgspec
 from gateway_api.auth.ledger import Revocations
 from gateway_contract.base.errors import GatewayApiError, LedgerUnavailable, NotAuthenticated
 from gateway_contract.core.configuration import AccessReply, ApiSettings
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 
 ISSUER = "gateway-api"
 _ALGORITHM = "HS256"
@@ -181,7 +181,7 @@ class AccessSettings:
         """Return the settings of the API, with the static token."""
         reply = self._of_api
         if reply is None or not self._holds(reply):
-            reply = self._of_api = self._core.settings()
+            reply = self._of_api = self._core.get_settings()
         return reply
 
     def _holds(self, reply: AccessReply | ApiSettings) -> bool:

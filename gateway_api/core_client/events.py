@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from gateway_api.base.retry import for_ever
 from gateway_contract.core.sessions import EventsReply, SubscribeEvents
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 
 _log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from gateway_contract.base.errors import CoreUnavailable, GatewayApiError, NotFo
 from gateway_contract.base.process import max_clients
 from gateway_contract.base.texts import client_network
 from gateway_contract.core.traffic import WatchTraffic
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, Ended
 
 _log = logging.getLogger(__name__)

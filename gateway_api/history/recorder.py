@@ -28,7 +28,7 @@ from gateway_contract.configuration import History
 from gateway_contract.contract import Page
 from gateway_contract.core.configuration import HistoryLimits
 from gateway_contract.core.sessions import EventsReply, ListSessions
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 
 #: Sessions in one call of a comparison. All of them at once would double a worker's memory.
@@ -87,7 +87,7 @@ class Recorder:
         on_thread(self._pool, store.begin_comparison)
         cursor = None
         while True:
-            reply = self._core.reply(ListSessions(page=Page(_AT_ONCE, cursor)))
+            reply = self._core.call(ListSessions(page=Page(_AT_ONCE, cursor)))
             on_thread(self._pool, store.compare, reply.sessions, place.at)
             cursor = reply.next_cursor
             if cursor is None:
@@ -106,7 +106,7 @@ class Recorder:
         self._trimmed = time.monotonic()
         limits = HistoryLimits(History.days, History.mebibytes)
         with suppress(CoreLacksMethod):
-            limits = self._core.settings().history
+            limits = self._core.get_settings().history
         for _ in range(_MOST_REMOVALS):
             if not on_thread(self._pool, store.trim, limits, int(time.time())):
                 return

@@ -34,7 +34,7 @@ from gateway_contract.base.process import ThreadPool, on_thread
 from gateway_contract.base.search import SearchText, parse_search
 from gateway_contract.contract import Page
 from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.history import MAX_PAUSE, ClockState, FailedSignOns
 
 _AGAIN = f"""

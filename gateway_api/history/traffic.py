@@ -15,7 +15,7 @@ from gateway_contract.base.process import ThreadPool, on_thread
 from gateway_contract.contract import Page
 from gateway_contract.core.network import InterfaceStats, InterfaceType, ListInterfaces
 from gateway_contract.core.sessions import GetHealth
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.history import TrafficSample
 
 #: Seconds between two samples of the recorder.
@@ -146,8 +146,8 @@ class TrafficRecorder:
                     on_thread(self._pool, store.add, sample)
 
     def _counters(self) -> TrunkCounters:
-        interfaces = self._core.reply(ListInterfaces(page=_FIRST)).interfaces
+        interfaces = self._core.call(ListInterfaces(page=_FIRST)).interfaces
         steady = self._steady()
-        uptime = self._core.reply(GetHealth()).uptime_seconds
+        uptime = self._core.call(GetHealth()).uptime_seconds
         trunks = {one.name: one.stats for one in interfaces if one.type is InterfaceType.TRUNK}
         return TrunkCounters(steady, uptime, trunks)

@@ -214,9 +214,9 @@ class Hub(ContractClient):
 
     contract, unavailable = HUB, HubUnavailable
 
-    def translated(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:
+    def translate_error(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:
         if not isinstance(error, ErrorReply):
-            return super().translated(error, call)
+            return super().translate_error(error, call)
         match error.name.removeprefix(f"{HUB.name}."):
             case "WebhookNotFound":
                 return NotFound("No such webhook")

@@ -27,7 +27,7 @@ from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
 from gateway_contract.contract import served
 from gateway_contract.core.configuration import GetApiSettings
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.dispatcher import Dispatcher, Identity
 from gateway_contract.varlink.server import Server

@@ -20,7 +20,7 @@ import gevent.thread  # noqa: F401
 from gateway_api.base.settings import Profile, Settings
 from gateway_contract.base.errors import CoreUnavailable, GatewayApiError
 from gateway_contract.base.variables import value
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 
 _log = logging.getLogger("gunicorn.error")
@@ -70,7 +70,7 @@ def address(settings: Settings) -> str:
     """Address and port as gunicorn takes them, from the running configuration. Raises Off, BadAddress and
     CoreUnavailable."""
     with closing(Client(settings.core_socket)) as client:
-        running = CoreClient(client).settings()
+        running = CoreClient(client).get_settings()
     if running.auth_token is None:
         raise Off("the running configuration has no api.auth_token")
     try:

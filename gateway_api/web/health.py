@@ -18,7 +18,7 @@ from gateway_contract.base.durable import is_unwritable, require_writable
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
 from gateway_contract.base.texts import utc_text
 from gateway_contract.core.health import Dependency, DependencyState
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 
 #: Seconds for the core and for the hub: a response about their health comes within a second while both hang.
 _CORE_TIMEOUT, _HUB_TIMEOUT = 0.4, 0.3
@@ -136,7 +136,7 @@ def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Depe
 def of_core(core: CoreClient) -> list[Dependency]:
     """Return the core, and what it tells. Takes as long as the core may take."""
     try:
-        return core_replied(core.dependencies(timeout=_CORE_TIMEOUT))
+        return core_replied(core.get_dependencies(timeout=_CORE_TIMEOUT))
     except CoreUnavailable as error:
         return [core_failed(error)]
 
@@ -155,7 +155,7 @@ def core_failed(error: CoreUnavailable) -> Dependency:
 
 def of_hub(hub: Hub) -> Dependency:
     try:
-        return hub_replied(hub.reply(GetCounts(), timeout=_HUB_TIMEOUT))
+        return hub_replied(hub.call(GetCounts(), timeout=_HUB_TIMEOUT))
     except HubUnavailable:
         return hub_failed()
 

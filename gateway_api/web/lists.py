@@ -15,7 +15,7 @@ from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery, ListSelection, list_query
 from gateway_api.web.services import services
 from gateway_contract.contract import Method, PagedMethod, Record, list_field
-from gateway_contract.core_client.client import Listed
+from gateway_contract.core_client import ListParts
 
 R = TypeVar("R", bound=Record)
 
@@ -25,9 +25,9 @@ def list_operation(
     schema: type[ListQuery] | None = None,
     *,
     version: Callable[[], str | None] = lambda: None,
-    encode: Callable[[Listed], bytes] = responses.listed,
+    encode: Callable[[ListParts], bytes] = responses.listed,
     **more: Any,
-) -> Callable[[Callable[[ListSelection], Listed]], View]:
+) -> Callable[[Callable[[ListSelection], ListParts]], View]:
     """Decorate a function that gets a list of the core: the view responds with the list. `more` is as for
     `operation`. Without a schema, clients select records by all fields that have one value.
 
@@ -36,7 +36,7 @@ def list_operation(
     that has it gets 304."""
     query_schema = cast(type[ListQuery], schema or list_query(method))
 
-    def decorate(get_list: Callable[[ListSelection], Listed]) -> View:
+    def decorate(get_list: Callable[[ListSelection], ListParts]) -> View:
         @wraps(get_list)
         def view(query: ListSelection) -> Response:
             if query.page is not None or query_schema.is_short(query.filter):

@@ -34,7 +34,7 @@ from gateway_contract.base.errors import CoreUnavailable, HubUnavailable
 from gateway_contract.base.process import on_thread
 from gateway_contract.core.health import Dependency
 from gateway_contract.core.sessions import GetStatistics, Statistics
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.version import VERSION
 
 _log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class _State(Collector):
         info.add_metric([VERSION], 1)
         yield info
         try:
-            counts, told = self._core.reply(GetStatistics()), self._core.dependencies()
+            counts, told = self._core.call(GetStatistics()), self._core.get_dependencies()
             yield from self._of_core(counts)
             found += health.core_replied(told)
         except CoreUnavailable as error:
@@ -153,7 +153,7 @@ class _State(Collector):
             _log.error("scrape without the core: %s", error, extra=logs.extra(request_id=current().id))
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
-            waiting = self._hub.reply(GetCounts())
+            waiting = self._hub.call(GetCounts())
             yield from self._of_hub(waiting)
             found.append(health.hub_replied(waiting))
         except HubUnavailable as error:

@@ -8,7 +8,7 @@ import msgspec
 from flask import Response, request
 
 from gateway_contract.base.turns import give_way
-from gateway_contract.core_client.client import Listed
+from gateway_contract.core_client import ListParts
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
@@ -19,7 +19,7 @@ _UNBUFFERED = {"X-Accel-Buffering": "no"}
 _Headers = dict[str, str] | None
 
 
-def listed(held: Listed) -> bytes:
+def listed(held: ListParts) -> bytes:
     """Return the envelope with a list. Others have their turns between its arrays: a list of 100,000 sessions
     has 40 MB."""
     # Without a copy of the whole: `getvalue` gives the bytes that it has.

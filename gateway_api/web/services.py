@@ -20,7 +20,7 @@ from gateway_api.hub.interface import Hub
 from gateway_api.web.compression import Body, Compressor
 from gateway_api.web.health import Host
 from gateway_api.web.request import current
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 
 EXTENSION = "gateway-api"
@@ -107,7 +107,7 @@ def user_services() -> UserServices:
 def core() -> CoreClient:
     """Return the core, for calls by the user of this request."""
     request = current()
-    return services().core.by(request.user, request.new_call_id)
+    return services().core.with_origin(request.user, request.new_call_id)
 
 
 def hub() -> Hub:

@@ -35,7 +35,7 @@ from gateway_contract.base.texts import rate_text
 from gateway_contract.core.configuration import DiscardCandidate, Edit
 from gateway_contract.core.network import ListVlans, VlansReply
 from gateway_contract.core.sessions import Health, SessionDetail, SetSessionRate
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.records import OF_A_PAGE, assert_is
@@ -74,7 +74,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         self.core = Client(self.socket, timeout=5)
-        self.daemon = CoreClient(self.core).by("admin")
+        self.daemon = CoreClient(self.core).with_origin("admin")
 
     def send(self, method: str, path: str, token: str | None = TOKEN, **more: Any) -> requests.Response:
         headers = {"Connection": "close", **more.pop("headers", {})}
@@ -177,7 +177,7 @@ def sections(profile: Profile) -> Iterator[dict[str, Any]]:
     """What GET /config shows; afterwards, it runs again."""
     before = profile.stored()
     yield copy.deepcopy(profile.get("/config"))
-    profile.daemon.reply(DiscardCandidate())
+    profile.daemon.call(DiscardCandidate())
     profile.daemon.replace(before, None)
 
 
@@ -262,7 +262,7 @@ def test_another_token_counts_from_the_next_request_on_and_without_one_the_profi
 
 
 def test_the_list_and_a_session_are_those_of_the_core_in_texts(profile: Profile) -> None:
-    profile.daemon.raw(SetSessionRate(3, 1_500_000, 999))
+    profile.daemon.call_raw(SetSessionRate(3, 1_500_000, 999))
     data, now = profile.get("/subscribers"), time.time()
     reply = profile.core.call("org.gatewayapi.core.ListSessions")
     held = {record["id"]: record for record in json.loads(bytes(reply))["sessions"]}
@@ -363,7 +363,7 @@ def test_what_is_staged_is_neither_mixed_in_nor_lost(profile: Profile, sections:
     answer = profile.put(sections)
     assert (answer.status_code, "staged" in answer.json()["message"]) == (409, True)
     assert profile.daemon.compare(None).diff == diff != ""
-    profile.daemon.reply(DiscardCandidate())
+    profile.daemon.call(DiscardCandidate())
     assert profile.put(sections).status_code == 200
 
 

@@ -24,7 +24,7 @@ from gateway_api.auth.ledger import name_of, open_ledger
 from gateway_api.auth.tokens import Tokens
 from gateway_api.cli.run import RunFolder
 from gateway_contract.core.interface import CORE
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 
 #: Seconds that are enough even on a busy machine.

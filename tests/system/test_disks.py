@@ -16,7 +16,7 @@ import requests
 
 from gateway_contract.core.configuration import ListChanges
 from gateway_contract.core.sessions import DisconnectSession
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 from tests.support.audit import RATES, arbiter_of
 from tests.support.prometheus import samples, total
@@ -271,9 +271,9 @@ def test_on_a_full_disk_of_the_core_commits_are_refused_and_its_log_of_changes_c
             with closing(Client(folder / "sock", timeout=10)) as client:
                 core = CoreClient(client)
                 # Without the id of a request: the core has to note it.
-                core.reply(DisconnectSession(3, author="root"))
+                core.call(DisconnectSession(3, author="root"))
                 for _ in range(10):
-                    assert core.reply(ListChanges()).changes == ()
+                    assert core.call(ListChanges()).changes == ()
             (line,) = (line for line in capfd.readouterr().err.splitlines() if "cannot note" in line)
             assert "cannot note 1 changes, the last of which is subscribers.disconnect" in line
             free(folder)

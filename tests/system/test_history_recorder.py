@@ -21,7 +21,7 @@ from gateway_api.history.sign_ons import WantedFailures
 from gateway_contract.contract import Page
 from gateway_contract.core.sessions import EventName, SessionEvent
 from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.history import FailedSignOns, PastSession
 from gateway_contract.varlink.client import Client
 from tests.support.pools import Here

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway_contract.core.configuration import Edit, GetConfiguration
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.passwords import verify
 from gateway_contract.varlink.client import Client
 from tests.support.documents import SECRET_HASH
@@ -67,14 +67,14 @@ class Gateway:
 
     def password(self, username: str) -> str:
         """Its hash."""
-        return self.daemon.login(username).password_hash or ""
+        return self.daemon.get_login(username).password_hash or ""
 
     def commit(self, path: str, value: Any, confirm_seconds: int | None = None) -> None:
         self.daemon.edit([Edit("set", path, value)], None)
-        self.daemon.by("admin").commit(confirm_seconds=confirm_seconds)
+        self.daemon.with_origin("admin").commit(confirm_seconds=confirm_seconds)
 
     def running(self, section: str) -> Any:
-        return json.loads(bytes(self.daemon.sections(GetConfiguration())[0][section]))
+        return json.loads(bytes(self.daemon.get_sections(GetConfiguration())[0][section]))
 
     def staged(self) -> str:
         return self.daemon.compare(None).diff
@@ -105,9 +105,9 @@ def test_a_disabled_api_is_enabled(gateway: Gateway) -> None:
     assert (told["action"], told["user"], told["author"]) == ("rescue.enable", "root", "root")
     assert told["before"] == {"diff": "- api.enabled = false\n+ api.enabled = true\n"}
     assert told["after"]["changes"] == 1
-    before = gateway.daemon.sections(GetConfiguration())[1]
+    before = gateway.daemon.get_sections(GetConfiguration())[1]
     assert gateway.done("enable") == "The API is enabled already; nothing was changed.\n"
-    assert gateway.daemon.sections(GetConfiguration())[1] == before
+    assert gateway.daemon.get_sections(GetConfiguration())[1] == before
 
 
 def test_what_somebody_has_staged_is_neither_lost_nor_committed(gateway: Gateway) -> None:
@@ -120,7 +120,7 @@ def test_what_somebody_has_staged_is_neither_lost_nor_committed(gateway: Gateway
     assert gateway.running("system")["hostname"] != "staged"
     gateway.done("undo")
     assert gateway.staged() == staged
-    gateway.daemon.by("admin").commit()
+    gateway.daemon.with_origin("admin").commit()
     assert gateway.is_enabled
     assert gateway.running("system")["hostname"] == "staged"
 

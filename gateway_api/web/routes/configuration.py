@@ -36,7 +36,7 @@ from gateway_api.web.schemas.requests import (
 from gateway_api.web.services import core
 from gateway_contract.contract import Method
 from gateway_contract.core import configuration as wire
-from gateway_contract.core_client.client import Fields, Sections, decoded
+from gateway_contract.core_client import Fields, Sections, decode_part
 
 configuration = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
 
@@ -95,7 +95,7 @@ def replace_candidate(body: Document) -> WithETag[None]:
 
     The body is what GET has in `data`, changed. A masked secret stands for the one that the candidate has
     there, and the items of lists are found by their keys. Parts may be missing until the commit."""
-    staged = _noted(core().reply(wire.ReplaceCandidate(body.sections, headers.if_match())))
+    staged = _noted(core().call(wire.ReplaceCandidate(body.sections, headers.if_match())))
     return WithETag(None, staged.etag)
 
 
@@ -128,7 +128,7 @@ def rollback(body: Rollback) -> WithETag[RolledBack]:
 @operation(ADMIN, errors=(412,))
 def discard() -> WithETag[None]:
     """Discards all changes of the candidate."""
-    discarded = core().reply(wire.DiscardCandidate(headers.if_match()))
+    discarded = core().call(wire.DiscardCandidate(headers.if_match()))
     audit.note(before=discarded.before)
     return WithETag(None, discarded.etag)
 
@@ -143,18 +143,18 @@ def discard() -> WithETag[None]:
 def archive(query: ListSelection) -> wire.ArchiveReply:
     """The commits of the archived revisions, the newest first: author, time and comment. `running` is that of
     the running configuration."""
-    return select_records(wire.ListArchive, core().reply(wire.ListArchive()), query)
+    return select_records(wire.ListArchive, core().call(wire.ListArchive()), query)
 
 
 @configuration.get("/archive/<revision>")
 @operation(ANY_ROLE, data=(ArchivedConfiguration,), errors=(501,))
 def archived(revision: int) -> Passed[Fields]:
     """One archived revision, secrets masked."""
-    return Passed(core().archived(revision))
+    return Passed(core().get_archived_revision(revision))
 
 
 def _whole(call: Method[wire.ConfigurationReply]) -> WithETag[Passed[Sections]]:
-    sections, etag = core().sections(call)
+    sections, etag = core().get_sections(call)
     return WithETag(Passed(sections), etag)
 
 
@@ -172,7 +172,7 @@ def _staged(staged: wire.EditReply) -> wire.EditReply:
 
 
 def _value(path: str, text: str | None) -> dict[str, Any]:
-    return {"path": path, "value": None if text is None else decoded(Any, msgspec.Raw(text.encode()))}
+    return {"path": path, "value": None if text is None else decode_part(Any, msgspec.Raw(text.encode()))}
 
 
 def committed(reply: wire.CommitReply) -> WithETag[Committed]:

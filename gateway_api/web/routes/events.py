@@ -77,7 +77,7 @@ A webhook whose receiver fails {PAUSE_AFTER} times in a row is paused, see `paus
 @operation(ANY_ROLE, _WEBHOOKS, query=list_query(wire.ListWebhooks), data=(listing(wire.ListWebhooks),))
 def list_webhooks(query: ListSelection) -> wire.WebhooksReply:
     """All webhooks."""
-    return select_records(wire.ListWebhooks, hub().reply(wire.ListWebhooks()), query)
+    return select_records(wire.ListWebhooks, hub().call(wire.ListWebhooks()), query)
 
 
 _REGISTRATION = f"""\
@@ -92,7 +92,7 @@ The names of the events are {_names(EVENTS)}. The event stream has the same even
 @operation(ADMIN, _REGISTRATION, body=WebhookRegistrationSchema, status=201, errors=(409,))
 def register(body: wire.AddWebhook) -> Created[wire.Webhook]:
     """Registers a receiver."""
-    record = hub().reply(body).webhook
+    record = hub().call(body).webhook
     audit.note(after=record)
     return Created(record, url_for("webhooks.show", webhook=record.id))
 
@@ -101,7 +101,7 @@ def register(body: wire.AddWebhook) -> Created[wire.Webhook]:
 @operation(ANY_ROLE)
 def show(webhook: str) -> wire.Webhook:
     """One webhook."""
-    return hub().reply(wire.GetWebhook(webhook)).webhook
+    return hub().call(wire.GetWebhook(webhook)).webhook
 
 
 @webhooks.delete("/<webhook>")
@@ -109,7 +109,7 @@ def show(webhook: str) -> wire.Webhook:
 def delete(webhook: str) -> Message:
     """Deletes a registration, and the messages that wait for its receiver. 409 for a declared one: a commit
     deletes it."""
-    audit.note(before=hub().reply(wire.RemoveWebhook(webhook)).webhook)
+    audit.note(before=hub().call(wire.RemoveWebhook(webhook)).webhook)
     return Message(f"Webhook {webhook} deleted")
 
 
@@ -124,7 +124,7 @@ The failure that began a pause has `paused_until`. Until then, no new message is
 @operation(ANY_ROLE, _DELIVERIES, query=list_query(wire.ListDeliveries), data=(listing(wire.ListDeliveries),))
 def deliveries(query: ListSelection, webhook: str) -> wire.DeliveriesReply:
     """The last attempts, the newest first."""
-    return select_records(wire.ListDeliveries, hub().reply(wire.ListDeliveries(webhook)), query)
+    return select_records(wire.ListDeliveries, hub().call(wire.ListDeliveries(webhook)), query)
 
 
 @webhooks.post("/<webhook>/test")
@@ -134,4 +134,4 @@ def test(webhook: str) -> TestSent:
 
     It is also sent during a pause, and ends the pause if it arrives.
     """
-    return TestSent("A test is under way", hub().reply(wire.TestWebhook(webhook)).message_id)
+    return TestSent("A test is under way", hub().call(wire.TestWebhook(webhook)).message_id)

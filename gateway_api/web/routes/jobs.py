@@ -16,7 +16,7 @@ from gateway_api.web.services import core
 from gateway_contract.contract import Page
 from gateway_contract.core.jobs import CancelJob, GetJob, Job, ListJobs
 from gateway_contract.core.sessions import SessionSummary
-from gateway_contract.core_client.client import Listed, decoded
+from gateway_contract.core_client import ListParts, decode_part
 
 #: Sessions that a dry run lists.
 _FIRST = 100
@@ -44,9 +44,9 @@ def disconnect(body: DisconnectJob) -> Created[Job] | JobPreview:
 
 @jobs.get("/jobs", endpoint="index")
 @list_operation(ListJobs, errors=(501,))
-def list_jobs(query: ListSelection) -> Listed:
+def list_jobs(query: ListSelection) -> ListParts:
     """The last hundred jobs, the newest first."""
-    return core().listed(query.call(ListJobs))
+    return core().call_list(query.call(ListJobs))
 
 
 @jobs.get("/jobs/<job>")
@@ -57,14 +57,14 @@ def show(job: int) -> Passed[Job]:
     It is `done` when it has acted on each of its sessions, once. A restart of the core daemon makes it
     `interrupted`, with its counts: it does not continue.
     """
-    return Passed(core().fields(GetJob(job), "job")["job"])
+    return Passed(core().call_fields(GetJob(job), "job")["job"])
 
 
 @jobs.delete("/jobs/<job>")
 @operation(ADMIN, errors=(409, 501))
 def cancel(job: int) -> Job:
     """Cancels a job: it takes no further session. 409 if it has ended."""
-    cancelled = core().reply(CancelJob(job)).job
+    cancelled = core().call(CancelJob(job)).job
     audit.note(after=cancelled)
     return cancelled
 
@@ -76,7 +76,7 @@ def _started(job: Job) -> Created[Job]:
 
 def _preview(filter: Mapping[str, str], what: str) -> JobPreview:
     found = core().list_sessions(filter, None, Page(_FIRST))
-    count = decoded(int, found.others["total"])
-    sessions = [session for array in found.arrays for session in decoded(list[msgspec.Raw], array)]
+    count = decode_part(int, found.others["total"])
+    sessions = [session for array in found.arrays for session in decode_part(list[msgspec.Raw], array)]
     message = f"{count} session{'' if count == 1 else 's'} {what}"
     return JobPreview(message, count, passed(sessions, SessionSummary))

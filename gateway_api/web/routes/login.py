@@ -27,7 +27,7 @@ def log_in(body: LoginRequest) -> Token:
 
     With the header `X-Gateway-Page: 1`, as the live page sends it, the browser keeps the token in a cookie.
     """
-    known, address = core().login(body.username), request.remote_addr or ""
+    known, address = core().get_login(body.username), request.remote_addr or ""
     current().names_user = known.user is not None
     user = user_services().login.authenticate(known, body.username, body.password, address)
     current().identify(user.username, user.role)
@@ -61,7 +61,7 @@ def log_out_everywhere(body: LogoutEverywhere) -> Message:
     username = caller().sub if body.username is None else body.username
     if username != caller().sub and caller().role != "admin":
         raise NotAllowed
-    core().raw(EndTokens(username))
+    core().call_raw(EndTokens(username))
     if username == caller().sub:
         page_token.forget()
     return Message(f"Ended all tokens of {username}")

@@ -14,7 +14,7 @@ from gateway_contract.configuration import Demux
 from gateway_contract.core import network as wire
 from gateway_contract.core.configuration import GetConfiguration
 from gateway_contract.core.sessions import GetStatistics
-from gateway_contract.core_client.client import Listed
+from gateway_contract.core_client import ListParts
 
 interfaces = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
 qos = Blueprint("qos", __name__, url_prefix="/api/v1/qos")
@@ -25,9 +25,9 @@ demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 
 @interfaces.get("", endpoint="index")
 @list_operation(wire.ListInterfaces)
-def list_interfaces(query: ListSelection) -> Listed:
+def list_interfaces(query: ListSelection) -> ListParts:
     """All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
-    return core().listed(query.call(wire.ListInterfaces))
+    return core().call_list(query.call(wire.ListInterfaces))
 
 
 @interfaces.get("/traffic")
@@ -41,51 +41,51 @@ def traffic(query: TrafficSpan) -> TrafficSampleList:
 
 @interfaces.get("/vlans")
 @list_operation(wire.ListVlans)
-def vlans(query: ListSelection) -> Listed:
+def vlans(query: ListSelection) -> ListParts:
     """The VLAN sub-interfaces that the demux component created."""
-    return core().listed(query.call(wire.ListVlans))
+    return core().call_list(query.call(wire.ListVlans))
 
 
 @qos.get("", endpoint="index")
 @list_operation(wire.ListQos)
-def list_qos(query: ListSelection) -> Listed:
+def list_qos(query: ListSelection) -> ListParts:
     """The shaping of each session."""
-    return core().listed(query.call(wire.ListQos))
+    return core().call_list(query.call(wire.ListQos))
 
 
 @qos.get("/profiles")
 @operation(ANY_ROLE, data=(listing(wire.ListOverheadProfiles),))
 def profiles() -> Passed[wire.OverheadProfilesReply]:
     """The overhead profiles that sessions may have."""
-    return Passed(core().fields(wire.ListOverheadProfiles()))
+    return Passed(core().call_fields(wire.ListOverheadProfiles()))
 
 
 @routing.get("/bgp/summary")
 @operation(ANY_ROLE, compressed=True)
 def bgp_summary() -> Passed[FrrSummary]:
     """The routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
-    return Passed(core().fields(wire.GetBgpSummary(), "summary")["summary"])
+    return Passed(core().call_fields(wire.GetBgpSummary(), "summary")["summary"])
 
 
 @routing.get("/routes")
 @list_operation(wire.ListRoutes)
-def kernel_routes(query: ListSelection) -> Listed:
+def kernel_routes(query: ListSelection) -> ListParts:
     """The kernel's routes, those to subscribers included."""
-    return core().listed(query.call(wire.ListRoutes))
+    return core().call_list(query.call(wire.ListRoutes))
 
 
 @cgnat.get("/sessions")
 @list_operation(wire.ListCgnatSessions)
-def sessions(query: ListSelection) -> Listed:
+def sessions(query: ListSelection) -> ListParts:
     """The sessions that go through the CGNAT VRF."""
-    return core().listed(query.call(wire.ListCgnatSessions))
+    return core().call_list(query.call(wire.ListCgnatSessions))
 
 
 @cgnat.get("/stats")
 @operation(ANY_ROLE)
 def stats() -> CgnatStats:
     """The number of sessions that are steered, and of those with a public address."""
-    counts = core().reply(GetStatistics())
+    counts = core().call(GetStatistics())
     return CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
 
 
@@ -93,12 +93,12 @@ def stats() -> CgnatStats:
 @operation(ANY_ROLE, data=(DemuxConfiguration,))
 def demux_configuration() -> Passed[Demux]:
     """The demux section of the running configuration."""
-    running, _ = core().sections(GetConfiguration())
+    running, _ = core().get_sections(GetConfiguration())
     return Passed(running.get("demux", msgspec.Raw(b"{}")))
 
 
 @demux.get("/state")
 @list_operation(wire.GetDemuxState)
-def state(query: ListSelection) -> Listed:
+def state(query: ListSelection) -> ListParts:
     """The VLANs that demux manages, and the number that its limits have rejected."""
-    return core().listed(query.call(wire.GetDemuxState))
+    return core().call_list(query.call(wire.GetDemuxState))

@@ -54,7 +54,7 @@ from gateway_contract.core.sessions import (
     SessionSummary,
 )
 from gateway_contract.core.traffic import ListTalkers, TalkersReply, TrafficReply, WatchTraffic
-from gateway_contract.core_client.client import Listed, decoded
+from gateway_contract.core_client import ListParts, decode_part
 from gateway_contract.events import Ended
 
 subscribers = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
@@ -63,8 +63,10 @@ past = Blueprint("history", __name__, url_prefix="/api/v1/subscribers")
 
 
 @subscribers.get("", endpoint="index")
-@list_operation(ListSessions, SubscribersQuery, version=lambda: core().sessions_version(), may_have=("ETag",))
-def list_sessions(query: ListSelection) -> Listed:
+@list_operation(
+    ListSessions, SubscribersQuery, version=lambda: core().get_sessions_version(), may_have=("ETag",)
+)
+def list_sessions(query: ListSelection) -> ListParts:
     """All sessions that match the filters, or a page of them."""
     return core().list_sessions(query.filter, query.sort, query.page)
 
@@ -73,7 +75,7 @@ def list_sessions(query: ListSelection) -> Listed:
 @operation(ANY_ROLE)
 def summary() -> SessionCounts:
     """The number of sessions, by type."""
-    counts = core().reply(GetStatistics())
+    counts = core().call(GetStatistics())
     return SessionCounts(counts.active_sessions, counts.pppoe_sessions, counts.dhcp_sessions)
 
 
@@ -81,7 +83,7 @@ def summary() -> SessionCounts:
 @operation(ANY_ROLE)
 def show(id: int) -> Passed[SessionDetail]:
     """One session with its counters."""
-    return Passed(core().session(id))
+    return Passed(core().get_session(id))
 
 
 @subscribers.delete("/<session:id>")
@@ -105,7 +107,7 @@ def disconnect_by_interface(body: DisconnectInterface) -> InterfaceDisconnectPre
     message = f"{count} session{'' if count == 1 else 's'} {verb} on {body.interface}"
     if body.dry_run:
         return InterfaceDisconnectPreview(message, count, passed(sessions, SessionSummary))
-    audit.note(before={"sessions": [decoded(EndedSession, session) for session in sessions]})
+    audit.note(before={"sessions": [decode_part(EndedSession, session) for session in sessions]})
     return InterfaceDisconnected(message, count)
 
 
@@ -132,7 +134,7 @@ def list_talkers(query: ListTalkers) -> Passed[TalkersReply]:
     The core daemon reads the counters of all sessions at most every five seconds, and only while a client
     requests them. The first request after a pause takes a second, in which the counters are read twice.
     """
-    return Passed(core().talkers(query))
+    return Passed(core().list_talkers(query))
 
 
 @traffic.get("/<session:id>/traffic")
@@ -154,8 +156,8 @@ def watch(id: int) -> Response:
         data: {"at":1795271513,"interval_ms":1000,"down_bps":5213400,"up_bps":301120,"down_pps":543,...}
     """
     services = user_services()
-    core().session(id)
-    core().require(WatchTraffic(id))
+    core().get_session(id)
+    core().require_method(WatchTraffic(id))
     services.traffic.check(id)
     follow = partial(services.traffic.pieces, id=id)
     return responses.stream(lambda address: services.streams.open_with(caller(), address, follow))

@@ -15,7 +15,7 @@ from gateway_api.web.schemas.queries import AuditQuery, ListSelection, Search
 from gateway_api.web.services import core, user_services
 from gateway_contract.core.health import ListFaults, worst
 from gateway_contract.core.sessions import GetHealth, Health
-from gateway_contract.core_client.client import Listed
+from gateway_contract.core_client import ListParts
 from gateway_contract.version import PRODUCT, VERSION
 
 COMPONENT = "gateway-api"
@@ -39,7 +39,7 @@ def version() -> Version:
 @operation(ALWAYS)
 def health() -> Health:
     """The state of the gateway, its number of sessions and its uptime. 500 if the core is unavailable."""
-    return core().reply(GetHealth(), timeout=_HEALTH_TIMEOUT)
+    return core().call(GetHealth(), timeout=_HEALTH_TIMEOUT)
 
 
 @system.get("/system/health/detail")
@@ -52,9 +52,9 @@ def health_detail() -> HealthDetail:
 
 @system.get("/system/faults")
 @list_operation(ListFaults, errors=(501,))
-def faults(query: ListSelection) -> Listed:
+def faults(query: ListSelection) -> ListParts:
     """The faults of the data plane that the core could not repair, the oldest first."""
-    return core().listed(query.call(ListFaults))
+    return core().call_list(query.call(ListFaults))
 
 
 @audit_log.get("", endpoint="index")

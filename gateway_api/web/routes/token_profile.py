@@ -19,7 +19,7 @@ from gateway_contract.base.texts import rate_text
 from gateway_contract.base.turns import give_way
 from gateway_contract.contract import record_of
 from gateway_contract.core.sessions import GetHealth, Health, ListSessions, SessionDetail
-from gateway_contract.core_client.client import Fields, Listed, decoded
+from gateway_contract.core_client import Fields, ListParts, decode_part
 
 #: Sessions, which take a millisecond.
 _TURN = 250
@@ -61,12 +61,12 @@ class _Status(Health, frozen=True):
 token_profile = Blueprint("token_profile", __name__, url_prefix="/api/v1")
 
 
-def encode_list(found: Listed) -> bytes:
+def encode_list(found: ListParts) -> bytes:
     """Return the list in this profile's form. Other requests have their turns meanwhile."""
     now, arrays = time.time(), []
     for array in found.arrays:
         made = []
-        for number, session in enumerate(decoded(list[_Summary], array)):
+        for number, session in enumerate(decode_part(list[_Summary], array)):
             if number % _TURN == 0:
                 give_way()
             made.append(
@@ -81,7 +81,7 @@ def encode_list(found: Listed) -> bytes:
                 )
             )
         arrays.append(msgspec.Raw(msgspec.json.encode(made)))
-    return responses.listed(Listed("subscribers", arrays, found.others))
+    return responses.listed(ListParts("subscribers", arrays, found.others))
 
 
 def uptime(since: float, now: float) -> str:
@@ -95,7 +95,7 @@ def uptime(since: float, now: float) -> str:
 
 @token_profile.get("/subscribers", endpoint="index")
 @list_operation(ListSessions, SubscribersQuery, encode=encode_list)
-def list_sessions(query: ListSelection) -> Listed:
+def list_sessions(query: ListSelection) -> ListParts:
     """Sessions that match."""
     return core().list_sessions(query.filter, query.sort, query.page)
 
@@ -104,14 +104,14 @@ def list_sessions(query: ListSelection) -> Listed:
 @operation(ANY_ROLE)
 def show(id: int) -> Passed[SessionDetail]:
     """One session with its counters."""
-    session = core().session(id)
-    now, detail = time.time(), decoded(_Detail, session)
+    session = core().get_session(id)
+    now, detail = time.time(), decode_part(_Detail, session)
     texts = {
         "speed_down": _rate_text(detail.rate_down_bps),
         "speed_up": _rate_text(detail.rate_up_bps),
         "uptime": uptime(detail.started_at, now),
     }
-    return Passed({**decoded(Fields, session), **texts})
+    return Passed({**decode_part(Fields, session), **texts})
 
 
 token_profile.add_url_rule("/subscribers/<id>", "disconnect", subscribers.disconnect, methods=["DELETE"])
@@ -130,6 +130,6 @@ def replace_configuration(body: Document) -> WithETag[Committed]:
 @operation(ANY_ROLE)
 def status() -> _Status:
     """The state of this gateway; 500 while the core is unavailable."""
-    health = core().reply(GetHealth())
+    health = core().call(GetHealth())
     since = uptime(0, health.uptime_seconds)
     return record_of(_Status, health, uptime=since, core_reachable=True)

@@ -35,7 +35,7 @@ class Core:
         self.meanwhile()
         return reply
 
-    def settings(self) -> ApiSettings:
+    def get_settings(self) -> ApiSettings:
         self.asked += 1
         reply = next(self.service.get_api_settings(CheckAccess(())))
         assert reply is not None

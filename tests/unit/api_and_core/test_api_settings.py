@@ -18,7 +18,7 @@ from gateway_contract.base.receivers import Denied
 from gateway_contract.contract import Contract, Method, served
 from gateway_contract.core.configuration import ApiSettings, GetApiSettings, HistoryLimits, Receiver
 from gateway_contract.core.interface import CORE
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.dispatcher import Dispatcher, Identity, ServedInterface
 from gateway_contract.varlink.server import Server
@@ -168,7 +168,7 @@ def test_a_call_that_is_not_for_more_gets_the_settings_of_now(tmp_path: Path, co
     ):
         for networks in ((), ("192.0.2.0/24",)):
             core.commit(denied=networks)
-            assert CoreClient(client).settings().denied_networks == networks
+            assert CoreClient(client).get_settings().denied_networks == networks
 
 
 def test_the_hub_follows_a_core_over_its_restarts(tmp_path: Path, core: Core, hub: Following) -> None:

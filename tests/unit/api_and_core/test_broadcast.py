@@ -20,7 +20,7 @@ from gateway_api.events.broadcast import (
 )
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.core.sessions import EventsReply
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
 from tests.support.journal import InProcessCore, grow, session

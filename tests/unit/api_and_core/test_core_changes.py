@@ -15,7 +15,7 @@ from gateway_api.audit.log import AuditLog, LogPlace
 from gateway_api.audit.record import gap as gap_record
 from gateway_contract.base.logs import MASK
 from gateway_contract.core.configuration import ChangeRecord, ChangesReply
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_core.records.changes import Caller, ChangeLog, Note
 from tests.support.audit import kept_in
 from tests.support.pools import Here
@@ -30,7 +30,7 @@ class Scripted(CoreClient):
         self.name = name
         self.held = held
 
-    def reply(self, call: Any, *, timeout: float | None = None) -> Any:
+    def call(self, call: Any, *, timeout: float | None = None) -> Any:
         after = call.after_sequence if call.log == self.name else 0
         changes = [ChangeRecord(n, NOW, "subscribers.disconnect", "root", 1) for n in self.held if n > after]
         return ChangesReply(self.name, min(self.held, default=1), max(self.held, default=0), changes[:2])
@@ -73,9 +73,9 @@ def test_a_request_id_that_a_client_chose_is_not_taken_for_a_change(tmp_path: Pa
 
 def test_a_change_that_another_process_recorded_meanwhile_is_recorded_once(tmp_path: Path) -> None:
     class Overtaken(Scripted):
-        def reply(self, call: Any, *, timeout: float | None = None) -> Any:
+        def call(self, call: Any, *, timeout: float | None = None) -> Any:
             names(tmp_path, Scripted("log", 1, 2))
-            return super().reply(call)
+            return super().call(call)
 
     record_new(Overtaken("log", 1, 2), audit_log(tmp_path))
     assert names(tmp_path, Scripted("log", 1, 2, 3)) == ["core-log-1", "core-log-2", "core-log-3"]
@@ -107,7 +107,7 @@ class RealLog(CoreClient):
         for action in actions:
             self._log.add(Note.of(Caller(action), NOW))
 
-    def reply(self, call: Any, *, timeout: float | None = None) -> Any:
+    def call(self, call: Any, *, timeout: float | None = None) -> Any:
         """Of ListChanges, the one method that is called."""
         return msgspec.convert(
             msgspec.to_builtins(self._log.after(call.log, call.after_sequence)), ChangesReply
@@ -148,7 +148,7 @@ def test_a_record_of_a_change_has_its_process_or_its_author(
     tmp_path: Path, process: int | None, author: str | None, by: str
 ) -> None:
     class One(Scripted):
-        def reply(self, call: Any, *, timeout: float | None = None) -> Any:
+        def call(self, call: Any, *, timeout: float | None = None) -> Any:
             before = {"id": 7, "username": "alice", "secret": "hidden"}
             change = ChangeRecord(1, NOW, "a.b", "root", process, author, "why", before=before, after=None)
             return ChangesReply("log", 1, 1, [change])

@@ -14,7 +14,7 @@ from gateway_api.core_client.events import Events
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.core.interface import CORE
 from gateway_contract.core.sessions import EventsReply, SessionEvent
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.sessions.journal import Journal

@@ -110,7 +110,7 @@ def resolved(folder: Path, outcomes: Outcomes, action: str) -> tuple[str, str | 
     log = AuditLog(folder, 1 << 20, Here())
     lost = gap(1.0, "", user="admin", role="admin")
     log.add(msgspec.structs.replace(lost, action=action, result="unanswered", call_id="1f"))
-    core: Any = SimpleNamespace(reply=outcomes.resolve_calls)
+    core: Any = SimpleNamespace(call=outcomes.resolve_calls)
     resolve_calls(core, log)
     (text,) = log.read(Filter(), None).records
     log.close()

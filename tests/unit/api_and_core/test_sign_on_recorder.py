@@ -11,7 +11,7 @@ import pytest
 from gateway_api.history.reader import Reader
 from gateway_api.history.sign_ons import SignOnRecorder, WantedFailures
 from gateway_contract.contract import Method, Page
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 from gateway_core.sessions import journal as journals
 from gateway_core.sessions.journal import Journal

@@ -16,7 +16,7 @@ from gateway_api.core_client.events import Events
 from gateway_api.events.broadcast import EventId, StreamTimes, encode_gap
 from gateway_api.events.streams import StreamFilter, Streams
 from gateway_contract.base.errors import CoreUnavailable, TooManyStreams
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
 from tests.support.clocks import SteppedClock

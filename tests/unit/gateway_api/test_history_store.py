@@ -227,7 +227,7 @@ def test_a_history_that_is_damaged_in_its_middle_costs_one_attempt(
         raise CoreUnavailable("it ended")
 
     core = cast(
-        Any, SimpleNamespace(after=told, settings=lambda: SimpleNamespace(history=HistoryLimits(90, 64)))
+        Any, SimpleNamespace(after=told, get_settings=lambda: SimpleNamespace(history=HistoryLimits(90, 64)))
     )
     recorder = Recorder(core, core, past.path, Here())
     with pytest.raises(sqlite3.DatabaseError, match="malformed"):

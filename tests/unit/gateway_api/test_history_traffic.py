@@ -104,7 +104,7 @@ def test_a_sample_is_taken_after_each_pause(tmp_path: Path) -> None:
     class Core:
         """A core of which a trunk sends 1000 bytes a second."""
 
-        def reply(self, _: Any) -> Any:
+        def call(self, _: Any) -> Any:
             stats = InterfaceStats(tx_bytes=1000 * round(sum(pauses)))
             trunk = SimpleNamespace(name="trunk0", type=InterfaceType.TRUNK, stats=stats)
             return SimpleNamespace(interfaces=[trunk], uptime_seconds=round(sum(pauses)))

@@ -66,7 +66,7 @@ def test_each_error_of_the_hub_is_one_of_the_api(
 ) -> None:
     client = Hub(Refusing(error, parameters))  # type: ignore[arg-type]
     with pytest.raises(expected):
-        client.reply(wire.RemoveWebhook("wh_1"))
+        client.call(wire.RemoveWebhook("wh_1"))
 
 
 # The registry

@@ -10,15 +10,15 @@ import pytest
 
 from gateway_api.web import responses
 from gateway_api.web.routes import token_profile
-from gateway_contract.core_client.client import Listed
+from gateway_contract.core_client import ListParts
 
 #: As the core sends them.
 ARRAYS, SESSIONS = 8, 1000
 
 
-def found(session: dict[str, Any]) -> Listed:
+def found(session: dict[str, Any]) -> ListParts:
     array = msgspec.Raw(msgspec.json.encode([session] * SESSIONS))
-    return Listed("sessions", [array] * ARRAYS, {"count": msgspec.Raw(b"%d" % (ARRAYS * SESSIONS))})
+    return ListParts("sessions", [array] * ARRAYS, {"count": msgspec.Raw(b"%d" % (ARRAYS * SESSIONS))})
 
 
 def turns_during(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:

@@ -121,7 +121,7 @@ def test_no_line_of_a_view_runs_before_its_caller_has_access(
 ) -> None:
     services, log = parts(tmp_path, profile), Log()
     services.core.check_access = lambda _, **__: AccessReply(True, ())  # type: ignore[method-assign]
-    services.core.settings = lambda: STATIC_TOKEN  # type: ignore[method-assign]
+    services.core.get_settings = lambda: STATIC_TOKEN  # type: ignore[method-assign]
     client = create_app(services).test_client()
     closed = [route for route in routes_of(profile) if route.operation.access in (ANY_ROLE, ADMIN)]
     assert len(closed) >= (7 if profile is TOKEN else 50)

@@ -16,7 +16,7 @@ import pytest
 
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.contract import Page
-from gateway_contract.core_client.client import CoreClient
+from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink import batches
 from gateway_contract.varlink.batches import LONGEST, MOST_BYTES, MOST_READS
 from gateway_contract.varlink.client import Client, Unreachable
@@ -252,7 +252,7 @@ def test_reads_of_two_calls_each_may_have_one_in_common(listener: socket.socket,
 @pytest.mark.usefixtures("patient")
 def test_a_read_of_a_session_never_takes_the_reply_to_another(listener: socket.socket, reads: Reads) -> None:
     reads.expected = 8
-    first, *others = [reads.start(CoreClient(reads.client).session, id) for id in EIGHT]
+    first, *others = [reads.start(CoreClient(reads.client).get_session, id) for id in EIGHT]
     with accepted(listener) as connection:
         # One reply to each call, as it must be, but shifted by one.
         ids = ids_of(calls_in(connection))

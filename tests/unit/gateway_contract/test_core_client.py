@@ -26,7 +26,7 @@ from gateway_contract.core.interface import CORE, REQUIRED
 from gateway_contract.core.network import GetBgpSummary, GetDemuxState, ListVlans
 from gateway_contract.core.sessions import GetHealth
 from gateway_contract.core.traffic import WatchTraffic
-from gateway_contract.core_client.client import CoreClient, Listed
+from gateway_contract.core_client import CoreClient, ListParts
 from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_contract.varlink.protocol import ErrorReply
@@ -36,20 +36,20 @@ Ask = Callable[[CoreClient], Any]
 
 #: A question of each kind, by the method that it calls.
 QUESTIONS: dict[str, Ask] = {
-    "GetHealth": lambda daemon: daemon.reply(GetHealth()),
+    "GetHealth": lambda daemon: daemon.call(GetHealth()),
     "CheckAccess": lambda daemon: daemon.check_access(["alice"]),
-    "GetLogin": lambda daemon: daemon.login("alice"),
-    "GetApiSettings": lambda daemon: daemon.settings(),
-    "GetSessionsVersion": lambda daemon: daemon.sessions_version(),
+    "GetLogin": lambda daemon: daemon.get_login("alice"),
+    "GetApiSettings": lambda daemon: daemon.get_settings(),
+    "GetSessionsVersion": lambda daemon: daemon.get_sessions_version(),
     "ListSessions": lambda daemon: daemon.list_sessions({}, None, None),
-    "GetSession": lambda daemon: daemon.session(7),
+    "GetSession": lambda daemon: daemon.get_session(7),
     "DisconnectSession": lambda daemon: daemon.disconnect_session(7),
     "DisconnectInterface": lambda daemon: daemon.disconnect_interface("ppp0", dry_run=True),
     "SetSessionRate": lambda daemon: daemon.set_session_rate(7, rate_down_bps=1000, rate_up_bps=2000),
-    "GetConfiguration": lambda daemon: daemon.sections(GetConfiguration()),
-    "ListVlans": lambda daemon: daemon.listed(ListVlans()),
-    "GetBgpSummary": lambda daemon: daemon.fields(GetBgpSummary(), "summary"),
-    "GetDemuxState": lambda daemon: daemon.listed(GetDemuxState()),
+    "GetConfiguration": lambda daemon: daemon.get_sections(GetConfiguration()),
+    "ListVlans": lambda daemon: daemon.call_list(ListVlans()),
+    "GetBgpSummary": lambda daemon: daemon.call_fields(GetBgpSummary(), "summary"),
+    "GetDemuxState": lambda daemon: daemon.call_list(GetDemuxState()),
 }
 
 
@@ -91,7 +91,7 @@ def daemon(core: Core, tmp_path: Path) -> Iterator[CoreClient]:
     client.close()
 
 
-def plain(listed: Listed) -> dict[str, Any]:
+def plain(listed: ListParts) -> dict[str, Any]:
     """The fields of a list, with all its records in one."""
     records = [record for array in listed.arrays for record in msgspec.json.decode(array)]
     others = {name: msgspec.json.decode(value) for name, value in listed.others.items()}
@@ -113,7 +113,7 @@ class Parts:
 
 def test_the_record_of_a_session_is_the_bytes_that_the_core_sent(core: Core, daemon: CoreClient) -> None:
     core.answer = {"session": msgspec.Raw(b'{"id": 7, "rate":1.0}')}
-    assert bytes(daemon.session(7)) == b'{"id": 7, "rate":1.0}'
+    assert bytes(daemon.get_session(7)) == b'{"id": 7, "rate":1.0}'
     assert core.asked == [("GetSession", {"id": 7})]
 
 
@@ -138,15 +138,15 @@ def test_a_core_that_lacks_a_method_is_unavailable_or_done_without_or_the_method
         with pytest.raises(CoreUnavailable, match=f"lacks the method {method}, which every") as caught:
             QUESTIONS[method](daemon)
         assert not isinstance(caught.value, CoreLacksMethod)
-    assert daemon.sessions_version() is None
-    assert daemon.dependencies() == ()
+    assert daemon.get_sessions_version() is None
+    assert daemon.get_dependencies() == ()
     with pytest.raises(CoreLacksMethod, match="lacks the method ListFaults"):
-        daemon.listed(ListFaults())
+        daemon.call_list(ListFaults())
     with pytest.raises(CoreLacksMethod, match="lacks the method WatchTraffic"):
-        daemon.require(WatchTraffic(7))
+        daemon.require_method(WatchTraffic(7))
     # It has a method whatever it replies to it.
     core.error = ErrorReply.of("org.varlink.service.ExpectedMore")
-    daemon.require(GetHealth())
+    daemon.require_method(GetHealth())
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,13 @@ def test_a_document_that_is_nested_too_deeply_is_refused_as_a_whole(daemon: Core
     for _ in range(20_000):
         document = {"system": document}
     with pytest.raises(Invalid, match="must not be nested as deeply"):
-        daemon.reply(ReplaceCandidate(document))
+        daemon.call(ReplaceCandidate(document))
 
 
 def test_an_invalid_cursor_and_an_unknown_session_are_told_in_words(core: Core, daemon: CoreClient) -> None:
     core.error = ErrorReply.of(f"{CORE.name}.SessionNotFound", id=7)
     with pytest.raises(NotFound, match="No such session"):
-        daemon.session(7)
+        daemon.get_session(7)
     core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="page.cursor")
     with pytest.raises(Invalid, match="cursor: must be what the last page gave as next_cursor"):
         daemon.list_sessions({}, None, Page(10, "x"))
@@ -214,7 +214,7 @@ LOGIN = {"token_lifetime": 60, "user": ALICE, "password_hash": "x", "highest_cos
 #: A question, a good answer, and fields that make it a bad one.
 SHAPES: dict[str, tuple[Ask, dict[str, Any], list[dict[str, Any]]]] = {
     "health": (
-        lambda daemon: daemon.reply(GetHealth()),
+        lambda daemon: daemon.call(GetHealth()),
         # A newer core has more fields.
         {**HEALTH, "new": [1]},
         [{"uptime_seconds": each} for each in ("5", None, 1.5, msgspec.Raw(b"1" * 5000))],
@@ -229,12 +229,12 @@ SHAPES: dict[str, tuple[Ask, dict[str, Any], list[dict[str, Any]]]] = {
         ],
     ),
     "login": (
-        lambda daemon: daemon.login("alice"),
+        lambda daemon: daemon.get_login("alice"),
         LOGIN,
         [{"highest_cost": 3}, {"highest_cost": 32}, {"user": {}}, {"token_lifetime": None}],
     ),
     "settings": (
-        lambda daemon: daemon.settings(),
+        lambda daemon: daemon.get_settings(),
         SETTINGS,
         [
             *({"auth_token": each} for each in ("", "x" * 15, 1)),
@@ -243,7 +243,7 @@ SHAPES: dict[str, tuple[Ask, dict[str, Any], list[dict[str, Any]]]] = {
         ],
     ),
     "configuration": (
-        lambda daemon: daemon.sections(GetConfiguration()),
+        lambda daemon: daemon.get_sections(GetConfiguration()),
         {"configuration": {}, "etag": "x"},
         [{"configuration": []}, {"etag": 1}, {"etag": None}],
     ),
@@ -253,7 +253,7 @@ SHAPES: dict[str, tuple[Ask, dict[str, Any], list[dict[str, Any]]]] = {
         [{"sessions": {}}],
     ),
     "list": (
-        lambda daemon: daemon.listed(ListVlans()),
+        lambda daemon: daemon.call_list(ListVlans()),
         {"vlans": [], "count": 0},
         [{"vlans": each} for each in (None, {}, "[]")],
     ),
@@ -275,7 +275,7 @@ def test_a_text_that_is_no_user_s_name_is_not_sent(core: Core, daemon: CoreClien
     core.answer = {"token_lifetime": 60, "enabled": True, "users": []}
     for name in ("\ud800", "a\0", "x" * 257):
         core.asked.clear()
-        assert daemon.login(name).user is None
+        assert daemon.get_login(name).user is None
         assert daemon.check_access([name, "al.ice", "x" * 256]).users == ()
         names = ["al.ice", "x" * 256]
         assert core.asked == [("GetLogin", {"username": ""}), ("CheckAccess", {"usernames": names})]
@@ -283,7 +283,7 @@ def test_a_text_that_is_no_user_s_name_is_not_sent(core: Core, daemon: CoreClien
 
 def test_a_core_that_is_not_there_is_absent(tmp_path: Path) -> None:
     with pytest.raises(CoreAbsent):
-        CoreClient(Client(tmp_path / "nothing.sock", timeout=1)).reply(GetHealth())
+        CoreClient(Client(tmp_path / "nothing.sock", timeout=1)).call(GetHealth())
 
 
 def test_sessions_that_are_still_connected_are_counted_with_the_reason(
@@ -300,7 +300,7 @@ def test_sessions_that_are_still_connected_are_counted_with_the_reason(
 def test_a_list_is_asked_for_whole_or_by_its_cursor_filter_and_order(core: Core, daemon: CoreClient) -> None:
     for records, ask in (
         ("sessions", lambda page: daemon.list_sessions({"username": "alice"}, "-id", page)),
-        ("vlans", lambda page: daemon.listed(ListVlans(page=page))),
+        ("vlans", lambda page: daemon.call_list(ListVlans(page=page))),
     ):
         core.answer = {records: [], "count": 0, "total": 9, "next_cursor": "b"}
         assert plain(ask(Page(5, "a"))) == core.answer
@@ -315,7 +315,7 @@ def test_a_whole_list_has_the_records_or_the_error_of_all_its_parts(core: Core, 
     core.answer = Parts(
         *({"vlans": part, "count": count, "total": 3} for part, count in zip(parts, (2, 0, 1), strict=True))
     )
-    listed = daemon.listed(ListVlans())
+    listed = daemon.call_list(ListVlans())
     assert plain(listed) == {"vlans": [1, 2, 3], "count": 3}
     # A part without records leaves nothing.
     assert [bytes(array) for array in listed.arrays] == [b"[1,2]", b"[3]"]
@@ -326,17 +326,17 @@ def test_a_whole_list_has_the_records_or_the_error_of_all_its_parts(core: Core, 
 
     core.answer.parts = broken
     with pytest.raises(ListTooLarge):
-        daemon.listed(ListVlans())
+        daemon.call_list(ListVlans())
 
 
 def test_a_list_has_the_default_of_what_a_core_leaves_out(core: Core, daemon: CoreClient) -> None:
     core.answer = {"vlans": [], "count": 0, "total": 9}
-    assert plain(daemon.listed(ListVlans(page=Page(5)))) == {**core.answer, "next_cursor": None}
+    assert plain(daemon.call_list(ListVlans(page=Page(5)))) == {**core.answer, "next_cursor": None}
     core.answer = {"vlans": [], "count": 0, "rate_limited_total": 3}
-    assert plain(daemon.listed(GetDemuxState())) == {**core.answer, "refusals": []}
+    assert plain(daemon.call_list(GetDemuxState())) == {**core.answer, "refusals": []}
     # And no default of the total of a page.
     with pytest.raises(CoreUnavailable):
-        daemon.listed(ListVlans(page=Page(5)))
+        daemon.call_list(ListVlans(page=Page(5)))
 
 
 SESSION = {
@@ -359,7 +359,7 @@ def test_a_session_that_ended_is_told_by_what_a_record_keeps_of_it(core: Core, d
 
 def test_a_command_of_a_request_tells_its_user_and_an_id_of_its_own(core: Core, daemon: CoreClient) -> None:
     core.answer = {"session": SESSION}
-    by_alice = daemon.by("alice", map(str, count(1)).__next__)
+    by_alice = daemon.with_origin("alice", map(str, count(1)).__next__)
     for _ in range(2):
         by_alice.disconnect_session(7)
     daemon.disconnect_session(7)
