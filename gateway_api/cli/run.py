@@ -1,7 +1,7 @@
-"""`make run`: a gateway API with a certificate, users and simulated subscribers.
+"""Starter of `make run`: a gateway API with a certificate, users and simulated subscribers.
 
-Starts the core daemon and the API, restarts either when it ends, and stops both at a signal. Keeps their
-files in a folder from one run to the next."""
+Starts the core daemon and the API, restarts either when it ends, and stops both at a signal. Their files stay
+in a folder from one run to the next."""
 
 import ctypes
 import fcntl
@@ -15,69 +15,66 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
+from typing import TypeAlias
+
+import click
 
 from gateway_api.cli import certificates
-from gateway_api.cli.setup import is_document
+from gateway_contract import program
 from gateway_contract.base import durable
 from gateway_contract.base.errors import GatewayApiError
-from gateway_contract.base.process import has_signal
 from gateway_contract.passwords import hash_password
 
-_SECRET_BYTES = 32
+_Process: TypeAlias = "subprocess.Popen[bytes]"
+
 _FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
-_START_TIMEOUT = 60.0
-#: Both together have 5 s after Ctrl-C.
-_API_STOP_TIMEOUT = 3.5
-_CORE_STOP_TIMEOUT = 1.0
-_RESTART_PAUSE = 1.0
+_START_SECONDS = 60.0
+#: For each of the two programs after Ctrl-C, until it is killed.
+_STOP_SECONDS = 2.5
+_RESTART_PAUSE_SECONDS = 1.0
 _PR_SET_PDEATHSIG = 1
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_GREETING = """
+The gateway API is running, with simulated subscribers. Ctrl-C stops it.
+
+  Page:      {url}/
+
+{environment} has the users and their passwords. In another shell:
+
+  . {environment}
+  curl --cacert "$GATEWAY_CA" "$GATEWAY_URL/api/v1/health"
+  TOKEN=$(curl -s --cacert "$GATEWAY_CA" "$GATEWAY_URL/api/v1/auth/login" \\
+    -d '{{"username":"'$ADMIN_USER'","password":"'$ADMIN_PASSWORD'"}}' | cut -d'"' -f4)
+  {curl}/subscribers?limit=3"
+  {curl}/subscribers/1"
+  {curl}/subscribers/1" -X DELETE
+"""
+_CURL = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATEWAY_URL/api/v1'
+_GREETING_WITH_PASSWORD = _GREETING.replace(
+    "{url}/\n",
+    """{url}/
+  User:      admin
+  Password:  {password}
+  Log:       {log}
+
+Browsers warn of the self-signed certificate.
+""",
+)
 
 
 class CannotRun(GatewayApiError):
-    """The text is the reason, in one sentence."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """Environment variables of the same names. `arrivals` is per second."""
-
-    port: int
-    sessions: int
-    arrivals: float
-    workers: int
-    state: Path
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> "Options":
-        def number(name: str, default: str, least: int, most: int) -> float:
-            text = environment.get(name) or default
-            try:
-                value = float(text)
-            except ValueError:
-                value = -1.0
-            if not least <= value <= most:
-                raise CannotRun(f"{name} must be a number from {least:g} to {most:g}, not {text!r}")
-            return value
-
-        return cls(
-            port=int(number("PORT", "8443", 1, 65535)),
-            sessions=int(number("SESSIONS", "200", 0, 200_000)),
-            arrivals=number("ARRIVALS", "0.5", 0, 20_000),
-            workers=int(number("WORKERS", "2", 1, 64)),
-            state=Path(environment.get("STATE") or ".run").absolute(),
-        )
+    """Reason for which the gateway cannot run, in one sentence."""
 
 
 class RunFolder:
-    """The files of one `STATE` folder."""
+    """Files of one `STATE` folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -87,66 +84,48 @@ class RunFolder:
         self.factory = folder / "factory.json"
         self.environment = folder / "environment"
         self.core_socket = folder / "core.sock"
+        self.log = folder / "log"
+        self.secret = folder / "secret"
         self._passwords = folder / "passwords.json"
-        self._secret = folder / "secret"
 
     def prepare(self) -> None:
-        """Make missing or incomplete files. Raises GatewayApiError and OSError."""
+        """Lock the folder until this process ends, and make missing files. Raises GatewayApiError and
+        OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if len(os.fsencode(self.core_socket)) > 107:  # the room of sockaddr_un, without the NUL
-            raise CannotRun(
-                f"the path {self.core_socket} is too long for a socket; set STATE to a shorter one"
-            )
-        self._lock()
-        self.core_socket.unlink(missing_ok=True)
+        self._lock = (self.folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            # Two cores would replace each other's socket.
+            raise CannotRun(f"it runs in {self.folder} already; set STATE to another folder") from error
         # Left from the last run: scripts must wait for the new one.
+        self.core_socket.unlink(missing_ok=True)
         self.environment.unlink(missing_ok=True)
         certificates.ensure(self.certificate, self.key, "localhost")
-        if not certificates.is_ours(self.certificate):
-            # An early version made certificates that can sign for any name.
-            self.certificate.unlink()
-            certificates.ensure(self.certificate, self.key, "localhost")
         certificates.renew(self.certificate, self.key, "localhost")
-        if not (self._secret.exists() and len(self.secret) >= _SECRET_BYTES):
-            _write(self._secret, secrets.token_hex(_SECRET_BYTES))
-        if not is_document(self._passwords):
-            if (self.configuration / "state.json").exists():
-                raise CannotRun(
-                    f"{self._passwords} is lost, and the running configuration has the former passwords; "
-                    f"remove the folder {self.configuration} to start afresh"
-                )
-            # First, as it has hashes of the former passwords, which a kill in between would leave for good.
-            self.factory.unlink(missing_ok=True)
-            _write(self._passwords, json.dumps({u: secrets.token_urlsafe(12) for u in ("admin", "operator")}))
-        if not is_document(self.factory):
-            _write(self.factory, json.dumps(self._factory_configuration(), indent=2) + "\n")
-
-    def _lock(self) -> None:
-        """Hold a lock until this process ends: two cores would replace each other's socket."""
-        self._held = (self.folder / "lock").open("w")
-        try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CannotRun(f"it runs in {self.folder} already; set STATE to another folder") from error
+        if not self.secret.exists():
+            durable.replace(self.secret, secrets.token_hex(32).encode())
+        if not self._passwords.exists():
+            passwords = {user: secrets.token_urlsafe(12) for user in ("admin", "operator")}
+            durable.replace(self._passwords, json.dumps(passwords).encode())
+        if not self.factory.exists():
+            document = json.loads(_FACTORY.read_text())
+            document["radius"]["secret"] = secrets.token_urlsafe(16)
+            document["api"]["users"] = [
+                {"username": user, "password_hash": hash_password(password), "role": user}
+                for user, password in self.passwords.items()
+            ]
+            durable.replace(self.factory, json.dumps(document, indent=2).encode())
 
     @property
     def passwords(self) -> dict[str, str]:
-        held: dict[str, str] = json.loads(self._passwords.read_text())
-        return held
-
-    @property
-    def secret(self) -> str:
-        return self._secret.read_text().strip()
-
-    def new_log(self) -> Path:
-        """Return an empty file for the output of this run."""
-        log = self.folder / "log"
-        _write(log, "")
-        return log
+        """The passwords by user."""
+        passwords: dict[str, str] = json.loads(self._passwords.read_text())
+        return passwords
 
     def publish(self, url: str) -> None:
-        """Write shell assignments for scripts."""
-        values = {
+        """Write shell assignments for scripts, which only the owner can read."""
+        assignments = {
             "GATEWAY_URL": url,
             "GATEWAY_CA": str(self.certificate),
             "ADMIN_USER": "admin",
@@ -155,228 +134,143 @@ class RunFolder:
             "OPERATOR_PASSWORD": self.passwords["operator"],
             "CORE_SOCKET": str(self.core_socket),
         }
-        _write(self.environment, "".join(f"{key}={shlex.quote(held)}\n" for key, held in values.items()))
-
-    def _factory_configuration(self) -> object:
-        document = json.loads(_FACTORY.read_text())
-        document["radius"]["secret"] = secrets.token_urlsafe(16)
-        document["api"]["users"] = [
-            {"username": user, "password_hash": hash_password(password), "role": user}
-            for user, password in self.passwords.items()
-        ]
-        return document
+        lines = (f"{name}={shlex.quote(text)}\n" for name, text in assignments.items())
+        durable.replace(self.environment, "".join(lines).encode())
 
 
-def _write(path: Path, text: str) -> None:
-    """Atomically, and readable for its owner only."""
-    durable.replace(path, text.encode())
+@click.command()
+@click.option("--port", envvar="PORT", type=click.IntRange(1, 65535), default=8443)
+@click.option("--sessions", envvar="SESSIONS", type=click.IntRange(0, 200_000), default=200)
+@click.option("--arrivals", envvar="ARRIVALS", type=float, default=0.5, help="per second, at the mean")
+@click.option("--workers", envvar="WORKERS", type=click.IntRange(1, 64), default=2)
+@click.option("--state", envvar="STATE", type=click.Path(path_type=Path, resolve_path=True), default=".run")
+def run(port: int, sessions: int, arrivals: float, workers: int, state: Path) -> None:
+    """Run the gateway API with simulated subscribers until a signal."""
+    folder, url = RunFolder(state), f"https://localhost:{port}"
+    _require_free_port(port)
+    folder.prepare()
+    output = None
+    if sys.stdout.isatty():
+        # Log lines would scroll the greeting away.
+        durable.replace(folder.log, b"")
+        output = folder.log.open("ab")
 
+    def start(command: list[str], environment: dict[str, str] | None = None) -> _Process:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # Ctrl-C reaches only the starter, which stops the API before its core.
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        )
 
-def greeting(state: RunFolder, url: str, log: Path | None) -> str:
-    """Return the text after the start. Without a `log` it has no password: then its output may go to a
-    log."""
-    api = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATEWAY_URL/api/v1'
-    page = f"  Page:      {url}/\n"
-    if log is None:
-        users = f"{page}\nUsers and passwords are in {state.environment}"
-    else:
-        users = f"""{page}\
-  User:      admin
-  Password:  {state.passwords["admin"]}
-  Log:       {log}
-
-Browsers warn of the self-signed certificate. {state.environment} also has a user with the role operator."""
-    return f"""
-The gateway API is running, with simulated subscribers. Ctrl-C stops it.
-
-{users}
-
-In another shell:
-
-  . {shlex.quote(str(state.environment))}
-  curl --cacert "$GATEWAY_CA" "$GATEWAY_URL/api/v1/health"
-  TOKEN=$(curl -s --cacert "$GATEWAY_CA" "$GATEWAY_URL/api/v1/auth/login" \\
-    -d '{{"username":"'$ADMIN_USER'","password":"'$ADMIN_PASSWORD'"}}' | cut -d'"' -f4)
-  {api}/subscribers?limit=3"
-  {api}/subscribers/1"
-  {api}/subscribers/1" -X DELETE
-
-"""
-
-
-def main() -> int:
-    """Exit status 0 after a signal, 1 when it could not run."""
-    stop = Stop()
-    children: list[Child] = []
+    core = [
+        *(sys.executable, "-m", "gateway_core", "lab", "--socket", str(folder.core_socket)),
+        *("--configuration", str(folder.configuration), "--factory", str(folder.factory)),
+        *("--sessions", str(sessions), "--arrivals", str(arrivals)),
+    ]
+    # The console script: gunicorn started as a module cannot replace itself later (USR2).
+    api = [str(Path(sys.executable).parent / "gunicorn"), "--config", "python:gateway_api.serving.users"]
+    api_environment = {
+        **os.environ,
+        "GATEWAY_CORE_SOCKET": str(folder.core_socket),
+        "GATEWAY_API_RUNTIME": str(state),
+        "GATEWAY_API_STATE": str(state),
+        "GATEWAY_API_AUDIT": str(state / "audit"),
+        "GATEWAY_API_BIND": f"127.0.0.1:{port}",
+        "GATEWAY_API_CERTIFICATE": str(folder.certificate),
+        "GATEWAY_API_KEY": str(folder.key),
+        "GATEWAY_API_WORKERS": str(workers),
+        "SVC_API_SECRET": os.environ.get("SVC_API_SECRET") or folder.secret.read_text(),
+    }
+    programs = (
+        ("core daemon", partial(start, core), folder.core_socket.exists),
+        ("API", partial(start, api, api_environment), partial(_api_responds, port, folder.certificate)),
+    )
+    running: dict[str, _Process] = {}
     try:
-        options = Options.from_environment(os.environ)
-        state = RunFolder(options.state)
-        _check_port(options.port)
-        state.prepare()
-        url = f"https://localhost:{options.port}"
-        # On a terminal, log lines would scroll the greeting away.
-        log = state.new_log() if sys.stdout.isatty() else None
-        words = "above" if log is None else f"in {log}"
-        children.append(_start_core(options, state, log))
-        _wait(stop, children, partial(_core_lacks, state), "the core daemon did not start", words)
-        children.append(_start_api(options, state, log))
-        lacks = partial(_api_lacks, options.port, state.certificate)
-        _wait(stop, children, lacks, "the API did not respond", words)
-        if not stop.wait(0):
-            state.publish(url)
-            sys.stdout.write(greeting(state, url, log))
-            sys.stdout.flush()
-        _keep_alive(stop, children)
-    except (GatewayApiError, OSError) as error:
-        sys.stderr.write(f"cannot run the gateway API: {error}\n")
-        return 1
+        for name, start_program, is_ready in programs:
+            running[name] = start_program()
+            if not _becomes_ready(is_ready, running.values()):
+                where = "above" if output is None else f"in {folder.log}"
+                raise CannotRun(f"the {name} did not start; its output is {where}")
+        folder.publish(url)
+        # Without a terminal, the text has no password: it may go to a log.
+        text = _GREETING if output is None else _GREETING_WITH_PASSWORD
+        facts = {"url": url, "environment": shlex.quote(str(folder.environment)), "log": folder.log}
+        click.echo(text.format(**facts, password=folder.passwords["admin"], curl=_CURL))
+        while True:
+            time.sleep(_RESTART_PAUSE_SECONDS)
+            for name, start_program, _ in programs:
+                if (status := running[name].poll()) is not None:
+                    click.echo(f"the {name} ended with {status}; starting it again", err=True)
+                    running[name] = start_program()
+    except KeyboardInterrupt:
+        return
     finally:
-        for child in reversed(children):
-            child.stop(_CORE_STOP_TIMEOUT if child is children[0] else _API_STOP_TIMEOUT)
-        if children:
-            # Scripts that find the file rely on a running API.
-            state.environment.unlink(missing_ok=True)
-    return 0
+        for each in _STOP_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        for process in reversed(running.values()):
+            _stop(process)
+        # Scripts that find the file rely on a running API.
+        folder.environment.unlink(missing_ok=True)
 
 
-class Stop:
-    """The signals that stop the program. They are blocked, as a handler would interrupt any code."""
-
-    def __init__(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
-        self._received = False
-
-    def wait(self, seconds: float) -> bool:
-        """Return True at once after a signal, False after so many seconds."""
-        self._received = self._received or has_signal(_STOPS, seconds)
-        return self._received
-
-
-@dataclass
-class Child:
-    """A running process. Its output goes to the end of `log`, or with the output of this program."""
-
-    name: str
-    command: list[str]
-    environment: dict[str, str]
-    log: Path | None
-
-    def __post_init__(self) -> None:
-        self.start()
-
-    def stop(self, timeout: float) -> None:
-        """By SIGTERM, and after `timeout` seconds by SIGKILL."""
-        self.process.terminate()
-        try:
-            self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def start(self) -> None:
-        # In a new session: Ctrl-C reaches only this program, which stops the API before its core.
-        with self.log.open("ab") if self.log else nullcontext() as output:
-            self.process = subprocess.Popen(
-                self.command,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=_end_with_parent,
-            )
+def _require_free_port(port: int) -> None:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise CannotRun(f"cannot listen on port {port}: {reason}; set PORT to another") from error
 
 
 def _end_with_parent() -> None:
-    """A kill of this program ends the child, too."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    """Let a kill of the starter end the program, too."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _start_core(options: Options, state: RunFolder, log: Path | None) -> Child:
-    command = [
-        *(sys.executable, "-m", "gateway_core", "lab"),
-        *("--socket", str(state.core_socket)),
-        *("--configuration", str(state.configuration), "--factory", str(state.factory)),
-        *("--sessions", str(options.sessions), "--arrivals", str(options.arrivals)),
-    ]
-    environment = dict(os.environ)
-    # The core does not need the secret that signs the tokens.
-    environment.pop("SVC_API_SECRET", None)
-    return Child("core daemon", command, environment, log)
+def _becomes_ready(is_ready: Callable[[], bool], running: Iterable[_Process]) -> bool:
+    """Wait until the last of the programs is ready. Return False if one ends, or after a minute."""
+    deadline = time.monotonic() + _START_SECONDS
+    while not is_ready():
+        time.sleep(0.1)
+        if time.monotonic() > deadline or any(process.poll() is not None for process in running):
+            return False
+    return True
 
 
-def _start_api(options: Options, state: RunFolder, log: Path | None) -> Child:
-    # The console script: gunicorn started as a module cannot replace itself later (USR2).
-    gunicorn = str(Path(sys.executable).parent / "gunicorn")
-    environment = {
-        **os.environ,
-        "GATEWAY_CORE_SOCKET": str(state.core_socket),
-        "GATEWAY_API_RUNTIME": str(state.folder),
-        "GATEWAY_API_STATE": str(state.folder),
-        "GATEWAY_API_AUDIT": str(state.folder / "audit"),
-        "GATEWAY_API_BIND": f"127.0.0.1:{options.port}",
-        "GATEWAY_API_CERTIFICATE": str(state.certificate),
-        "GATEWAY_API_KEY": str(state.key),
-        "GATEWAY_API_WORKERS": str(options.workers),
-        "SVC_API_SECRET": os.environ.get("SVC_API_SECRET") or state.secret,
-    }
-    # gunicorn would read these as its own settings.
-    environment.pop("PORT", None)
-    environment.pop("GUNICORN_CMD_ARGS", None)
-    return Child("API", [gunicorn, "--config", "python:gateway_api.serving.users"], environment, log)
-
-
-def _check_port(port: int) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As in gunicorn: otherwise closed connections of the last run look like a port in use.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise CannotRun(f"cannot listen on port {port}: {error.strerror}; set PORT to another") from error
-
-
-def _wait(
-    stop: Stop, children: list[Child], lacks: Callable[[], str | None], failure: str, words: str
-) -> None:
-    """Wait until nothing lacks, or it is stopped. `lacks` tells why it is not ready, `words` where the
-    children's output is. Raises CannotRun."""
-    deadline = time.monotonic() + _START_TIMEOUT
-    while (reason := lacks()) is not None and not stop.wait(0.1):
-        if any(child.process.poll() is not None for child in children):
-            raise CannotRun(f"{failure}; its output is {words}")
-        if time.monotonic() > deadline:
-            raise CannotRun(f"{failure} within {_START_TIMEOUT:g} s: {reason}; its output is {words}")
-
-
-def _core_lacks(state: RunFolder) -> str | None:
-    return None if state.core_socket.exists() else f"it has no socket {state.core_socket}"
-
-
-def _api_lacks(port: int, certificate: Path) -> str | None:
+def _api_responds(port: int, certificate: Path) -> bool:
     context = ssl.create_default_context(cafile=certificate)
-    connection = HTTPSConnection("localhost", port, context=context)
+    # By address: a machine may have no /etc/hosts with the name localhost.
+    with closing(HTTPSConnection("127.0.0.1", port, timeout=5, context=context)) as connection:
+        try:
+            connection.request("GET", "/api/v1/health")
+            return connection.getresponse().status == HTTPStatus.OK
+        except (OSError, HTTPException):
+            return False
+
+
+def _stop(process: _Process) -> None:
+    process.terminate()
     try:
-        # By its address: a machine may have no /etc/hosts with the name.
-        plain = socket.create_connection(("127.0.0.1", port), timeout=5)
-        connection.sock = context.wrap_socket(plain, server_hostname="localhost")
-        connection.request("GET", "/api/v1/health")
-        response = connection.getresponse()
-        return None if response.status == HTTPStatus.OK else f"it responds {response.status}"
-    except (OSError, HTTPException) as error:
-        return str(error) or type(error).__name__
-    finally:
-        connection.close()
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
-def _keep_alive(stop: Stop, children: list[Child]) -> None:
-    while not stop.wait(0.2):
-        for child in children:
-            status = child.process.poll()
-            if status is not None and not stop.wait(_RESTART_PAUSE):
-                sys.stderr.write(f"the {child.name} ended with {status}; starting it again\n")
-                child.start()
+def main() -> int:
+    """Return exit status 0 after a signal, 1 if the gateway could not run, 2 for a wrong variable."""
+    for each in _STOP_SIGNALS:
+        signal.signal(each, signal.default_int_handler)
+    try:
+        return program.run(run, "make run")
+    except (GatewayApiError, OSError) as error:
+        click.echo(f"cannot run the gateway API: {error}", err=True)
+        return 1
 
 
 if __name__ == "__main__":
