@@ -26,7 +26,7 @@ from gateway_contract.base import databases, durable
 from gateway_contract.base.databases import DatabaseFile, pragma
 from gateway_contract.base.errors import AuditUnavailable, ListTooLarge
 from gateway_contract.base.logs import LOG
-from gateway_contract.base.pages import FoundPage, cursor_of, place_at
+from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
 from gateway_contract.base.process import ThreadPool, on_thread
 from gateway_contract.contract import MAX_LIMIT, Page
 
@@ -541,7 +541,7 @@ def _read(trails: Sequence[AuditDatabase], wanted: Filter, page: Page | None) ->
     most = MAX_LIMIT if page is None else page.limit
     start: Sequence[int | None] = [None] * len(trails)
     if page is not None and page.cursor is not None:
-        start = place_at(page.cursor, len(trails))
+        start = decode_numbers(page.cursor, len(trails))
     reached: list[int] = []
     records: list[msgspec.Raw] = []
     with ExitStack() as opened:
@@ -554,7 +554,7 @@ def _read(trails: Sequence[AuditDatabase], wanted: Filter, page: Page | None) ->
             if len(records) == most:
                 if page is None:
                     raise ListTooLarge
-                return FoundPage(records, cursor_of(reached))
+                return FoundPage(records, encode_cursor(reached))
             text = f'{{"id":"{trails[index].label}-{row.number}",{row.record[1:]}'
             records.append(msgspec.Raw(text.encode()))
             reached[index] = row.number

@@ -118,7 +118,7 @@ class WholeLists(Generic[B]):
         self._kept[key] = made
         while len(self._kept) > 1 and sum(kept.size for kept in self._kept.values()) > self._most:
             del self._kept[next(iter(self._kept))]
-        self._idle.used()
+        self._idle.restart()
 
     def _make(self, key: Hashable, wanted: _List[B], make: Callable[[], B], finish: Callable[[B], B]) -> None:
         # For the other requests, if this greenlet is killed.

@@ -27,7 +27,7 @@ from gateway_api.history.sign_ons import WantedFailures, failed_sign_ons, number
 from gateway_api.history.traffic import FoundTraffic, TrafficSpan, traffic
 from gateway_contract.base.databases import kind_of
 from gateway_contract.base.errors import HistoryUnavailable, NotFound, SearchTooLong
-from gateway_contract.base.pages import FoundPage, cursor_of, place_at
+from gateway_contract.base.pages import FoundPage, encode_cursor, decode_numbers
 from gateway_contract.base.process import ThreadPool, on_thread
 from gateway_contract.base.texts import rate_text, utc_text
 from gateway_contract.base.turns import FairQueue
@@ -230,12 +230,12 @@ def timeline(connection: sqlite3.Connection, id: int, page: Page) -> FoundPage[T
     known = connection.execute(_SUBSCRIBER, (id,)).fetchone()
     if known is None:
         return None
-    place = _FIRST if page.cursor is None else place_at(page.cursor, len(_FIRST))
+    place = _FIRST if page.cursor is None else decode_numbers(page.cursor, len(_FIRST))
     values = dict(zip(("at", "number", "kind", "sequence"), place, strict=True))
     query = values | {"username": known[0], "mac": known[1], "limit": page.limit + 1}
     rows = connection.execute(_ENTRIES, query).fetchall()
     entries = [_entry(connection, row) for row in rows[: page.limit]]
-    last = None if len(rows) <= page.limit else cursor_of(rows[page.limit - 1][: len(_FIRST)])
+    last = None if len(rows) <= page.limit else encode_cursor(rows[page.limit - 1][: len(_FIRST)])
     return FoundPage(entries, last)
 
 

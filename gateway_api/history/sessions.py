@@ -45,7 +45,7 @@ from gateway_contract.base import ipv6
 from gateway_contract.base.databases import pragma
 from gateway_contract.base.errors import ListTooLarge
 from gateway_contract.base.logs import LOG
-from gateway_contract.base.pages import FoundPage, cursor_of, place_at
+from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
 from gateway_contract.base.search import SearchText, parse_search
 from gateway_contract.contract import MAX_LIMIT, Page
 from gateway_contract.core.configuration import HistoryLimits
@@ -395,7 +395,7 @@ def find(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | Non
     conditions, values = _conditions(connection, wanted)
     if page is not None and page.cursor is not None:
         conditions.append("(started, session.number) < (?, ?)")
-        values += place_at(page.cursor, 2)
+        values += decode_numbers(page.cursor, 2)
     most = MAX_LIMIT if page is None else page.limit
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
@@ -407,7 +407,7 @@ def find(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | Non
     if page is None:
         raise ListTooLarge
     number, started = rows[most - 1][0], sessions[-1].started_at
-    return FoundPage(sessions, cursor_of((started, number)))
+    return FoundPage(sessions, encode_cursor((started, number)))
 
 
 def flapping(

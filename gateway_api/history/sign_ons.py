@@ -29,7 +29,7 @@ from gateway_api.history.database import (
 )
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
-from gateway_contract.base.pages import FoundPage, cursor_of, place_at
+from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
 from gateway_contract.base.process import ThreadPool, on_thread
 from gateway_contract.base.search import SearchText, parse_search
 from gateway_contract.contract import Page
@@ -203,14 +203,14 @@ def failed_sign_ons(
         conditions.append(f"NOT {WRONG_FAILURE}")
     if page.cursor is not None:
         conditions.append("(began, failed.number) < (?, ?)")
-        values += place_at(page.cursor, 2)
+        values += decode_numbers(page.cursor, 2)
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
     rows = connection.execute(query, (*values, page.limit + 1)).fetchall()
     found = [_record(row) for row in rows[: page.limit]]
     if len(rows) == len(found):
         return FoundPage(found)
-    return FoundPage(found, cursor_of((found[-1].first_at, rows[page.limit - 1][0])))
+    return FoundPage(found, encode_cursor((found[-1].first_at, rows[page.limit - 1][0])))
 
 
 def numbered(connection: sqlite3.Connection, number: int) -> FailedSignOns:

@@ -19,7 +19,7 @@ class IdleTimer:
         self._is_used = False
         self._waits = False
 
-    def used(self) -> None:
+    def restart(self) -> None:
         with self._lock:
             self._is_used = True
             if not self._waits:

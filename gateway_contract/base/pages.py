@@ -1,9 +1,8 @@
-"""Pages of lists. The cursor of the next page is the place of the last record, as numbers."""
+"""Pages of lists, and their cursors: the place of the last record of a page, as base64 of JSON."""
 
 import base64
-import binascii
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,23 +14,31 @@ CURSOR_RULE = "must be what the last page gave as next_cursor"
 
 
 class FoundPage(NamedTuple, Generic[T]):
-    """A page, or the whole list; `next_cursor` is None at the end."""
+    """Page of a list, or the whole list; `next_cursor` is None at the end."""
 
     records: list[T]
     next_cursor: str | None = None
 
 
-def cursor_of(place: Sequence[int]) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(list(place))).rstrip(b"=").decode()
+def encode_cursor(place: Any) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).rstrip(b"=").decode()
 
 
-def place_at(cursor: str, numbers: int) -> list[int]:
-    """Return a place of so many numbers. Raises Invalid."""
+def decode_cursor(cursor: str, type: type[T]) -> T:
+    """Return the place in a cursor. Raises ValueError."""
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        place = msgspec.json.decode(raw, type=list[int])
-        if len(place) != numbers or not all(0 <= number < 1 << 63 for number in place):
-            raise ValueError("not of this list")
-    except (binascii.Error, ValueError, RecursionError) as error:
+        return msgspec.json.decode(raw, type=type)
+    except RecursionError as error:
+        raise ValueError("not a cursor") from error
+
+
+def decode_numbers(cursor: str, count: int) -> Sequence[int]:
+    """Return a place of `count` numbers. Raises Invalid."""
+    try:
+        place = decode_cursor(cursor, list[int])
+        if len(place) != count or not all(0 <= number < 1 << 63 for number in place):
+            raise ValueError("not a cursor of this list")
+    except ValueError as error:
         raise Invalid(Problem("cursor", "invalid", CURSOR_RULE)) from error
     return place

@@ -24,7 +24,7 @@ from gateway_contract.core.impact import Impact
 from gateway_contract.core.network import DemuxState, DemuxVlan, Vlan
 from gateway_contract.core.sessions import SessionDetail
 from gateway_core.records.clock import Expiry
-from gateway_core.records.paging import Key, Rows, Unsorted
+from gateway_core.records.paging import Key, Rows, SortedRows
 from gateway_core.sessions.session import Counters, Session
 from gateway_core.sessions.table import SessionTable
 
@@ -128,7 +128,7 @@ def demux_vlan(vlan: Vlan) -> DemuxVlan:
 def fault_rows(faults: Sequence[Fault]) -> Rows:
     """Fault by since, object, kind and session id, from faults in any order. No two may have all of them in
     common."""
-    return Unsorted(faults, _key, lambda fault: fault, descending=False)
+    return SortedRows(sorted(faults, key=_key), _key, lambda fault: fault)
 
 
 def _key(fault: Fault) -> Key:

@@ -1,17 +1,20 @@
-"""Lists as replies: whole or a page of them, encoded without stopping the daemon."""
+"""Lists as replies: whole or a page, filtered, sorted, and encoded without stopping the daemon."""
 
-import base64
 import heapq
 import operator
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
+from operator import attrgetter, itemgetter
+from socket import inet_aton
+from types import SimpleNamespace
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from gateway_contract.contract import Page, Record
+from gateway_contract.base import ipv6
+from gateway_contract.base.pages import decode_cursor, encode_cursor
+from gateway_contract.contract import Page, Record, SelectingMethod, columns, list_field
 from gateway_contract.core.interface import CORE
 from gateway_contract.core.network import ReplyTooLargeError
 from gateway_contract.varlink.dispatcher import invalid_parameter
@@ -23,92 +26,82 @@ T = TypeVar("T")
 #: The sort key of a record, unique within a list.
 Key: TypeAlias = tuple[int | str, ...]
 Row: TypeAlias = tuple[Key, Record]
-#: A JSON array of some records, at least one, and their number.
-Text: TypeAlias = tuple[bytes, int]
+#: A JSON array of one or more records, and the number of records.
+Chunk: TypeAlias = tuple[bytes, int]
 
-# One call into the encoder holds the interpreter lock: 200,000 records at once would keep every
-# other thread waiting for a tenth of a second.
-_AT_ONCE = 1000
-#: The most bytes of the records of a list. The other fields of its replies are small.
-_MOST = REPLY_CAP - 4096
+# One call of the encoder holds the interpreter lock: encoding 200,000 records at once would stop every
+# other thread for a tenth of a second.
+_RECORDS_PER_CHUNK = 1000
+#: Bytes of all records of a list. The other fields of its replies are small.
+_MAX_RECORDS_SIZE = REPLY_CAP - 4096
+
+
+def ipv4_key(address: str | None) -> int:
+    """Return the address as a number, -1 for none."""
+    return -1 if address is None else int.from_bytes(inet_aton(address))
+
+
+def _ipv6_key(text: str | None) -> str:
+    return "" if text is None else ipv6.sort_key(text)
+
+
+#: The sort keys for the values of fields whose text has another order.
+ADDRESS_KEYS: dict[str, Callable[[Any], int | str]] = {
+    "ip_address": ipv4_key,
+    "ipv6_address": _ipv6_key,
+    "ipv6_prefix": _ipv6_key,
+    "delegated_prefixes": lambda prefixes: "".join(map(ipv6.sort_key, prefixes)),
+}
 
 
 class Rows(Protocol):
-    """A list of one moment. Records are made on request, so a page costs what it holds."""
+    """A list at one moment. Its records are made on request, so a page costs only what it contains."""
 
     def __len__(self) -> int: ...
 
     def records(self) -> Iterable[Record]:
-        """Return all of them, in order."""
+        """Return all records, in order."""
 
-    def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
-        """The rows after a key, in order: at least the first `most` of them. Raises TypeError for a key of
-        another kind than the list's."""
-
-
-@dataclass(frozen=True)
-class Sorted(Generic[T]):
-    """Rows from things in the order of their keys."""
-
-    things: Sequence[T]
-    key: Callable[[T], Key]
-    record: Callable[[T], Record]
-
-    def __len__(self) -> int:
-        return len(self.things)
-
-    def records(self) -> Iterable[Record]:
-        return map(self.record, self.things)
-
-    def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
-        start = 0 if after is None else bisect_right(self.things, after, key=self.key)
-        things = map(self.things.__getitem__, range(start, len(self.things)))
-        return ((self.key(thing), self.record(thing)) for thing in things)
+    def rows_after(self, key: Key | None, count: int) -> Iterator[Row]:
+        """Return at least the first `count` rows after a key, in order. Raises TypeError for a key of
+        another type."""
 
 
-@dataclass(frozen=True)
-class Ordered(Generic[T]):
-    """Rows from a snapshot, of an order in which these keys ascend."""
+class SortedRows(Generic[T]):
+    """Rows of `items` that are in ascending order of their keys; the rows may descend."""
 
-    things: SortedSnapshot[T]
-    key: Callable[[T], Key]
-    record: Callable[[T], Record]
-    descending: bool = False
+    def __init__(
+        self,
+        items: Collection[T],
+        key: Callable[[T], Key],
+        record: Callable[[T], Record],
+        descending: bool = False,
+    ) -> None:
+        if not isinstance(items, SortedSnapshot):
+            items = SortedSnapshot([list(items)] if items else [], len(items))
+        self._items = items
+        self._key = key
+        self._record = record
+        self._descending = descending
 
     def __len__(self) -> int:
-        return len(self.things)
+        return len(self._items)
 
     def records(self) -> Iterable[Record]:
-        return map(self.record, reversed(self.things) if self.descending else self.things)
+        return map(self._record, reversed(self._items) if self._descending else self._items)
 
-    def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
-        if after is None:
-            things = iter(reversed(self.things) if self.descending else self.things)
+    def rows_after(self, key: Key | None, count: int) -> Iterator[Row]:
+        if key is None:
+            items = iter(reversed(self._items) if self._descending else self._items)
+        elif self._descending:
+            items = self._items.iterate_below(key, self._key)
         else:
-            things = (self.things.below if self.descending else self.things.above)(after, self.key)
-        return ((self.key(thing), self.record(thing)) for thing in things)
+            items = self._items.iterate_above(key, self._key)
+        return ((self._key(item), self._record(item)) for item in items)
 
 
-@dataclass(frozen=True)
-class Unsorted(Sorted[T]):
-    """Rows from things in any order, ascending or descending by their keys."""
-
-    descending: bool
-
-    def records(self) -> Iterable[Record]:
-        return map(self.record, sorted(self.things, key=self.key, reverse=self.descending))
-
-    def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
-        things: Iterable[T] = self.things
-        if after is not None:
-            follows = operator.lt if self.descending else operator.gt
-            things = [thing for thing in things if follows(self.key(thing), after)]
-        choose = heapq.nlargest if self.descending else heapq.nsmallest
-        return ((self.key(thing), self.record(thing)) for thing in choose(most, things, key=self.key))
-
-
-class Chained:
-    """Rows one after the other. All keys of a part are below those of the next."""
+class ChainedRows:
+    """Lists one after the other. All keys of a list are below the keys of the next list."""
 
     def __init__(self, *parts: Rows) -> None:
         self._parts = parts
@@ -119,117 +112,161 @@ class Chained:
     def records(self) -> Iterable[Record]:
         return chain.from_iterable(part.records() for part in self._parts)
 
-    def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
-        return chain.from_iterable(part.beyond(after, most) for part in self._parts)
-
-
-class _Cursor(msgspec.Struct, array_like=True, frozen=True):
-    order: str
-    after: Key
+    def rows_after(self, key: Key | None, count: int) -> Iterator[Row]:
+        return chain.from_iterable(part.rows_after(key, count) for part in self._parts)
 
 
 @dataclass(frozen=True)
-class Listing:
-    """A whole list, as its reply or as several.
+class FieldSortedRows:
+    """Rows sorted by a field, null first; rows with the same value stay in their former order. No index has
+    this order, so each page costs a pass over all rows."""
 
-    `texts` are JSON arrays of some records each, with their number, and are made as they are sent: see
-    `fitting`. `total` is the number of all records, `more` the other fields of each reply. Its methods raise
-    ReplyTooLargeError."""
+    rows: Rows
+    field: str
+    descending: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def records(self) -> Iterable[Record]:
+        in_order = sorted(self._keyed_rows(), key=itemgetter(0), reverse=self.descending)
+        return (record for _, record in in_order)
+
+    def rows_after(self, key: Key | None, count: int) -> Iterator[Row]:
+        rows = self._keyed_rows()
+        if key is not None:
+            follows = operator.lt if self.descending else operator.gt
+            rows = (row for row in rows if follows(row[0], key))
+        choose = heapq.nlargest if self.descending else heapq.nsmallest
+        return iter(choose(count, rows, key=itemgetter(0)))
+
+    def _keyed_rows(self) -> Iterator[Row]:
+        read = attrgetter(self.field)
+        value_key: Callable[[Any], int | str] = ADDRESS_KEYS.get(self.field, lambda value: value)
+        for key, record in self.rows.rows_after(None, len(self.rows)):
+            value = read(record)
+            yield (0, *key) if value is None else (1, value_key(value), *key), record
+
+
+def select_records(rows: Rows, call: SelectingMethod[Any], **more: Any) -> "Reply":
+    """Return the reply to a call for a list, filtered and sorted as the call says, with `more` fields. Raises
+    ErrorReply: InvalidParameter, ReplyTooLargeError."""
+    method, order = type(call), type(call).__name__
+    if call.filter:
+        read = attrgetter(*call.filter)
+        values = read(SimpleNamespace(**_convert_filter(method, call.filter)))
+        found = [row for row in rows.rows_after(None, len(rows)) if read(row[1]) == values]
+        rows = SortedRows(found, itemgetter(0), itemgetter(1))
+    if call.sort is not None:
+        field = call.sort.removeprefix("-")
+        if field not in columns(method):
+            raise invalid_parameter("sort")
+        rows, order = FieldSortedRows(rows, field, descending=field != call.sort), f"{order} {call.sort}"
+    return list_reply(list_field(method), rows, call.page, order, **more)
+
+
+def _convert_filter(method: type[SelectingMethod[Any]], filter: Mapping[str, Any]) -> dict[str, Any]:
+    known = columns(method)
+    try:
+        return {name: msgspec.convert(value, known[name].type) for name, value in filter.items()}
+    except (KeyError, msgspec.ValidationError) as error:
+        raise invalid_parameter("filter") from error
+
+
+@dataclass(frozen=True)
+class WholeList:
+    """A whole list, as one reply or as several.
+
+    `chunks` are encoded while they are sent, see `limit_size`. `total` is the number of all records, `more`
+    has the other fields of each reply. The methods raise ReplyTooLargeError.
+    """
 
     field: str
-    texts: Iterable[Text]
+    chunks: Iterable[Chunk]
     total: int
     more: Mapping[str, Any]
 
     def parts(self) -> Iterator[dict[str, Any]]:
-        """The fields of each reply."""
+        """Yield the fields of each reply: at least one, which may be empty."""
         is_empty = True
-        for text, count in self.texts:
-            yield self._fields(msgspec.Raw(text), count)
+        for text, count in self.chunks:
+            yield self._make_fields(msgspec.Raw(text), count)
             is_empty = False
         if is_empty:
-            yield self._fields(msgspec.Raw(b"[]"), 0)
+            yield self._make_fields(msgspec.Raw(b"[]"), 0)
 
     def whole(self) -> dict[str, Any]:
-        """Return the fields of the only reply."""
-        return self._fields(*_joined(self.texts))
+        """Return the fields of a single reply."""
+        return self._make_fields(*_join(self.chunks))
 
-    def _fields(self, records: msgspec.Raw, count: int) -> dict[str, Any]:
+    def _make_fields(self, records: msgspec.Raw, count: int) -> dict[str, Any]:
         return {self.field: records, "count": count, "total": self.total, "next_cursor": None, **self.more}
 
 
 #: The fields of a page, or a whole list.
-Reply: TypeAlias = dict[str, Any] | Listing
+Reply: TypeAlias = dict[str, Any] | WholeList
 
 
-def listing(field: str, rows: Rows, page: Page | None, order: str, **more: Any) -> Reply:
+def list_reply(field: str, rows: Rows, page: Page | None, order: str, **more: Any) -> Reply:
     """Return the reply for a list: `field` with the records, `count`, `total`, `next_cursor`, and `more`
     fields.
 
-    `order` names the list and its sort: a cursor is valid only in the order in which it was made. Raises
-    ErrorReply: InvalidParameter for a bad page, ReplyTooLargeError for a page that does not fit into one
+    `order` names the list and its sort: a cursor is valid only for the order in which it was made. Raises
+    ErrorReply: InvalidParameter for a bad cursor, ReplyTooLargeError for a page that is too large for one
     reply.
     """
     if page is None:
-        return Listing(field, fitting(_texts(rows.records()), len(rows)), len(rows), more)
-    after = None if page.cursor is None else _decoded(page.cursor, order)
+        return WholeList(field, limit_size(_encode(rows.records()), len(rows)), len(rows), more)
+    key = None
     try:
-        # One more than requested tells whether a next page exists.
-        chosen = list(islice(rows.beyond(after, page.limit + 1), page.limit + 1))
-    except TypeError as error:
-        # A cursor written by hand, with text where this order has numbers.
+        if page.cursor is not None:
+            made_in, key = decode_cursor(page.cursor, tuple[str, Key])
+            if made_in != order:
+                raise invalid_parameter("page.cursor")
+        # One more than requested, which tells whether there is a next page.
+        chosen = list(islice(rows.rows_after(key, page.limit + 1), page.limit + 1))
+    except (ValueError, TypeError) as error:
+        # TypeError: a cursor written by hand, with text where this order has numbers.
         raise invalid_parameter("page.cursor") from error
-    goes_on = len(chosen) > page.limit
+    has_next = len(chosen) > page.limit
     del chosen[page.limit :]
-    records, count = _joined(fitting(_texts(record for _, record in chosen)))
-    next_cursor = None
-    if goes_on:
-        cursor = msgspec.json.encode(_Cursor(order, chosen[-1][0]))
-        next_cursor = base64.urlsafe_b64encode(cursor).rstrip(b"=").decode()
+    records, count = _join(limit_size(_encode(record for _, record in chosen)))
+    next_cursor = encode_cursor((order, chosen[-1][0])) if has_next else None
     return {field: records, "count": count, "total": len(rows), "next_cursor": next_cursor, **more}
 
 
-def encoded(records: Iterable[Record]) -> msgspec.Raw:
+def encode_records(records: Iterable[Record]) -> msgspec.Raw:
     """Return the records as a JSON array. Raises ReplyTooLargeError."""
-    return _joined(fitting(_texts(records)))[0]
+    return _join(limit_size(_encode(records)))[0]
 
 
-def text_of(records: list[Record]) -> Text:
+def encode_chunk(records: list[Record]) -> Chunk:
     return msgspec.json.encode(records), len(records)
 
 
-def _texts(records: Iterable[Record]) -> Iterator[Text]:
+def _encode(records: Iterable[Record]) -> Iterator[Chunk]:
     rest = iter(records)
-    while chunk := list(islice(rest, _AT_ONCE)):
-        yield text_of(chunk)
+    while some := list(islice(rest, _RECORDS_PER_CHUNK)):
+        yield encode_chunk(some)
 
 
-def fitting(texts: Iterable[Text], expected: int = 0) -> Iterator[Text]:
-    """Pass the texts on. Raises ReplyTooLargeError, when they are too large; with the number of records to be
-    `expected`, as soon as those so far are too large for a part of the whole. That is for records of about
-    the same size, where to make all of them before a refusal would take seconds."""
+def limit_size(chunks: Iterable[Chunk], expected: int = 0) -> Iterator[Chunk]:
+    """Pass the chunks on. Raises ReplyTooLargeError once they are too large.
+
+    With the number of records to be `expected`, the size of the whole is estimated from the chunks so far:
+    encoding all of a list before the error would take seconds.
+    """
     size = count = 0
-    for text in texts:
-        size += len(text[0])
-        count += text[1]
-        if size * max(expected, count) > _MOST * count:
+    for text, records in chunks:
+        size += len(text)
+        count += records
+        if size * max(expected, count) > _MAX_RECORDS_SIZE * count:
             raise CORE.error(ReplyTooLargeError())
-        yield text
+        yield text, records
 
 
-def _joined(texts: Iterable[Text]) -> tuple[msgspec.Raw, int]:
-    """One JSON array, and the number of its records."""
-    held = list(texts)
-    array = b",".join(memoryview(text)[1:-1] for text, _ in held)
-    return msgspec.Raw(b"[" + array + b"]"), sum(count for _, count in held)
-
-
-def _decoded(cursor: str, order: str) -> Key:
-    try:
-        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        decoded = msgspec.json.decode(raw, type=_Cursor)
-    except (ValueError, RecursionError) as error:
-        raise invalid_parameter("page.cursor") from error
-    if decoded.order != order:
-        raise invalid_parameter("page.cursor")
-    return decoded.after
+def _join(chunks: Iterable[Chunk]) -> tuple[msgspec.Raw, int]:
+    """Return one JSON array, and the number of its records."""
+    joined = list(chunks)
+    array = b",".join(memoryview(text)[1:-1] for text, _ in joined)
+    return msgspec.Raw(b"[" + array + b"]"), sum(count for _, count in joined)

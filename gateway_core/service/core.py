@@ -60,13 +60,19 @@ from gateway_core.configuration.workspace import Workspace
 from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.changes import Caller, ChangeLog, Note
 from gateway_core.records.clock import Clock
-from gateway_core.records.orders import SortedSnapshot
-from gateway_core.records.paging import Ordered, Reply, Rows, Unsorted, encoded, listing
+from gateway_core.records.paging import (
+    FieldSortedRows,
+    Reply,
+    Rows,
+    SortedRows,
+    encode_records,
+    list_reply,
+    select_records,
+)
 from gateway_core.service.rates import Rates, Wanted
-from gateway_core.service.selection import selected
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Session, session_ordering
-from gateway_core.sessions.table import SessionTable, WholeSessions
+from gateway_core.sessions.table import SessionTable
 
 IDENTITY = Identity("gateway-api", f"{PRODUCT} core (embedded)", VERSION, "urn:gateway-api")
 
@@ -106,7 +112,6 @@ class CoreService:
         self._clock = clock
         self._started = clock.steady()
         self._configuration = ConfigurationService(workspace)
-        self._whole = WholeSessions()
         self.rates = Rates(gateway, journal, clock, self._note_return)
 
     def interface(self, *others: object) -> ServedInterface:
@@ -149,18 +154,16 @@ class CoreService:
         wanted, descending = call.filter or SessionFilter(), order.startswith("-")
         rows: Rows
         if call.page is None and order == "id" and wanted == SessionFilter():
-            return self._whole.listing(self._sessions.all())
+            return self._sessions.whole()
         if wanted == SessionFilter(type=wanted.type):
             ordering = session_ordering(field, wanted.type)
-            rows = Ordered(self._sessions.ordered(ordering), ordering.key, _summary, descending)
+            rows = SortedRows(self._sessions.ordered(ordering), ordering.key, _summary, descending)
         else:
-            key, found = session_ordering(field).key, self._sessions.find(wanted)
-            if field == "id":
-                things = SortedSnapshot([found] if found else [], len(found))
-                rows = Ordered(things, key, _summary, descending)
-            else:
-                rows = Unsorted(found, key, _summary, descending)
-        return listing("sessions", rows, call.page, order)
+            by_id = session_ordering("id").key
+            rows = SortedRows(self._sessions.find(wanted), by_id, _summary, order == "-id")
+            if field != "id":
+                rows, order = FieldSortedRows(rows, field, descending), f"found {order}"
+        return list_reply("sessions", rows, call.page, order)
 
     def get_session(self, call: GetSession) -> SessionReply:
         with errors():
@@ -198,7 +201,7 @@ class CoreService:
         if found is None:
             raise CORE.error(InterfaceNotFoundError(call.interface))
         note([EndedSession.of(session.summary) for session in found])
-        return {"sessions": encoded(map(_summary, found))}
+        return {"sessions": encode_records(map(_summary, found))}
 
     def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> SessionRateReply:
         wanted = Wanted(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
@@ -234,7 +237,7 @@ class CoreService:
     def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
         with errors():
             vlans, refused = self._gateway.demux_vlans(), self._gateway.refusals()
-        return selected(
+        return select_records(
             vlans,
             call,
             rate_limited_total=sum(refused[reason] for reason in _LIMITS),
@@ -246,7 +249,7 @@ class CoreService:
 
     def _selected(self, rows: Callable[[Gateway], Rows], call: SelectingMethod[Any]) -> Reply:
         with errors():
-            return selected(rows(self._gateway), call)
+            return select_records(rows(self._gateway), call)
 
     def _note_return(self, changed: tuple[SessionDetail, SessionDetail]) -> None:
         before, after = changed

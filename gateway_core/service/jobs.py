@@ -44,10 +44,9 @@ from gateway_core.configuration.store import disk_step
 from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.changes import Caller, ChangeLog, Note
 from gateway_core.records.clock import Clock
-from gateway_core.records.paging import Reply, Sorted
+from gateway_core.records.paging import Reply, SortedRows, select_records
 from gateway_core.service.core import errors
 from gateway_core.service.rates import Rates, Wanted
-from gateway_core.service.selection import selected
 from gateway_core.sessions.journal import Journal
 
 #: Seconds for which sessions are taken together: a gateway ends several as fast as one.
@@ -299,7 +298,7 @@ class JobService:
         return self._started(JobKind.DISCONNECT, call, peer, lambda ids: self._disconnect(ids, call.author))
 
     def list_jobs(self, call: ListJobs) -> Reply:
-        return selected(Sorted(self._jobs.all(), lambda job: (-job.id,), lambda job: job), call)
+        return select_records(SortedRows(self._jobs.all(), lambda job: (-job.id,), lambda job: job), call)
 
     def get_job(self, call: GetJob) -> JobReply:
         return _reply(call.id, self._jobs.get(call.id))

@@ -162,7 +162,7 @@ class Talkers:
             found = self._found.get((order, limit))
             if found is None:
                 found = self._found[order, limit] = _chosen(*current, order, limit)
-        self._idle.used()
+        self._idle.restart()
         before, after = current
         present = ((self._gateway.sessions.get(id), now) for id, now in found)
         talkers = tuple(record_of(Talker, each.summary, now) for each, now in present if each is not None)

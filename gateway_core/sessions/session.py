@@ -1,11 +1,10 @@
-"""One session of a subscriber, and the records that show it."""
+"""Sessions of subscribers, and the records that show them."""
 
-import socket
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from operator import attrgetter
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from gateway_contract.base import ipv6
 from gateway_contract.configuration import Cgnat
@@ -21,18 +20,19 @@ from gateway_contract.core.sessions import (
 )
 from gateway_core.records.clock import Expiry
 from gateway_core.records.orders import Ordering
+from gateway_core.records.paging import ADDRESS_KEYS
 
-#: With the name of a session's device, the name of its IFB.
+#: Prefix of the name of an IFB; the rest is the name of the session's device.
 IFB_PREFIX = "ifb-"
 #: linux/if.h: IFNAMSIZ is 16, with a zero byte at the end.
 LONGEST_NAME = 15
-# A list of routes compares with it 200,000 times. In Python 3.11, access to the member takes longer
-# than the comparison.
+# A list of routes compares 200,000 types with PPPoE. In Python 3.11, reading the member of the enumeration
+# takes longer than the comparison.
 _PPPOE = SessionType.PPPOE
 
 
 class Counters(Record, frozen=True):
-    """The traffic of a session: `in` comes from the subscriber (RFC 2866 section 5.3)."""
+    """Traffic of a session: `in` comes from the subscriber (RFC 2866 section 5.3)."""
 
     bytes_in: int
     bytes_out: int
@@ -41,7 +41,7 @@ class Counters(Record, frozen=True):
 
 
 class Session(Record, frozen=True):
-    """One session at one moment. A change makes another object. A gateway may add fields in a subclass.
+    """Session at one moment; a change makes a new object. A gateway may add fields in a subclass.
 
     `summary` is the record of the list, ready to encode: a list of 200,000 is not built for each request.
     """
@@ -52,7 +52,7 @@ class Session(Record, frozen=True):
     acct_session_id: str
     vrf_steered: bool
     shared_address: bool
-    #: Of the rates, if they are temporary.
+    #: The end of temporary rates; None for lasting rates.
     expiry: Expiry | None = None
 
     @property
@@ -69,7 +69,7 @@ class Session(Record, frozen=True):
 
     @property
     def ifb_device(self) -> str:
-        """The device that shapes the upstream. Its name fits into what Linux takes."""
+        """The name of the device that shapes the upstream, short enough for Linux."""
         name = f"{IFB_PREFIX}{self.summary.interface}"
         return name if len(name) <= LONGEST_NAME else f"{IFB_PREFIX}{self.id}"
 
@@ -93,43 +93,33 @@ class Session(Record, frozen=True):
 
     def qos(self) -> SessionQos:
         profile = OVERHEAD_PROFILES[self.overhead_profile]
-        return SessionQos(
+        return record_of(
+            SessionQos, self.summary, self, profile,
             session_id=self.id,
-            username=self.summary.username,
-            interface=self.interface,
-            ifb_device=self.ifb_device,
             rate_down_bps=self.summary.rate_down,
             rate_up_bps=self.summary.rate_up,
-            overhead_profile=profile.name,
-            overhead=profile.overhead,
-            mpu=profile.mpu,
             qdisc="tbf",
             rate_expires_at=self.expiry.expires_at if self.expiry else None,
-        )
+        )  # fmt: skip
 
     def cgnat(self, cgnat: Cgnat) -> CgnatSession:
-        return CgnatSession(
-            id=self.id,
-            type=self.summary.type,
-            username=self.summary.username,
-            ip_address=self.summary.ip_address,
-            interface=self.interface,
+        return record_of(
+            CgnatSession, self.summary,
             vrf_name=cgnat.vrf_name,
             vrf_table=cgnat.vrf_table,
             handoff_interface=cgnat.handoff_interface,
             handoff_gateway=str(cgnat.handoff_gateway),
-            started_at=self.summary.started_at,
-        )
+        )  # fmt: skip
 
     def networks(self) -> Iterator[int]:
-        """The IPv6 address and prefixes, as `ipv6.network` makes them."""
+        """Yield the IPv6 address and prefixes, as numbers of `ipv6.network`."""
         summary = self.summary
         for text in (summary.ipv6_address, summary.ipv6_prefix, *summary.delegated_prefixes):
             if text is not None:
                 yield ipv6.network(text)
 
     def matches(self, wanted: SessionFilter) -> bool:
-        """Return True when every given condition holds. An IPv6 address in it must be valid."""
+        """Return True if the session meets all conditions of the filter. Its IPv6 address must be valid."""
         return (
             (wanted.type is None or self.summary.type.lower() == wanted.type)
             and (wanted.username is None or self.summary.username == wanted.username)
@@ -148,46 +138,29 @@ class Session(Record, frozen=True):
 def sort_key(field: str) -> Callable[[Session], int | str]:
     """Return the sort key for a field of the summary: null is the least, addresses sort as numbers, and
     prefixes by address, then by length."""
-    read, made, kinds = attrgetter(f"summary.{field}"), _ADDRESS_KEYS.get(field), get_args(_HINTS[field])
-    if made is not None:
-        return lambda session: made(read(session))
+    read, address_key, kinds = (
+        attrgetter(f"summary.{field}"),
+        ADDRESS_KEYS.get(field),
+        get_args(_HINTS[field]),
+    )
+    if address_key is not None:
+        return lambda session: address_key(read(session))
     if NoneType not in kinds:
         return read
     least = kinds[0]()
     return lambda session: read(session) or least
 
 
-def value_key(field: str) -> Callable[[Any], int | str]:
-    """Return the sort key for the values of a field of this name in other records."""
-    return _ADDRESS_KEYS.get(field, lambda value: value)
-
-
 @cache
 def session_ordering(field: str, type: SessionTypeFilter | None = None) -> Ordering[Session]:
-    """By a field of the summary, then by id: of all sessions, or of those of a type. The same object for the
-    same arguments."""
+    """Return the ordering by a field of the summary, then by id, of all sessions or of those of a type. The
+    same arguments return the same object, which identifies a view of the table."""
     value = sort_key(field)
-
-    def key(session: Session) -> tuple[int | str, int]:
-        return value(session), session.summary.id
-
     wanted = SessionFilter(type=type)
-    return Ordering(key, None if type is None else lambda session: session.matches(wanted))
+    return Ordering(
+        lambda session: (value(session), session.summary.id),
+        None if type is None else lambda session: session.matches(wanted),
+    )
 
 
-def ipv4_key(address: str | None) -> int:
-    """Return the address as a number, -1 for none."""
-    return -1 if address is None else int.from_bytes(socket.inet_aton(address))
-
-
-def _ipv6_key(text: str | None) -> str:
-    return "" if text is None else ipv6.sort_key(text)
-
-
-_ADDRESS_KEYS: dict[str, Callable[[Any], int | str]] = {
-    "ip_address": ipv4_key,
-    "ipv6_address": _ipv6_key,
-    "ipv6_prefix": _ipv6_key,
-    "delegated_prefixes": lambda prefixes: "".join(map(ipv6.sort_key, prefixes)),
-}
 _HINTS = get_type_hints(SessionSummary)

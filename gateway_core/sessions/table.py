@@ -1,49 +1,35 @@
-"""The sessions of a gateway, with an index for each thing that an operator may know of one."""
+"""Table of the sessions of a gateway, with an index for each property by which an operator finds sessions."""
 
+import re
 import threading
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
+from itertools import compress
 from operator import attrgetter, methodcaller
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from gateway_contract.base import ipv6
-from gateway_contract.base.search import parse_search
+from gateway_contract.base.search import SearchText, parse_search
 from gateway_contract.configuration import Cgnat
 from gateway_contract.contract import Record
 from gateway_contract.core.sessions import SessionFilter, SessionState, SessionStatistics, SessionType
-from gateway_core.records.orders import ByChunk, Ordering, Orders, SortedSnapshot
-from gateway_core.records.paging import Listing, Ordered, Rows, Text, fitting, text_of
-from gateway_core.sessions.search import Search
+from gateway_core.records.orders import ChunkValues, Ordering, SortedSnapshot, SortedViews
+from gateway_core.records.paging import Rows, SortedRows, WholeList, encode_chunk, ipv4_key, limit_size
 from gateway_core.sessions.session import IFB_PREFIX, LONGEST_NAME, Session
 
-
-class WholeSessions:
-    """Any thread may call."""
-
-    def __init__(self) -> None:
-        #: 400 bytes for each session.
-        self._texts: ByChunk[Session, Text] = ByChunk(_text)
-
-    def listing(self, sessions: SortedSnapshot[Session]) -> Listing:
-        """Return the reply with these sessions."""
-        return Listing("sessions", fitting(self._made(sessions)), len(sessions), {})
-
-    def _made(self, sessions: SortedSnapshot[Session]) -> Iterator[Text]:
-        return (text for _, text in self._texts.of(sessions))
-
-
-def _text(sessions: list[Session]) -> Text:
-    return text_of([session.summary for session in sessions])
-
-
 K = TypeVar("K", bound=Hashable)
+S = TypeVar("S", bound=Session)
+
+
+# Indexes
 
 
 class Index(Generic[K]):
-    """Ids by a key. Most keys have one id, and 200,000 sets of one would take 40 MB."""
+    """Index of session ids by a key. Most keys have one id: 200,000 sets of one id would take 40 MB."""
 
     def __init__(self) -> None:
         self._ids: dict[K, int | set[int]] = {}
@@ -59,15 +45,13 @@ class Index(Generic[K]):
 
     def remove(self, key: K, id: int) -> None:
         held = self._ids[key]
-        if isinstance(held, int):
-            del self._ids[key]
-            return
-        held.remove(id)
-        if not held:
+        if isinstance(held, set):
+            held.remove(id)
+        if isinstance(held, int) or not held:
             del self._ids[key]
 
-    def ids(self, key: K) -> list[int]:
-        """In ascending order."""
+    def find(self, key: K) -> list[int]:
+        """Return the ids of a key, ascending."""
         held = self._ids.get(key)
         if held is None:
             return []
@@ -75,8 +59,8 @@ class Index(Generic[K]):
 
 
 class NetworkIndex(Index[int]):
-    """Ids by IPv6 network, as `ipv6.network` makes it. A search takes one step for each length of prefix that
-    is in use."""
+    """Index of session ids by IPv6 network, a number of `ipv6.network`. A search takes one step for each
+    prefix length in use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,54 +77,173 @@ class NetworkIndex(Index[int]):
         if not self._lengths[length]:
             del self._lengths[length]
 
-    def around(self, network: int) -> list[int]:
-        """Return the ids of the networks that contain an address or network, in ascending order."""
+    def find_around(self, network: int) -> list[int]:
+        """Return the ids of the networks that contain an address or network, ascending."""
         bits = network.bit_length()
         lengths = [length for length in self._lengths if length <= bits]
-        return sorted({id for length in lengths for id in self.ids(network >> bits - length)})
+        return sorted({id for length in lengths for id in self.find(network >> bits - length)})
 
-    def inside(self, network: int) -> list[int]:
-        """Return the networks that are a part of a network, and not the same. If there is a longer prefix
-        than its own, it reads all networks, while others may change them."""
+    def find_subnets(self, network: int) -> list[int]:
+        """Return the networks inside a network, without itself. Reads all networks, while other threads may
+        change them, if a longer prefix is in use."""
         bits = network.bit_length()
         found: list[int] = []
         for longer in [length - bits for length in list(self._lengths) if length > bits]:
-            # Of one length, all that are inside are in one range. No network of another length is in it.
-            first, behind = network << longer, network + 1 << longer
-            found += [key for key in list(self._ids) if first <= key < behind]
+            # The subnets of one length are a range of numbers, in which no network of another length is.
+            first, end = network << longer, network + 1 << longer
+            found += [key for key in list(self._ids) if first <= key < end]
         return found
 
 
-S = TypeVar("S", bound=Session)
+# Search
+
+
+#: The text of an interface, number or accounting id, or the beginning of one.
+_KEY = re.compile(r"[^\s@:]+")
+#: A shorter beginning of an accounting id would find many sessions.
+_MIN_ACCOUNTING_ID_LENGTH = 4
+#: Separates the texts of two sessions. A username may have any other character.
+_SEPARATOR = "\0"
+#: Stands for a value that a session does not have.
+_ABSENT = " "
+
+
+class _ChunkTexts(NamedTuple):
+    """A text of each session of a chunk, and `all` texts joined: in most chunks, one look at `all` tells that
+    no session is found. The methods return whether each text matches; an empty list if none does."""
+
+    texts: list[str]
+    all: str
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "_ChunkTexts":
+        each = list(texts)
+        return cls(each, _SEPARATOR.join(["", *each, ""]))
+
+    def match_part(self, part: str) -> list[bool]:
+        return [part in text for text in self.texts] if part in self.all else []
+
+    def match_name(self, name: str) -> list[bool]:
+        """Match a whole username, or all of a username before an `@`."""
+        if not any(f"{_SEPARATOR}{name}{end}" in self.all for end in (_SEPARATOR, "@")):
+            return []
+        return [text == name or text.startswith(f"{name}@") for text in self.texts]
+
+    def match_key(self, key: str) -> list[bool]:
+        """Match a whole key; a name before a dot, such as the trunk of a VLAN; or the beginning of an
+        accounting id."""
+        begins, whole = f"\n{key}", f"\n{key}\n"
+        if begins not in self.all:
+            return []
+        # A number is an id or a VLAN id, and never the beginning of a name.
+        before_dot = whole if key.isdecimal() else f"\n{key.rstrip('.')}."
+        accounting_id = f"\n\n{key}" if len(key) >= _MIN_ACCOUNTING_ID_LENGTH else whole
+        return [
+            begins in keys and (whole in keys or before_dot in keys or accounting_id in keys)
+            for keys in self.texts
+        ]
+
+
+class _SearchedChunk(NamedTuple):
+    """The texts by which a search finds the sessions of a chunk. `addresses` are numbers, -1 for none."""
+
+    usernames: _ChunkTexts
+    #: The keys of a session are between line feeds.
+    keys: _ChunkTexts
+    macs: _ChunkTexts
+    addresses: list[int]
+    sorted_addresses: list[int]
+
+    @classmethod
+    def of(cls, sessions: Iterable[Session]) -> "_SearchedChunk":
+        sessions = list(sessions)
+        addresses = [ipv4_key(session.summary.ip_address) for session in sessions]
+        return cls(
+            _ChunkTexts.of(session.summary.username.casefold() for session in sessions),
+            _ChunkTexts.of(map(_join_keys, sessions)),
+            _ChunkTexts.of(_spell_mac(session.summary.mac_address) for session in sessions),
+            addresses,
+            sorted(addresses),
+        )
+
+    def match(self, wanted: SearchText) -> Iterator[bool]:
+        """Yield for each session whether a text means it, but by its id or IPv6; nothing if no session is
+        found."""
+        found: list[list[bool]] = []
+        if wanted.name is not None:
+            found.append(self.usernames.match_part(wanted.name))
+        if wanted.short_name is not None:
+            found.append(self.usernames.match_name(wanted.short_name))
+        if wanted.key is not None and _KEY.fullmatch(wanted.key):
+            found.append(self.keys.match_key(wanted.key))
+        if wanted.mac is not None:
+            found.append(self.macs.match_part(wanted.mac))
+        if wanted.ipv4 is not None:
+            found.append(self._match_addresses(*wanted.ipv4))
+        return map(any, zip(*filter(None, found), strict=True))
+
+    def _match_addresses(self, first: int, last: int) -> list[bool]:
+        if bisect_left(self.sorted_addresses, first) == bisect_right(self.sorted_addresses, last):
+            return []
+        return [first <= number <= last for number in self.addresses]
+
+
+def _join_keys(session: Session) -> str:
+    summary = session.summary
+    keys = (
+        summary.interface.casefold(),
+        summary.access_interface.casefold(),
+        summary.id,
+        summary.outer_vlan_id,
+        summary.inner_vlan_id,
+    )
+    # Two line feeds are before the accounting id, which is found by its beginning.
+    texts = (_ABSENT if key is None or key == "" else str(key) for key in keys)
+    return "\n" + "\n".join(texts) + f"\n\n{session.acct_session_id.casefold() or _ABSENT}\n"
+
+
+def _spell_mac(address: str | None) -> str:
+    """Return an address with colons, and as bare digits."""
+    return f"{address} {address.replace(':', '')}" if address else ""
+
+
+# The table
 
 #: RFC 6598: addresses that providers share among subscribers.
 _SHARED_ADDRESSES = IPv4Network("100.64.0.0/10")
 
-#: By fields of the summary and of a filter. `interface` has the access interface, too.
-_TEXTS = ("ip_address", "username", "mac_address", "interface")
+#: Indexed fields of the summary and of a filter. The index of `interface` has the access interfaces, too.
+_INDEXED_TEXTS = ("ip_address", "username", "mac_address", "interface")
 _id = attrgetter("summary.id")
-_ALL: Ordering[Any] = Ordering(_id)
+_BY_ID: Ordering[Any] = Ordering(_id)
 _STEERED: Ordering[Any] = Ordering(_id, attrgetter("vrf_steered"))
-_indexed = attrgetter(*_TEXTS, "access_interface", "ipv6_address", "ipv6_prefix", "delegated_prefixes")
+_indexed_values = attrgetter(
+    *_INDEXED_TEXTS, "access_interface", "ipv6_address", "ipv6_prefix", "delegated_prefixes"
+)
 
 
 class SessionTable(Generic[S]):
-    """All sessions by id, username, address, prefix, MAC and interface. Ids ascend in the order of `add`.
+    """Table of all sessions by id, username, address, prefix, MAC and interface. Ids ascend in the order of
+    `add`.
 
-    Any thread may read. A thread that changes the table holds the `lock`: so it can make several changes in
-    one moment.
+    Any thread may read. A thread that changes the table holds the `lock`, under which several changes become
+    visible at once.
     """
 
     def __init__(self, cgnat: Cgnat) -> None:
         self.lock = threading.RLock()
         self._cgnat = cgnat
         self._sessions: dict[int, S] = {}
-        self._indexes: dict[str, Index[str]] = {field: Index() for field in _TEXTS}
+        self._indexes: dict[str, Index[str]] = {field: Index() for field in _INDEXED_TEXTS}
         self._networks = NetworkIndex()
         self._counts: Counter[str] = Counter()
-        self._orders = Orders(self._sessions)
-        self._search: Search[S] = Search()
-        #: The number of changes.
+        self._views = SortedViews(self._sessions)
+        #: Each session takes 450 bytes in the searched chunks, and 400 bytes in the encoded chunks.
+        self._searched: ChunkValues[S, _SearchedChunk] = ChunkValues(_SearchedChunk.of)
+        self._encoded = ChunkValues[S, tuple[bytes, int]](
+            lambda sessions: encode_chunk([session.summary for session in sessions])
+        )
+        #: The number of changes so far.
         self.version = 0
 
     def __len__(self) -> int:
@@ -148,35 +251,41 @@ class SessionTable(Generic[S]):
 
     def all(self) -> SortedSnapshot[S]:
         """Return all sessions by id."""
-        return self.ordered(_ALL)
+        return self.ordered(_BY_ID)
 
     def ordered(self, ordering: Ordering[S]) -> SortedSnapshot[S]:
-        """Return the sessions that belong to an order."""
+        """Return the sessions of an ordering."""
         with self.lock:
-            return self._orders.now(ordering)
+            return self._views.snapshot(ordering)
+
+    def whole(self) -> WholeList:
+        """Return the reply with all sessions by id."""
+        sessions = self.all()
+        chunks = (chunk for _, chunk in self._encoded.iterate(sessions))
+        return WholeList("sessions", limit_size(chunks), len(sessions), {})
 
     def get(self, id: int) -> S | None:
         return self._sessions.get(id)
 
     def find(self, wanted: SessionFilter) -> list[S]:
-        """Return the sessions that match, by id. A filter by type alone, a search, or an empty filter reads
-        all of them."""
+        """Return the sessions that match, by id. A search, a filter by type alone and an empty filter read
+        all sessions."""
         address = wanted.ip_address
         if address is not None and ipv6.is_meant(address) and not ipv6.is_address(address):
             return []
         if wanted.search is not None:
-            return [session for session in self._searched(wanted.search) if session.matches(wanted)]
+            return [session for session in self._search(wanted.search) if session.matches(wanted)]
         with self.lock:
             return [session for session in self._candidates(wanted) if session.matches(wanted)]
 
     def has_address(self, address: str) -> bool:
-        return bool(self._indexes["ip_address"].ids(address))
+        return bool(self._indexes["ip_address"].find(address))
 
     def has_interface(self, interface: str) -> bool:
         """Return True for the device, the IFB or the access interface of a session."""
         with self.lock:
             index, device = self._indexes["interface"], interface.removeprefix(IFB_PREFIX)
-            ids = index.ids(device)
+            ids = index.find(device)
             if device == interface:
                 return bool(ids)
             if device.isdecimal() and len(device) < LONGEST_NAME:
@@ -190,7 +299,7 @@ class SessionTable(Generic[S]):
         return [session for session in found if session.access_interface == interface]
 
     def statistics(self) -> SessionStatistics:
-        """Costs the same for any number of sessions."""
+        """Return the counts of sessions, in the same time for any number of sessions."""
         with self.lock:
             return SessionStatistics(
                 active_sessions=len(self),
@@ -203,17 +312,17 @@ class SessionTable(Generic[S]):
             )
 
     def rows(self, record: Callable[[S], Record]) -> Rows:
-        """Return a record of each session, by its id."""
-        return Ordered(self.all(), lambda session: (session.id,), record)
+        """Return a record of each session, by id."""
+        return SortedRows(self.all(), lambda session: (session.id,), record)
 
     def cgnat_sessions(self) -> Rows:
-        """CgnatSession by session id."""
+        """Return a CgnatSession of each steered session, by id."""
         with self.lock:
             cgnat, steered = self._cgnat, self.ordered(_STEERED)
-        return Ordered(steered, lambda session: (session.id,), methodcaller("cgnat", cgnat))
+        return SortedRows(steered, lambda session: (session.id,), methodcaller("cgnat", cgnat))
 
     def steering(self, address: str | None) -> tuple[bool, bool]:
-        """`vrf_steered` and `shared_address` of the sessions with an IPv4 address, or without one."""
+        """Return `vrf_steered` and `shared_address` of sessions with an IPv4 address, None for no address."""
         if address is None:
             return False, False
         parsed = IPv4Address(address)
@@ -229,92 +338,98 @@ class SessionTable(Generic[S]):
                 self.replace(replace(session, vrf_steered=steered, shared_address=shared))
 
     def add(self, session: S) -> None:
-        places = self._places(session)
-        self._changed(session.id, None)
+        entries = self._index_entries(session)
+        self._note_change(session.id, None)
         self._sessions[session.id] = session
-        for index, key in places:
+        for index, key in entries:
             index.add(key, session.id)
-        self._counts.update(_counted(session))
+        self._counts.update(_counted_properties(session))
 
     def remove(self, id: int) -> S:
-        """Raises KeyError for an unknown id."""
+        """Remove a session, and return it. Raises KeyError for an unknown id."""
         session = self._sessions.pop(id)
-        self._changed(id, session)
-        for index, key in self._places(session):
+        self._note_change(id, session)
+        for index, key in self._index_entries(session):
             index.remove(key, id)
-        self._counts.subtract(_counted(session))
+        self._counts.subtract(_counted_properties(session))
         return session
 
     def replace(self, session: S) -> None:
         """Replace the session with the same id."""
         id = session.id
         before = self._sessions[id]
-        if _indexed(before.summary) != _indexed(session.summary):
-            former, present = self._places(before), self._places(session)
+        if _indexed_values(before.summary) != _indexed_values(session.summary):
+            former, present = self._index_entries(before), self._index_entries(session)
             for index, key in former - present:
                 index.remove(key, id)
             for index, key in present - former:
                 index.add(key, id)
-        self._changed(id, before)
+        self._note_change(id, before)
         self._sessions[id] = session
-        self._counts.subtract(_counted(before))
-        self._counts.update(_counted(session))
+        self._counts.subtract(_counted_properties(before))
+        self._counts.update(_counted_properties(session))
 
     def move_starts(self, seconds: int) -> None:
-        """Move all start times, after the clock that dated them was set."""
+        """Add seconds to all start times, after the clock that dated them was set."""
         for session in self.all():
             started_at = session.summary.started_at + seconds
             moved = replace(session, summary=replace(session.summary, started_at=started_at))
             self._sessions[session.id] = moved
-        self._orders.forget()
+        self._views.drop_all()
         self.version += 1
 
-    def _searched(self, text: str) -> list[S]:
+    def _note_change(self, id: int, before: S | None) -> None:
+        self._views.note_change(id, before)
+        self.version += 1
+
+    def _search(self, text: str) -> list[S]:
         wanted = parse_search(text)
         if wanted.id is not None:
             session = self._sessions.get(wanted.id)
             return [] if session is None else [session]
         # Without the lock, which a search of 200,000 sessions would hold for long.
-        found = self._search.found(self.all(), wanted)
+        found = [
+            session
+            for sessions, texts in self._searched.iterate(self.all())
+            for session in compress(sessions, texts.match(wanted))
+        ]
         network = wanted.ipv6
         if network is None:
             return found
-        inside = self._networks.inside(network)
+        subnets = self._networks.find_subnets(network)
         with self.lock:
-            ids = {*self._networks.around(network), *(id for key in inside for id in self._networks.ids(key))}
+            ids = set(self._networks.find_around(network))
+            ids.update(id for subnet in subnets for id in self._networks.find(subnet))
             by_id = {session.id: session for session in found} | {id: self._sessions[id] for id in ids}
         return [by_id[id] for id in sorted(by_id)]
 
-    def _changed(self, id: int, before: S | None) -> None:
-        self._orders.changed(id, before)
-        self.version += 1
-
     def _candidates(self, wanted: SessionFilter) -> Iterable[S]:
+        """Return all sessions that may match a filter, by id: those of one index, or all of them."""
         if wanted.ip_address is not None and ipv6.is_meant(wanted.ip_address):
-            return [self._sessions[id] for id in self._networks.around(ipv6.address(wanted.ip_address))]
+            return [self._sessions[id] for id in self._networks.find_around(ipv6.address(wanted.ip_address))]
         for field, index in self._indexes.items():
             text = getattr(wanted, field)
             if text is not None:
-                return [self._sessions[id] for id in index.ids(text)]
+                return [self._sessions[id] for id in index.find(text)]
         return self._sessions.values()
 
-    def _places(self, session: S) -> set[tuple[Index[Any], Any]]:
-        """Return the keys of a session, each with its index."""
+    def _index_entries(self, session: S) -> set[tuple[Index[Any], Any]]:
+        """Return the indexes that have a session, each with the key."""
         summary, networks = session.summary, set(session.networks())
-        places: set[tuple[Index[Any], Any]] = {
+        entries: set[tuple[Index[Any], Any]] = {
             (index, text)
             for field, index in self._indexes.items()
             if (text := getattr(summary, field)) is not None
         }
-        places.add((self._indexes["interface"], summary.access_interface))
-        # The address is in the prefix, as a rule: one key finds both.
+        entries.add((self._indexes["interface"], summary.access_interface))
+        # The address is usually inside the prefix: the key of the prefix finds both.
         for network in networks:
             if not any(network != other and ipv6.is_inside(network, other) for other in networks):
-                places.add((self._networks, network))
-        return places
+                entries.add((self._networks, network))
+        return entries
 
 
-def _counted(session: Session) -> list[str]:
+def _counted_properties(session: Session) -> list[str]:
     counted: list[str] = [session.summary.type, session.summary.state]
     if session.vrf_steered:
         counted.append("steered")

@@ -13,7 +13,7 @@ from gateway_contract.core.sessions import SessionDetail
 from gateway_core.gateways.lab.traffic import SumTraffic, Traffic
 from gateway_core.gateways.protocols import demux_vlan
 from gateway_core.records.clock import TokenBucket
-from gateway_core.records.orders import Ordering, Orders, SortedSnapshot
+from gateway_core.records.orders import Ordering, SortedSnapshot, SortedViews
 from gateway_core.records.paging import Key
 from gateway_core.sessions.session import Session
 
@@ -78,7 +78,7 @@ class VlanTable:
 
     def __init__(self, demux: Demux) -> None:
         self._vlans: dict[str, ManagedVlan] = {}
-        self._orders = Orders(self._vlans)
+        self._views = SortedViews(self._vlans)
         self._idle: dict[str, float] = {}
         #: With what the VLANs carried that are gone.
         self.traffic: dict[str, SumTraffic] = {}
@@ -93,7 +93,7 @@ class VlanTable:
 
     def ordered(self) -> SortedSnapshot[ManagedVlan]:
         """By trunk and tags."""
-        return self._orders.now(_BY_TAGS)
+        return self._views.snapshot(_BY_TAGS)
 
     def configure(self, demux: Demux) -> None:
         """Apply new limits, with a full bucket as after a start."""
@@ -149,7 +149,7 @@ class VlanTable:
     def remove(self, name: str) -> None:
         """Remove a VLAN at once."""
         self._idle.pop(name, None)
-        self._orders.changed(name, self._vlans.pop(name))
+        self._views.note_change(name, self._vlans.pop(name))
 
     def _count(self, name: str, change: Callable[[SumTraffic], SumTraffic]) -> None:
         """Change the traffic of a VLAN and of its trunk."""
@@ -159,5 +159,5 @@ class VlanTable:
         self.traffic[trunk] = change(self.traffic.get(trunk, SumTraffic()))
 
     def _put(self, name: str, vlan: ManagedVlan) -> None:
-        self._orders.changed(name, self._vlans.get(name))
+        self._views.note_change(name, self._vlans.get(name))
         self._vlans[name] = vlan

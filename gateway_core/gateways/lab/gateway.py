@@ -29,7 +29,7 @@ from gateway_core.gateways.lab.world import World
 from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.orders import Ordering
-from gateway_core.records.paging import Chained, Ordered, Rows, Sorted
+from gateway_core.records.paging import ChainedRows, Rows, SortedRows
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
 
@@ -186,11 +186,13 @@ class LabGateway:
         with self._lock:
             now, sessions, vlans = self._now(), self.sessions.all(), self._world.vlans.ordered()
             fixed = sorted(self._fixed_interfaces(now), key=lambda interface: interface.ifindex)
-        return Chained(
-            Sorted(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),
-            Ordered(vlans, lambda vlan: (1, *vlan.key()), partial(network.vlan_interface, now=now)),
-            Ordered(sessions, lambda session: (2, session.id), partial(network.session_interface, now=now)),
-            Ordered(sessions, lambda session: (3, session.id), partial(network.ifb_interface, now=now)),
+        return ChainedRows(
+            SortedRows(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),
+            SortedRows(vlans, lambda vlan: (1, *vlan.key()), partial(network.vlan_interface, now=now)),
+            SortedRows(
+                sessions, lambda session: (2, session.id), partial(network.session_interface, now=now)
+            ),
+            SortedRows(sessions, lambda session: (3, session.id), partial(network.ifb_interface, now=now)),
         )
 
     def routes(self) -> Rows:
@@ -199,11 +201,11 @@ class LabGateway:
             dual_stack = self.sessions.ordered(_DUAL_STACK)
         fixed = list(enumerate(network.network_routes(configuration)))
         route = partial(network.session_route, configuration.cgnat)
-        return Chained(
-            Sorted(fixed, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),
-            Ordered(sessions, lambda session: (1, session.id), route),
-            Ordered(dual_stack, lambda session: (2, session.id), network.prefix_route),
-            Ordered(dual_stack, lambda session: (3, session.id), network.delegated_route),
+        return ChainedRows(
+            SortedRows(fixed, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),
+            SortedRows(sessions, lambda session: (1, session.id), route),
+            SortedRows(dual_stack, lambda session: (2, session.id), network.prefix_route),
+            SortedRows(dual_stack, lambda session: (3, session.id), network.delegated_route),
         )
 
     def bgp_summary(self) -> dict[str, Any]:
@@ -244,7 +246,7 @@ class LabGateway:
     def _vlan_rows(self, record: Callable[..., Vlan]) -> Rows:
         with self._lock:
             vlans, ahead = self._world.vlans.ordered(), self._world.ahead
-        return Ordered(vlans, ManagedVlan.key, partial(record, ahead=ahead))
+        return SortedRows(vlans, ManagedVlan.key, partial(record, ahead=ahead))
 
     def _has_interface(self, name: str, now: float) -> bool:
         if name in self._world.vlans or self.sessions.has_interface(name):

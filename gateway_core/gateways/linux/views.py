@@ -19,7 +19,7 @@ from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEnt
 from gateway_core.gateways.linux.kernel.links import Link
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.protocols import demux_vlan
-from gateway_core.records.paging import Chained, Key, Rows, Sorted
+from gateway_core.records.paging import ChainedRows, Key, Rows, SortedRows
 from gateway_core.sessions.session import Session
 from gateway_core.sessions.table import SessionTable
 
@@ -93,11 +93,13 @@ class Links:
         carried.update(each.ifb_device for each in shaped)
         fixed = [link for _, link in sorted(self._links.items()) if link.name not in carried]
         present = sorted((vlan for vlan in vlans if vlan.name in self), key=vlan_key)
-        return Chained(
-            Sorted(fixed, lambda link: (0, link.index), lambda link: self._interface(link, trunks)),
-            Sorted(present, lambda vlan: (1, *vlan_key(vlan)), lambda vlan: self._named(vlan.name)),
-            Sorted(own, lambda session: (2, session.id), self._of_session),
-            Sorted(shaped, lambda session: (3, session.id), lambda session: self._named(session.ifb_device)),
+        return ChainedRows(
+            SortedRows(fixed, lambda link: (0, link.index), lambda link: self._interface(link, trunks)),
+            SortedRows(present, lambda vlan: (1, *vlan_key(vlan)), lambda vlan: self._named(vlan.name)),
+            SortedRows(own, lambda session: (2, session.id), self._of_session),
+            SortedRows(
+                shaped, lambda session: (3, session.id), lambda session: self._named(session.ifb_device)
+            ),
         )
 
     def _holders(self, device: Callable[[Session], str], sessions: Iterable[Session]) -> list[Session]:
@@ -169,7 +171,7 @@ class ManagedVlans:
         return self._rows(lambda served: demux_vlan(self._vlan(served)))
 
     def _rows(self, record: Callable[[ServedVlan], Vlan]) -> Rows:
-        return Sorted(self._vlans, lambda served: vlan_key(served.vlan), record)
+        return SortedRows(self._vlans, lambda served: vlan_key(served.vlan), record)
 
     def _vlan(self, served: ServedVlan) -> Vlan:
         vlan, link = served.vlan, self._links.named(served.vlan.name)
@@ -201,9 +203,9 @@ def route_rows(
             else:
                 owned.append((session.id, route))
     owned.sort(key=lambda each: each[0])
-    return Chained(
-        Sorted(list(enumerate(network)), lambda each: (0, each[0], 0), lambda each: each[1]),
-        Sorted(
+    return ChainedRows(
+        SortedRows(list(enumerate(network)), lambda each: (0, each[0], 0), lambda each: each[1]),
+        SortedRows(
             [(id, number, route) for number, (id, route) in enumerate(owned)],
             lambda each: (1, each[0], each[1]),
             lambda each: each[2],

@@ -46,7 +46,7 @@ class Lab(LabGateway):
         return [self.detail(session.id) for session in self.sessions.all()]
 
     def vlan_names(self) -> set[str]:
-        return {vlan.name for _, vlan in self.vlans().beyond(None, None)}
+        return {vlan.name for _, vlan in self.vlans().rows_after(None, None)}
 
     def failures(self) -> list[Any]:
         """All failed sign-ons of the journal."""
@@ -248,7 +248,7 @@ def test_a_list_is_in_the_order_of_its_keys_and_its_pages_are_the_whole_of_it(
     gateway.configure(sections(document))
     gateway.pass_time(30)
     rows = LISTS[listed](gateway)
-    keys = [key for key, _ in rows.beyond(None, None)]
+    keys = [key for key, _ in rows.rows_after(None, None)]
     assert keys == sorted(set(keys))
     assert len(keys) > 5
     in_pages, cursor = b"", None
@@ -289,4 +289,4 @@ def test_the_uptime_of_a_neighbour_is_written_as_frr_writes_it(
 def test_without_uplinks_there_is_no_route_by_bgp(lab: Callable[..., Lab], document: dict[str, Any]) -> None:
     document["interfaces"]["uplinks"] = []
     document["cgnat"]["enabled"] = False
-    assert {route.session_id for _, route in lab(5).routes().beyond(None, None)} == {1, 2, 3, 4, 5}
+    assert {route.session_id for _, route in lab(5).routes().rows_after(None, None)} == {1, 2, 3, 4, 5}

@@ -33,7 +33,7 @@ NUMBERS = st.integers(0, 1000)
 
 
 def made(rows: Rows) -> list[Any]:
-    return [record for _, record in rows.beyond(None, None)]
+    return [record for _, record in rows.rows_after(None, None)]
 
 
 class Told(Journal):

@@ -50,7 +50,7 @@ def paged(rows: Rows, size: int) -> list[Any]:
     """All records, in pages."""
     found: list[Any] = []
     after = None
-    while page := list(rows.beyond(after, size))[:size]:
+    while page := list(rows.rows_after(after, size))[:size]:
         found += [record for _, record in page]
         after = page[-1][0]
     return found

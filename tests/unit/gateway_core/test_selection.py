@@ -8,8 +8,7 @@ import pytest
 from gateway_contract.contract import Page, columns
 from gateway_contract.core.network import ListInterfaces, ListRoutes, Route
 from gateway_contract.varlink.protocol import ErrorReply
-from gateway_core.records.paging import Sorted
-from gateway_core.service.selection import selected
+from gateway_core.records.paging import SortedRows, select_records
 from tests.support.listings import fields_of
 
 #: Device, metric and session of each route.
@@ -24,8 +23,8 @@ def route(number: int) -> Route:
 
 
 def found(page: Page | None = None, **call: Any) -> dict[str, Any]:
-    rows = Sorted(range(len(KNOWN)), lambda number: (number,), route)
-    return fields_of(selected(rows, ListRoutes(page=page, **call)))
+    rows = SortedRows(range(len(KNOWN)), lambda number: (number,), route)
+    return fields_of(select_records(rows, ListRoutes(page=page, **call)))
 
 
 def numbers(**call: Any) -> list[int]:

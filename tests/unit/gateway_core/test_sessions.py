@@ -38,24 +38,23 @@ from gateway_core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_core.gateways.lab.population import Population
 from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.changes import ChangeLog
-from gateway_core.records.orders import Order
+from gateway_core.records.orders import SortedItems
 from gateway_core.records.paging import (
-    Chained,
+    ChainedRows,
+    Chunk,
+    FieldSortedRows,
     Key,
-    Listing,
-    Ordered,
     Rows,
-    Sorted,
-    Text,
-    Unsorted,
-    encoded,
-    fitting,
-    text_of,
+    SortedRows,
+    WholeList,
+    encode_chunk,
+    encode_records,
+    limit_size,
 )
 from gateway_core.service.core import CoreService
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters, Session, session_ordering, sort_key
-from gateway_core.sessions.table import Index, SessionTable, WholeSessions
+from gateway_core.sessions.table import Index, SessionTable
 from tests.support.core_clock import StillClock
 from tests.support.listings import fields_of, list_of
 from tests.support.tables import CGNAT, FIELDS, session, table_of
@@ -78,15 +77,18 @@ def number_record(number: int) -> OverheadProfile:
     return OverheadProfile("", number, 0, "")
 
 
+SNAPSHOT = SortedItems(number_key, (3, 1, 2)).snapshot()
+
+
 def numbers(*held: int) -> Rows:
     """A list of numbers that are in order, by their size."""
-    return Sorted(held, number_key, number_record)
+    return SortedRows(held, number_key, number_record)
 
 
-def texts_of(size: int) -> Iterator[Text]:
+def texts_of(size: int) -> Iterator[Chunk]:
     """The texts of the numbers below a size, in thousands."""
     for first in range(0, size, 1000):
-        yield text_of([number_record(number) for number in range(first, min(size, first + 1000))])
+        yield encode_chunk([number_record(number) for number in range(first, min(size, first + 1000))])
 
 
 def numbers_on(page: dict[str, Any]) -> list[int]:
@@ -441,7 +443,7 @@ def test_an_index_gives_the_ids_of_a_text_ascending() -> None:
     for id in (30, 4, 200):
         index.add("a", id)
     index.add("b", 5)
-    assert (index.ids("a"), index.ids("b"), index.ids("c")) == ([4, 30, 200], [5], [])
+    assert (index.find("a"), index.find("b"), index.find("c")) == ([4, 30, 200], [5], [])
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 8))))
@@ -454,7 +456,7 @@ def test_an_index_holds_what_was_added_and_not_removed(toggled: list[tuple[str, 
             index.add(text, id)
         model ^= {(text, id)}
     for text in "abc":
-        assert index.ids(text) == sorted(id for held, id in model if held == text)
+        assert index.find(text) == sorted(id for held, id in model if held == text)
 
 
 #: Values of each field in ascending order.
@@ -505,13 +507,15 @@ def test_all_other_fields_sort_as_they_are() -> None:
     ("rows", "expected"),
     [
         (numbers(1, 2, 3), [1, 2, 3]),
-        (Unsorted((3, 1, 2), number_key, number_record, descending=False), [1, 2, 3]),
-        (Unsorted((3, 1, 2), number_key, number_record, descending=True), [3, 2, 1]),
-        (Ordered(Order(number_key, (3, 1, 2)).now(), number_key, number_record), [1, 2, 3]),
-        (Ordered(Order(number_key, (3, 1, 2)).now(), number_key, number_record, descending=True), [3, 2, 1]),
-        (Chained(numbers(1, 2), numbers(), numbers(3)), [1, 2, 3]),
+        (SortedRows((1, 2, 3), number_key, number_record, descending=True), [3, 2, 1]),
+        (SortedRows(SNAPSHOT, number_key, number_record), [1, 2, 3]),
+        (
+            SortedRows(SNAPSHOT, number_key, number_record, descending=True),
+            [3, 2, 1],
+        ),
+        (ChainedRows(numbers(1, 2), numbers(), numbers(3)), [1, 2, 3]),
     ],
-    ids=["sorted", "unsorted", "descending", "ordered", "ordered descending", "chained"],
+    ids=["sorted", "descending", "snapshot", "descending snapshot", "chained"],
 )
 def test_without_a_page_everything_comes_in_order(rows: Rows, expected: list[int]) -> None:
     whole = list_of("numbers", rows, None, "")
@@ -524,7 +528,7 @@ def test_a_list_of_more_than_one_part_comes_whole() -> None:
 
 
 def test_a_list_comes_in_parts_that_tell_their_own_count_and_the_total() -> None:
-    parts = list(Listing("numbers", texts_of(2500), 2500, {"more": 7}).parts())
+    parts = list(WholeList("numbers", texts_of(2500), 2500, {"more": 7}).parts())
     assert [number for part in parts for number in numbers_on(part)] == list(range(2500))
     assert [(part["count"], part["total"], part["more"]) for part in parts] == [
         *((1000, 2500, 7), (1000, 2500, 7), (500, 2500, 7))
@@ -532,7 +536,9 @@ def test_a_list_comes_in_parts_that_tell_their_own_count_and_the_total() -> None
 
 
 def test_an_empty_list_comes_in_one_part() -> None:
-    assert [(numbers_on(part), part["count"]) for part in Listing("numbers", [], 0, {}).parts()] == [([], 0)]
+    assert [(numbers_on(part), part["count"]) for part in WholeList("numbers", [], 0, {}).parts()] == [
+        ([], 0)
+    ]
 
 
 @pytest.mark.parametrize("page", [None, Page(1)])
@@ -563,7 +569,7 @@ def test_no_more_records_are_made_than_a_page_needs() -> None:
         built.append(number)
         return number_record(number)
 
-    list_of("numbers", Sorted(range(1000), number_key, build), Page(3), "")
+    list_of("numbers", SortedRows(range(1000), number_key, build), Page(3), "")
     # The one after the page tells that there is a next one.
     assert built == [0, 1, 2, 3]
 
@@ -623,7 +629,7 @@ def test_a_cursor_goes_on_although_its_record_is_gone() -> None:
 
 
 def test_a_cursor_holds_nothing_that_a_url_would_have_to_quote() -> None:
-    held = Sorted(range(5), lambda number: ("\u00ff>>>???" * 5, number), number_record)
+    held = SortedRows(range(5), lambda number: ("\u00ff>>>???" * 5, number), number_record)
     cursor = numbers_page(3, None, "username", held=held)["next_cursor"]
     assert cursor is not None
     assert set(cursor) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -633,7 +639,7 @@ def test_a_cursor_holds_nothing_that_a_url_would_have_to_quote() -> None:
 def test_a_list_that_does_not_fit_into_a_reply_does_not_come_in_parts() -> None:
     text = b'["%s"]' % (b"x" * (1 << 20)), 1
     most = (REPLY_CAP >> 20) + 1
-    parts = Listing("numbers", fitting([text] * most, most), most, {}).parts()
+    parts = WholeList("numbers", limit_size([text] * most, most), most, {}).parts()
     with pytest.raises(ErrorReply) as refused:
         next(parts)
     assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
@@ -642,7 +648,7 @@ def test_a_list_that_does_not_fit_into_a_reply_does_not_come_in_parts() -> None:
 def test_a_whole_that_does_not_fit_into_a_reply_is_refused() -> None:
     big = OverheadProfile("x" * (1 << 20), 0, 0, "")
     with pytest.raises(ErrorReply) as refused:
-        encoded(big for _ in range((REPLY_CAP >> 20) + 1))
+        encode_records(big for _ in range((REPLY_CAP >> 20) + 1))
     assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
 
 
@@ -654,7 +660,7 @@ def test_a_whole_that_will_not_fit_is_refused_after_its_first_records() -> None:
         return OverheadProfile("x" * 1000, number, 0, "")
 
     with pytest.raises(ErrorReply) as refused:
-        list_of("numbers", Sorted(range(REPLY_CAP // 1000), number_key, build), None, "")
+        list_of("numbers", SortedRows(range(REPLY_CAP // 1000), number_key, build), None, "")
     assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
     assert len(built) == 1000
 
@@ -663,14 +669,14 @@ def test_a_page_that_does_not_fit_into_a_reply_is_refused() -> None:
     big = OverheadProfile("x" * (1 << 20), 0, 0, "")
     too_many = (REPLY_CAP >> 20) + 1
     with pytest.raises(ErrorReply) as refused:
-        list_of("numbers", Sorted(range(too_many), number_key, lambda _: big), Page(too_many), "")
+        list_of("numbers", SortedRows(range(too_many), number_key, lambda _: big), Page(too_many), "")
     assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
 
 
 def test_a_list_just_under_the_cap_comes() -> None:
     big = OverheadProfile("x" * ((1 << 20) - 200), 0, 0, "")
     most = (REPLY_CAP >> 20) - 1
-    assert len(msgspec.json.decode(encoded(big for _ in range(most)))) == most
+    assert len(msgspec.json.decode(encode_records(big for _ in range(most)))) == most
 
 
 def summary_of(one: Session) -> SessionSummary:
@@ -679,10 +685,10 @@ def summary_of(one: Session) -> SessionSummary:
 
 def rows_of(sessions: Iterable[Session], order: str, *, is_kept: bool = True) -> Rows:
     """The sessions as a list of the service's is made: from an order that is kept, or sorted on request."""
-    key, descending = session_ordering(order.removeprefix("-")).key, order.startswith("-")
-    if is_kept:
-        return Ordered(Order(key, sessions).now(), key, summary_of, descending)
-    return Unsorted(list(sessions), key, summary_of, descending)
+    field, descending = order.removeprefix("-"), order.startswith("-")
+    key = session_ordering(field if is_kept else "id").key
+    rows = SortedRows(SortedItems(key, sessions).snapshot(), key, summary_of, descending and is_kept)
+    return rows if is_kept else FieldSortedRows(rows, field, descending)
 
 
 @st.composite
@@ -772,7 +778,7 @@ def test_pages_of_a_chain_give_what_stays_once_and_in_order(
         nonlocal now
         now = next(shown, now)
         parts = [sorted(place for place in now if place[0] == part) for part in range(3)]
-        chain = Chained(*(Sorted(part, lambda place: place, place_record) for part in parts))
+        chain = ChainedRows(*(SortedRows(part, lambda place: place, place_record) for part in parts))
         return list_of("numbers", chain, Page(limit, cursor), "")
 
     seen = [number for page in walk(page_of) for number in numbers_on(page)]
@@ -809,9 +815,9 @@ def listed(service: CoreService, **call: Any) -> tuple[list[dict[str, Any]], dic
     return msgspec.json.decode(answer["sessions"]), answer
 
 
-def whole(sessions: WholeSessions, table: SessionTable[Session]) -> list[int]:
+def whole(table: SessionTable[Session]) -> list[int]:
     """The ids in a list of all sessions."""
-    listed = sessions.listing(table.all()).whole()
+    listed = table.whole().whole()
     assert (listed["count"], listed["total"], listed["next_cursor"]) == (len(table), len(table), None)
     held = msgspec.json.decode(listed["sessions"], type=list[SessionSummary])
     assert held == [one.summary for one in table.all()]
@@ -820,14 +826,14 @@ def whole(sessions: WholeSessions, table: SessionTable[Session]) -> list[int]:
 
 @pytest.mark.parametrize("size", [0, 1, 3000])
 def test_all_sessions_come_as_they_are_now(size: int) -> None:
-    sessions, table = WholeSessions(), table_of(*map(session, range(1, size + 1)))
-    assert whole(sessions, table) == list(range(1, size + 1))
+    table = table_of(*map(session, range(1, size + 1)))
+    assert whole(table) == list(range(1, size + 1))
     table.add(session(5000, username="new"))
-    assert whole(sessions, table)[-1] == 5000
+    assert whole(table)[-1] == 5000
     table.replace(session(5000, rate_down=7))
     table.add(session(5001))
     table.remove(5001)
-    assert whole(sessions, table)[:-1] == list(range(1, size + 1))
+    assert whole(table)[:-1] == list(range(1, size + 1))
 
 
 def test_without_a_sort_sessions_come_by_id(service: CoreService) -> None:
@@ -862,9 +868,9 @@ def test_every_order_follows_sessions_that_change_and_go(service: CoreService) -
     assert {one.summary.rate_up for one in present if one.id in (2, 3, 149)} == {9_000_000}
     for order in ORDERS:
         in_order = sorted(present, key=session_ordering(order.removeprefix("-")).key, reverse=order[0] == "-")
-        fitting = [one.id for one in in_order if one.summary.type == "DHCP"]
+        limit_size = [one.id for one in in_order if one.summary.type == "DHCP"]
         assert [one["id"] for one in listed(service, sort=order)[0]] == ids(in_order)
-        assert [one["id"] for one in listed(service, sort=order, filter=dhcp)[0]] == fitting
+        assert [one["id"] for one in listed(service, sort=order, filter=dhcp)[0]] == limit_size
 
 
 def test_a_sort_orders_by_its_field_up_and_down(service: CoreService) -> None:
@@ -876,10 +882,10 @@ def test_a_sort_orders_by_its_field_up_and_down(service: CoreService) -> None:
 
 
 def test_a_page_of_a_filter_counts_only_what_fits(service: CoreService) -> None:
-    fitting, _ = listed(service, filter=SessionFilter(type="dhcp"))
+    limit_size, _ = listed(service, filter=SessionFilter(type="dhcp"))
     page, answer = listed(service, filter=SessionFilter(type="dhcp"), page=Page(5))
-    assert page == fitting[:5]
-    assert answer["total"] == len(fitting) < 150
+    assert page == limit_size[:5]
+    assert answer["total"] == len(limit_size) < 150
 
 
 def test_a_sort_by_what_no_summary_has_is_refused(service: CoreService) -> None:
