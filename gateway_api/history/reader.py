@@ -27,7 +27,7 @@ from gateway_api.history.sign_ons import WantedFailures, failed_sign_ons, number
 from gateway_api.history.traffic import FoundTraffic, TrafficSpan, traffic
 from gateway_contract.base.databases import kind_of
 from gateway_contract.base.errors import HistoryUnavailable, NotFound, SearchTooLong
-from gateway_contract.base.pages import FoundPage, encode_cursor, decode_numbers
+from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
 from gateway_contract.base.process import ThreadPool, on_thread
 from gateway_contract.base.texts import rate_text, utc_text
 from gateway_contract.base.turns import FairQueue
