@@ -11,7 +11,6 @@ import click
 from gateway_contract.configuration import Configuration
 from gateway_core.commands.daemon import Opened, core_options, serve
 from gateway_core.gateways.lab.gateway import LabGateway, LabServices
-from gateway_core.gateways.lab.kept_rates import KeptRates
 from gateway_core.gateways.lab.population import Population
 from gateway_core.gateways.lab.world import MAX_SESSIONS
 from gateway_core.records.clock import Clock
@@ -49,7 +48,7 @@ def _number(parse: Callable[[str], T], most: int) -> Callable[[str], T]:
 @click.option("--seed", metavar="SEED", type=int, default=1, help="the same seed, the same subscribers")
 @click.option(
     "--full-rate", is_flag=True,
-    help="subscribers use all of their rates, and not as people do: by day and night, in bursts, or not",
+    help="subscribers use all of their rates all the time, and not less by the hour of the day",
 )  # fmt: skip
 def lab(
     sessions: int, arrivals: float, seed: int, full_rate: bool, configuration: Path, **options: Any
@@ -63,7 +62,7 @@ def lab(
 def _open(
     population: Population, folder: Path, configuration: Configuration, journal: Journal, clock: Clock
 ) -> Opened:
-    gateway = LabGateway(configuration, population, journal, clock, KeptRates(folder))
+    gateway = LabGateway(configuration, population, journal, clock, folder / "rates.json")
     return Opened(gateway, partial(_advance, gateway))
 
 

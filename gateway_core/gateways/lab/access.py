@@ -1,7 +1,7 @@
-"""The access side of the lab: sessions and VLANs. Times are epoch seconds."""
+"""Access side of the lab: sessions, and the VLANs on which they arrive. Times are epoch seconds."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -9,8 +9,7 @@ from gateway_contract.configuration import Demux, VlanProfile
 from gateway_contract.contract import Record, record_of
 from gateway_contract.core.health import TriggerRefusal
 from gateway_contract.core.network import DemuxVlan, Vlan, VlanProtocol
-from gateway_contract.core.sessions import SessionDetail
-from gateway_core.gateways.lab.traffic import SumTraffic, Traffic
+from gateway_core.gateways.lab.traffic import Traffic
 from gateway_core.gateways.protocols import demux_vlan
 from gateway_core.records.clock import TokenBucket
 from gateway_core.records.orders import Ordering, SortedSnapshot, SortedViews
@@ -19,20 +18,14 @@ from gateway_core.sessions.session import Session
 
 
 class LabSession(Session, frozen=True, kw_only=True):
+    """A session with its traffic, and the index of its device. The IFB has the next index."""
+
     ifindex: int
     traffic: Traffic
 
-    @property
-    def ifb_ifindex(self) -> int:
-        """The lab makes the IFB right after the device of the session."""
-        return self.ifindex + 1
-
-    def detail_at(self, now: float) -> SessionDetail:
-        return self.detail(self.traffic.counters(now))
-
 
 class Line(Record, frozen=True):
-    """A VLAN on which subscribers arrive. With a single tag, `outer_vlan_id` is None."""
+    """A VLAN on which subscribers may arrive. With a single tag, `outer_vlan_id` is None."""
 
     trunk: str
     vlan_id: int
@@ -52,13 +45,13 @@ class ManagedVlan(Record, frozen=True):
     ifindex: int
     created_at: float
     session_count: int = 0
-    traffic: SumTraffic = SumTraffic()
+    traffic: Traffic = Traffic()
 
     def key(self) -> Key:
         return self.line.trunk, self.line.outer_vlan_id or 0, self.line.vlan_id
 
     def record(self, ahead: int) -> Vlan:
-        """With times of a clock that is so many seconds ahead of the lab's."""
+        """Return the record of the list. Its times are `ahead` seconds after the lab's own."""
         return record_of(
             Vlan, self.line, self,
             protocol=VlanProtocol.DOT1Q if self.line.outer_vlan_id is None else VlanProtocol.DOT1AD,
@@ -74,14 +67,17 @@ _BY_TAGS = Ordering(ManagedVlan.key)
 
 
 class VlanTable:
-    """All managed VLANs, the limits on new ones, and the `traffic` by trunk."""
+    """All managed VLANs, and the limits on new ones.
+
+    `traffic_of_trunk` includes the traffic of VLANs that were removed.
+    """
 
     def __init__(self, demux: Demux) -> None:
         self._vlans: dict[str, ManagedVlan] = {}
         self._views = SortedViews(self._vlans)
-        self._idle: dict[str, float] = {}
-        #: With what the VLANs carried that are gone.
-        self.traffic: dict[str, SumTraffic] = {}
+        #: When each VLAN without sessions became idle: the longest idle first.
+        self._idle_since: dict[str, float] = {}
+        self.traffic_of_trunk: dict[str, Traffic] = {}
         self.refusals: Counter[TriggerRefusal] = Counter()
         self.configure(demux)
 
@@ -92,7 +88,7 @@ class VlanTable:
         return name in self._vlans
 
     def ordered(self) -> SortedSnapshot[ManagedVlan]:
-        """By trunk and tags."""
+        """Return the VLANs by trunk and tags."""
         return self._views.snapshot(_BY_TAGS)
 
     def configure(self, demux: Demux) -> None:
@@ -101,63 +97,57 @@ class VlanTable:
         limits = demux.rate_limits
         self._bucket = TokenBucket(limits.vlans_per_second, limits.burst)
 
-    def admit(self, line: Line, ifindexes: Iterator[int], now: float, *, limited: bool = True) -> bool:
-        """Return True when the line's VLAN exists or was created; else the rejection is counted."""
+    def admit(self, line: Line, ifindexes: Iterator[int], now: float, *, is_limited: bool = True) -> bool:
+        """Return True if the VLAN of a line exists or was created. Otherwise count the refusal."""
         if line.name in self._vlans:
             return True
         if len(self._vlans) >= self._demux.rate_limits.max_vlans:
             self.refusals[TriggerRefusal.FULL] += 1
             return False
-        if limited and not self._bucket.take(now):
+        if is_limited and not self._bucket.take(now):
             self.refusals[TriggerRefusal.RATE_LIMITED] += 1
             return False
-        self._put(line.name, ManagedVlan(line, next(ifindexes), now))
-        self._idle[line.name] = now
+        self._put(ManagedVlan(line, next(ifindexes), now))
+        self._idle_since[line.name] = now
         return True
 
     def join(self, session: LabSession, started: float) -> None:
-        name = session.access_interface
-        vlan = self._vlans[name]
-        self._idle.pop(name, None)
+        """Add a session to its VLAN, which must exist."""
+        vlan = self._vlans[session.access_interface]
+        self._idle_since.pop(vlan.line.name, None)
         # The first sessions are older than the lab.
         created_at = min(vlan.created_at, started)
-        self._put(name, replace(vlan, created_at=created_at, session_count=vlan.session_count + 1))
-        self._count(name, lambda traffic: traffic.plus(session.traffic))
+        self._put(replace(vlan, created_at=created_at, session_count=vlan.session_count + 1))
+        self.add_traffic(vlan.line.name, session.traffic)
 
-    def leave(self, session: LabSession, now: float) -> None:
-        name = session.access_interface
-        vlan = self._vlans[name]
+    def leave(self, session: LabSession, now: float, usage: int) -> None:
+        """Remove a session from its VLAN. The VLAN keeps what the session has counted."""
+        vlan = self._vlans[session.access_interface]
         if vlan.session_count == 1:
-            self._idle[name] = now
-        self._put(name, replace(vlan, session_count=vlan.session_count - 1))
-        self._count(name, lambda traffic: traffic.stopped(session.traffic, now))
+            self._idle_since[vlan.line.name] = now
+        self._put(replace(vlan, session_count=vlan.session_count - 1))
+        self.add_traffic(vlan.line.name, session.traffic.stopped(usage) - session.traffic)
 
-    def changed(self, before: LabSession, after: LabSession) -> None:
-        """Apply the new rates of a session to its VLAN and trunk."""
-        name = after.access_interface
-        self._count(name, lambda traffic: traffic.changed(before.traffic, after.traffic))
+    def add_traffic(self, name: str, change: Traffic) -> None:
+        """Add a change of traffic to a VLAN and to its trunk."""
+        vlan = self._vlans[name]
+        self._put(replace(vlan, traffic=vlan.traffic + change))
+        trunk = vlan.line.trunk
+        self.traffic_of_trunk[trunk] = self.traffic_of_trunk.get(trunk, Traffic()) + change
 
     def expire(self, now: float) -> None:
-        """Remove the VLANs without sessions for the idle timeout."""
-        # The order of _idle is that in which VLANs became idle: the first that stays ends the search.
-        while self._idle:
-            name, since = next(iter(self._idle.items()))
+        """Remove the VLANs that had no session for the idle timeout."""
+        while self._idle_since:
+            name, since = next(iter(self._idle_since.items()))
             if now - since < self._demux.idle_timeout:
                 return
             self.remove(name)
 
     def remove(self, name: str) -> None:
-        """Remove a VLAN at once."""
-        self._idle.pop(name, None)
+        self._idle_since.pop(name, None)
         self._views.note_change(name, self._vlans.pop(name))
 
-    def _count(self, name: str, change: Callable[[SumTraffic], SumTraffic]) -> None:
-        """Change the traffic of a VLAN and of its trunk."""
-        vlan = self._vlans[name]
-        self._put(name, replace(vlan, traffic=change(vlan.traffic)))
-        trunk = vlan.line.trunk
-        self.traffic[trunk] = change(self.traffic.get(trunk, SumTraffic()))
-
-    def _put(self, name: str, vlan: ManagedVlan) -> None:
+    def _put(self, vlan: ManagedVlan) -> None:
+        name = vlan.line.name
         self._views.note_change(name, self._vlans.get(name))
         self._vlans[name] = vlan

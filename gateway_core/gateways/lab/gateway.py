@@ -1,4 +1,4 @@
-"""The lab as a gateway: simulated subscribers behind the protocols of the core."""
+"""Gateway with simulated subscribers, for demonstrations and tests."""
 
 import time
 from collections import Counter
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from gateway_contract.configuration import Configuration
@@ -23,9 +24,8 @@ from gateway_contract.core.sessions import SessionDetail
 from gateway_core.configuration.workspace import Rendered
 from gateway_core.gateways.lab import network
 from gateway_core.gateways.lab.access import LabSession, ManagedVlan
-from gateway_core.gateways.lab.kept_rates import KeptRates
 from gateway_core.gateways.lab.population import Population
-from gateway_core.gateways.lab.world import World
+from gateway_core.gateways.lab.world import TemporaryRates, World
 from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.orders import Ordering
@@ -33,12 +33,13 @@ from gateway_core.records.paging import ChainedRows, Rows, SortedRows
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
 
+#: Sessions with an IPv6 prefix.
 _DUAL_STACK: Ordering[LabSession] = Ordering(attrgetter("summary.id"), attrgetter("summary.ipv6_prefix"))
 #: Arrivals and departures in one hold of the lock: some ten milliseconds.
-_AT_ONCE = 500
+_MAX_EVENTS_PER_HOLD = 500
 #: Seconds between two holds. Without a pause the thread takes the lock again before another one wakes up: a
 #: lab that is behind would leave requests without a reply.
-_PAUSE = 0.001
+_PAUSE_SECONDS = 0.001
 #: The lab needs nothing of its machine.
 _DEPENDENCIES = (
     Dependency("lab", DependencyState.OK, "The lab simulates its subscribers."),
@@ -54,25 +55,25 @@ _DEPENDENCIES = (
 
 
 class LabServices:
-    """The services of the lab: it has none."""
+    """`GatewayServices` without any service."""
 
     def render(self, configuration: Configuration) -> Rendered:
-        """No files."""
+        """Return no files."""
         return {}
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def resume(self, configuration: Configuration) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class LabGateway:
-    """A `Gateway` with the subscribers of a `Population`. Their arrivals and departures are in the `journal`.
+    """A `Gateway` with the subscribers of a `Population`, whose arrivals and departures are in the `journal`.
 
     Subscribers come and go, and the lab follows a clock that was set, only in `advance`. Counters are always
-    up to date. The lock of the session table protects all of the world. `kept` outlasts a restart: without
-    it, temporary rates end there.
+    up to date. The lock of the session table protects all of the world. Temporary rates outlast a restart in
+    the file `rates`, if there is one.
     """
 
     def __init__(
@@ -81,17 +82,17 @@ class LabGateway:
         population: Population,
         journal: Journal,
         clock: Clock,
-        kept: KeptRates | None = None,
+        rates: Path | None = None,
     ) -> None:
         self._clock = clock
         self._booted = clock.wall() - clock.steady()
-        self._world = World(configuration, population, journal, self._now(), kept)
+        self._world = World(configuration, population, journal, self._now(), TemporaryRates(rates))
         self.sessions = self._world.sessions
         self._lock = self.sessions.lock
 
     def advance(self, pause: Callable[[float], object] = time.sleep) -> None:
         """Make all arrivals and departures that are due, some at a time, so that requests do not wait for all
-        of them. `pause` takes seconds."""
+        of them. `pause` waits for the seconds that it gets."""
         with self._lock:
             ahead = self._clock.wall() - self._now()
             # In whole seconds, so that a clock that is slewed, or read a moment later, moves nothing.
@@ -100,16 +101,16 @@ class LabGateway:
         now, more = self._now(), True
         while more:
             with self._lock:
-                more = self._world.advance(now, _AT_ONCE)
+                more = self._world.advance(now, _MAX_EVENTS_PER_HOLD)
             if more:
-                pause(_PAUSE)
+                pause(_PAUSE_SECONDS)
 
     def applying(self, configuration: Configuration) -> AbstractContextManager[None]:
-        """The lab has nothing in the kernel."""
+        """Change nothing: the lab has nothing in the kernel."""
         return nullcontext()
 
     def configure(self, configuration: Configuration) -> None:
-        # Without the arrivals that are due: `ending` does not count them, and the world draws others.
+        # Without the arrivals that are due, which `ending` has not counted.
         with self._lock:
             self._world.configure(configuration, self._now())
 
@@ -125,11 +126,11 @@ class LabGateway:
     def detail(self, id: int) -> SessionDetail | None:
         # Without the lock: it would wait for arrivals and departures.
         session = self.sessions.get(id)
-        return None if session is None else session.detail_at(self._now())
+        return None if session is None else session.detail(session.traffic.counters(self._usage()))
 
     def counters(self) -> dict[int, Counters]:
-        now = self._now()
-        return {session.id: session.traffic.counters(now) for session in self.sessions.all()}
+        usage = self._usage()
+        return {session.id: session.traffic.counters(usage) for session in self.sessions.all()}
 
     def disconnect(self, id: int) -> SessionDetail | None:
         with self._present() as now:
@@ -137,7 +138,7 @@ class LabGateway:
             if session is None:
                 return None
             self._world.disconnect([session], now)
-            return session.detail_at(now)
+            return session.detail(session.traffic.counters(self._world.usage(now)))
 
     def disconnect_many(self, ids: Sequence[int]) -> list[int]:
         with self._present() as now:
@@ -147,7 +148,7 @@ class LabGateway:
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[LabSession] | None:
         with self._present() as now:
-            if not self._has_interface(interface, now):
+            if not self._has_interface(interface):
                 return None
             found = self.sessions.on_access_interface(interface)
             if not dry_run:
@@ -163,7 +164,7 @@ class LabGateway:
                 return None
             changed = self._world.set_rate(session, down_bps, up_bps, expiry, now)
             # A change of rates leaves the counters as they are.
-            counters = session.traffic.counters(now)
+            counters = session.traffic.counters(self._world.usage(now))
             return session.detail(counters), changed.detail(counters)
 
     def vlans(self) -> Rows:
@@ -184,15 +185,17 @@ class LabGateway:
 
     def interfaces(self) -> Rows:
         with self._lock:
-            now, sessions, vlans = self._now(), self.sessions.all(), self._world.vlans.ordered()
-            fixed = sorted(self._fixed_interfaces(now), key=lambda interface: interface.ifindex)
+            usage, sessions, vlans = self._usage(), self.sessions.all(), self._world.vlans.ordered()
+            fixed = sorted(self._fixed_interfaces(usage), key=lambda interface: interface.ifindex)
         return ChainedRows(
             SortedRows(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),
-            SortedRows(vlans, lambda vlan: (1, *vlan.key()), partial(network.vlan_interface, now=now)),
+            SortedRows(vlans, lambda vlan: (1, *vlan.key()), partial(network.vlan_interface, usage=usage)),
             SortedRows(
-                sessions, lambda session: (2, session.id), partial(network.session_interface, now=now)
+                sessions, lambda session: (2, session.id), partial(network.session_interface, usage=usage)
             ),
-            SortedRows(sessions, lambda session: (3, session.id), partial(network.ifb_interface, now=now)),
+            SortedRows(
+                sessions, lambda session: (3, session.id), partial(network.ifb_interface, usage=usage)
+            ),
         )
 
     def routes(self) -> Rows:
@@ -231,11 +234,11 @@ class LabGateway:
 
     @contextmanager
     def _present(self) -> Iterator[float]:
-        """The time, with the world advanced to it: a change before arrivals that were due earlier would
-        turn counters back."""
+        """Hold the lock, and yield the time, with the world advanced to it: a change before arrivals that
+        were due earlier would turn counters back."""
         with self._lock:
             now = self._now()
-            while self._world.advance(now, _AT_ONCE):
+            while self._world.advance(now, _MAX_EVENTS_PER_HOLD):
                 pass
             yield now
 
@@ -243,16 +246,21 @@ class LabGateway:
         """Return the lab's own time: see World."""
         return self._booted + self._clock.steady()
 
+    def _usage(self) -> int:
+        return self._world.usage(self._now())
+
     def _vlan_rows(self, record: Callable[..., Vlan]) -> Rows:
         with self._lock:
             vlans, ahead = self._world.vlans.ordered(), self._world.ahead
         return SortedRows(vlans, ManagedVlan.key, partial(record, ahead=ahead))
 
-    def _has_interface(self, name: str, now: float) -> bool:
+    def _has_interface(self, name: str) -> bool:
         if name in self._world.vlans or self.sessions.has_interface(name):
             return True
-        return any(interface.name == name for interface in self._fixed_interfaces(now))
+        return any(interface.name == name for interface in self._fixed_interfaces(usage=0))
 
-    def _fixed_interfaces(self, now: float) -> Iterator[Interface]:
+    def _fixed_interfaces(self, usage: int) -> Iterator[Interface]:
         world = self._world
-        return network.fixed_interfaces(world.configuration, world.ifindex_of, world.vlans.traffic, now)
+        return network.fixed_interfaces(
+            world.configuration, world.ifindex_of, world.vlans.traffic_of_trunk, usage
+        )

@@ -1,4 +1,7 @@
-"""Interfaces, routes and BGP neighbours of the lab, as Linux and FRR would show them."""
+"""Interfaces, routes and BGP neighbours of the lab, as Linux and FRR would show them.
+
+`usage` is that of the moment, from the traffic model.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -16,7 +19,7 @@ from gateway_contract.core.network import (
     Route,
 )
 from gateway_core.gateways.lab.access import LabSession, ManagedVlan
-from gateway_core.gateways.lab.traffic import SumTraffic, device_stats, summed
+from gateway_core.gateways.lab.traffic import Traffic
 from gateway_core.sessions.session import Session
 
 LOOPBACK_IFINDEX = 1
@@ -26,15 +29,14 @@ _ETHERNET_MTU = 1500
 _TRUNK_MTU = 1600
 #: RFC 2516 section 7: PPPoE takes 8 bytes of the 1500.
 _PPPOE_MTU = 1492
-#: MAC addresses of the links without carrier detection: Linux reports "unknown" as their state.
+#: MAC addresses of the links without carrier detection, whose state Linux reports as "unknown".
 _WITHOUT_CARRIER = {InterfaceType.LOOPBACK: "00:00:00:00:00:00", InterfaceType.PPP: None}
-#: FRR 8.4.4 on Debian 12 gives a RIB entry about this many bytes.
-_RIB_ENTRY_BYTES = 192
-_PEER_BYTES = 741_464
+#: Memory of FRR 8.4.4 on Debian 12.
+_RIB_ENTRY_BYTES, _PEER_BYTES = 192, 741_464
 #: The default route.
 _PREFIXES_RECEIVED = 1
 _KEEPALIVE_SECONDS = 60
-#: Of IPv6 routes: the kernel's own, and others that state none (linux/ipv6_route.h).
+#: Metrics of IPv6 routes: of the kernel's own routes, and of others without a metric (linux/ipv6_route.h).
 _KERNEL_METRIC, _STATIC_METRIC = 256, 1024
 
 _route = partial(
@@ -43,30 +45,33 @@ _route = partial(
 
 
 def fixed_interfaces(
-    configuration: Configuration, ifindex_of: Mapping[str, int], traffic: Mapping[str, SumTraffic], now: float
+    configuration: Configuration,
+    ifindex_of: Mapping[str, int],
+    traffic_of_trunk: Mapping[str, Traffic],
+    usage: int,
 ) -> Iterator[Interface]:
-    """The interfaces that belong to no VLAN and no session. `traffic` is by trunk."""
+    """Yield the interfaces that belong to no VLAN and no session."""
     ipv4 = InterfaceAddress(AddressFamily.INET, "127.0.0.1", 8)
     ipv6 = InterfaceAddress(AddressFamily.INET6, "::1", 128)
     yield _interface(
         LOOPBACK_IFINDEX, "lo", InterfaceType.LOOPBACK, InterfaceStats(), mtu=65536, addresses=(ipv4, ipv6)
     )
-    cgnat, nothing, counted = configuration.cgnat, SumTraffic(), []
-    for name in configuration.interfaces.trunks:
-        counted.append(traffic.get(name, nothing).counters(now))
-        stats = device_stats(counted[-1])
+    interfaces, cgnat = configuration.interfaces, configuration.cgnat
+    for name in interfaces.trunks:
+        stats = traffic_of_trunk.get(name, Traffic()).stats(usage)
         yield _interface(ifindex_of[name], name, InterfaceType.TRUNK, stats, mtu=_TRUNK_MTU)
-    for name in configuration.interfaces.uplinks:
+    for name in interfaces.uplinks:
+        stats = InterfaceStats()
         # The first uplink leads to the network. The lab simulates no traffic on the others.
-        carried = counted if name == configuration.interfaces.uplinks[0] else []
-        # It sends what the subscribers send.
-        access = device_stats(summed(carried))
-        stats = InterfaceStats(
-            rx_bytes=access.tx_bytes,
-            rx_packets=access.tx_packets,
-            tx_bytes=access.rx_bytes,
-            tx_packets=access.rx_packets,
-        )
+        if name == interfaces.uplinks[0]:
+            access = sum(traffic_of_trunk.values(), Traffic()).stats(usage)
+            # It sends what the subscribers send.
+            stats = InterfaceStats(
+                rx_bytes=access.tx_bytes,
+                rx_packets=access.tx_packets,
+                tx_bytes=access.rx_bytes,
+                tx_packets=access.rx_packets,
+            )
         master = cgnat.vrf_name if cgnat.enabled and name == cgnat.handoff_interface else None
         addresses = _uplink_addresses(configuration, name)
         yield _interface(
@@ -77,36 +82,37 @@ def fixed_interfaces(
         yield _interface(ifindex, cgnat.vrf_name, InterfaceType.VRF, InterfaceStats(), mtu=65575)
 
 
-def vlan_interface(vlan: ManagedVlan, now: float) -> Interface:
-    stats = vlan.traffic.stats(now)
+def vlan_interface(vlan: ManagedVlan, usage: int) -> Interface:
+    stats = vlan.traffic.stats(usage)
     return _interface(vlan.ifindex, vlan.line.name, InterfaceType.VLAN, stats, parent=vlan.line.trunk)
 
 
-def session_interface(session: LabSession, now: float) -> Interface:
+def session_interface(session: LabSession, usage: int) -> Interface:
     """Return the device of a session: ppp, or for DHCP one on top of the VLAN."""
     pppoe = session.is_pppoe
     type, mtu = (InterfaceType.PPP, _PPPOE_MTU) if pppoe else (InterfaceType.OTHER, _ETHERNET_MTU)
     gateways = () if session.gateway is None else (session.gateway,)
     return _interface(
-        session.ifindex, session.interface, type, session.traffic.stats(now), mtu=mtu,
+        session.ifindex, session.interface, type, session.traffic.stats(usage), mtu=mtu,
         parent=session.access_interface,
         addresses=tuple(InterfaceAddress(AddressFamily.INET, gateway, 32) for gateway in gateways),
     )  # fmt: skip
 
 
-def ifb_interface(session: LabSession, now: float) -> Interface:
-    """Return the device that shapes the upstream, which is redirected to it."""
-    stats = session.traffic.stats_up(now)
-    return _interface(session.ifb_ifindex, session.ifb_device, InterfaceType.IFB, stats)
+def ifb_interface(session: LabSession, usage: int) -> Interface:
+    """Return the device to which the upstream of a session is redirected for shaping."""
+    access = session.traffic.stats(usage)
+    stats = InterfaceStats(rx_bytes=access.rx_bytes, rx_packets=access.rx_packets)
+    return _interface(session.ifindex + 1, session.ifb_device, InterfaceType.IFB, stats)
 
 
 def network_routes(configuration: Configuration) -> Iterator[Route]:
-    """The routes that belong to no session."""
+    """Yield the routes that belong to no session."""
     bgp, cgnat = configuration.bgp, configuration.cgnat
     uplinks = configuration.interfaces.uplinks
     if bgp is not None and uplinks:
         dev = uplinks[0]
-        peers = _peers_of_ipv4(bgp)
+        peers = _ipv4_peers(bgp)
         for peer in peers:
             network = str(_transfer_network(peer))
             yield _route(dst=network, dev=dev, protocol="kernel", scope="link")
@@ -140,8 +146,7 @@ def session_route(cgnat: Cgnat, session: Session) -> Route:
 
 
 def prefix_route(session: Session) -> Route:
-    """Return the route to the IPv6 network of a session's interface, which the kernel makes with the
-    address."""
+    """Return the route to the IPv6 network of a session's interface."""
     return _route(
         dst=str(session.summary.ipv6_prefix), dev=session.interface, protocol="kernel", scope="global",
         metric=_KERNEL_METRIC, session_id=session.id,
@@ -149,7 +154,7 @@ def prefix_route(session: Session) -> Route:
 
 
 def delegated_route(session: Session) -> Route:
-    """Return the route to the network behind a session, which the daemon makes."""
+    """Return the route to the IPv6 network behind a session's router."""
     (prefix,) = session.summary.delegated_prefixes
     return _route(
         dst=prefix, dev=session.interface, protocol="static", scope="global", metric=_STATIC_METRIC,
@@ -158,8 +163,8 @@ def delegated_route(session: Session) -> Route:
 
 
 def bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> dict[str, Any]:
-    """As FRR 8.4's `show bgp summary json`. All neighbours are up since `started` (epoch seconds), and
-    receive a host route for each session."""
+    """Return what FRR 8.4 shows by `show bgp summary json`. All neighbours have been up for `uptime` seconds,
+    since `started` (epoch seconds), and receive a host route for each session."""
     if bgp is None:
         return {}
     summary: dict[str, Any] = {}
@@ -221,14 +226,14 @@ def _uplink_addresses(configuration: Configuration, name: str) -> tuple[Interfac
     """Return the gateway's address in the network of each peer on an uplink."""
     peers: list[IPv4Address] = []
     if configuration.bgp is not None and name == configuration.interfaces.uplinks[0]:
-        peers += _peers_of_ipv4(configuration.bgp)
+        peers += _ipv4_peers(configuration.bgp)
     if configuration.cgnat.enabled and name == configuration.cgnat.handoff_interface:
         peers.append(configuration.cgnat.handoff_gateway)
     addresses = (next(host for host in _transfer_network(peer).hosts() if host != peer) for peer in peers)
     return tuple(InterfaceAddress(AddressFamily.INET, str(address), 30) for address in addresses)
 
 
-def _peers_of_ipv4(bgp: Bgp) -> list[IPv4Address]:
+def _ipv4_peers(bgp: Bgp) -> list[IPv4Address]:
     return [each.address for each in bgp.neighbors if isinstance(each.address, IPv4Address)]
 
 
@@ -238,7 +243,7 @@ def _transfer_network(peer: IPv4Address) -> IPv4Network:
 
 
 def _frr_duration(seconds: int) -> str:
-    # As FRR: hh:mm:ss for a day, then 3d04h05m, then 02w3d04h.
+    """Return a duration as FRR writes it: hh:mm:ss for a day, then 3d04h05m, then 02w3d04h."""
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if not days:
         return f"{hours:02d}:{minutes % 60:02d}:{seconds % 60:02d}"

@@ -1,25 +1,30 @@
-"""The lab's world: sessions, VLANs and traffic, and what happens to them.
+"""World of the lab: sessions, VLANs and traffic, and what happens to them.
 
-Every list derives from it on request. So no second copy can show a session that has ended. Not thread-safe.
+Each list is made of it on request, so no second copy can show a session that has ended. Not thread-safe.
 """
 
 import heapq
+import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 from itertools import count
+from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
+from gateway_contract.base import durable
+from gateway_contract.base.errors import StepFailed
 from gateway_contract.configuration import Configuration
-from gateway_contract.contract import record_of
+from gateway_contract.contract import Record, record_of
 from gateway_contract.core.sessions import SessionState, SessionSummary, SessionType
+from gateway_core.configuration.store import Unreadable, disk_step, read_json
 from gateway_core.gateways.lab.access import LabSession, ManagedVlan, VlanTable
-from gateway_core.gateways.lab.kept_rates import KeptRate, KeptRates
 from gateway_core.gateways.lab.network import LOOPBACK_IFINDEX
-from gateway_core.gateways.lab.population import Crowd, LockedOut, Population, Roster, Subscriber
-from gateway_core.gateways.lab.traffic import Demand, FullRate, Meter, People, Traffic
+from gateway_core.gateways.lab.population import Crowd, LockedOut, Population, Subscriber
+from gateway_core.gateways.lab.traffic import Traffic, TrafficModel
 from gateway_core.records.clock import Expiry
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.table import SessionTable
@@ -29,11 +34,14 @@ MAX_SESSIONS = 200_000
 #: RFC 2544's benchmark networks stand for the public addresses of the provider: no real network has them.
 _PUBLIC_ADDRESSES, _PUBLIC_GATEWAY = IPv4Network("198.18.0.0/15"), IPv4Address("198.18.0.1")
 
+_log = logging.getLogger(__name__)
+
 
 class AddressPool:
-    """The host addresses of a network behind the one of its gateway.
+    """The host addresses of a network after the address of its gateway.
 
-    A returned address is the last to go out again, so that logs do not show two subscribers with it in a row.
+    A returned address is the last to be given again, so that logs do not show two subscribers with it in a
+    row.
     """
 
     def __init__(self, network: IPv4Network, gateway: IPv4Address) -> None:
@@ -69,11 +77,55 @@ class UnitPool:
         heapq.heappush(self._returned, unit)
 
 
+class TemporaryRate(Record, frozen=True):
+    """Rates in force until their expiry."""
+
+    down_bps: int
+    up_bps: int
+    expiry: Expiry
+
+
+class TemporaryRates:
+    """Temporary rates by accounting id, in a file that outlasts a restart, or in memory if `path` is None."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._rates: dict[str, TemporaryRate] = {}
+        if path is not None and path.exists():
+            try:
+                self._rates = read_json(path, dict[str, TemporaryRate])
+            except Unreadable as error:
+                _log.error("temporary rates of the lab are lost: %s", error)
+
+    def all(self) -> dict[str, TemporaryRate]:
+        return dict(self._rates)
+
+    def put(self, acct_session_id: str, rate: TemporaryRate) -> None:
+        """Store a rate. Raises StepFailed: then the former rate stays."""
+        self._write({**self._rates, acct_session_id: rate})
+
+    def forget(self, acct_session_ids: Iterable[str]) -> None:
+        """Remove rates. A failure is only logged: the sessions have ended, or have other rates."""
+        gone = {id for id in acct_session_ids if id in self._rates}
+        if gone:
+            try:
+                self._write({id: rate for id, rate in self._rates.items() if id not in gone})
+            except StepFailed as error:
+                _log.error("a temporary rate may come back after a restart: %s", error.sentence)
+
+    def _write(self, rates: dict[str, TemporaryRate]) -> None:
+        if self._path is not None:
+            with disk_step("store temporary rates"):
+                durable.make_folder(self._path.parent)
+                durable.replace(self._path, msgspec.json.encode(rates))
+        self._rates = rates
+
+
 class World:
-    """`sessions` and `vlans`, from a seed. The first sessions have no event in the `journal`.
+    """`sessions` and `vlans` from a seed. The first sessions have no event in the `journal`.
 
     Times inside are the lab's own: epoch seconds by the clock at the start, so they never jump. Shown times
-    are `ahead` of them by whole seconds, and so follow a clock that is set.
+    are `ahead` whole seconds later, and so follow a clock that is set.
     """
 
     def __init__(
@@ -82,20 +134,21 @@ class World:
         population: Population,
         journal: Journal,
         now: float,
-        kept: KeptRates | None = None,
+        rates: TemporaryRates,
     ) -> None:
         self.configuration = configuration
-        self._kept = kept
+        self._rates = rates
         self._journal = journal
-        self.started = self._at = now
+        #: All events until `_advanced_to` have happened.
+        self.started = self._advanced_to = now
         self.ahead = 0
         self.sessions: SessionTable[LabSession] = SessionTable(configuration.cgnat)
         self.vlans = VlanTable(configuration.demux)
         self.ifindex_of: dict[str, int] = {}
-        self._roster = Roster()
         self._crowd = Crowd(population, configuration.demux)
         self._locked_out = LockedOut(population.seed, journal)
-        self._demand = _demand_of(population, now)
+        self._traffic_model = TrafficModel(is_full_rate=population.is_full_rate)
+        self.usage = self._traffic_model.usage
         self._public = AddressPool(_PUBLIC_ADDRESSES, _PUBLIC_GATEWAY)
         self._shared = _shared_pool(configuration)
         self._pools: dict[int, AddressPool] = {}
@@ -103,28 +156,34 @@ class World:
         self._ids = count(1)
         self._ifindexes = count(LOOPBACK_IFINDEX + 1)
         self._number_interfaces()
+        self._next_arrival = now + self._crowd.wait()
+        #: A heap of times and ids. Sessions that were disconnected before their time remain.
+        self._departures: list[tuple[float, int]] = []
         for _ in range(population.sessions):
-            self._arrive(now, self._crowd.age(), limited=False)
-        self._due = self._crowd.next_event(len(self.sessions))
-        if kept is not None:
-            self._restore_rates(kept, now)
+            self._arrive(now, self._crowd.age(), is_first=True)
+        self._restore_rates()
 
-    def advance(self, now: float, most: int) -> bool:
-        """Make the arrivals and departures that are due, then the sign-ons that fail, at most so many of
-        each. True when more are due."""
-        for _ in range(most):
-            if self._due is None or self._at + self._due[0] > now:
+    def advance(self, now: float, max_events: int) -> bool:
+        """Make the arrivals and departures that are due, then the sign-ons that fail: at most `max_events` of
+        each. Return True when more are due."""
+        for _ in range(max_events):
+            departs = bool(self._departures) and self._departures[0][0] <= self._next_arrival
+            due = self._departures[0][0] if departs else self._next_arrival
+            if due > now:
                 self.vlans.expire(now)
-                return self._locked_out.advance(now, self.ahead, most)
-            wait, arrives = self._due
-            self._at += wait
-            self.vlans.expire(self._at)
-            if arrives:
-                self._arrive(self._at)
-            else:
-                id, reason = self._crowd.departure(self._roster)
-                self._locked_out.left(self._leave(id, reason, self._at), self._at)
-            self._due = self._crowd.next_event(len(self.sessions))
+                self._advanced_to = now
+                return self._locked_out.advance(now, self.ahead, max_events)
+            self._advanced_to = due
+            self.vlans.expire(due)
+            if not departs:
+                self._next_arrival += self._crowd.wait()
+                self._arrive(due)
+                continue
+            _, id = heapq.heappop(self._departures)
+            session = self.sessions.get(id)
+            if session is not None:
+                self._leave(session, self._crowd.end_reason(), due)
+                self._locked_out.draw(session.summary, due)
         return True
 
     def set_ahead(self, ahead: int) -> None:
@@ -133,33 +192,19 @@ class World:
         self.ahead = ahead
 
     def disconnect(self, sessions: Iterable[LabSession], now: float) -> None:
-        """End these sessions, which must exist."""
+        """End sessions, which must exist."""
         for session in sessions:
-            self._leave(session.id, "admin_disconnect", now)
-        self._draw_next_event(now)
+            self._leave(session, "admin_disconnect", now)
 
     def set_rate(
         self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
     ) -> LabSession:
         """Shape a session, which must exist, at other rates. Return the changed one. Raises StepFailed."""
-        if self._kept is not None and expiry is not None:
-            self._kept.put(before.acct_session_id, KeptRate(down_bps, up_bps, expiry))
-        elif self._kept is not None and before.expiry is not None:
-            self._kept.forget(before.acct_session_id)
+        if expiry is not None:
+            self._rates.put(before.acct_session_id, TemporaryRate(down_bps, up_bps, expiry))
+        else:
+            self._rates.forget([before.acct_session_id])
         return self._shape(before, down_bps, up_bps, expiry, now)
-
-    def _shape(
-        self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
-    ) -> LabSession:
-        after = replace(
-            before,
-            summary=replace(before.summary, rate_down=down_bps, rate_up=up_bps),
-            traffic=before.traffic.moving(up_bps, down_bps, now),
-            expiry=expiry,
-        )
-        self.sessions.replace(after)
-        self.vlans.changed(before, after)
-        return after
 
     def sessions_on_removed_trunks(self, configuration: Configuration) -> list[int]:
         """Return the ids of the sessions that `configure` would end, ascending."""
@@ -168,55 +213,67 @@ class World:
         return [session.id for session in sessions if session.access_interface in lost]
 
     def configure(self, configuration: Configuration, now: float) -> None:
-        """As `Gateway.configure`."""
+        """Apply a new running configuration, as `Gateway.configure` describes. Events that are due but have
+        not happened are put off: they would end sessions that the impact of a commit did not count."""
         if configuration.cgnat.source_range != self.configuration.cgnat.source_range:
             self._shared = _shared_pool(configuration)
         self.configuration = configuration
         for vlan in self._lost_vlans(configuration):
-            for session in self.sessions.on_access_interface(vlan.line.name):
-                self._leave(session.id, "admin_disconnect", now)
+            self.disconnect(self.sessions.on_access_interface(vlan.line.name), now)
             self.vlans.remove(vlan.line.name)
         self._number_interfaces()
         self._crowd.configure(configuration.demux)
         self._locked_out.configure(configuration.demux)
         self.vlans.configure(configuration.demux)
         self.sessions.configure(configuration.cgnat)
-        self._draw_next_event(now)
+        delay, self._advanced_to = now - self._advanced_to, now
+        self._next_arrival += delay
+        self._departures = [(at + delay, id) for at, id in self._departures]
 
-    def _restore_rates(self, kept: KeptRates, now: float) -> None:
-        rates = kept.all()
+    def _shape(
+        self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
+    ) -> LabSession:
+        used_rates = self._traffic_model.used_rates(before.acct_session_id, up_bps, down_bps)
+        after = replace(
+            before,
+            summary=replace(before.summary, rate_down=down_bps, rate_up=up_bps),
+            traffic=before.traffic.at_rates(*used_rates, self.usage(now)),
+            expiry=expiry,
+        )
+        self.sessions.replace(after)
+        self.vlans.add_traffic(after.access_interface, after.traffic - before.traffic)
+        return after
+
+    def _restore_rates(self) -> None:
+        rates = self._rates.all()
         for session in self.sessions.all() if rates else ():
             if rate := rates.pop(session.acct_session_id, None):
-                self._shape(session, rate.down_bps, rate.up_bps, rate.expiry, now)
-        for id in rates:
-            kept.forget(id)
+                self._shape(session, rate.down_bps, rate.up_bps, rate.expiry, self.started)
+        self._rates.forget(rates)
 
     def _lost_vlans(self, configuration: Configuration) -> list[ManagedVlan]:
         """Return the VLANs on trunks that a new configuration does not have."""
         return [vlan for vlan in self.vlans if vlan.line.trunk not in configuration.demux.trunks]
 
-    def _draw_next_event(self, now: float) -> None:
-        # The next event depends on the number of sessions: the event drawn before may no longer be possible.
-        self._at = now
-        self._due = self._crowd.next_event(len(self.sessions))
-
-    def _arrive(self, now: float, age: float = 0.0, *, limited: bool = True) -> None:
+    def _arrive(self, now: float, age: float = 0.0, *, is_first: bool = False) -> None:
         if len(self.sessions) >= MAX_SESSIONS:
             return
         subscriber = self._crowd.next_subscriber()
-        if subscriber is None or not self.vlans.admit(subscriber.line, self._ifindexes, now, limited=limited):
+        if subscriber is None:
             return
-        started = now - age
-        session = self._session_of(subscriber, started)
+        if not self.vlans.admit(subscriber.line, self._ifindexes, now, is_limited=not is_first):
+            return
+        session = self._start_session(subscriber, now - age)
         if session is None:
             return
         self.sessions.add(session)
-        self._roster.add(session.id)
-        self.vlans.join(session, started)
-        if limited:
+        self.vlans.join(session, now - age)
+        heapq.heappush(self._departures, (now + self._crowd.stay(), session.id))
+        if not is_first:
             self._journal.session_up(session.summary, now + self.ahead)
 
-    def _session_of(self, subscriber: Subscriber, started: float) -> LabSession | None:
+    def _start_session(self, subscriber: Subscriber, started: float) -> LabSession | None:
+        """Return a session with an address; None if no address is free."""
         pools = [self._public, self._shared]
         if not subscriber.wants_public_address:
             pools.reverse()
@@ -230,9 +287,11 @@ class World:
         self._pools[id] = pool
         kind = "ppp" if subscriber.session_type == "pppoe" else "ipoe"
         steered, shared = self.sessions.steering(address)
-        down, up = self._demand(subscriber.acct_session_id)
+        used_rates = self._traffic_model.used_rates(
+            subscriber.acct_session_id, qos.default_up, qos.default_down
+        )
         ifindex = next(self._ifindexes)
-        next(self._ifindexes)  # the IFB's
+        next(self._ifindexes)  # for the IFB
         return LabSession(
             summary=record_of(
                 SessionSummary,
@@ -257,25 +316,20 @@ class World:
             vrf_steered=steered,
             shared_address=shared,
             ifindex=ifindex,
-            traffic=Traffic(
-                up=Meter.started(started, up, qos.default_up),
-                down=Meter.started(started, down, qos.default_down),
-            ),
+            traffic=Traffic().at_rates(*used_rates, self.usage(started)),
         )
 
-    def _leave(self, id: int, reason: str, now: float) -> LabSession:
-        session = self.sessions.remove(id)
-        if self._kept is not None and session.expiry is not None:
-            self._kept.forget(session.acct_session_id)
-        self._roster.remove(id)
-        self.vlans.leave(session, now)
-        pool = self._pools.pop(id)
+    def _leave(self, session: LabSession, reason: str, now: float) -> None:
+        self.sessions.remove(session.id)
+        self._rates.forget([session.acct_session_id])
+        usage = self.usage(now)
+        self.vlans.leave(session, now, usage)
+        pool = self._pools.pop(session.id)
         if session.summary.ip_address is not None:
             pool.give_back(session.summary.ip_address)
         kind = "ppp" if session.is_pppoe else "ipoe"
         self._units[kind].give_back(int(session.interface.removeprefix(kind)))
-        self._journal.session_down(session.summary, reason, now + self.ahead, session.traffic.counters(now))
-        return session
+        self._journal.session_down(session.summary, reason, now + self.ahead, session.traffic.counters(usage))
 
     def _number_interfaces(self) -> None:
         interfaces = self.configuration.interfaces
@@ -286,11 +340,3 @@ class World:
 
 def _shared_pool(configuration: Configuration) -> AddressPool:
     return AddressPool(configuration.cgnat.source_range, configuration.cgnat.subscriber_gateway)
-
-
-def _demand_of(population: Population, now: float) -> Callable[[str], tuple[Demand, Demand]]:
-    """Return the demand down and up of a subscriber, by accounting id."""
-    if population.full_rate:
-        demand = Demand(FullRate())
-        return lambda _: (demand, demand)
-    return People(population.seed, now).of

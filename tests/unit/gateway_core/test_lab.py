@@ -14,7 +14,7 @@ from gateway_contract.core.health import ListFaults
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.lab.gateway import LabGateway
 from gateway_core.gateways.lab.population import Population
-from gateway_core.gateways.lab.traffic import MICROSECOND, Meter, Pattern, People, SumMeter
+from gateway_core.gateways.lab.traffic import Traffic, TrafficModel
 from gateway_core.gateways.lab.world import AddressPool
 from gateway_core.service.core import LISTS
 from gateway_core.sessions.journal import Journal
@@ -26,7 +26,7 @@ from tests.support.stack import PATIENCE
 START = 1_700_006_400.0
 HOUR, DAY = 3600.0, 86_400.0
 
-PEOPLE = People(1, START)
+EVENING_MOST = TrafficModel(is_full_rate=False)
 
 
 class Lab(LabGateway):
@@ -66,8 +66,8 @@ def sections(document: dict[str, Any]) -> Any:
 def lab(document: dict[str, Any]) -> Callable[..., Lab]:
     """Makes a lab of the `document` as it is then."""
 
-    def make(sessions: int = 0, arrivals: float = 0.0, seed: int = 1, full_rate: bool = True) -> Lab:
-        return Lab(document, Population(sessions, arrivals, seed, full_rate=full_rate))
+    def make(sessions: int = 0, arrivals: float = 0.0, seed: int = 1, is_full_rate: bool = True) -> Lab:
+        return Lab(document, Population(sessions, arrivals, seed, is_full_rate))
 
     return make
 
@@ -78,7 +78,7 @@ def lab(document: dict[str, Any]) -> Callable[..., Lab]:
 def test_a_seed_gives_the_same_sessions_failures_and_traffic_however_often_the_lab_advances(
     lab: Callable[..., Lab],
 ) -> None:
-    one, same, other = (lab(200, 5.0, seed, full_rate=False) for seed in (7, 7, 8))
+    one, same, other = (lab(200, 5.0, seed, is_full_rate=False) for seed in (7, 7, 8))
     one.pass_time(120, step=0.5)
     same.pass_time(120)
     other.pass_time(120)
@@ -142,7 +142,7 @@ def test_a_pool_gives_each_free_host_once_and_returned_addresses_last() -> None:
     begin=st.floats(START, START + 400 * DAY),
     steps=st.lists(
         st.tuples(
-            st.sampled_from([0.0, 0.25, 3.999999, 4.0, 900.0]) | st.floats(0, 20),
+            st.sampled_from([0.0, 0.25, 3.999999, 900.0, 3600.0]) | st.floats(0, 20),
             st.sampled_from(["start", "end", "rate", "read", "read"]),
             st.integers(0, 2**32 - 1),
         ),
@@ -152,37 +152,46 @@ def test_a_pool_gives_each_free_host_once_and_returned_addresses_last() -> None:
 def test_a_sum_is_that_of_its_sessions_at_any_moment(
     begin: float, steps: list[tuple[float, str, int]]
 ) -> None:
-    now, total, ended, sessions = begin, SumMeter(), 0, list[Meter]()
+    now, total, sessions = begin, Traffic(), list[Traffic]()
     for wait, step, drawn in [*steps, (0.0, "read", 0)]:
         now += wait
+        usage = EVENING_MOST.usage(now)
         chosen = drawn % len(sessions) if sessions else 0
         if step == "start":
-            sessions.append(Meter.started(now, PEOPLE.of(f"{drawn:08x}")[0], drawn))
-            total = total.plus(sessions[-1])
-        elif step == "end" and sessions:
-            meter = sessions.pop(chosen)
-            total, ended = total.stopped(meter, now), ended + meter.total(now)
-        elif step == "rate" and sessions:
+            rates = EVENING_MOST.used_rates(f"{drawn:08x}", drawn, drawn // 5)
+            sessions.append(Traffic().at_rates(*rates, usage))
+            assert sessions[-1].counters(usage).bytes_in == 0
+            total += sessions[-1]
+        elif step != "read" and sessions:
             before = sessions[chosen]
-            sessions[chosen] = before.moving(now, drawn // 7)
-            total = total.changed(before, sessions[chosen])
+            is_end = step == "end"
+            after = before.stopped(usage) if is_end else before.at_rates(drawn // 7, drawn // 9, usage)
+            assert after.counters(usage) == before.counters(usage)
+            sessions[chosen] = after
+            total += after - before
         elif step == "read":
-            assert total.total(now) == ended + sum(meter.total(now) for meter in sessions)
+            assert total.counters(usage) == sum(sessions, Traffic()).counters(usage)
 
 
-@pytest.mark.parametrize("border", [4, 900, 3600, DAY, 3 * DAY])
-def test_a_use_goes_on_at_the_borders_of_slots_hours_and_days(border: float) -> None:
-    for who in range(0, 256, 16):
-        for usage, _ in PEOPLE.of(f"{who:08x}"):
-            before, after = usage.used(START + border - 1e-3), usage.used(START + border + 1e-3)
-            assert 0 <= after - before <= 2002 * MICROSECOND
+@pytest.mark.parametrize("border", [HOUR, 5 * HOUR, 20 * HOUR, DAY, 3 * DAY])
+def test_the_usage_goes_on_at_the_borders_of_hours_and_days(border: float) -> None:
+    before, after = (EVENING_MOST.usage(START + border + moved) for moved in (-1e-3, 1e-3))
+    assert 0 < after - before <= 2000 * 100
 
 
-def test_a_pattern_adds_up_what_is_used_in_each_slot() -> None:
-    pattern = Pattern([10_000] * 10_800 + [0] * 10_800)
-    assert pattern.until(2) == 8_000_000 * 10_000
-    assert pattern.until(25 * 900) == (43_200_000_000 + 3_600_000_000) * 10_000
-    assert (pattern.during(0), pattern.during(10_800), pattern.during(21_600)) == (10_000, 0, 10_000)
+def test_subscribers_use_most_in_the_evening_and_never_more_than_their_rates() -> None:
+    used = [
+        EVENING_MOST.usage(START + (n + 1) * HOUR) - EVENING_MOST.usage(START + n * HOUR) for n in range(48)
+    ]
+    full = TrafficModel(is_full_rate=True)
+    assert max(used) == used[20] == full.usage(START + HOUR) - full.usage(START)
+    assert min(used) == used[4] > 0
+    assert used[:24] == used[24:]
+    rates = {EVENING_MOST.used_rates(f"{drawn:08x}", 1000, 10**9) for drawn in range(0, 2**32, 2**26 + 1)}
+    assert {250 <= up <= 1000 and 25e7 <= down <= 10**9 for up, down in rates} == {True}
+    # No two of the top talkers have the same traffic.
+    assert len({down for _, down in rates}) == len(rates)
+    assert full.used_rates("ffffffff00000000", 1, 2) == (1, 2)
 
 
 # VLANs

@@ -11,13 +11,13 @@ from gateway_contract.core.sessions import LONGEST_EXPIRY, SessionDetail
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.lab.gateway import LabGateway
-from gateway_core.gateways.lab.kept_rates import KeptRates
 from gateway_core.gateways.lab.population import Population
 from gateway_core.service.rates import Changed, Rates, Wanted
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Session
 from tests.support.clocks import NOW
 from tests.support.core_clock import StillClock
+from tests.support.workspaces import no_file_longer_than
 
 #: Of etc/factory.json and the tests' document.
 DEFAULT = (100_000_000, 20_000_000)
@@ -31,9 +31,8 @@ class Core:
     def __init__(self, document: dict[str, Any], clock: StillClock, folder: Path) -> None:
         configuration = RunningConfiguration.of(document).sections
         self.clock = clock
-        self.kept = KeptRates(folder)
         population = Population(3, 0.0, 1)
-        self.gateway = LabGateway(configuration, population, Journal("life"), clock, self.kept)
+        self.gateway = LabGateway(configuration, population, Journal("life"), clock, folder / "rates.json")
         self.returned: list[Changed] = []
         self.rates = Rates(self.gateway, Journal("life"), clock, self.returned.append)
 
@@ -201,25 +200,21 @@ def test_a_return_that_fails_is_tried_again_and_holds_up_no_other(
     assert core.now(1) == DEFAULT
 
 
-def test_a_rate_that_cannot_be_kept_is_not_in_force(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise StepFailed("store temporary rates", "database or disk is full")
-
-    monkeypatch.setattr(core.kept, "put", full)
-    with pytest.raises(StepFailed):
+def test_a_rate_that_cannot_be_kept_is_not_in_force(core: Core) -> None:
+    core.change(1, down=200 * MEGABIT, expires_in=60)
+    with no_file_longer_than(64), pytest.raises(StepFailed):
         core.change(down=300 * MEGABIT, expires_in=60)
     assert core.now() == DEFAULT
     assert core.detail().rate_expires_at is None
 
 
-def test_rates_go_on_with_a_file_that_is_harmed_while_it_is_in_use(
+def test_a_harmed_file_of_rates_is_logged_and_costs_the_rates_alone(
     core: Core, start: Callable[[StillClock], Core], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     core.change(1, down=200 * MEGABIT, expires_in=60)
-    (tmp_path / "rates.sqlite").unlink()
-    core.change(2, down=300 * MEGABIT, expires_in=60)
-    (tmp_path / "rates.sqlite").write_bytes(b"no database" * 1000)
-    core.change(3, down=400 * MEGABIT, expires_in=60)
-    assert len(caplog.records) == 2
+    (tmp_path / "rates.json").write_bytes(b"no rates")
     again = start(core.clock)
-    assert [again.now(id)[0] // MEGABIT for id in (1, 2, 3)] == [200, 300, 400]
+    assert again.now(1) == DEFAULT
+    assert "temporary rates of the lab are lost" in caplog.text
+    again.change(1, down=300 * MEGABIT, expires_in=60)
+    assert start(core.clock).now(1)[0] == 300 * MEGABIT
