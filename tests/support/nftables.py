@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from gateway_core.gateways.linux.dataplane import own_table
-from gateway_core.gateways.linux.dataplane.nftables import RulesetEvents
-from gateway_core.gateways.linux.dataplane.own_table import OwnTable
+from gateway_core.gateways.linux.dataplane import nftables
+from gateway_core.gateways.linux.dataplane.nftables import OwnTable
+from gateway_core.gateways.linux.kernel.watcher import RulesetEvents
 
 
 def nft(command: str, *options: str) -> str:
@@ -29,8 +29,8 @@ def elements(table: str, name: str) -> int:
 @contextmanager
 def kept(*tables: OwnTable) -> Iterator[None]:
     """The core looks at the tables when rules change, in the network of the calling thread."""
-    with RulesetEvents() as events, patch.object(own_table, "_INTERVAL", 600.0):
-        thread = threading.Thread(target=own_table.keep, args=(tables, events))
+    with RulesetEvents() as events, patch.object(nftables, "_CHECK_SECONDS", 600.0):
+        thread = threading.Thread(target=nftables.keep_tables, args=(tables, events))
         thread.start()
         try:
             yield

@@ -11,8 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 import pytest
 
 from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.gateways.linux.dataplane.arp_limit import ArpLimit
-from gateway_core.gateways.linux.dataplane.firewall import Firewall
+from gateway_core.gateways.linux.dataplane.firewall import ArpLimit, Firewall
 from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS
 from tests.support.documents import valid_document
 from tests.support.namespaces import can, inside, ip_batch, neighbour, network_namespace, network_of

@@ -14,7 +14,7 @@ from gateway_contract.core.health import FaultKind, TriggerRefusal
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.dnsmasq import Dnsmasq
 from gateway_core.gateways.linux.daemons.source import SourceSession
-from gateway_core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuard, bindings
+from gateway_core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuard, list_bindings
 from gateway_core.gateways.linux.dataplane.nftables import Nft
 from gateway_core.gateways.linux.threads import Crew
 from tests.support.clocks import SteppedClock
@@ -141,7 +141,7 @@ def test_leases_of_strange_hardware_count_for_the_limit_of_their_vlan(
     lives = Lives(tmp_path / "core", source)
     guard = DhcpGuard(
         replace(DEMUX, max_leases_per_vlan=2),
-        lambda: bindings(lives.tracker.sessions.all(), source.name),
+        lambda: list_bindings(lives.tracker.sessions.all(), source.name),
         SteppedClock(),
         time.time,
     )

@@ -20,8 +20,7 @@ from gateway_contract.configuration import Cgnat, Configuration
 from gateway_contract.core.health import FaultKind
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.dataplane.firewall import TABLE, Firewall
-from gateway_core.gateways.linux.dataplane.nftables import Nft
-from gateway_core.gateways.linux.dataplane.own_table import keep
+from gateway_core.gateways.linux.dataplane.nftables import Nft, keep_tables
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.dnsmasq import route, running_dnsmasq, the_session
@@ -625,7 +624,7 @@ def test_what_others_change_is_repaired_by_the_event_of_its_change(
 def test_a_table_is_looked_at_within_five_seconds_of_its_change() -> None:
     table, events = Mock(), Mock()
     events.each.return_value = [None] * 3
-    keep([table], events)
+    keep_tables([table], events)
     assert table.check.call_count == 4
     assert sum(events.each.call_args.args) <= 5
 
@@ -688,6 +687,7 @@ def test_the_rules_stay_while_the_core_is_dead_and_the_core_repairs_a_flush(core
     to_world()
     wait_for("both drops", lambda: drops() == {"trunk0": 2, "trunk1": 0, "ppp": 0})
     nft("flush ruleset")
-    wait_for("the repair", lambda: core.repairs().get("firewall") == 1)
+    wait_for("the repair", lambda: TABLE in nft("list tables"))
     assert nft(f"list chain {TABLE} forward") == table
+    wait_for("its count", lambda: core.repairs().get("firewall"))
     assert core.call("ListFaults")["faults"] == []

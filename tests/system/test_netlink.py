@@ -314,8 +314,8 @@ def test_a_change_of_a_qdisc_names_its_device(links: None, change: str) -> None:
     with Watcher(frozenset({Changed.QDISCS})) as watcher:
         tc(change)
         assert next(iter(watcher)) == {Changed.QDISCS}
-        assert watcher.shaped() == {KernelReader().link("trunk0").index}
-        assert watcher.shaped() == set()
+        assert watcher.take_shaped() == {KernelReader().link("trunk0").index}
+        assert watcher.take_shaped() == set()
 
 
 def test_only_what_is_wanted_is_told(links: None) -> None:
@@ -345,7 +345,7 @@ def test_neither_a_question_of_our_own_nor_what_another_process_sends_is_a_chang
         changed = next(iter(watcher))
         assert Changed.LINKS in changed
         assert Changed.QDISCS not in changed
-        assert watcher.shaped() == set()
+        assert watcher.take_shaped() == set()
 
 
 def test_an_overflow_right_after_another_is_no_error(links: None) -> None:

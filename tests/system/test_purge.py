@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.gateways.linux.dataplane import arp_limit, dhcp_guard, firewall
+from gateway_core.gateways.linux.dataplane import dhcp_guard, firewall
 from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS
 from tests.support.clocks import SteppedClock
 from tests.support.documents import valid_document
@@ -49,8 +49,8 @@ def test_a_purge_removes_the_tables_of_the_gateway_and_the_links_of_subscribers_
         firewall.Firewall(time.time).configure(configuration)
         bindings = [("trunk0.301", "02:00:00:00:00:07")]
         dhcp_guard.DhcpGuard(configuration.demux, lambda: bindings, SteppedClock(), time.time).sync()
-        arp_limit.ArpLimit(time.time).check()
-        ours = [f"table {each.TABLE}" for each in (firewall, dhcp_guard, arp_limit)]
+        firewall.ArpLimit(time.time).check()
+        ours = [f"table {each}" for each in (firewall.TABLE, dhcp_guard.TABLE, firewall.ARP_TABLE)]
         assert nft("list tables").splitlines() == [*others, *ours]
         subprocess.run(["unshare", "--mount", "sh", "-c", _EMPTY, "sh", str(_SCRIPT), action], check=True)
         assert nft("list tables").splitlines() == [*others, *(ours if stay else ())]

@@ -14,9 +14,8 @@ from gateway_core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFol
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
 from gateway_core.gateways.linux.daemons.source import Source, SourceUnavailable
 from gateway_core.gateways.linux.daemons.systemd import Systemd
-from gateway_core.gateways.linux.dataplane.arp_limit import ArpLimit
-from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard, bindings
-from gateway_core.gateways.linux.dataplane.firewall import Firewall
+from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard, list_bindings
+from gateway_core.gateways.linux.dataplane.firewall import ArpLimit, Firewall
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.demux.admission import Occupancy
@@ -90,7 +89,7 @@ class LinuxMachine:
         is_guarded = any(isinstance(each, Dnsmasq) for each in sources.values())
         guard = DhcpGuard(
             configuration.demux,
-            (lambda: bindings(tracker.sessions.all(), DhcpServer.name)) if is_guarded else None,
+            (lambda: list_bindings(tracker.sessions.all(), DhcpServer.name)) if is_guarded else None,
             clock.steady,
             clock.wall,
         )

@@ -28,12 +28,10 @@ from gateway_contract.core.sessions import SessionDetail, SessionType
 from gateway_core.configuration.unconfirmed import as_confirmed, former_range, until_confirmed
 from gateway_core.gateways.linux.daemons.frr import Frr
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
-from gateway_core.gateways.linux.dataplane.arp_limit import ArpLimit
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
 from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister
-from gateway_core.gateways.linux.dataplane.firewall import Firewall
-from gateway_core.gateways.linux.dataplane.nftables import RulesetEvents
-from gateway_core.gateways.linux.dataplane.own_table import OwnTable, keep
+from gateway_core.gateways.linux.dataplane.firewall import ArpLimit, Firewall
+from gateway_core.gateways.linux.dataplane.nftables import OwnTable, keep_tables
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
@@ -43,7 +41,7 @@ from gateway_core.gateways.linux.health.watch import DependencyWatch
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.linux.kernel.watcher import Changed, Watcher
+from gateway_core.gateways.linux.kernel.watcher import Changed, RulesetEvents, Watcher
 from gateway_core.gateways.linux.sessions.commit_ends import ended_by_commit
 from gateway_core.gateways.linux.sessions.hooks import HookSocket
 from gateway_core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
@@ -386,7 +384,7 @@ class LinuxGateway:
 
     def _watch_rules(self) -> None:
         with RulesetEvents() as events:
-            keep(self._tables(), events)
+            keep_tables(self._tables(), events)
 
     def _adopt(self) -> None:
         refused: KernelError | None = None

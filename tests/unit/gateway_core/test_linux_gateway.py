@@ -23,10 +23,9 @@ from gateway_core.configuration.unconfirmed import until_confirmed
 from gateway_core.gateways.linux.assembly import occupancy
 from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
-from gateway_core.gateways.linux.dataplane.arp_limit import ArpLimit
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
 from gateway_core.gateways.linux.dataplane.fault_register import Place
-from gateway_core.gateways.linux.dataplane.firewall import Firewall
+from gateway_core.gateways.linux.dataplane.firewall import ArpLimit, Firewall
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_core.gateways.linux.demux.admission import AccessVlan
@@ -343,7 +342,7 @@ def test_a_commit_replaces_the_rules_and_tells_of_a_kernel_that_keeps_its_limit_
 ) -> None:
     machine.refusal = KernelError("raise the thresholds", "No such file or directory", 2)
     machine.gateway.configure(on_trunks("trunk0", "trunk7"))
-    assert 'strangers iifname "trunk7.*" counter name spoofed-trunk7 drop' in machine.rules.commands
+    assert 'iifname "trunk7.*" counter name spoofed-trunk7 drop' in machine.rules.commands
     assert "cannot raise the thresholds: No such file or directory" in caplog.text
     assert machine.neighbours == [65_536]
 

@@ -15,7 +15,7 @@ from gateway_core.gateways.linux.kernel.fib import NextHop
 from gateway_core.gateways.linux.kernel.links import VlanTag
 from gateway_core.gateways.linux.kernel.messages import MalformedMessage
 from gateway_core.gateways.linux.kernel.qdiscs import PacketFilter, Qdisc, TbfLimit
-from gateway_core.gateways.linux.kernel.watcher import Changed, events
+from gateway_core.gateways.linux.kernel.watcher import Changed, parse_events
 
 # Attributes that the parsers don't read are left out.
 VLAN = bytes.fromhex(
@@ -124,7 +124,7 @@ def test_a_damaged_message_gives_a_value_or_the_error(
 def test_any_datagram_gives_messages_or_the_error(data: bytes) -> None:
     with suppress(MalformedMessage):
         assert all(len(body) <= len(data) for _, _, _, body in nl.messages(data))
-        events(data)
+        parse_events(data)
 
 
 @given(st.lists(st.tuples(st.integers(4, 60000), st.binary(max_size=20))))
@@ -135,8 +135,8 @@ def test_messages_come_out_as_they_went_in(sent: list[tuple[int, bytes]]) -> Non
 
 
 def test_a_lost_link_may_have_taken_routes_along_and_an_event_of_another_kind_changes_nothing() -> None:
-    assert events(nl.request(17, 0, 0, b"")) == ({Changed.LINKS, Changed.ROUTES}, set())
-    assert events(nl.request(28, 0, 0, b"")) == (frozenset(), set())
+    assert parse_events(nl.request(17, 0, 0, b"")) == ({Changed.LINKS, Changed.ROUTES}, set())
+    assert parse_events(nl.request(28, 0, 0, b"")) == (frozenset(), set())
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,29 @@
-"""The program nft(8) of nftables 1.0.6 to 1.1, and the kernel's events about its rules."""
+"""Tables of nftables that the gateway owns: loaded from a template, read back, compared and repaired.
+
+Another program may remove or change a table: many scripts begin with `flush ruleset`. The tables stay when
+the core ends. Read in nft(8) 1.0.6 to 1.1.
+"""
 
 import errno
-import logging
-import os
-import select
-import socket
-import struct
-import time
-from collections.abc import Iterator
-from typing import Any, Self
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gateway_contract.core.health import FaultKind
+from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister, Place
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.watcher import RulesetEvents
 from gateway_core.gateways.linux.program import ProgramFailed, run
 
-#: Seconds and bytes of a run. A table of 64 trunks has some 100 kB.
-_SECONDS, _MOST = 10.0, 1 << 22
-#: linux/netlink.h and linux/netfilter/nfnetlink.h.
-_NETLINK_NETFILTER, _SOL_NETLINK, _ADD_MEMBERSHIP, _NFNLGRP_NFTABLES = 12, 270, 1, 7
-_DATAGRAM = 1 << 16
-#: linux/netfilter/nf_tables.h, of NFNL_SUBSYS_NFTABLES: elements that come and go, the end of a transaction.
-_NO_CHANGE = frozenset(10 << 8 | type for type in (12, 14, 15))
-_HEADER = struct.Struct("=IH10x")
-
+#: Limits of a run of nft. A table of 64 trunks has some 100 kB.
+_RUN_SECONDS, _MAX_OUTPUT_BYTES = 10.0, 1 << 22
+#: Seconds between two checks, and from an event to a check: a foreign `flush ruleset` lasts no longer.
+_CHECK_SECONDS, _DEBOUNCE_SECONDS = 3.0, 0.2
 #: The type of an object of a table that cannot be read.
 UNREADABLE = "unreadable"
 #: The fields that the gateway reads.
@@ -33,48 +32,42 @@ _FIELDS: dict[str, dict[str, type]] = {
     "set": {"name": str},
     "rule": {"expr": list},
 }
+#: Fields of objects that change without a change of the rules.
+_VOLATILE_FIELDS = ("handle", "packets", "bytes")
 _OBJECTS = EntryReader(
     "nftables",
     "object",
     "the objects in a table of the gateway",
     "the table counts as changed, unless it was so when the core loaded it",
 )
-
-_log = logging.getLogger(__name__)
+_templates = Environment(
+    loader=PackageLoader(__package__, "."),
+    undefined=StrictUndefined,
+    autoescape=False,  # noqa: S701 - these are no web pages
+    auto_reload=False,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 
 
 class _Listing(msgspec.Struct):
     nftables: list[Any]
 
 
-def _object(found: Any) -> dict[str, Any]:
-    """Raises UnreadableEntry."""
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise UnreadableEntry("an object of nft has no type")
-    for type, fields in found.items():
-        for name, wanted in _FIELDS.get(type, {}).items():
-            if not isinstance(fields.get(name), wanted):
-                raise UnreadableEntry(f"a {type} of nft has no {name}")
-        if not isinstance(fields.get("elem", []), list):
-            raise UnreadableEntry("the elements of a set of nft are no list")
-    return found
-
-
 class Nft:
-    """Loads and lists rules. Any thread may call. Methods raise KernelError."""
+    """The program nft(8). Thread-safe. Methods raise KernelError."""
 
     def __init__(self, program: str = "nft") -> None:
         self._program = program
 
     def load(self, step: str, commands: str) -> None:
-        """All commands, a line each, in one transaction, or none. `step` is for the error: a verb and an
-        object."""
-        # nft joins them. One argument may have 128 KiB (execve(2)).
-        self._run(step, *(f"{line}\n" for line in commands.splitlines()))
+        """Run all commands in one transaction, or none. `step` is for the error: a verb and an object."""
+        # nft joins its arguments. One argument may have 128 KiB (execve(2)).
+        self._run(step, *commands.splitlines(keepends=True))
 
     def table(self, name: str, *options: str) -> list[dict[str, Any]] | None:
-        """Return the objects of a table, as libnftables-json(5) has them; with the option `-t`, without the
-        elements of its sets. One that cannot be read has the type UNREADABLE. None if there is no such
+        """Return the objects of a table, as libnftables-json(5) describes them; with the option `-t`, without
+        the elements of its sets. An unreadable object has the type UNREADABLE. None if there is no such
         table."""
         step = f"list the table {name}"
         try:
@@ -87,16 +80,18 @@ class Nft:
             objects = msgspec.json.decode(output, type=_Listing).nftables
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise KernelError(step, "nft printed no JSON") from error
-        # It differs from any rule of the gateway: the table is not as it was loaded.
-        return _OBJECTS.read(objects, _object, instead=lambda _: {UNREADABLE: {}}, name=repr, place=step)
+        # An UNREADABLE object differs from any rule of the gateway: the table is not as it was loaded.
+        return _OBJECTS.read(
+            objects, _check_object, instead=lambda _: {UNREADABLE: {}}, name=repr, place=step
+        )
 
     def _run(self, step: str, *arguments: str) -> bytes:
         try:
-            ended = run([self._program, *arguments], seconds=_SECONDS, most=_MOST)
+            ended = run([self._program, *arguments], seconds=_RUN_SECONDS, most=_MAX_OUTPUT_BYTES)
         except ProgramFailed as error:
             raise KernelError(step, error) from error
         if ended.status:
-            # Below its first line are the commands.
+            # Below the first line are the commands.
             lines = ended.errors.decode(errors="replace").splitlines() or [f"status {ended.status}"]
             is_absent = "No such file or directory" in lines[0]
             reason = lines[0].rpartition("Error: ")[2]
@@ -104,79 +99,110 @@ class Nft:
         return ended.output
 
 
-class RulesetEvents:
-    """The kernel's events about the rules of nftables, of any table and program, without those about elements
-    of sets: there is one for each session. It listens from the start. One thread iterates, any may `close`;
-    the block ends after the iteration."""
-
-    def __init__(self) -> None:
-        self._wake = os.eventfd(0)
-        self._events = _listening()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._events is not None:
-            self._events.close()
-        os.close(self._wake)
-
-    def each(self, seconds: float, pause: float) -> Iterator[None]:
-        """Yield `pause` seconds after an event, for others that follow, or without one after `seconds`; end
-        after `close`."""
-        waiting: list[Any] = [self._wake] if self._events is None else [self._wake, self._events]
-        deadline = time.monotonic() + seconds
-        while self._wake not in (found := select.select(waiting, [], [], _left(deadline))[0]):
-            if found:
-                time.sleep(pause)
-                if not self._has_changes() and _left(deadline):
-                    continue
-            yield
-            deadline = time.monotonic() + seconds
-
-    def close(self) -> None:
-        """End the iteration."""
-        os.eventfd_write(self._wake, 1)
-
-    def _has_changes(self) -> bool:
-        """Take all events."""
-        changed = False
-        while self._events is not None:
-            try:
-                changed |= _is_change(self._events.recv(_DATAGRAM))
-            except BlockingIOError:
-                break
-            except OSError as error:
-                # The kernel dropped events: that something changed is all that counts.
-                if error.errno != errno.ENOBUFS:
-                    raise
-                changed = True
-        return changed
+def _check_object(found: Any) -> dict[str, Any]:
+    """Return an object of a table, with the fields that the gateway reads. Raises UnreadableEntry."""
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        raise UnreadableEntry("an object of nft has no type")
+    for type, fields in found.items():
+        for name, expected in _FIELDS.get(type, {}).items():
+            if not isinstance(fields.get(name), expected):
+                raise UnreadableEntry(f"a {type} of nft has no {name}")
+        if not isinstance(fields.get("elem", []), list):
+            raise UnreadableEntry("the elements of a set of nft are no list")
+    return found
 
 
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())
+class OwnTable(ABC):
+    """Table in the kernel that the gateway keeps as it was loaded. `fault_register` has its repairs and its
+    fault. Thread-safe. `wall` gives epoch seconds."""
+
+    def __init__(self, name: str, wall: Callable[[], float], nft: Nft | None) -> None:
+        self.fault_register = FaultRegister(wall)
+        self._place = Place(FaultKind.FIREWALL, name)
+        self._name = name
+        self._template = _templates.get_template(f"{name.replace(' ', '_')}.nft.j2")
+        self._nft = nft or Nft()
+        self._lock = threading.Lock()
+        #: The objects of the table after the last load; None if it is not loaded.
+        self._loaded: list[Any] | None = None
+        #: Packets by the name of the counter, at the last reading.
+        self._packets: Mapping[str, int] = {}
+        #: Commands that remove the table, whether there is one or not.
+        self._removal = f"add table {name}\ndelete table {name}\n"
+
+    def check(self) -> None:
+        """Compare the table with what was loaded, and repair it."""
+        with self._lock:
+            self._attempt(self._check)
+
+    @abstractmethod
+    def _renew(self) -> None:
+        """Load the whole table in the place of what is there. Raises KernelError."""
+
+    def _count(self, packets: Mapping[str, int]) -> None:  # noqa: B027 - a table may have no counters
+        """Add the packets that each counter has counted since the last reading."""
+
+    def _check(self) -> None:
+        if not self._is_intact():
+            self._repair()
+
+    def _is_intact(self) -> bool:
+        found = self._read()
+        return found is not None and found == self._loaded
+
+    def _repair(self) -> None:
+        was_loaded = self._loaded is not None
+        self._renew()
+        if was_loaded:
+            self.fault_register.repaired([self._place])
+
+    def _attempt(self, act: Callable[[], None]) -> None:
+        """Call `act`. A refusal of the kernel becomes a fault, and the next check tries again."""
+        try:
+            act()
+            self.fault_register.settle(None, {})
+        except KernelError as error:
+            self.fault_register.settle(None, {self._place: error})
+        self.fault_register.report()
+
+    def _load(self, *, removes: bool, **context: object) -> None:
+        """Load the table from its template, and first remove what is there if `removes`."""
+        self._loaded = None
+        self._run((self._removal if removes else "") + self._template.render(context))
+        self._loaded = self._read()
+
+    def _run(self, commands: str) -> None:
+        self._nft.load(f"load the table {self._name}", commands)
+
+    def _read(self) -> list[Any] | None:
+        """Return the objects of the table without volatile fields, and count packets. None if there is no
+        table."""
+        found = self._nft.table(self._name, "-t")
+        counters = [each["counter"] for each in found or () if "counter" in each]
+        before, self._packets = self._packets, {each["name"]: each["packets"] for each in counters}
+        # A counter of a new table begins at zero.
+        self._count(
+            {
+                name: now - earlier if now >= (earlier := before.get(name, 0)) else now
+                for name, now in self._packets.items()
+            }
+        )
+        if found is None:
+            return None
+        return [
+            {
+                kind: {name: value for name, value in fields.items() if name not in _VOLATILE_FIELDS}
+                for kind, fields in each.items()
+            }
+            for each in found
+            if "metainfo" not in each
+        ]
 
 
-def _is_change(messages: bytes) -> bool:
-    start = 0
-    while start + _HEADER.size <= len(messages):
-        length, type = _HEADER.unpack_from(messages, start)
-        if type not in _NO_CHANGE:
-            return True
-        # Aligned, and never without an end.
-        start += max(_HEADER.size, length + 3 & ~3)
-    return False
-
-
-def _listening() -> socket.socket | None:
-    try:
-        events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
-    except OSError as error:
-        _log.warning("changes of nftables are found by and by only: %s", error.strerror)
-        return None
-    events.setblocking(False)
-    # Without an address, it would get nothing.
-    events.bind((0, 0))
-    events.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, _NFNLGRP_NFTABLES)
-    return events
+def keep_tables(tables: Sequence[OwnTable], events: RulesetEvents) -> None:
+    """Check the tables at intervals, and when rules change, until `events` are closed."""
+    for table in tables:
+        table.check()
+    for _ in events.each(_CHECK_SECONDS, _DEBOUNCE_SECONDS):
+        for table in tables:
+            table.check()

@@ -214,7 +214,7 @@ class Reconciler:
     def run(self, crew: Crew) -> None:
         """Works until `stop`; what the sessions have stays."""
         with Watcher() as watcher:
-            self._shaped, self._is_watching = watcher.shaped, True
+            self._shaped, self._is_watching = watcher.take_shaped, True
             thread = crew.start(lambda: self._watch(watcher), "kernel watcher")
             try:
                 while self._is_running():

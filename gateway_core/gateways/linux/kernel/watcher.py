@@ -1,10 +1,12 @@
-"""Tells when links, addresses, routes, rules or qdiscs of the kernel change, by its events."""
+"""Events of the kernel: links, addresses, routes, policy rules and qdiscs change, or rules of nftables."""
 
 import errno
+import logging
 import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from enum import Enum, auto
 from functools import reduce
@@ -16,18 +18,18 @@ from gateway_core.gateways.linux.kernel import messages as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
 from gateway_core.gateways.linux.kernel.exchange import DATAGRAM
 from gateway_core.gateways.linux.kernel.links import is_ifb
-from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.messages import KernelError, MalformedMessage
 
 
 class Changed(Enum):
     """A part of the kernel's state to read again."""
 
-    #: But for IFBs.
+    #: Without IFBs.
     LINKS = auto()
     IFBS = auto()
     ADDRESSES = auto()
     ROUTES = auto()
-    #: Filters too.
+    #: With filters.
     QDISCS = auto()
     #: IPv4 policy rules.
     RULES = auto()
@@ -55,35 +57,44 @@ _CHANGED = {
     rt.RTM_NEWTFILTER >> 2: frozenset({Changed.QDISCS}),
 }
 #: No session and no VLAN is on an IFB, and no route leads over it.
-_OF_AN_IFB = frozenset({Changed.IFBS})
+_IFB_CHANGED = frozenset({Changed.IFBS})
 _NOTHING: frozenset[Changed] = frozenset()
-_EVENT_BUFFER = 1 << 22
-#: Datagrams in one trigger, so that a flood of events doesn't hold it back.
-_AT_ONCE = 1000
-_FORCE_BUFFER = 33
+#: linux/netlink.h and linux/netfilter/nfnetlink.h: the protocol, and the bit of NFNLGRP_NFTABLES.
+_NETLINK_NETFILTER, _NFTABLES_GROUP = 12, 1 << 6
+#: linux/netfilter/nf_tables.h, of NFNL_SUBSYS_NFTABLES: elements that come and go, the end of a transaction.
+_NO_RULE_TYPES = frozenset(10 << 8 | type for type in (12, 14, 15))
+_EVENT_BUFFER_BYTES = 1 << 22
+#: Datagrams that are read at once, so that a flood of events doesn't hold back what they are read for.
+_MAX_DATAGRAMS = 1000
+_SO_RCVBUFFORCE = 33
 
 _DATAGRAMS = EntryReader(
     "kernel", "event", "the events of the kernel", "the core reads all that the kernel has again"
 )
+_log = logging.getLogger(__name__)
 
 
-class Watcher:
-    """Tells that something `wanted` changed: a trigger to read it, not the change itself. It listens from the
-    start, so that a change after the first reading is never lost. One thread iterates, any may `close`; the
-    block ends after the iteration."""
+class _EventsLost(Exception):
+    """The kernel dropped events."""
 
-    def __init__(self, wanted: frozenset[Changed] = EVERYTHING) -> None:
+
+class _EventSocket:
+    """Netlink socket that receives the kernel's events from its creation on. One thread waits and reads, any
+    thread may `close`; the block ends after the reader. Raises OSError."""
+
+    def __init__(self, protocol: int, groups: int) -> None:
         self._wake = os.eventfd(0)
-        self._events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._waiting = select.poll()
+        self._waiting.register(self._wake, select.POLLIN)
+        self._events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
         self._events.setblocking(False)
         try:
             # Above the limit of net.core.rmem_max, which needs CAP_NET_ADMIN.
-            self._events.setsockopt(socket.SOL_SOCKET, _FORCE_BUFFER, _EVENT_BUFFER)
+            self._events.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _EVENT_BUFFER_BYTES)
         except PermissionError:
-            self._events.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _EVENT_BUFFER)
-        self._events.bind((0, reduce(or_, (_GROUPS[each] for each in wanted))))
-        self._lock = threading.Lock()
-        self._shaped: set[int] = set()
+            self._events.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _EVENT_BUFFER_BYTES)
+        self._events.bind((0, groups))
+        self._waiting.register(self._events, select.POLLIN)
 
     def __enter__(self) -> Self:
         return self
@@ -92,76 +103,133 @@ class Watcher:
         self._events.close()
         os.close(self._wake)
 
-    def __iter__(self) -> Iterator[frozenset[Changed]]:
-        """Waits, and yields what changed since the last time; ends after `close`."""
-        with select.epoll() as waiting:
-            waiting.register(self._wake, select.EPOLLIN)
-            waiting.register(self._events, select.EPOLLIN)
-            while self._wake not in dict(waiting.poll()):
-                changed = self._changed()
-                if changed:
-                    yield changed
-
     def close(self) -> None:
         """End the iteration."""
         os.eventfd_write(self._wake, 1)
 
-    def shaped(self) -> set[int]:
+    def _wait(self, seconds: float | None = None) -> bool:
+        """Wait for an event. Return False after `close`."""
+        found = self._waiting.poll(None if seconds is None else seconds * 1000)
+        return self._wake not in dict(found)
+
+    def _datagrams(self) -> Iterator[bytes]:
+        """Yield the datagrams that wait. Raises _EventsLost, with all events read, and KernelError."""
+        try:
+            for _ in range(_MAX_DATAGRAMS):
+                data, (sender, _) = self._events.recvfrom(DATAGRAM)
+                # Another process may send to the socket.
+                if sender == 0:
+                    yield data
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._discard(error)
+            raise _EventsLost from error
+
+    def _discard(self, error: OSError) -> None:
+        """Empty the queue after the kernel dropped events. It goes on to drop them, without another error,
+        until the queue is empty: only what is read after that is complete."""
+        while error.errno == errno.ENOBUFS:
+            try:
+                while True:
+                    self._events.recv(1)
+            except BlockingIOError:
+                return
+            except OSError as another:
+                # Another flood, right after the queue was empty.
+                error = another
+        raise KernelError("read the events of the kernel", error.strerror, error.errno) from error
+
+
+class Watcher(_EventSocket):
+    """Watcher for changes of the `wanted` parts. An event tells that a part is to be read again, not the
+    change itself. A change after the first reading is never lost."""
+
+    def __init__(self, wanted: frozenset[Changed] = EVERYTHING) -> None:
+        super().__init__(socket.NETLINK_ROUTE, reduce(or_, (_GROUPS[each] for each in wanted)))
+        self._lock = threading.Lock()
+        self._shaped: set[int] = set()
+
+    def __iter__(self) -> Iterator[frozenset[Changed]]:
+        """Yield what changed since the last time, until `close`."""
+        while self._wait():
+            changed = self._read()
+            if changed:
+                yield changed
+
+    def take_shaped(self) -> set[int]:
         """Return the indexes of the devices whose qdiscs or filters changed since the last call. The kernel
-        may have dropped some events. Any thread may call."""
+        may have dropped some events. Thread-safe."""
         with self._lock:
             shaped, self._shaped = self._shaped, set()
         return shaped
 
-    def _changed(self) -> frozenset[Changed]:
+    def _read(self) -> frozenset[Changed]:
         changed = _NOTHING
         try:
-            for _ in range(_AT_ONCE):
-                data, (sender, _) = self._events.recvfrom(DATAGRAM)
-                if sender != 0:
-                    # Another process may send to the socket.
-                    continue
-                found, shaped = events(data)
+            for data in self._datagrams():
+                found, shaped = parse_events(data)
                 changed |= found
                 with self._lock:
                     self._shaped |= shaped
-        except BlockingIOError:
-            return changed
-        except OSError as error:
-            if error.errno != errno.ENOBUFS:
-                raise KernelError("watch the links", error.strerror, error.errno) from error
-            self._empty()
+        except _EventsLost:
             return EVERYTHING
         return changed
 
-    def _empty(self) -> None:
-        """Empty the queue after the kernel dropped events. It goes on to drop them, without another error,
-        until the queue is empty: only what is read after that is complete."""
-        while True:
-            try:
-                self._events.recv(1)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                # Another flood, right after the queue was empty.
-                if error.errno != errno.ENOBUFS:
-                    raise KernelError("watch the links", error.strerror, error.errno) from error
 
-
-def events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
+def parse_events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
     """Return the parts that the events of a datagram are about, and the indexes of the devices whose qdiscs
     or filters changed. If one of the events cannot be read, everything may have changed."""
-    (found,) = _DATAGRAMS.read([data], _events, instead=lambda _: (EVERYTHING, set()))
+    (found,) = _DATAGRAMS.read([data], _parse_events, instead=lambda _: (EVERYTHING, set()))
     return found
 
 
-def _events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
+def _parse_events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
     changed, shaped = _NOTHING, set()
     for type, _, sequence, body in nl.messages(data):
         if sequence != nl.QUESTION:
-            is_of_an_ifb = type >> 2 == _LINK and is_ifb(body)
-            found = _OF_AN_IFB if is_of_an_ifb else _CHANGED.get(type >> 2, _NOTHING)
+            is_about_ifb = type >> 2 == _LINK and is_ifb(body)
+            found = _IFB_CHANGED if is_about_ifb else _CHANGED.get(type >> 2, _NOTHING)
             changed |= found
             if Changed.QDISCS in found:
                 shaped.add(nl.unpacked(rt.TCMSG, body)[1])
     return changed, shaped
+
+
+class RulesetEvents(_EventSocket):
+    """Watcher for changes of the rules of nftables, of any table and program, without the elements of sets:
+    they change with each session."""
+
+    def __init__(self) -> None:
+        try:
+            super().__init__(_NETLINK_NETFILTER, _NFTABLES_GROUP)
+        except OSError as error:
+            _log.warning("no events of nftables: changes are found at the next check: %s", error.strerror)
+            super().__init__(socket.NETLINK_ROUTE, 0)
+
+    def each(self, seconds: float, pause: float) -> Iterator[None]:
+        """Yield `pause` seconds after an event, for others that follow, and after `seconds` without an event.
+        End after `close`."""
+        deadline = time.monotonic() + seconds
+        while self._wait(max(0.0, deadline - time.monotonic())):
+            if time.monotonic() < deadline:
+                time.sleep(pause)
+                if not self._has_changes():
+                    continue
+            yield
+            deadline = time.monotonic() + seconds
+
+    def _has_changes(self) -> bool:
+        """Take all events, and return True if one is about rules."""
+        try:
+            found = [_is_about_rules(data) for data in self._datagrams()]
+            return any(found)
+        except _EventsLost:
+            return True
+
+
+def _is_about_rules(data: bytes) -> bool:
+    try:
+        return any(type not in _NO_RULE_TYPES for type, *_ in nl.messages(data))
+    except MalformedMessage:
+        return True
