@@ -13,9 +13,9 @@ from werkzeug.routing import MapAdapter
 from gateway_api.audit import core_changes
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.history import recorder
-from gateway_api.web import audit, errors, headers, metrics, operation
+from gateway_api.web import audit, errors, metrics, operation, responses
 from gateway_api.web.assets import Asset
-from gateway_api.web.openapi.document import document
+from gateway_api.web.openapi import make_document
 from gateway_api.web.operation import Route
 from gateway_api.web.request import ApiRequest
 from gateway_api.web.routes import (
@@ -106,7 +106,7 @@ def routes_of(profile: Profile) -> list[Route]:
 def openapi() -> Asset:
     """Return the OpenAPI document of the profile USERS. gunicorn's arbiter calls it before the first fork:
     then the workers share it, and none takes the memory to make it."""
-    return pages.encoded(document(routes_of(USERS)))
+    return pages.encoded(make_document(routes_of(USERS)))
 
 
 def users() -> Application:
@@ -142,7 +142,7 @@ def create_app(services: WorkerServices | None = None) -> Application:
         pages.install(app, openapi())
     _with_routes(app, services.profile)
     audit.install(app)
-    headers.install(app)
+    responses.install(app)
     return app
 
 

@@ -15,7 +15,7 @@ from flask import Flask, Response
 from gateway_api.audit.record import AuditEntry, masked, of_session, result_of
 from gateway_api.base import http
 from gateway_api.web.operation import template
-from gateway_api.web.request import SAFE, ApiRequest, current
+from gateway_api.web.request import SAFE_METHODS, ApiRequest, current
 from gateway_api.web.services import services
 from gateway_contract.base import logs
 from gateway_contract.base.errors import AuditUnavailable, GatewayApiError
@@ -51,7 +51,7 @@ def install(app: Flask) -> None:
 
 
 def _is_change(request: ApiRequest) -> bool:
-    return request.method not in SAFE and request.url_rule is not None
+    return request.method not in SAFE_METHODS and request.url_rule is not None
 
 
 def _record(request: ApiRequest, status: int | None, message: str | None) -> None:

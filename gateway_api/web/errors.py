@@ -11,13 +11,18 @@ from typing import Any
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from gateway_api.web import headers, responses
+from gateway_api.web import responses
 from gateway_api.web.assets import disabled_page
-from gateway_api.web.request import SAFE, current
+from gateway_api.web.request import SAFE_METHODS, current
 from gateway_contract.base import errors, logs
 from gateway_contract.base.logs import masked_text
 
 _log = logging.getLogger(__name__)
+
+_WEAK_TAG = (
+    "If-Match has a weak entity tag (W/), which never matches (RFC 9110 section 13.1.1); a proxy may have "
+    "made it weak, for example to compress the response. Send the tag without W/"
+)
 
 
 def _challenge(detail: str) -> Callable[[errors.GatewayApiError], Response]:
@@ -30,7 +35,8 @@ def _with_text(status: int) -> Callable[[errors.GatewayApiError], Response]:
 
 
 def _stale(error: errors.Stale) -> Response:
-    response = responses.error(412, headers.weak_tag_reason() or str(error))
+    has_strong_tag = current().required_etags() != []
+    response = responses.error(412, str(error) if has_strong_tag else _WEAK_TAG)
     response.set_etag(error.etag)
     return response
 
@@ -95,7 +101,7 @@ def _of_werkzeug(error: HTTPException) -> Response:
     """For an unknown path, a wrong method, or a body over the limit."""
     # In a fixed order: that of werkzeug changes with each process.
     allowed = sorted(
-        getattr(error, "valid_methods", None) or (), key=lambda method: (method not in SAFE, method)
+        getattr(error, "valid_methods", None) or (), key=lambda method: (method not in SAFE_METHODS, method)
     )
     return responses.error(error.code or 500, error.name, {"Allow": ", ".join(allowed)} if allowed else None)
 

@@ -7,11 +7,12 @@ from typing import Any, TypeVar, cast
 import msgspec
 from flask import Response, request
 
-from gateway_api.web import headers, responses
+from gateway_api.web import responses
 from gateway_api.web.access import ANY_ROLE
 from gateway_api.web.compression import Body, marked, wanted
 from gateway_api.web.operation import View, operation
 from gateway_api.web.records import listing
+from gateway_api.web.request import current
 from gateway_api.web.schemas.queries import ListQuery, ListSelection, list_query
 from gateway_api.web.services import services
 from gateway_contract.contract import Method, PagedMethod, Record, list_field
@@ -55,7 +56,7 @@ def _whole(query: ListSelection, make: Callable[[], bytes], version: str | None)
     does no harm."""
     # Weak: responses with the same version may have other bytes.
     etag = None if version is None else {"ETag": f'W/"{version}"'}
-    if headers.has_current(version):
+    if current().has_current(version):
         return responses.encoded(b"", 304, etag)
     coding = wanted()
     # The list is compressed once for all clients with this coding.

@@ -22,7 +22,7 @@ from werkzeug.routing import RequestRedirect
 
 from gateway_api.web import parse, responses
 from gateway_api.web.access import Access, require_access
-from gateway_api.web.request import SAFE, ApiRequest, current
+from gateway_api.web.request import SAFE_METHODS, ApiRequest, current
 from gateway_api.web.responses import JSON
 from gateway_api.web.services import services
 from gateway_contract.base.errors import Moved
@@ -136,7 +136,7 @@ class ApiOperation:
     def ignores_query(self, method: str) -> bool:
         """Return whether any query is ignored: monitors add one to open paths, so that no cache replies."""
         is_open = self.access in (Access.ALWAYS, Access.STATIC, Access.OPEN)
-        return is_open and method in SAFE and self.query is None
+        return is_open and method in SAFE_METHODS and self.query is None
 
 
 View = Callable[..., Response]
@@ -166,7 +166,7 @@ def operation(access: Access, description: str = "", **more: Any) -> Callable[[C
 def _respond(operation: ApiOperation, variables: dict[str, str]) -> Response:
     request = current()
     require_access(operation.access, without_core=operation.without_core)
-    if operation.access is Access.ADMIN and request.method not in SAFE:
+    if operation.access is Access.ADMIN and request.method not in SAFE_METHODS:
         # A change is unavailable while the audit log is.
         services().audit.check()
     arguments = _arguments(request, operation, variables)
@@ -253,7 +253,7 @@ def routes(app: Flask) -> Iterator[Route]:
     """Yield the routes of the application, in their order. Raises RuntimeError for a view that has no
     operation."""
     for rule in app.url_map.iter_rules():
-        (method,) = (rule.methods or set()) - SAFE or {"GET"}
+        (method,) = (rule.methods or set()) - SAFE_METHODS or {"GET"}
         yield Route(rule.endpoint, method, template(rule.rule), _operation_of(app, rule.endpoint))
 
 

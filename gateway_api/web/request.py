@@ -10,32 +10,37 @@ import flask
 
 from gateway_api.auth.tokens import Claims
 from gateway_api.base import http
+from gateway_api.events.broadcast import EventId, parse_id
+from gateway_contract.base.errors import Invalid, Problem
 
 #: Methods that change nothing (RFC 9110 section 9.2.1).
-SAFE = {"GET", "HEAD", "OPTIONS"}
-# Safe in log lines and headers.
+SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
+#: An id that is safe in log lines and headers.
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+#: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).
+_ENTITY_TAG = r'(?:W/)?"[!#-~\x80-\xff]*"'
+ENTITY_TAGS = rf"[ \t,]*{_ENTITY_TAG}(?:[ \t]*,[ \t,]*{_ENTITY_TAG})*[ \t,]*"
 
 
 class ApiRequest(flask.Request):
-    """A request, with what is known of it so far."""
+    """Request, with what is known of it so far."""
 
-    #: Whether a client that has the response gets 304.
+    #: Whether a client that sends the current entity tag gets 304.
     is_conditional = True
-    #: Of the caller's token, once it has access.
+    #: Claims of the caller's token, once the caller has access.
     claims: Claims | None = None
-    #: As it was sent, once it matches its schema.
+    #: Body as it was sent, once it matches its schema.
     body: dict[str, Any] | None = None
-    #: The values before and after the change, for the audit log.
+    #: Values before and after the change, for the audit log.
     before: Any = None
     after: Any = None
-    #: Whether the username in the body is a user's, once that is known.
+    #: Whether the username in the body is that of a user; None while unknown.
     names_user: bool | None = None
-    #: The id of its last call of the core that changes something.
+    #: Id of the last call that changes something in the core.
     call_id: str | None = None
-    #: Whether the reply to that call was lost.
+    #: Whether the core's reply to that call was lost.
     is_unanswered = False
-    #: Whether it is in the audit log.
+    #: Whether the request is in the audit log.
     is_recorded = False
 
     @cached_property
@@ -45,25 +50,48 @@ class ApiRequest(flask.Request):
         return given if _SAFE_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
     def new_call_id(self) -> str:
-        """Make an id for the next call of the core. Clients may repeat that of a request."""
+        """Make an id for the next call of the core. Clients may repeat the id of a request."""
         self.call_id = secrets.token_hex(16)
         return self.call_id
 
     @property
     def user(self) -> str | None:
-        """The user, as the log names it; None before the access check."""
+        """The name of the caller; None before the access check."""
         return self.environ.get(http.USER)
 
     def identify(self, username: str, role: str) -> None:
-        """Give the log lines of this request its user."""
+        """Note the caller, for the log lines of this request."""
         self.environ[http.USER], self.environ[http.ROLE] = username, role
+
+    def last_event_id(self) -> EventId | None:
+        """Return the id of the last event that the client received. An invalid id counts as one that the core
+        no longer holds: after an error an event source would never connect again."""
+        text = self.headers.get("Last-Event-ID", "")
+        try:
+            return parse_id(text) if text else None
+        except ValueError:
+            return EventId("unknown", 0)
+
+    def required_etags(self) -> list[str] | None:
+        """Return the strong entity tags of If-Match, of which one must be current; None for any (RFC 9110
+        section 13.1.1). Raises Invalid for a malformed header, which would never match."""
+        text = self.headers.get("If-Match", "*").strip()
+        if text == "*":
+            return None
+        if not re.fullmatch(ENTITY_TAGS, text):
+            raise Invalid(Problem("If-Match", "invalid", "must be entity tags in double quotes, or *"))
+        return [tag.strip('"') for tag in re.findall(_ENTITY_TAG, text) if not tag.startswith("W/")]
+
+    def has_current(self, etag: str | None) -> bool:
+        """Return True if the client has the content with this entity tag (RFC 9110 section 13.1.2)."""
+        return etag is not None and self.if_none_match.contains_weak(etag)
 
 
 def current() -> ApiRequest:
-    """Return the current request. `flask.request` stands for it, and looks it up with each use."""
+    """Return the current request. `flask.request` is a proxy, which looks the request up at each use."""
     return cast(ApiRequest, flask.request._get_current_object())  # type: ignore[attr-defined]
 
 
 def caller() -> Claims:
-    """Return the caller of this request. In views that require a user's token."""
+    """Return the claims of the caller. Only for views that require a user's token."""
     return cast(Claims, current().claims)

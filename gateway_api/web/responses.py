@@ -1,12 +1,14 @@
-"""The JSON of responses, and the pieces of streams."""
+"""Responses: their JSON, the pieces of streams, and the headers of all of them."""
 
 from collections.abc import Callable, Iterable
 from io import BytesIO
 from typing import Any
 
 import msgspec
-from flask import Response, request
+from flask import Flask, Response, request
 
+from gateway_api.base.http import REQUEST_ID, guards
+from gateway_api.web.request import current
 from gateway_contract.base.turns import give_way
 from gateway_contract.core_client import ListParts
 
@@ -56,3 +58,21 @@ def stream(open: Callable[[str], Iterable[bytes]]) -> Response:
     them, and nothing around them that would live as long."""
     pieces = () if request.method == "HEAD" else open(request.remote_addr or "")
     return Response(pieces, mimetype=EVENT_STREAM, headers=_UNBUFFERED, direct_passthrough=True)
+
+
+def install(app: Flask) -> None:
+    """Complete every response. To be called last: the audit log and the metrics get the final status."""
+
+    @app.after_request
+    def _complete(response: Response) -> Response:
+        """Add the headers of every response, and make it 304 if the client has the content."""
+        request = current()
+        headers = {REQUEST_ID: request.id, **guards(tls=request.is_secure)}
+        if "Cache-Control" in response.headers:
+            del headers["Cache-Control"]
+        response.headers.extend(headers)
+        is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
+        if is_read and request.is_conditional and request.has_current(response.get_etag()[0]):
+            # werkzeug removes the headers that a 304 must not have (RFC 9110 section 15.4.5).
+            response.status_code = 304
+        return response

@@ -9,7 +9,7 @@ from gateway_api.base.settings import USERS
 from gateway_api.cli.api import routes_text
 from gateway_api.hub.interface import HUB
 from gateway_api.web.app import routes_of
-from gateway_api.web.openapi.document import document
+from gateway_api.web.openapi import make_document
 from gateway_contract.contract import description
 from gateway_contract.core.interface import CORE
 from gateway_contract.program import summary
@@ -20,13 +20,13 @@ from tools.documents import man, reference
 
 def openapi() -> str:
     """The OpenAPI document of the profile USERS, as JSON."""
-    return json.dumps(document(routes_of(USERS)), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(make_document(routes_of(USERS)), indent=2, ensure_ascii=False) + "\n"
 
 
 def texts() -> dict[str, str]:
     """The files of people: man pages, completions, the environment file and pages of the reference, by their
     paths."""
-    openapi = document(routes_of(USERS))
+    openapi = make_document(routes_of(USERS))
     pages = {
         "configuration": reference.configuration_page(),
         "operations": reference.operations_page(openapi),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from flask import Blueprint
 
-from gateway_api.web import audit, headers
+from gateway_api.web import audit
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import select_records
 from gateway_api.web.operation import Passed, WithETag, operation
@@ -22,6 +22,7 @@ from gateway_api.web.records import (
     RolledBack,
     listing,
 )
+from gateway_api.web.request import current
 from gateway_api.web.schemas.queries import CompareQuery, Comparison, ListSelection, list_query
 from gateway_api.web.schemas.requests import (
     Commit,
@@ -70,21 +71,21 @@ def compare(query: Comparison) -> WithETag[Difference]:
 @operation(ADMIN, body=SetValueSchema, errors=(412,))
 def set_value(body: wire.Edit) -> WithETag[None]:
     """Stages a value at a path."""
-    return WithETag(None, _staged(core().edit([body], headers.if_match())).etag)
+    return WithETag(None, _staged(core().edit([body], current().required_etags())).etag)
 
 
 @configuration.post("/delete")
 @operation(ADMIN, body=DeleteValueSchema, errors=(404, 412))
 def delete(body: wire.Edit) -> WithETag[None]:
     """Stages the deletion of a path. 404 if the path does not exist."""
-    return WithETag(None, _staged(core().edit([body], headers.if_match())).etag)
+    return WithETag(None, _staged(core().edit([body], current().required_etags())).etag)
 
 
 @configuration.post("/edit")
 @operation(ADMIN, body=EditConfigurationSchema, errors=(404, 412))
 def edit_all(body: list[wire.Edit]) -> WithETag[Edited]:
     """Stages several changes, or none of them."""
-    staged = _staged(core().edit_all(body, headers.if_match()))
+    staged = _staged(core().edit_all(body, current().required_etags()))
     return WithETag(Edited([change.path for change in staged.changes]), staged.etag)
 
 
@@ -95,7 +96,7 @@ def replace_candidate(body: Document) -> WithETag[None]:
 
     The body is what GET has in `data`, changed. A masked secret stands for the one that the candidate has
     there, and the items of lists are found by their keys. Parts may be missing until the commit."""
-    staged = _noted(core().call(wire.ReplaceCandidate(body.sections, headers.if_match())))
+    staged = _noted(core().call(wire.ReplaceCandidate(body.sections, current().required_etags())))
     return WithETag(None, staged.etag)
 
 
@@ -104,7 +105,7 @@ def replace_candidate(body: Document) -> WithETag[None]:
 def commit(body: Commit) -> WithETag[Committed]:
     """Commits the candidate, for good or until a deadline for its confirmation. 409 if more sessions than
     `max_sessions_dropped` would end."""
-    return committed(core().commit(headers.if_match(), **asdict(body)))
+    return committed(core().commit(current().required_etags(), **asdict(body)))
 
 
 @configuration.post("/confirm")
@@ -119,7 +120,7 @@ def confirm() -> Message:
 @operation(ADMIN, body=RollbackSchema, errors=(404, 412))
 def rollback(body: Rollback) -> WithETag[RolledBack]:
     """Stages an archived revision, 1 being the newest."""
-    staged = _noted(core().rollback(body.revision, headers.if_match()))
+    staged = _noted(core().rollback(body.revision, current().required_etags()))
     message = f"Revision {body.revision} is the candidate; a commit makes it the running configuration"
     return WithETag(RolledBack(message, body.revision, staged.changes), staged.etag)
 
@@ -128,7 +129,7 @@ def rollback(body: Rollback) -> WithETag[RolledBack]:
 @operation(ADMIN, errors=(412,))
 def discard() -> WithETag[None]:
     """Discards all changes of the candidate."""
-    discarded = core().call(wire.DiscardCandidate(headers.if_match()))
+    discarded = core().call(wire.DiscardCandidate(current().required_etags()))
     audit.note(before=discarded.before)
     return WithETag(None, discarded.etag)
 

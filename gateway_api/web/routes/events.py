@@ -9,12 +9,12 @@ from gateway_api.events.broadcast import StreamTimes
 from gateway_api.events.streams import StreamFilter
 from gateway_api.hub import interface as wire
 from gateway_api.hub.interface import LOGGED, PAUSE_AFTER
-from gateway_api.web import audit, headers, responses
+from gateway_api.web import audit, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import select_records
 from gateway_api.web.operation import Created, operation
 from gateway_api.web.records import Message, TestSent, listing
-from gateway_api.web.request import caller
+from gateway_api.web.request import caller, current
 from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas.queries import EventsQuery, ListSelection, list_query
 from gateway_api.web.schemas.requests import WebhookRegistrationSchema
@@ -61,7 +61,7 @@ A stream has {_names(DEFAULT_STREAM_EVENTS)}, unless `events` names others of
 def subscribers(query: StreamFilter) -> Response:
     """An endless stream of events."""
     # The header first: a client that reconnects sends the newer id there, and the same query again.
-    wanted = replace(query, resume=headers.last_event_id() or query.resume)
+    wanted = replace(query, resume=current().last_event_id() or query.resume)
     return responses.stream(lambda address: user_services().streams.open(caller(), address, wanted))
 
 

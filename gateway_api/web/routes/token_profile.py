@@ -6,11 +6,12 @@ from functools import lru_cache
 import msgspec
 from flask import Blueprint
 
-from gateway_api.web import headers, responses
+from gateway_api.web import responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
 from gateway_api.web.operation import Passed, WithETag, operation
 from gateway_api.web.records import Committed, Configuration
+from gateway_api.web.request import current
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import ListSelection, SubscribersQuery
 from gateway_api.web.schemas.requests import Document
@@ -123,7 +124,7 @@ token_profile.add_url_rule("/config", "running", configuration.running)
 @operation(ADMIN, body=Configuration)
 def replace_configuration(body: Document) -> WithETag[Committed]:
     """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
-    return configuration.committed(core().replace(body.sections, headers.if_match()))
+    return configuration.committed(core().replace(body.sections, current().required_etags()))
 
 
 @token_profile.get("/system/status")

@@ -1,1 +1,0 @@
-"""The OpenAPI document, made of the routes, their marks and their schemas."""
