@@ -204,7 +204,7 @@ class CoreClient(ContractClient):
             try:
                 reply.result()
             except ErrorReply as error:
-                if error.lacks_method:
+                if error.is_unknown_method:
                     raise
 
     def call_fields(self, call: Method[Any], *names: str) -> Fields:
@@ -426,7 +426,7 @@ def _is_possible_username(username: str) -> bool:
 
 def _translate_core_error(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
     """Return the error of `base/errors.py` for an error reply of the core."""
-    if error.lacks_method:
+    if error.is_unknown_method:
         method = type(call).__name__
         if type(call) in CORE.optional:
             return CoreLacksMethod(method)

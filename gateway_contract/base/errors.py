@@ -1,4 +1,5 @@
-"""The errors of the gateway, without HTTP or varlink. `web/errors.py` makes responses of them."""
+"""The errors of the gateway, without HTTP or varlink. `gateway_api/web/errors.py` turns them into
+responses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +7,13 @@ from typing import Any
 
 
 class GatewayApiError(Exception):
-    """Root of all errors that this package raises on purpose."""
+    """Base class of all errors that the programs raise on purpose."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A rule that a value breaks. `path` is the dotted place of the value in the request or the
-    configuration, `code` is for programs: `invalid`, `missing` or `unknown`."""
+    """A rule that a value breaks. `path` is the dotted path of the value in the request or the configuration.
+    `code` is for programs: `invalid`, `missing` or `unknown`."""
 
     path: str
     code: str
@@ -20,10 +21,10 @@ class Problem:
 
 
 class Invalid(GatewayApiError):
-    """Values break rules; nothing was changed."""
+    """One or more values break a rule. Nothing was changed."""
 
     def __init__(self, *problems: Problem) -> None:
-        #: At least one.
+        #: There is at least one problem.
         self.problems = problems
         super().__init__("; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in problems))
 
@@ -33,7 +34,7 @@ class NotFound(GatewayApiError):
 
 
 class Moved(GatewayApiError):
-    """The object has another path, with the query of the request if it has one."""
+    """The object has moved to another path, `to`, which includes the query of the request."""
 
     def __init__(self, to: str) -> None:
         self.to = to
@@ -41,28 +42,28 @@ class Moved(GatewayApiError):
 
 
 class ListTooLarge(GatewayApiError):
-    """A whole list is too large for one response. Pages are not."""
+    """A whole list is too large for one response. Its pages are not."""
 
     def __init__(self) -> None:
         super().__init__("The whole list is too large for one answer; use limit")
 
 
 class CoreUnavailable(GatewayApiError):
-    """The core daemon cannot be reached, or failed. The text is for the log, never for a client."""
+    """The core daemon cannot be reached, or has failed. The text is for the log, never for a client."""
 
 
 class CoreUnanswered(CoreUnavailable):
-    """The reply to a change was lost, after the core daemon got the call or may have got it."""
+    """The reply to a change was lost. The core daemon may have made the change."""
 
 
 class CoreBusy(CoreUnavailable):
-    """The core daemon did not reply in time to a call for a list, but to other calls."""
+    """The core daemon replied in time to other calls, but not to a call for a list."""
 
 
 class CoreAbsent(CoreUnavailable):
     """There is no socket of a core daemon."""
 
-    #: For an operator.
+    #: What an operator can do.
     HINT = (
         "No core daemon is running, or none is configured. If one was chosen, `systemctl start gateway-core` "
         "starts it. If not: `gateway-core setup` prepares a gateway, and `systemctl enable --now "
@@ -72,8 +73,7 @@ class CoreAbsent(CoreUnavailable):
 
 
 class CoreLacksMethod(CoreUnavailable):
-    """The core daemon does not have a method of its interface that a core may leave out. The text may be
-    shown to a client."""
+    """The core daemon does not have an optional method of its interface. A client may see the text."""
 
     def __init__(self, method: str) -> None:
         super().__init__(f"The core daemon lacks the method {method}")
@@ -84,17 +84,18 @@ class Conflict(GatewayApiError):
 
 
 class Stale(GatewayApiError):
-    """The configuration has another entity tag than the request requires; nothing was changed."""
+    """The configuration has another ETag than the request requires. Nothing was changed."""
 
     def __init__(self, etag: str) -> None:
-        #: The current entity tag.
+        #: The current ETag.
         self.etag = etag
         super().__init__("The configuration has changed since; look again")
 
 
 class StepFailed(GatewayApiError):
-    """A step of a change failed, for example on a full disk; nothing was changed. `step` is a verb and an
-    object, such as `write the revision`. It and the reason may be shown to a client: no path, no secret."""
+    """A step of a change failed, for example on a full disk. Nothing was changed. `step` is a verb and an
+    object, such as `write the revision`. A client may see `step` and `reason`: they have no path and no
+    secret."""
 
     def __init__(self, step: str, reason: str) -> None:
         self.step = step
@@ -108,8 +109,8 @@ class StepFailed(GatewayApiError):
 
 
 class StillConnected(GatewayApiError):
-    """Sessions that were to end are still there. `ended` has a record of each of the others. The reason may
-    be shown to a client."""
+    """Some of the sessions that were to end are still connected. `ended` has the records of the sessions that
+    ended. A client may see the reason."""
 
     def __init__(self, connected: int, ended: Sequence[Any], reason: str) -> None:
         self.connected = connected
@@ -121,11 +122,11 @@ class StillConnected(GatewayApiError):
 
 
 class HubUnavailable(GatewayApiError):
-    """The hub cannot be reached, or failed. The text is for the log, never for a client."""
+    """The hub cannot be reached, or has failed. The text is for the log, never for a client."""
 
 
 class AuditUnavailable(GatewayApiError):
-    """The audit log cannot be used. `verb` is read or write. The reason is for the log, never for a
+    """The audit log cannot be read or written, as `verb` says. The reason is for the log, never for a
     client."""
 
     def __init__(self, verb: str, reason: object) -> None:
@@ -149,7 +150,7 @@ class SearchTooLong(GatewayApiError):
 
 
 class LedgerUnavailable(GatewayApiError):
-    """The login ledger cannot be used. The message may be shown to a client, the reason is for the log."""
+    """The login ledger cannot be used. A client may see the message; the reason is for the log."""
 
     def __init__(self, message: str, reason: object) -> None:
         self.message = message
@@ -180,7 +181,7 @@ class Disabled(GatewayApiError):
 
 
 class TooMany(GatewayApiError):
-    """A limit is reached. `retry_after` is in seconds."""
+    """A limit is reached. `retry_after` is in seconds. `WHAT` names what the limit counts."""
 
     WHAT = ""
 
@@ -190,18 +191,18 @@ class TooMany(GatewayApiError):
 
 
 class TooManyAttempts(TooMany):
-    """After failed logins, or with a full queue of logins."""
+    """Too many logins have failed, or wait in the queue."""
 
     WHAT = "login attempts"
 
 
 class TooManyLists(TooMany):
-    """A worker makes and sends as many whole lists as it can."""
+    """A worker is already sending as many whole lists as it can."""
 
     WHAT = "whole lists at a time"
 
 
 class TooManyStreams(TooMany):
-    """One client, or all of them, have as many event streams as a worker allows."""
+    """One client, or all clients together, have as many event streams as a worker allows."""
 
     WHAT = "event streams"

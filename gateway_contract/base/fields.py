@@ -1,5 +1,5 @@
-"""Fields of marshmallow that convert nothing: marshmallow accepts `true` as an integer and `"yes"` as a
-boolean. Its messages become Problems."""
+"""Fields of marshmallow that convert nothing, and Problems in place of its messages. The fields of
+marshmallow accept `true` as an integer and `"yes"` as a boolean."""
 
 import math
 import re
@@ -19,7 +19,7 @@ _MISSING = "is required"
 _UNKNOWN = "is not a known field"
 _CODES = {_MISSING: "missing", _UNKNOWN: "unknown"}
 
-# A body of unknown fields would get a response ten times its size.
+#: The most problems of a response: a body of unknown fields would get a response ten times its size.
 MOST_PROBLEMS = 20
 _LONGEST_NAME = 64
 
@@ -29,7 +29,7 @@ LINE = r"^[^\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\
 
 
 def is_line(text: str) -> bool:
-    # `$` alone would allow a line feed at the end.
+    # `re.match` would allow a line feed at the end.
     return re.fullmatch(LINE, text) is not None
 
 
@@ -51,13 +51,13 @@ _decoder = msgspec.json.Decoder(float_hook=_number)
 
 
 def says(description: str, example: Any, **more: Any) -> dict[str, Any]:
-    """Return the `metadata` of a field, for the OpenAPI document: a sentence, with the unit if there is one,
-    and an example as a client sends it. `more` is JSON Schema that marshmallow's validators do not state."""
+    """Return the `metadata` of a field for the OpenAPI document: a sentence, with the unit if there is one,
+    and an example as a client sends it. `more` is JSON Schema that no validator of the field states."""
     return {"description": description, "examples": [example], **more}
 
 
 class Schema(marshmallow.Schema):
-    """Rejects unknown fields. An object is loaded as `made(**fields)`."""
+    """A schema that rejects unknown fields, and loads an object as `made(**fields)`."""
 
     made: ClassVar[Callable[..., Any]] = dict
     error_messages = {"unknown": _UNKNOWN, "type": "must be an object"}
@@ -71,7 +71,7 @@ class Schema(marshmallow.Schema):
 
 
 class _Worded(fields.Field[Any]):
-    """A field whose messages are those of the API."""
+    """A field with the messages of the API."""
 
     default_error_messages = {"required": _MISSING, "null": "must not be null"}
 
@@ -106,7 +106,7 @@ class TextField(_Worded, fields.String):
 
 
 class WholeField(_Exact, fields.Integer):
-    """A JSON integer: not `true`, `1.5` or `"1"`. `decode_json` makes one of `1.0`."""
+    """A JSON integer: not `true`, `1.5` or `"1"`. `decode_json` turns `1.0` into an integer."""
 
     TYPE = int
     default_error_messages = {"invalid": "must be an integer"}
@@ -138,17 +138,17 @@ class ParsedField(_Worded):
 
 
 def shown(name: Any) -> str:
-    """Return a name of a request, cut for the response."""
+    """Return a name from a request, cut to a length that fits in a response."""
     text = str(name)
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
 
 
-#: A schema takes longer to make than to load with.
+#: One instance of each schema: making an instance takes longer than loading with it.
 _instance = cache(lambda schema: schema())
 
 
 def load(schema: type[Schema], data: Any) -> Any:
-    """Return the loaded data. Raises Invalid."""
+    """Return the data as the schema loads it. Raises Invalid."""
     try:
         return _instance(schema).load(data)
     except marshmallow.ValidationError as error:
@@ -156,8 +156,9 @@ def load(schema: type[Schema], data: Any) -> Any:
 
 
 def _problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterator[Problem]:
-    """In the order of the data; after it, in the order of the schema, those of what is missing."""
-    # marshmallow looks for unknown fields in a set, whose order changes with each process.
+    """Yield the problems in the order of the data, then those of missing fields in the order of the
+    schema."""
+    # marshmallow finds unknown fields in a set, whose order changes with each process.
     given = list(data) if isinstance(data, Mapping) else []
     places = {key: place for place, key in enumerate(given)}
     for key in sorted(messages, key=lambda key: places.get(key, len(given))):
@@ -172,7 +173,7 @@ def _problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterat
 
 
 def _part(data: Any, key: Any) -> Any:
-    """Return the part that a message with this key is about; None where there is no such part."""
+    """Return the part of the data at this key; None where there is no such part."""
     if isinstance(data, Mapping):
         return data.get(key)
     is_item = isinstance(data, list) and isinstance(key, int) and key < len(data)

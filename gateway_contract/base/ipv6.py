@@ -1,6 +1,6 @@
-"""IPv6 networks as numbers, which compare in any spelling: a one, and then the bits of the prefix.
+"""IPv6 networks as numbers, which do not depend on the spelling: a one, followed by the bits of the prefix.
 
-So `::/0` is 1, `8000::/1` is 3, and an address is a number of 129 bits.
+For example `::/0` is 1, `8000::/1` is 3, and an address is a number of 129 bits.
 """
 
 import socket
@@ -9,12 +9,13 @@ _BITS = 128
 
 
 def is_meant(address: str) -> bool:
-    """Return whether a text is an IPv6 address rather than an IPv4 address. It may be neither."""
+    """Return True for a text that is meant as an IPv6 address, not as an IPv4 address. The text may be
+    neither."""
     return ":" in address
 
 
 def network(text: str) -> int:
-    """Return the number of an address or prefix. Raises OSError or ValueError for other texts."""
+    """Return the number of an address or prefix. Raises OSError or ValueError for any other text."""
     written, _, length = text.partition("/")
     number, bits = int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _BITS)
     if not 0 <= bits <= _BITS:
@@ -23,7 +24,7 @@ def network(text: str) -> int:
 
 
 def address(text: str) -> int:
-    """Return the number of an address. Raises OSError or ValueError for other texts."""
+    """Return the number of an address. Raises OSError or ValueError for any other text."""
     return network(f"{text}/{_BITS}")
 
 
@@ -36,12 +37,12 @@ def is_address(text: str) -> bool:
 
 
 def is_inside(inner: int, outer: int) -> bool:
-    """Return whether a network is a part of another one, or the same."""
+    """Return True if the network `inner` is a part of `outer`, or the same network."""
     return inner >> max(0, inner.bit_length() - outer.bit_length()) == outer
 
 
 def sort_key(text: str) -> str:
-    """Return the sort key of an address or a prefix: by address, then by length. A number of 128 bits is too
-    large for a cursor."""
+    """Return the sort key of an address or a prefix: by address, then by length. The key is text, because a
+    number of 128 bits is too large for a cursor."""
     written, _, length = text.partition("/")
     return socket.inet_pton(socket.AF_INET6, written).hex() + length.rjust(3, "0")

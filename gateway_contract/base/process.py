@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
-#: Descriptors for other purposes: files, pipes, databases, connections to the core and to the hub.
+#: Descriptors that clients leave for other purposes: files, pipes, databases, connections to the core and the
+#: hub.
 _OWN = 64
 
 #: Parameters of mallopt(3), from malloc.h.
@@ -25,14 +26,14 @@ _log = logging.getLogger(__name__)
 
 
 class ThreadPool(Protocol):
-    """Runs a function on a thread, while other greenlets continue (gevent's ThreadPool)."""
+    """A pool that runs a function on a thread while other greenlets continue (gevent's ThreadPool)."""
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any: ...
 
 
 def on_thread(pool: ThreadPool, function: Callable[..., T], *arguments: Any) -> T:
     """Return the result of a function that blocks. Raises its exceptions."""
-    # gevent prints an exception that leaves a function on a thread.
+    # gevent prints each exception that leaves a function on a thread.
     outcome: T | Exception = pool.apply(_outcome, (function, *arguments))
     if isinstance(outcome, Exception):
         raise outcome
@@ -47,45 +48,44 @@ def _outcome(function: Callable[..., T], *arguments: Any) -> T | Exception:
 
 
 def has_signal(signals: Collection[signal.Signals], seconds: float) -> bool:
-    """Wait for one of these signals, which are blocked: True at once when it comes, False after so many
-    seconds."""
+    """Wait for one of these signals, which must be blocked. Return True as soon as it comes, False after so
+    many seconds."""
     received = signal.sigtimedwait(signals, seconds)
-    # If the process was stopped meanwhile (SIGSTOP) and continues after that time, Python 3.11 returns a
-    # record that nobody has filled.
+    # If the process was stopped (SIGSTOP) and continues after these seconds, Python 3.11 returns an empty
+    # record.
     return received is not None and received.si_signo in signals
 
 
 def keep_loaded() -> None:
-    """Exempt what the process has loaded from garbage collection, for good. That makes collections shorter,
-    and the end of the process. Not for what must be closed at the end, such as a database."""
+    """Exempt all present objects from garbage collection, for good: collections and the end of the process
+    become shorter. An object that must be closed at the end, such as a database, must not exist yet."""
     gc.freeze()
 
 
 def return_large_objects() -> None:
-    """Let malloc return the memory of an object of 128 KiB or more when it is freed (mallopt(3)). By default
-    glibc raises that size up to 32 MiB: then the parts of a long list leave holes between small objects, and
-    the process keeps twice the memory that it needs."""
+    """Let malloc return the memory of an object of 128 KiB or more to the kernel when it is freed
+    (mallopt(3)). By default glibc raises that size up to 32 MiB: then the parts of a long list leave holes
+    between small objects, and the process keeps twice the memory that it needs."""
     libc = ctypes.CDLL(None)
     if not (
         libc.mallopt(_M_MMAP_THRESHOLD, 128 << 10)
-        # A lower one would return memory and request it again with each response.
+        # A lower threshold would return memory and request it again with each response.
         and libc.mallopt(_M_TRIM_THRESHOLD, 1 << 20)
     ):
         _log.warning("malloc refuses its thresholds: after a long list the process keeps its memory")
 
 
 def raise_descriptor_limit() -> None:
-    """Raises the soft limit of descriptors, which exists for select(2), to the hard limit (getrlimit(2))."""
+    """Raise the soft limit of descriptors, which exists for select(2), to the hard limit (getrlimit(2))."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def max_clients(most: int) -> int:
-    """Return the number of clients of one kind, at most `most`, that the limit of descriptors (getrlimit(2))
-    allows. A process has two kinds: for requests, and for streams of events. A worker inherits open
-    descriptors."""
+    """Return how many clients of one kind the limit of descriptors (getrlimit(2)) allows, at most `most`.
+    There are two kinds of clients: of requests, and of event streams. A worker inherits open descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # One of them is for this folder.
+    # One of the open descriptors is for this folder.
     now_open = len(list(Path("/proc/self/fd").iterdir())) - 1
     return max(1, min(most, (limit - now_open - _OWN) // 2))
 
@@ -97,8 +97,8 @@ def notify(address: str, state: bytes = b"READY=1") -> None:
 
 
 class Watchdog:
-    """Reports to systemd that a loop of this process turns. systemd ends and restarts a process that is
-    silent for the unit's `WatchdogSec` (sd_watchdog_enabled(3))."""
+    """The watchdog of systemd, which learns that a loop of this process runs. systemd ends and restarts a
+    process that is silent for the unit's `WatchdogSec` (sd_watchdog_enabled(3))."""
 
     def __init__(self, address: str, limit: float) -> None:
         self._address = address
@@ -108,7 +108,7 @@ class Watchdog:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Watchdog | None":
-        """None if systemd expects no reports of this process."""
+        """Return the watchdog; None if systemd expects no reports of this process."""
         address, limit = environment.get("NOTIFY_SOCKET"), environment.get("WATCHDOG_USEC", "")
         if address is None or not limit.isdecimal():
             return None
@@ -117,7 +117,7 @@ class Watchdog:
         return cls(address, int(limit) / 1e6)
 
     def beat(self) -> None:
-        """To be called at each turn of the loop. It reports after `pause` seconds again."""
+        """Report to systemd, at most once in `pause` seconds. The loop calls this in each round."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -129,21 +129,23 @@ class Watchdog:
 
 
 class Readiness:
-    """Reports readiness when the first worker serves requests. The arbiter does it, as systemd ignores its
-    children. gunicorn's own report comes too early, when the arbiter listens."""
+    """The report of readiness to systemd, when the first worker serves requests. The arbiter sends the
+    report, because systemd ignores its children. gunicorn's own report comes too early, when the arbiter
+    listens."""
 
     def __init__(self) -> None:
         self._serving: int | None = None
 
     def take_over(self) -> None:
-        """To be called before the first fork, and before gunicorn reads `NOTIFY_SOCKET`."""
+        """Take the report over from gunicorn: before the first fork, and before gunicorn reads
+        `NOTIFY_SOCKET`."""
         address = os.environ.pop("NOTIFY_SOCKET", None)
         if address is not None:
             self._serving = os.eventfd(0)
             threading.Thread(target=self._report, args=(address, self._serving), daemon=True).start()
 
     def serves(self) -> None:
-        """A worker serves requests. Calls after its first do nothing."""
+        """Note that a worker serves requests. Only the first call of a worker has an effect."""
         if self._serving is not None:
             os.eventfd_write(self._serving, 1)
             self._serving = None

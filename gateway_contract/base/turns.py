@@ -1,4 +1,4 @@
-"""Turns: nobody keeps a worker, or a queue, for itself."""
+"""Turns: no greenlet keeps a worker for itself, and no client keeps a queue for itself."""
 
 import threading
 import time
@@ -6,37 +6,41 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: Clients whose last turn a queue remembers.
-_REMEMBERED = 1024
+#: The most clients whose last turn a queue remembers.
+_MAX_REMEMBERED_CLIENTS = 1024
 
 
 def give_way() -> None:
-    """Return after the next look at the sockets, when other greenlets have had their turns."""
-    # gevent's `sleep(0)` switches to greenlets that are ready, without a look at the sockets.
+    """Let other greenlets run, including those whose sockets have become ready."""
+    # gevent's `sleep(0)` would switch only to greenlets that are ready, and not poll the sockets.
     time.sleep(1e-9)
 
 
 class FairQueue:
-    """A queue with `most` places, those of the served included, and `most_from_one` for one client, which is
-    a user or an address. `at_once` are served at a time, of different clients: next, the client whose last
-    turn was longest ago. In a full queue, the client with the most places, or of these the one with the
-    latest turn, loses its newest place to another one. `full` makes the error for who gets no turn."""
+    """A queue in which each client, a user or an address, gets its fair share of turns.
+
+    The queue has `most` places, and `most_from_one` for one client; a turn that runs keeps its place.
+    `at_once` turns of different clients run at a time. The next turn goes to the client whose last turn was
+    longest ago. When the queue is full, a newcomer takes the newest place of the client with the most places;
+    of several such clients, the one with the latest turn. `full` makes the error for a client that gets no
+    turn."""
 
     def __init__(
         self, most: int, most_from_one: int, full: Callable[[], Exception], at_once: int = 1
     ) -> None:
         self._most, self._most_from_one, self._full, self._at_once = most, most_from_one, full, at_once
         self._changed = threading.Condition()
-        #: The client of each place, in order of arrival. Any native thread may look whether there is one.
+        #: The client of each waiting place, in order of arrival. Any native thread may check whether it is
+        #: empty.
         self.waiting: dict[object, str] = {}
         self.served: dict[object, str] = {}
-        #: Monotonic seconds by client, the latest last.
+        #: The end of each client's last turn, in monotonic seconds; the latest is last.
         self._last_turns: dict[str, float] = {}
 
     @contextmanager
     def turn(self, client: str, timeout: float | None = None) -> Iterator[None]:
-        """Wait for a turn, at most `timeout` seconds. It lasts until the end of the block. Raises the error
-        of `full` if the queue is full, and after the timeout."""
+        """Wait for a turn, at most `timeout` seconds. The turn lasts until the end of the block. Raises the
+        error of `full` if the queue is full, and after the timeout."""
         place = object()
         with self._changed:
             self._make_room(client)
@@ -56,7 +60,7 @@ class FairQueue:
                 del self.served[place]
                 self._last_turns.pop(client, None)
                 self._last_turns[client] = time.monotonic()
-                if len(self._last_turns) > _REMEMBERED:
+                if len(self._last_turns) > _MAX_REMEMBERED_CLIENTS:
                     del self._last_turns[next(iter(self._last_turns))]
                 self._changed.notify_all()
 

@@ -1,5 +1,5 @@
-"""The environment variables of the services, once for all: the settings, the file of the units,
-gateway-api.env(5) and the reference."""
+"""The environment variables of the services. The settings, the environment file of the units,
+gateway-api.env(5) and the reference come from here."""
 
 import logging
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class Variable:
     meaning: str
 
 
-#: By what they are for, in the order of the documents.
+#: The variables by their purpose, in the order of the documents.
 GROUPS = {
     "The API": (
         Variable(
@@ -97,12 +97,12 @@ NAMES = frozenset(_DEFAULTS)
 
 
 def value(environment: Mapping[str, str], name: str) -> str:
-    """Return the value in the environment. An empty one is none, and the default counts."""
+    """Return the value of a variable: its default where the environment has none or an empty one."""
     return environment.get(name) or _DEFAULTS[name]
 
 
 class BadSetting(GatewayApiError):
-    """An environment variable is missing or unusable; the text names it."""
+    """An environment variable is missing or unusable. The text names the variable."""
 
 
 def log_format(environment: Mapping[str, str]) -> str:
@@ -117,8 +117,8 @@ def log_level(environment: Mapping[str, str]) -> int:
 
 
 def log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting | None]:
-    """Return the format and the level of the log. After a bad value the defaults, and the error: what reports
-    it needs a format."""
+    """Return the format and the level of the log, and None; or, after a bad value, the defaults and the
+    error, because the report of the error needs a format."""
     try:
         return log_format(environment), log_level(environment), None
     except BadSetting as error:
@@ -126,7 +126,7 @@ def log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting | No
 
 
 def choice(environment: Mapping[str, str], variable: str, *choices: str) -> str:
-    """Return the value of a variable, which is one of these. Raises BadSetting."""
+    """Return the value of a variable that must be one of `choices`. Raises BadSetting."""
     chosen = value(environment, variable)
     if chosen not in choices:
         raise BadSetting(f"{variable} must be {' or '.join(choices)}, not {chosen!r}")
@@ -134,5 +134,5 @@ def choice(environment: Mapping[str, str], variable: str, *choices: str) -> str:
 
 
 def core_socket(environment: Mapping[str, str]) -> Path:
-    """Return the socket of the core daemon."""
+    """Return the path of the core daemon's socket."""
     return Path(value(environment, "GATEWAY_CORE_SOCKET"))

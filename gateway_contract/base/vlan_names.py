@@ -13,25 +13,26 @@ _END = 5
 
 
 def short_name(trunk: str) -> str:
-    """Return the end of a trunk's name, which stands for it where that is too long: up to five characters, a
-    letter or a digit first if there is one."""
+    """Return the end of a trunk's name, which stands for a name that is too long: up to five characters,
+    beginning with a letter or a digit if there is one."""
     end = trunk[-_END:]
     return trunk if len(trunk) <= _END else re.sub(r"\A[^A-Za-z0-9]+(?=.)", "", end)
 
 
 def vlan_name(trunk: str, *tags: int) -> str:
-    """Return the name of the device with one tag, or with an outer and an inner one."""
+    """Return the name of the VLAN device with one tag, or with an outer and an inner tag."""
     return _fitting(trunk, "".join(f".{tag}" for tag in tags))
 
 
 def outer_name(trunk: str, tag: int) -> str:
-    """Return the name of the device that carries those with this outer tag. It has no dot: a service for
-    `trunk.*` must not serve it, and the VLAN with one tag and the same id needs the other name."""
+    """Return the name of the device that carries the VLANs with this outer tag. The name has no dot: a
+    service for `trunk.*` must not serve this device, and the VLAN with one tag of the same id has the name
+    with the dot."""
     return _fitting(trunk, f"-{tag}")
 
 
 def heads(trunk: str, longest: Sequence[Sequence[int]]) -> Iterator[str]:
-    """With what the names of VLANs on a trunk begin, before the first dot of their tags. `longest` has the
+    """Yield the prefixes of the VLAN devices of a trunk: the part before the first tag. `longest` has the
     largest tags of each kind of VLAN."""
     yield trunk
     if any(needs_short_name(trunk, tags) for tags in longest):

@@ -1,11 +1,11 @@
-"""Reads in batches, as a DataLoader sends them: an exchange costs both ends far more than another read in it.
+"""Reads in batches, like those of a DataLoader: one exchange of two reads costs far less than two exchanges.
 
 The first read of a batch gives way, and the reads of requests that begin meanwhile join it. When that brings
 no further read, the batch goes out in one exchange, with each different call once.
 
-A read depends on others for half a second at most, and for half of its time at most. If its batch fails or
-takes longer, it goes out alone, with the rest of its time: the fault of another read costs it time, and not
-its reply.
+A read waits for its batch for half a second at most, and for half of its own time at most. If the batch fails
+or takes longer, the read goes out alone in the rest of its time: the fault of another read costs time, not a
+reply.
 """
 
 import logging
@@ -19,10 +19,10 @@ from gateway_contract.varlink.protocol import Reply
 
 _log = logging.getLogger(__name__)
 
-#: Of one batch: the most reads, and the most bytes of their calls.
-MOST_READS, MOST_BYTES = 16, 2048
-#: The most seconds that a read depends on others.
-LONGEST = 0.5
+#: The most reads of one batch, and the most bytes of their calls.
+MAX_READS, MAX_BYTES = 16, 2048
+#: The most seconds that a read waits for its batch.
+MAX_WAIT_SECONDS = 0.5
 
 
 class _Batch:
@@ -30,33 +30,32 @@ class _Batch:
         self.reads = self.length = 0
         #: Each different call, in order.
         self.calls: dict[bytes, None] = {}
-        #: The monotonic time at which the first read no longer depends on others.
+        #: The monotonic time at which the first of its reads no longer waits for the batch.
         self.until = float("inf")
         self.ended = threading.Event()
-        #: By call; empty unless the exchange has succeeded.
+        #: The replies by call; empty unless the exchange has succeeded.
         self.replies: dict[bytes, Reply] = {}
 
 
 class Batches:
-    """The reads of one client. `exchange` takes calls, each a message, and a monotonic deadline. It raises
-    OSError and GatewayApiError."""
+    """The batches of one client. `exchange` sends calls, each a message, until a monotonic deadline, and
+    returns their replies. It raises OSError and GatewayApiError."""
 
     def __init__(self, exchange: Callable[[Sequence[bytes], float], list[Reply]]) -> None:
         self._exchange = exchange
         self._open: _Batch | None = None
 
     def replies(self, calls: Sequence[bytes], deadline: float) -> list[Reply]:
-        """Return the replies to the calls of one read, which the peer answers from memory. Raises what its
-        exchange alone raises."""
+        """Return the replies to the calls of one read. Raises whatever the read's own exchange raises."""
         length = sum(map(len, calls))
-        if length > MOST_BYTES:
+        if length > MAX_BYTES:
             return self._exchange(calls, deadline)
         batch = self._open
-        is_first = batch is None or batch.reads == MOST_READS or batch.length + length > MOST_BYTES
+        is_first = batch is None or batch.reads == MAX_READS or batch.length + length > MAX_BYTES
         if batch is None or is_first:
             batch = self._open = _Batch()
         now = time.monotonic()
-        until = now + min(LONGEST, (deadline - now) / 2)
+        until = now + min(MAX_WAIT_SECONDS, (deadline - now) / 2)
         batch.calls |= dict.fromkeys(calls)
         batch.length += length
         batch.until = min(batch.until, until)
@@ -70,7 +69,7 @@ class Batches:
         return self._exchange(calls, deadline)
 
     def _send(self, batch: _Batch) -> None:
-        """Send the batch, unless it has one read only."""
+        """Wait for further reads, and send the batch unless it has only one read."""
         try:
             try:
                 before = 0
@@ -78,13 +77,13 @@ class Batches:
                     before = batch.reads
                     give_way()
             finally:
-                # Also when this greenlet is killed: nobody would send the batch.
+                # Also when this greenlet is killed: a read that joined later would wait for nobody.
                 if self._open is batch:
                     self._open = None
             if batch.reads > 1:
                 replies = self._exchange(list(batch.calls), batch.until)
                 batch.replies = dict(zip(batch.calls, replies, strict=True))
         except (OSError, GatewayApiError) as error:
-            _log.info("send %d reads once more, each alone: their batch failed: %s", batch.reads, error)
+            _log.info("a batch of %d reads failed, each is sent again alone: %s", batch.reads, error)
         finally:
             batch.ended.set()

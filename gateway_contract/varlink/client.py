@@ -20,9 +20,9 @@ from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.turns import give_way
 from gateway_contract.varlink.batches import Batches
 from gateway_contract.varlink.protocol import (
+    MAX_CALL_BYTES,
+    MAX_REPLY_BYTES,
     NOTHING,
-    REPLY_CAP,
-    REQUEST_CAP,
     CallMessage,
     ErrorReply,
     MessageBuffer,
@@ -32,30 +32,32 @@ from gateway_contract.varlink.protocol import (
     encode,
 )
 
-#: Seconds of a call. A request has its response within 5 s, and its access check makes a call, too.
+#: Seconds of a call. A response must come within 5 s, and the access check before it makes another call.
 CALL_TIMEOUT = 3.0
-#: Bytes that are read at once. For a small reply, less than what malloc takes from the kernel each time
-#: (`return_large_objects`), which costs more than the read. For a long one more: in small pieces, it would
-#: leave holes in the memory of the process.
-_SMALL, _LARGE = 64 << 10, 256 << 10
-#: Bytes of a reply beside its parameters, and the most bytes of all replies to a call.
-_OF_A_REPLY, _MOST = 256, REPLY_CAP + (4 << 20)
-#: Seconds until the next of several replies, and until the last: a busy peer is not an unreachable one.
-_NEXT, _ALL = 3.0, 30.0
-#: Seconds until a peer whose queue is full is tried again.
+#: Bytes of one read from the socket. A small reply stays below the size at which malloc asks the kernel for
+#: memory (`return_large_objects`), which costs more than the read. A long reply in small pieces would leave
+#: holes in the memory of the process.
+_SMALL_READ, _LARGE_READ = 64 << 10, 256 << 10
+#: Bytes of memory that a reply takes beside its parameters, and the most bytes of all replies to a call.
+_REPLY_OVERHEAD, _MAX_REPLIES = 256, MAX_REPLY_BYTES + (4 << 20)
+#: The most seconds from one of several replies to the next, and to the last: a busy peer is not unreachable.
+_NEXT_REPLY_SECONDS, _ALL_REPLIES_SECONDS = 3.0, 30.0
+#: Seconds between two attempts to connect to a peer whose queue is full.
 _QUEUE_PAUSE = 0.02
 
 
 class Unreachable(GatewayApiError):
-    """No reply: no process or an untrusted one listens, or the peer hung up, sent garbage or was too late."""
+    """There is no reply: no process or an untrusted process listens, or the peer hung up, sent garbage or was
+    too late."""
 
 
 class Busy(Unreachable):
-    """No reply in time, but the peer has replied to other calls of this client since the call began."""
+    """There is no reply in time, but the peer has replied to other calls of this client since the call
+    began."""
 
 
 class NotSent(Unreachable):
-    """The peer has not got the whole call: it cannot have acted on it."""
+    """The peer has not received the whole call, so the peer cannot have acted on the call."""
 
 
 class NoSocket(NotSent):
@@ -67,15 +69,16 @@ class TooLarge(Unreachable):
 
 
 def join_group_of(path: Path) -> None:
-    """Let a command of root call a service of another user: the group of the socket becomes that of this
-    process, and is trusted in a peer. Raises OSError."""
+    """Let a command of root call a service of another user: this process joins the group of the socket, and
+    then trusts a peer of that group. Raises OSError."""
     if os.geteuid() == 0 and path.exists():
         os.setegid(path.stat().st_gid)
 
 
 class Client:
-    """Calls the service at a Unix socket. `timeout` is the limit of a call in seconds, with the wait for one
-    of the `connections`. With `batches`, reads that are answered at once go out together."""
+    """Client of the service at a Unix socket. `timeout` is the limit of a call in seconds, including the wait
+    for one of the `connections`. With `batches`, several reads that the peer answers at once share an
+    exchange."""
 
     def __init__(
         self,
@@ -89,13 +92,13 @@ class Client:
         self._timeout = timeout
         self._free = threading.BoundedSemaphore(connections)
         self._idle: list[_Connection] = []
-        self._batches = Batches(self._on_own_connection) if batches else None
-        #: The monotonic time of the last reply. Replies to a part of the calls of an exchange do not count.
-        self._heard = -math.inf
+        self._batches = Batches(self._exchange_alone) if batches else None
+        #: The monotonic time of the last exchange in which every call had a reply.
+        self._last_reply = -math.inf
 
     def call(self, method: str, parameters: Any = None, *, timeout: float | None = None) -> msgspec.Raw:
-        """Return the parameters of the reply. msgspec encodes those of the call to a JSON object. Raises
-        Unreachable and ErrorReply."""
+        """Call a method, and return the parameters of its reply. `parameters` is a msgspec struct or a dict.
+        Raises Unreachable and ErrorReply."""
         (reply,) = self.exchange((method, parameters), timeout=timeout)
         return reply.result()
 
@@ -106,36 +109,41 @@ class Client:
         at_once: bool = False,
         timeout: float | None = None,
     ) -> list[Reply]:
-        """Return the reply to each of these methods and parameters, in one exchange; with `more`, the last
-        may have several, each of which has its own limit then. Several calls must be reads: the first may
-        have reached the peer when the client sends all again. So must calls that the peer answers `at_once`,
-        none of which is for more: others may go out with them, and they go out again if that fails. Raises
-        Unreachable, and Busy as a kind of it."""
+        """Send calls, each a method and its parameters, in one exchange, and return their replies. With
+        `more`, the last call may have several replies.
+
+        Several calls must be reads, because the client may send them twice: the first may have reached the
+        peer before the connection broke. Calls with `at_once` must be reads for the same reason: other reads
+        may share their exchange, and if that fails, these calls go out again. Raises Unreachable, and Busy as
+        a kind of it."""
         names = " and ".join(method for method, _ in calls)
         last = len(calls) - 1
-        messages = [encode(_call(*call, more and number == last)) for number, call in enumerate(calls)]
-        if any(len(message) > REQUEST_CAP for message in messages):
-            raise TooLarge(f"cannot call {names}: a request of over {REQUEST_CAP} bytes")
+        messages = [
+            encode(_call_message(*call, more and number == last)) for number, call in enumerate(calls)
+        ]
+        if any(len(message) > MAX_CALL_BYTES for message in messages):
+            raise TooLarge(f"cannot call {names}: a request of over {MAX_CALL_BYTES} bytes")
         began = time.monotonic()
         deadline = began + (self._timeout if timeout is None else timeout)
         try:
             if at_once and self._batches is not None:
                 return self._batches.replies(messages, deadline)
-            return self._on_own_connection(messages, deadline, more)
+            return self._exchange_alone(messages, deadline, more)
         except (OSError, GatewayApiError) as error:
-            raise self._kind(error, began)(f"cannot call {names} at {self._path}: {error}") from error
+            raise self._error_type(error, began)(f"cannot call {names} at {self._path}: {error}") from error
 
     def stream(self, method: str, parameters: Any, *, silence: float) -> Generator[msgspec.Raw, None, None]:
-        """The parameters of each reply to a call for more, on a connection of its own. Ends with Unreachable,
-        at the latest when no reply came for `silence` seconds, or with ErrorReply."""
+        """Call a method that streams, on a connection of its own, and yield the parameters of each reply.
+        Raises ErrorReply or Unreachable at the end: at the latest when no reply has come for `silence`
+        seconds."""
         connection = None
         try:
             deadline = time.monotonic() + self._timeout
             connection = _Connection(self._path, deadline)
-            connection.send(encode(_call(method, parameters, more=True)), deadline)
+            connection.send(encode(_call_message(method, parameters, more=True)), deadline)
             while True:
                 reply = connection.receive(time.monotonic() + silence)
-                self._hear()
+                self._note_reply()
                 yield reply.result()
                 if not reply.continues:
                     raise Unreachable("ended its replies")
@@ -152,24 +160,22 @@ class Client:
         while self._idle:
             self._idle.pop().close()
 
-    def _hear(self) -> None:
-        self._heard = time.monotonic()
+    def _note_reply(self) -> None:
+        self._last_reply = time.monotonic()
 
-    def _kind(self, error: Exception, began: float) -> type[Unreachable]:
-        """Return the error of a call that began then."""
+    def _error_type(self, error: Exception, began: float) -> type[Unreachable]:
+        """Return the class of the error of a call. `began` is the monotonic time of its start."""
         match error:
             case FileNotFoundError():
                 return NoSocket
             case ConnectionRefusedError() | NotSent():
                 return NotSent
-            case TimeoutError() | BlockingIOError() if self._heard >= began:
+            case TimeoutError() | BlockingIOError() if self._last_reply >= began:
                 return Busy
             case _:
                 return Unreachable
 
-    def _on_own_connection(
-        self, messages: Sequence[bytes], deadline: float, more: bool = False
-    ) -> list[Reply]:
+    def _exchange_alone(self, messages: Sequence[bytes], deadline: float, more: bool = False) -> list[Reply]:
         if not self._free.acquire(timeout=deadline - time.monotonic()):
             raise TimeoutError("no connection came free in time")
         try:
@@ -186,12 +192,12 @@ class Client:
                 continue
             connection = pooled or _Connection(self._path, deadline)
             try:
-                replies = connection.exchange(request, len(messages), more, deadline, self._hear)
+                replies = connection.exchange(request, len(messages), more, deadline, self._note_reply)
             except NotSent:
                 connection.close()
                 if pooled is None:
                     raise
-                # A restart of the peer ends all pooled connections: the loop ends at a fresh one.
+                # A restart of the peer ends all pooled connections: the loop ends with a new connection.
                 continue
             except BaseException:
                 # A reply that is still on its way would be read as the reply to the next call.
@@ -201,7 +207,7 @@ class Client:
             return replies
 
 
-def _call(method: str, parameters: Any, more: bool) -> CallMessage:
+def _call_message(method: str, parameters: Any, more: bool) -> CallMessage:
     encoded = NOTHING if parameters is None else msgspec.Raw(msgspec.json.encode(parameters))
     return CallMessage(method, encoded, more=more)
 
@@ -209,8 +215,8 @@ def _call(method: str, parameters: Any, more: bool) -> CallMessage:
 class _Connection:
     def __init__(self, path: Path, deadline: float) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        self._buffer = MessageBuffer(REPLY_CAP)
-        self._most = _SMALL
+        self._buffer = MessageBuffer(MAX_REPLY_BYTES)
+        self._read_size = _SMALL_READ
         try:
             self._connect(path, deadline)
             check_peer(self._socket)
@@ -246,22 +252,22 @@ class _Connection:
     def exchange(
         self, request: bytes, calls: int, more: bool, deadline: float, hear: Callable[[], None]
     ) -> list[Reply]:
-        """Raises TimeoutError only before it calls `hear`, which it does when each call has a reply, and at
-        each further one."""
+        """Send a request of this number of calls, and return the replies. Calls `hear` when each call has a
+        reply, and at each further reply. Raises TimeoutError only before the first call of `hear`."""
         self.send(request, deadline)
         replies = [self.receive(deadline) for _ in range(calls)]
         hear()
         if any(reply.continues for reply in (replies[:-1] if more else replies)):
             raise Unreachable("announced another reply to a call that takes one")
-        size, end = 0, deadline + _ALL
+        size, end = 0, deadline + _ALL_REPLIES_SECONDS
         while replies[-1].continues:
-            # An empty reply takes memory, too.
-            size += len(memoryview(replies[-1].parameters)) + _OF_A_REPLY
+            # An empty reply takes memory too.
+            size += len(memoryview(replies[-1].parameters)) + _REPLY_OVERHEAD
             give_way()
-            if size > _MOST:
-                raise Unreachable(f"sent replies of over {_MOST} bytes")
+            if size > _MAX_REPLIES:
+                raise Unreachable(f"sent replies of over {_MAX_REPLIES} bytes")
             try:
-                replies.append(self.receive(min(max(deadline, time.monotonic() + _NEXT), end)))
+                replies.append(self.receive(min(max(deadline, time.monotonic() + _NEXT_REPLY_SECONDS), end)))
             except TimeoutError as error:
                 raise Unreachable(str(error)) from error
             hear()
@@ -295,18 +301,18 @@ class _Connection:
         """Return the bytes from the peer, and whether the deadline has passed. Raises TimeoutError."""
         try:
             self._wait_until(deadline)
-            return self._received(), False
+            return self._receive_bytes(), False
         except TimeoutError as error:
-            # On a busy machine the reply may be here: this thread had no turn to see it.
+            # On a busy machine the reply may have arrived before this thread could read it.
             self._socket.setblocking(False)
             try:
-                return self._received(), True
+                return self._receive_bytes(), True
             except BlockingIOError:
                 raise error from None
 
-    def _received(self) -> bytes:
-        data = self._socket.recv(self._most)
-        self._most = _LARGE if len(data) >= _SMALL else _SMALL
+    def _receive_bytes(self) -> bytes:
+        data = self._socket.recv(self._read_size)
+        self._read_size = _LARGE_READ if len(data) >= _SMALL_READ else _SMALL_READ
         return data
 
     def close(self) -> None:

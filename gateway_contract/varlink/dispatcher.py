@@ -1,4 +1,5 @@
-"""Finds the method that a varlink call names, and runs it. Bytes in, bytes out, without a socket.
+"""The dispatcher: finds the method that a varlink call names, and runs its handler. Bytes in, bytes out,
+without a socket.
 
 A handler raises `ErrorReply` on purpose. Any other exception becomes the interface's `InternalError`, and a
 traceback in the log.
@@ -59,25 +60,27 @@ error InvalidParameter (parameter: string)
 
 @runtime_checkable
 class InParts(Protocol):
-    """A reply that comes in parts to a call for more, and else whole."""
+    """A reply that a call for more gets in parts, and any other call gets whole."""
 
     def parts(self) -> Iterator[Any]:
-        """The fields of each reply. There is at least one."""
+        """Yield the fields of each part. There is at least one part."""
 
     def whole(self) -> Any:
-        """Return the fields of the only reply."""
+        """Return the fields of the whole reply."""
 
 
 class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
-    """The parameters of a method that has none."""
+    """No parameters."""
 
 
 @dataclass(frozen=True)
 class Handler:
-    """`handler` takes a `parameters` and returns a struct or a dict of the reply's fields, or InParts. If it
-    `streams`, it returns an endless iterator of structs or dicts, in which None has the server check the
-    connection; a call that is not for more gets the first one if it `replies_once`, else an error. If it
-    `knows_peer`, it also takes the Peer that calls, or None."""
+    """A function that handles the calls of one method. It takes a `parameters`, and returns a struct or a
+    dict of the fields of the reply, or InParts.
+
+    A handler that `streams` returns an endless iterator of structs or dicts. A None in this iterator makes
+    the server check the connection. A call that is not for more gets the first reply if the handler
+    `replies_once`, else an error. A handler that `knows_peer` also takes the calling Peer, or None."""
 
     parameters: type[msgspec.Struct]
     handler: Callable[..., Any]
@@ -88,8 +91,9 @@ class Handler:
 
 @dataclass(frozen=True)
 class ServedInterface:
-    """`methods` has the methods by name. `describe` makes the text of the interface file, on request: few
-    clients want it, and a core would start more slowly."""
+    """An interface, with its handlers by the name of the method. `describe` returns the text of the interface
+    file. It is called on request only: few clients need the text, and making it would delay the start of a
+    core."""
 
     name: str
     methods: Mapping[str, Handler]
@@ -107,32 +111,32 @@ class Identity:
 
 
 def invalid_parameter(name: str) -> ErrorReply:
-    """Return the standard error for a parameter, to be raised by a handler."""
+    """Return the standard error about a parameter, for a handler to raise."""
     return ErrorReply.of(f"{_SERVICE}.InvalidParameter", parameter=name)
 
 
-class _DescriptionCall(msgspec.Struct, forbid_unknown_fields=True):
+class _GetInterfaceDescription(msgspec.Struct, forbid_unknown_fields=True):
     interface: str
 
 
 class Dispatcher:
-    """The methods of interfaces, and those of `org.varlink.service`."""
+    """The methods of several interfaces, and of `org.varlink.service`."""
 
     def __init__(self, identity: Identity, interfaces: Iterable[ServedInterface]) -> None:
         self._identity = identity
         itself = ServedInterface(
             _SERVICE,
             {
-                "GetInfo": Handler(NoParameters, self._info),
-                "GetInterfaceDescription": Handler(_DescriptionCall, self._describe),
+                "GetInfo": Handler(NoParameters, self._get_info),
+                "GetInterfaceDescription": Handler(_GetInterfaceDescription, self._describe),
             },
             lambda: _SERVICE_DESCRIPTION,
         )
         self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
 
     def replies(self, message: bytes, peer: Peer | None = None) -> Generator[bytes, None, None]:
-        """The replies to one call, none if it is oneway. An empty one is for the server to check whether the
-        caller of a stream has left. Raises ProtocolError."""
+        """Yield the replies to one call; none to a oneway call. An empty reply asks the server to check
+        whether the caller of a stream has hung up. Raises ProtocolError."""
         call = decode_call(message)
         for reply in self._replies(call, peer):
             if not call.oneway:
@@ -140,26 +144,26 @@ class Dispatcher:
 
     def _replies(self, call: CallMessage, peer: Peer | None) -> Iterator[bytes]:
         try:
-            method, parameters = self._found(call)
+            method, parameters = self._find_method(call)
             if method.streams and call.more:
                 for part in method.handler(parameters):
-                    yield b"" if part is None else encode(Reply(_encoded(part), continues=True))
+                    yield b"" if part is None else encode(Reply(_encode(part), continues=True))
                 raise RuntimeError("an endless stream has ended")
             more = (peer,) if method.knows_peer else ()
             reply = method.handler(parameters, *more)
             if method.streams:
                 reply = next(reply)
             if isinstance(reply, InParts):
-                yield from _in_parts(reply.parts() if call.more else iter([reply.whole()]))
+                yield from _encode_parts(reply.parts() if call.more else iter([reply.whole()]))
             else:
-                yield encode(Reply(_encoded(reply)))
+                yield encode(Reply(_encode(reply)))
         except ErrorReply as error:
             yield encode(Reply(error.parameters, error.name))
         except Exception:  # noqa: BLE001 - logged, and sent as the interface's own error
             _log.exception("cannot reply to %s", call.method)
-            yield encode(Reply(_encoded({}), f"{call.method.rpartition('.')[0]}.InternalError"))
+            yield encode(Reply(_encode({}), f"{call.method.rpartition('.')[0]}.InternalError"))
 
-    def _found(self, call: CallMessage) -> tuple[Handler, msgspec.Struct]:
+    def _find_method(self, call: CallMessage) -> tuple[Handler, msgspec.Struct]:
         interface_name, _, method_name = call.method.rpartition(".")
         interface = self._interfaces.get(interface_name)
         if interface is None:
@@ -172,31 +176,31 @@ class Dispatcher:
         try:
             return method, msgspec.json.decode(call.parameters, type=method.parameters)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise invalid_parameter(_parameter_named_in(str(error))) from error
+            raise invalid_parameter(_find_parameter(str(error))) from error
 
-    def _info(self, _: NoParameters) -> Any:
+    def _get_info(self, _: NoParameters) -> Any:
         return {**vars(self._identity), "interfaces": sorted(self._interfaces)}
 
-    def _describe(self, call: _DescriptionCall) -> Any:
+    def _describe(self, call: _GetInterfaceDescription) -> Any:
         interface = self._interfaces.get(call.interface)
         if interface is None:
             raise ErrorReply.of(f"{_SERVICE}.InterfaceNotFound", interface=call.interface)
         return {"description": interface.describe()}
 
 
-def _in_parts(parts: Iterator[Any]) -> Iterator[bytes]:
+def _encode_parts(parts: Iterator[Any]) -> Iterator[bytes]:
     before = next(parts)
     for part in parts:
-        yield encode(Reply(_encoded(before), continues=True))
+        yield encode(Reply(_encode(before), continues=True))
         before = part
-    yield encode(Reply(_encoded(before)))
+    yield encode(Reply(_encode(before)))
 
 
-def _encoded(reply: Any) -> msgspec.Raw:
+def _encode(reply: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(reply))
 
 
-def _parameter_named_in(message: str) -> str:
+def _find_parameter(message: str) -> str:
     # msgspec gives a place as "at `$.page.limit`", and a missing or unknown field in backquotes.
     field = re.search(r"field `([^`]+)`", message)
     place = re.search(r"at `\$\.?([^`]*)`", message)

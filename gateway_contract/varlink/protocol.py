@@ -1,7 +1,7 @@
 """The parts that both ends of a varlink connection share: messages as bytes, and the check of the peer.
 
-Messages are JSON objects, each ended by a NUL. A buffer takes bytes as they come and gives whole messages;
-`None` means that it needs more. Source: https://varlink.org, "Protocol".
+Messages are JSON objects, each ended by a NUL. A buffer takes bytes as they come and returns whole messages.
+Source: https://varlink.org, "Protocol".
 """
 
 import errno
@@ -16,20 +16,21 @@ from gateway_contract.base.errors import GatewayApiError
 
 T = TypeVar("T")
 
-#: The most bytes of a message: calls are small, a list of 200,000 sessions is not.
-REQUEST_CAP = 1 << 20
-REPLY_CAP = 96 << 20
+#: The most bytes of a call and of a reply. A list of 200,000 sessions is one reply.
+MAX_CALL_BYTES = 1 << 20
+MAX_REPLY_BYTES = 96 << 20
 
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
 _ROOT = 0
-#: Of Linux 4.13. Neither socket(7) nor `socket` has it. Python reads at most 1 KiB of an option.
+#: A socket option of Linux 4.13, which neither socket(7) nor Python names. Python reads at most 1 KiB of an
+#: option.
 _SO_PEERGROUPS = 59
 _GROUP = struct.Struct("I")
-_MOST_GROUPS = 256
+_MAX_GROUPS = 256
 
-_LACKING = ("org.varlink.service.MethodNotFound", "org.varlink.service.MethodNotImplemented")
+_NO_METHOD_ERRORS = ("org.varlink.service.MethodNotFound", "org.varlink.service.MethodNotImplemented")
 
-#: The parameters of a message that has none.
+#: No parameters.
 NOTHING = msgspec.Raw(b"{}")
 
 
@@ -42,8 +43,8 @@ class MessageTooLarge(ProtocolError):
 
 
 class ErrorReply(GatewayApiError):
-    """An error as the reply to a call: a handler raises it, and the client raises it again. `name` is the
-    full name, such as `org.varlink.service.MethodNotFound`; `parameters` has the fields."""
+    """An error as the reply to a call: a handler raises it, and so does the client. `name` is the full name,
+    such as `org.varlink.service.MethodNotFound`; `parameters` has its fields."""
 
     def __init__(self, name: str, parameters: msgspec.Raw = NOTHING) -> None:
         self.name = name
@@ -52,17 +53,17 @@ class ErrorReply(GatewayApiError):
 
     @classmethod
     def of(cls, name: str, **parameters: Any) -> "ErrorReply":
-        """Return the error with these fields."""
+        """Return the error of this name with these fields."""
         return cls(name, msgspec.Raw(msgspec.json.encode(parameters)))
 
     @property
-    def lacks_method(self) -> bool:
-        """Whether the service does not have the method."""
-        return self.name in _LACKING
+    def is_unknown_method(self) -> bool:
+        """True if the service does not have the method."""
+        return self.name in _NO_METHOD_ERRORS
 
 
 class CallMessage(msgspec.Struct, omit_defaults=True):
-    """A message of a client. `method` is the full name, with the interface."""
+    """The message of a client. `method` is the full name, with the interface."""
 
     method: str
     parameters: msgspec.Raw = NOTHING
@@ -72,14 +73,14 @@ class CallMessage(msgspec.Struct, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, omit_defaults=True):
-    """A message of a service. `error` is a full name; `continues` announces another reply."""
+    """The message of a service. `error` is the full name of an error; `continues` announces another reply."""
 
     parameters: msgspec.Raw = NOTHING
     error: str | None = None
     continues: bool = False
 
     def result(self) -> msgspec.Raw:
-        """Return the parameters. Raises ErrorReply."""
+        """Return the parameters. Raises ErrorReply if the reply is an error."""
         if self.error is not None:
             raise ErrorReply(self.error, self.parameters)
         return self.parameters
@@ -91,7 +92,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(message: CallMessage | Reply) -> bytes:
-    """Return the bytes of the message, with its NUL."""
+    """Return a message as bytes, with its NUL."""
     wire = bytearray()
     _encoder.encode_into(message, wire)
     wire.append(0)
@@ -99,7 +100,7 @@ def encode(message: CallMessage | Reply) -> bytes:
 
 
 def decode_call(message: bytes) -> CallMessage:
-    """Return the call in the bytes of a message. Raises ProtocolError."""
+    """Return the call in a message. Raises ProtocolError."""
     call = _decode(_calls, message)
     if _starts_with(call.parameters, b"n"):
         call.parameters = NOTHING
@@ -107,9 +108,8 @@ def decode_call(message: bytes) -> CallMessage:
 
 
 def decode_reply(message: bytes) -> Reply:
-    """Return the reply in the bytes of a message. Raises ProtocolError.
-
-    It checks that the parameters are an object in UTF-8, because HTTP clients get them as they are."""
+    """Return the reply in a message. Raises ProtocolError, also for parameters that are not an object in
+    UTF-8, because HTTP clients get the parameters as they are."""
     reply = _decode(_replies, message)
     if _starts_with(reply.parameters, b"n"):
         reply.parameters = NOTHING
@@ -131,7 +131,7 @@ def _decode(decoder: msgspec.json.Decoder[T], message: bytes) -> T:
 
 
 class MessageBuffer:
-    """Collects bytes, and separates the messages in them, each of at most `cap` bytes."""
+    """A buffer that separates the messages in a stream of bytes. A message has at most `cap` bytes."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -144,15 +144,16 @@ class MessageBuffer:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
-        """Add bytes of the stream."""
+        """Add bytes to the buffer."""
         self._buffer += data
 
     def has_message(self) -> bool:
-        """Return whether `next_message` has one."""
+        """Return True if the buffer holds a whole message."""
         return self._buffer.find(0, self._searched) >= 0
 
     def next_message(self) -> bytes | None:
-        """Return the bytes of the next whole message without its NUL, or None for "need more"."""
+        """Return the next whole message without its NUL, or None until more bytes come. Raises
+        MessageTooLarge."""
         end = self._buffer.find(0, self._searched)
         size = len(self._buffer) if end < 0 else end
         if size > self._cap:
@@ -166,12 +167,12 @@ class MessageBuffer:
         return message
 
 
-class Stranger(GatewayApiError):
-    """The process at the other end is neither root's, nor of our own user, nor in our own group."""
+class UntrustedPeer(GatewayApiError):
+    """The peer is a process neither of root, nor of our own user, nor in our own group."""
 
 
 class Peer(NamedTuple):
-    """A process. The kernel translates `user` and `group`, which are numbers, to this user namespace."""
+    """The process at the other end of a connection. `user` and `group` are numbers of this user namespace."""
 
     process: int
     user: int
@@ -179,22 +180,22 @@ class Peer(NamedTuple):
 
 
 def check_peer(connection: socket.socket) -> Peer:
-    """Return the process that listened or connected at the other end. Raises Stranger.
+    """Return the process at the other end of a connection. Raises UntrustedPeer.
 
-    All its groups count: a service in a user namespace of its own (`PrivateUsers=`) sees all other users as
-    one, but its group as it is."""
+    All groups of the peer count: to a service in a user namespace of its own (`PrivateUsers=`), all other
+    users have one number, but its own group has its real number."""
     held = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     peer = Peer(*_CREDENTIALS.unpack(held))
     if peer.user in (_ROOT, os.geteuid()) or os.getegid() in (peer.group, *_groups(connection)):
         return peer
-    raise Stranger(f"the peer is of user {peer.user} and group {peer.group}, which are not trusted")
+    raise UntrustedPeer(f"the peer is of user {peer.user} and group {peer.group}, which are not trusted")
 
 
 def _groups(connection: socket.socket) -> tuple[int, ...]:
-    """Return the supplementary groups of the process at the other end. Those of a process with more than 256
-    do not count."""
+    """Return the supplementary groups of the process at the other end; none for a process with more than
+    256."""
     try:
-        held = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS * _GROUP.size)
+        held = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MAX_GROUPS * _GROUP.size)
     except OSError as error:
         if error.errno != errno.ERANGE:
             raise

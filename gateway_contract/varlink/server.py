@@ -1,4 +1,4 @@
-"""A varlink server: one thread a connection, replies in the order of the calls."""
+"""A varlink server: one thread for each connection, replies in the order of the calls."""
 
 import errno
 import logging
@@ -16,28 +16,28 @@ from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.process import max_clients
 from gateway_contract.varlink.dispatcher import Dispatcher
 from gateway_contract.varlink.protocol import (
-    REQUEST_CAP,
+    MAX_CALL_BYTES,
     MessageBuffer,
     Peer,
     ProtocolError,
-    Stranger,
+    UntrustedPeer,
     check_peer,
 )
 
 _log = logging.getLogger(__name__)
 
-_CHUNK = 64 << 10
+_READ_SIZE = 64 << 10
 _BACKLOG = 128
-#: Bytes of a reply that waits for the next one.
-_SHORT = 4096
-#: Enough for the pools of 64 workers, and one thread each.
+#: The most bytes of a reply that the server holds, to send it together with the next reply.
+_MAX_HELD_REPLY = 4096
+#: Enough for the connections of 64 workers. Each connection has a thread.
 _MAX_CONNECTIONS = 1024
-#: A client that does not read its reply for so many seconds is cut off: it would hold a thread forever.
-_SEND_TIMEOUT = 10
-_ACCEPT_PAUSE = 0.1
-#: Seconds without a new connection after which the server looks for the file of its socket.
-_LOOK = 1.0
-#: The owner, and the group of its clients.
+#: Seconds after which the server cuts off a client that does not read its reply, and so holds a thread.
+_SEND_TIMEOUT_SECONDS = 10
+_ACCEPT_PAUSE_SECONDS = 0.1
+#: Seconds without a new connection after which the server checks that the file of its socket exists.
+_CHECK_SECONDS = 1.0
+#: The socket is for its owner, and for the group of the clients.
 _MODE = 0o660
 
 
@@ -46,36 +46,37 @@ class AlreadyServed(GatewayApiError):
 
 
 class Server:
-    """Serves a dispatcher at a Unix socket until it is closed. If the file of the socket is removed, the
-    server binds again within seconds, unless another server has taken the path.
+    """A server of a dispatcher at a Unix socket. If the file of the socket is removed, the server binds again
+    within seconds, unless another server has taken the path.
 
-    With `waits`, a folder that is read-only or full is no error: the server binds as soon as it can."""
+    With `waits`, a folder that is read-only or full is no error: the server binds as soon as that is
+    possible."""
 
     def __init__(self, path: Path, dispatcher: Dispatcher, *, waits: bool = False) -> None:
         self._path = path
         self._dispatcher = dispatcher
-        self._places = max_clients(_MAX_CONNECTIONS)
-        self._slots = threading.BoundedSemaphore(self._places)
+        self._max_connections = max_clients(_MAX_CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(self._max_connections)
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._listener: socket.socket | None = None
-        #: The file of the socket.
-        self._file: os.stat_result | None = None
-        #: Why clients cannot connect, as the log has it.
+        #: The status of the socket's file, as this server made it.
+        self._socket_file: os.stat_result | None = None
+        #: The last logged reason why clients cannot connect.
         self._fault: str | None = None
         try:
             self._bind()
         except OSError as error:
             if not (waits and is_unwritable(error)):
                 raise
-            self._report(error)
+            self._report_fault(error)
 
     def serve_forever(self) -> None:
         """Accept connections until `close`."""
         while not self._closing.is_set():
             if self._listener is None:
-                self._closing.wait(_LOOK)
+                self._closing.wait(_CHECK_SECONDS)
                 self._keep_bound()
                 continue
             try:
@@ -85,12 +86,12 @@ class Server:
                 self._keep_bound()
                 continue
             except OSError as error:
-                # Without descriptors or memory, say. That passes, so the server goes on.
-                if not self._closing.wait(_ACCEPT_PAUSE):
+                # For example without free descriptors or memory. Such a fault passes, so the server goes on.
+                if not self._closing.wait(_ACCEPT_PAUSE_SECONDS):
                     _log.error("cannot accept a connection: %s", error)
                 continue
             if not self._slots.acquire(blocking=False):
-                _log.error("cannot accept a connection: %d are open", self._places)
+                _log.error("cannot accept a connection: %d are open", self._max_connections)
                 connection.close()
                 continue
             with self._lock:
@@ -99,39 +100,39 @@ class Server:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
             except RuntimeError as error:
                 _log.error("cannot serve a connection: %s", error)
-                self._done_with(connection)
+                self._drop(connection)
 
     def close(self) -> None:
         """Stop listening and cut every connection."""
         self._closing.set()
         with self._lock:
             if self._listener is not None:
-                # close alone would leave the other thread in accept.
+                # `close` alone would leave the other thread in `accept`.
                 self._listener.shutdown(socket.SHUT_RDWR)
                 self._listener.close()
-                # Another server may have replaced it.
+                # Another server may have replaced the file.
                 if self._is_bound():
                     self._path.unlink()
             for connection in self._connections:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _bind(self) -> None:
-        """Raises AlreadyServed and OSError."""
+        """Listen at the path. Raises AlreadyServed and OSError."""
         listener, file = _listen(self._path)
-        listener.settimeout(_LOOK)
+        listener.settimeout(_CHECK_SECONDS)
         if self._listener is not None:
             self._listener.close()
-        self._listener, self._file = listener, file
+        self._listener, self._socket_file = listener, file
 
     def _is_bound(self) -> bool:
-        """Return True if the file at the path is that of this server's socket. Raises OSError."""
+        """Return True if the file at the path is the socket of this server. Raises OSError."""
         with suppress(FileNotFoundError):
-            return self._file is not None and os.path.samestat(self._path.stat(), self._file)
+            return self._socket_file is not None and os.path.samestat(self._path.stat(), self._socket_file)
         return False
 
     def _keep_bound(self) -> None:
         """Bind again if the file of the socket is gone."""
-        # `close` comes before or after this, not meanwhile: it would leave a new socket behind.
+        # `close` must not run meanwhile: this method would leave a new socket behind.
         with self._lock:
             if self._closing.is_set():
                 return
@@ -140,11 +141,11 @@ class Server:
                     self._bind()
                     _log.warning("the socket %s was missing: clients can connect again", self._path)
             except (AlreadyServed, OSError) as error:
-                self._report(error)
+                self._report_fault(error)
             else:
                 self._fault = None
 
-    def _report(self, error: Exception) -> None:
+    def _report_fault(self, error: Exception) -> None:
         """Log why clients cannot connect, once for each reason."""
         if self._fault != str(error):
             self._fault = str(error)
@@ -153,66 +154,68 @@ class Server:
     def _serve(self, connection: socket.socket) -> None:
         try:
             peer = check_peer(connection)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_TIMEOUT, 0))
-            self._converse(connection, peer)
-        except (Stranger, ProtocolError) as error:
+            connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_TIMEOUT_SECONDS, 0)
+            )
+            self._answer_calls(connection, peer)
+        except (UntrustedPeer, ProtocolError) as error:
             _log.warning("closed a connection: %s", error)
         except (BrokenPipeError, ConnectionResetError) as error:
-            # So a client ends the replies of a stream.
+            # This is how a client ends a stream.
             _log.debug("a client closed its connection: %s", error)
         except OSError as error:
             _log.info("lost a connection: %s", error)
         finally:
-            self._done_with(connection)
+            self._drop(connection)
 
-    def _done_with(self, connection: socket.socket) -> None:
+    def _drop(self, connection: socket.socket) -> None:
         with self._lock:
             self._connections.discard(connection)
         connection.close()
         self._slots.release()
 
-    def _converse(self, connection: socket.socket, peer: Peer) -> None:
-        buffer = MessageBuffer(REQUEST_CAP)
-        while data := connection.recv(_CHUNK):
+    def _answer_calls(self, connection: socket.socket, peer: Peer) -> None:
+        buffer = MessageBuffer(MAX_CALL_BYTES)
+        while data := connection.recv(_READ_SIZE):
             buffer.feed(data)
-            #: A short reply, which goes out with the next one: the client has sent another call already.
+            #: Short replies that wait for the next reply, because the client has already sent another call.
             held = b""
             try:
                 while (message := buffer.next_message()) is not None:
                     with closing(self._dispatcher.replies(message, peer)) as replies:
                         for reply in replies:
-                            if not reply and _has_left(connection):
+                            if not reply and _has_hung_up(connection):
                                 return
-                            if reply and len(reply) <= _SHORT and buffer.has_message():
+                            if reply and len(reply) <= _MAX_HELD_REPLY and buffer.has_message():
                                 held += reply
                             else:
                                 connection.sendall(held + reply)
                                 held = b""
             finally:
-                # The next call had no reply.
+                # The next call had no reply to carry the held replies.
                 if held:
                     connection.sendall(held)
 
 
-def _has_left(connection: socket.socket) -> bool:
+def _has_hung_up(connection: socket.socket) -> bool:
     ended = select.poll()
-    # A client that only closed its sending half causes no POLLHUP.
+    # POLLHUP does not come for a client that has closed only its sending half.
     ended.register(connection, 0)
     return bool(ended.poll(0))
 
 
 def _listen(path: Path) -> tuple[socket.socket, os.stat_result]:
-    """Return the listening socket, and its file. Raises AlreadyServed and OSError."""
+    """Return a listening socket, and the status of its file. Raises AlreadyServed and OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    # Bound aside and moved into place when it listens: between bind and listen the kernel refuses clients,
-    # and another server would take the socket for an abandoned one.
+    # The socket gets its path only when it listens: between bind and listen the kernel refuses clients, and
+    # another server would take the socket for an abandoned one.
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         _check_free(path)
-        # Of an earlier process with this number, which was killed.
+        # A file of an earlier process with this number, which was killed.
         aside.unlink(missing_ok=True)
         listener.bind(str(aside))
-        # Before it listens, nobody can connect. The umask would be that of all threads.
+        # Nobody can connect before `listen`. A umask would apply to all threads.
         aside.chmod(_MODE)
         listener.listen(_BACKLOG)
         file = aside.stat()
@@ -226,14 +229,15 @@ def _listen(path: Path) -> tuple[socket.socket, os.stat_result]:
 
 
 def _check_free(path: Path) -> None:
-    """Raises AlreadyServed, and FileExistsError for a file that is no socket."""
+    """Check that no server uses the path. Raises AlreadyServed, and FileExistsError for a file that is no
+    socket."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise FileExistsError(errno.EEXIST, "is there and is no socket", str(path))
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        # Not blocking: a server whose queue is full still serves the socket.
+        # Without blocking: a server whose queue is full still serves the socket.
         probe.setblocking(False)
         try:
             probe.connect(str(path))

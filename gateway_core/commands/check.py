@@ -118,7 +118,7 @@ def check(client: Client, socket: Path) -> Findings:
             replies[kind] = _reply(client, call)
             _check_version(replies[kind], socket, before)
         except ErrorReply as error:
-            if error.lacks_method:
+            if error.is_unknown_method:
                 absent.add(name)
             else:
                 findings.wrong[name] = f"it replies with the error {error.name}"
@@ -184,7 +184,7 @@ def _try_unknown(client: Client, findings: Findings) -> None:
         client.call(f"{CORE.name}.{_UNKNOWN}")
         replied = "no error"
     except ErrorReply as error:
-        if error.lacks_method:
+        if error.is_unknown_method:
             return
         replied = f"the error {error.name}"
     except Unreachable as error:

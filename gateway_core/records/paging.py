@@ -18,7 +18,7 @@ from gateway_contract.contract import Page, Record, SelectingMethod, columns, li
 from gateway_contract.core.interface import CORE
 from gateway_contract.core.network import ReplyTooLargeError
 from gateway_contract.varlink.dispatcher import invalid_parameter
-from gateway_contract.varlink.protocol import REPLY_CAP
+from gateway_contract.varlink.protocol import MAX_REPLY_BYTES
 from gateway_core.records.orders import SortedSnapshot
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ Chunk: TypeAlias = tuple[bytes, int]
 # other thread for a tenth of a second.
 _RECORDS_PER_CHUNK = 1000
 #: Bytes of all records of a list. The other fields of its replies are small.
-_MAX_RECORDS_SIZE = REPLY_CAP - 4096
+_MAX_RECORDS_SIZE = MAX_REPLY_BYTES - 4096
 
 
 def ipv4_key(address: str | None) -> int:

@@ -18,7 +18,7 @@ from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.contract import Page
 from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink import batches
-from gateway_contract.varlink.batches import LONGEST, MOST_BYTES, MOST_READS
+from gateway_contract.varlink.batches import MAX_BYTES, MAX_READS, MAX_WAIT_SECONDS
 from gateway_contract.varlink.client import Client, Unreachable
 from gateway_contract.varlink.protocol import ErrorReply
 from tests.support.stack import PATIENCE, wait_for
@@ -87,7 +87,7 @@ def reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine under load, reads take long to start: none of them goes out alone meanwhile."""
-    monkeypatch.setattr(batches, "LONGEST", PATIENCE)
+    monkeypatch.setattr(batches, "MAX_WAIT_SECONDS", PATIENCE)
 
 
 def accepted(listener: socket.socket) -> socket.socket:
@@ -123,7 +123,7 @@ def ids_of(calls: list[bytes]) -> list[int]:
     return [msgspec.json.decode(call)["parameters"]["id"] for call in calls]
 
 
-@pytest.mark.parametrize(("ids", "most"), [(range(20), MOST_READS), (range(10**500, 10**500 + 8), 3)])
+@pytest.mark.parametrize(("ids", "most"), [(range(20), MAX_READS), (range(10**500, 10**500 + 8), 3)])
 @pytest.mark.usefixtures("patient")
 def test_reads_that_begin_while_the_first_gives_way_go_out_together_as_many_as_a_batch_may_have(
     listener: socket.socket, reads: Reads, ids: range, most: int
@@ -131,7 +131,7 @@ def test_reads_that_begin_while_the_first_gives_way_go_out_together_as_many_as_a
     under_way = reads.together(ids[:most])
     with accepted(listener) as connection:
         shared = calls_in(connection)
-        assert sum(len(call) + 1 for call in shared) <= MOST_BYTES
+        assert sum(len(call) + 1 for call in shared) <= MAX_BYTES
         assert ids_of(shared) == list(ids[:most])
         # They do not wait for the batch that is under way.
         under_way += reads.together(ids[most : most + 1])
@@ -155,20 +155,21 @@ def test_a_batch_gives_way_while_that_brings_reads(
         assert (ids_of(shared), first.result()) == ([0, 1, 2], 0)
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_read_that_a_batch_has_no_room_for_begins_another(listener: socket.socket, reads: Reads) -> None:
     reads.expected = 99
-    under_way = [reads.start(reads.read, id) for id in range(MOST_READS + 1)]
+    under_way = [reads.start(reads.read, id) for id in range(MAX_READS + 1)]
     reads.expected, sizes = 1, []
     for _ in range(2):
         with accepted(listener) as connection:
             shared = calls_in(connection)
             sizes.append(len(shared))
             echo(connection, shared)
-    assert sorted(sizes) == [1, MOST_READS]
-    assert [read.result() for read in under_way] == list(range(MOST_READS + 1))
+    assert sorted(sizes) == [1, MAX_READS]
+    assert [read.result() for read in under_way] == list(range(MAX_READS + 1))
 
 
-HALF = (METHOD, {"id": "x" * (MOST_BYTES // 2)})
+HALF = (METHOD, {"id": "x" * (MAX_BYTES // 2)})
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_each_of_eight_reads_to_a_faulty_peer_ends_by_its_deadline_with_its_own_
 ) -> None:
     began = time.monotonic()
     with peer(path, fault):
-        errors = [read.exception() for read in reads.together(EIGHT, 2 * LONGEST)]
+        errors = [read.exception() for read in reads.together(EIGHT, 2 * MAX_WAIT_SECONDS)]
     assert time.monotonic() - began < MARGIN
     assert all(isinstance(error, Unreachable) for error in errors)
     assert len(set(map(id, errors))) == 8
@@ -293,7 +294,7 @@ def test_a_read_with_little_time_depends_on_others_for_half_of_it(
     listener: socket.socket, reads: Reads
 ) -> None:
     reads.expected = 99
-    first, other = reads.start(reads.read, 0), reads.start(reads.read, 1, LONGEST)
+    first, other = reads.start(reads.read, 0), reads.start(reads.read, 1, MAX_WAIT_SECONDS)
     with accepted(listener) as connection:
         echo(connection, calls_in(connection))
         assert other.result() == 1

@@ -15,7 +15,7 @@ import pytest
 
 from gateway_contract.varlink import client as varlink_client
 from gateway_contract.varlink.client import Client, NoSocket, NotSent, TooLarge, Unreachable
-from gateway_contract.varlink.protocol import REQUEST_CAP, CallMessage, ErrorReply, encode
+from gateway_contract.varlink.protocol import MAX_CALL_BYTES, CallMessage, ErrorReply, encode
 from tests.support.stack import PATIENCE, wait_for
 
 METHOD = "org.example.Echo"
@@ -184,7 +184,7 @@ def test_a_call_waits_for_a_free_connection_until_its_deadline(path: Path) -> No
 
 def test_a_request_over_the_cap_is_refused_and_not_sent(path: Path, client: Client, tmp_path: Path) -> None:
     count = tmp_path / "count"
-    longest = "x" * (REQUEST_CAP - len(encode(CallMessage(METHOD, msgspec.Raw(b'{"text":""}')))))
+    longest = "x" * (MAX_CALL_BYTES - len(encode(CallMessage(METHOD, msgspec.Raw(b'{"text":""}')))))
     with peer(path, "echo", count):
         with pytest.raises(TooLarge):
             client.call(METHOD, {"text": longest + "x"})
@@ -234,8 +234,8 @@ def test_each_of_several_replies_has_a_limit_of_its_own_and_all_have_one(
     limits: list[float] = []
     receive_in_time = varlink_client._Connection.receive
     monkeypatch.setattr(varlink_client._Connection, "receive", receive)
-    monkeypatch.setattr(varlink_client, "_NEXT", until_next)
-    monkeypatch.setattr(varlink_client, "_ALL", until_last)
+    monkeypatch.setattr(varlink_client, "_NEXT_REPLY_SECONDS", until_next)
+    monkeypatch.setattr(varlink_client, "_ALL_REPLIES_SECONDS", until_last)
     replies = b'{"parameters":{}}\0{"parameters":{},"continues":true}\0{"parameters":{}}\0'
     began = time.monotonic()
     assert len(_replying(path, replies, ask_for_more, 30)) == 3
@@ -255,13 +255,13 @@ def test_each_of_several_replies_has_a_limit_of_its_own_and_all_have_one(
 def test_replies_that_break_off_or_are_too_many_end_as_unreachable(
     path: Path, monkeypatch: pytest.MonkeyPatch, replies: bytes
 ) -> None:
-    monkeypatch.setattr(varlink_client, "_NEXT", 0.2)
+    monkeypatch.setattr(varlink_client, "_NEXT_REPLY_SECONDS", 0.2)
     assert isinstance(_replying(path, replies, ask_for_more, 0.2), Unreachable)
 
 
 def test_replies_over_the_cap_end_as_unreachable(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # All of them, and none alone.
-    monkeypatch.setattr(varlink_client, "_MOST", 1000)
+    monkeypatch.setattr(varlink_client, "_MAX_REPLIES", 1000)
     replies = b'{"parameters":{}}\0' + b'{"parameters":{"a":"%s"},"continues":true}\0' % (b"x" * 30) * 4
     error = _replying(path, replies, ask_for_more)
     assert isinstance(error, Unreachable) and "over 1000 bytes" in str(error)

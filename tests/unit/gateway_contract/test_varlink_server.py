@@ -22,7 +22,7 @@ from gateway_contract.varlink.dispatcher import (
     ServedInterface,
     invalid_parameter,
 )
-from gateway_contract.varlink.protocol import REQUEST_CAP, CallMessage, ErrorReply, MessageBuffer, encode
+from gateway_contract.varlink.protocol import MAX_CALL_BYTES, CallMessage, ErrorReply, MessageBuffer, encode
 from gateway_contract.varlink.server import AlreadyServed, Server
 from tests.support.stack import wait_for
 
@@ -260,7 +260,7 @@ def test_the_service_describes_itself_and_names_what_it_does_not_have(caller: Ca
         assert reply == {"error": f"{service}.{error}", "parameters": parameters}
 
 
-@pytest.mark.parametrize("garbage", [b"\0", b"hello\0", b"{}\0", b"x" * (REQUEST_CAP + 1)], ids=len)
+@pytest.mark.parametrize("garbage", [b"\0", b"hello\0", b"{}\0", b"x" * (MAX_CALL_BYTES + 1)], ids=len)
 def test_garbage_closes_its_connection_and_no_other_after_the_replies_to_calls_before_it(
     caller: Caller, path: Path, garbage: bytes
 ) -> None:
@@ -270,7 +270,7 @@ def test_garbage_closes_its_connection_and_no_other_after_the_replies_to_calls_b
         # The server may hang up before the last byte is sent.
         with suppress(BrokenPipeError, ConnectionResetError):
             caller.socket.sendall(encode(CallMessage(f"{INTERFACE}.Nothing")) + garbage)
-        if len(garbage) < REQUEST_CAP:
+        if len(garbage) < MAX_CALL_BYTES:
             assert caller.read() == {"parameters": {}}
             assert caller.is_cut()
         assert other.ask("Echo", text="a") == {"parameters": {"text": "a"}}
@@ -280,7 +280,7 @@ def test_a_caller_that_never_reads_blocks_no_other(
     path: Path, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Far longer than the other caller waits.
-    monkeypatch.setattr(server, "_SEND_TIMEOUT", 1000)
+    monkeypatch.setattr(server, "_SEND_TIMEOUT_SECONDS", 1000)
     with serving(path, handlers), Caller(path) as idle, Caller(path) as other:
         idle.socket.sendall(encode(CallMessage(f"{INTERFACE}.Big")) * 20)
         assert other.ask("Echo", text="a") == {"parameters": {"text": "a"}}

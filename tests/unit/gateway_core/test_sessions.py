@@ -30,7 +30,7 @@ from gateway_contract.core.sessions import (
     SetSessionRate,
 )
 from gateway_contract.varlink.dispatcher import NoParameters
-from gateway_contract.varlink.protocol import REPLY_CAP, ErrorReply
+from gateway_contract.varlink.protocol import MAX_REPLY_BYTES, ErrorReply
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.configuration.store import ConfigurationStore
 from gateway_core.configuration.workspace import Workspace
@@ -638,7 +638,7 @@ def test_a_cursor_holds_nothing_that_a_url_would_have_to_quote() -> None:
 
 def test_a_list_that_does_not_fit_into_a_reply_does_not_come_in_parts() -> None:
     text = b'["%s"]' % (b"x" * (1 << 20)), 1
-    most = (REPLY_CAP >> 20) + 1
+    most = (MAX_REPLY_BYTES >> 20) + 1
     parts = WholeList("numbers", limit_size([text] * most, most), most, {}).parts()
     with pytest.raises(ErrorReply) as refused:
         next(parts)
@@ -648,7 +648,7 @@ def test_a_list_that_does_not_fit_into_a_reply_does_not_come_in_parts() -> None:
 def test_a_whole_that_does_not_fit_into_a_reply_is_refused() -> None:
     big = OverheadProfile("x" * (1 << 20), 0, 0, "")
     with pytest.raises(ErrorReply) as refused:
-        encode_records(big for _ in range((REPLY_CAP >> 20) + 1))
+        encode_records(big for _ in range((MAX_REPLY_BYTES >> 20) + 1))
     assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
 
 
@@ -660,14 +660,14 @@ def test_a_whole_that_will_not_fit_is_refused_after_its_first_records() -> None:
         return OverheadProfile("x" * 1000, number, 0, "")
 
     with pytest.raises(ErrorReply) as refused:
-        list_of("numbers", SortedRows(range(REPLY_CAP // 1000), number_key, build), None, "")
+        list_of("numbers", SortedRows(range(MAX_REPLY_BYTES // 1000), number_key, build), None, "")
     assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
     assert len(built) == 1000
 
 
 def test_a_page_that_does_not_fit_into_a_reply_is_refused() -> None:
     big = OverheadProfile("x" * (1 << 20), 0, 0, "")
-    too_many = (REPLY_CAP >> 20) + 1
+    too_many = (MAX_REPLY_BYTES >> 20) + 1
     with pytest.raises(ErrorReply) as refused:
         list_of("numbers", SortedRows(range(too_many), number_key, lambda _: big), Page(too_many), "")
     assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
@@ -675,7 +675,7 @@ def test_a_page_that_does_not_fit_into_a_reply_is_refused() -> None:
 
 def test_a_list_just_under_the_cap_comes() -> None:
     big = OverheadProfile("x" * ((1 << 20) - 200), 0, 0, "")
-    most = (REPLY_CAP >> 20) - 1
+    most = (MAX_REPLY_BYTES >> 20) - 1
     assert len(msgspec.json.decode(encode_records(big for _ in range(most)))) == most
 
 
