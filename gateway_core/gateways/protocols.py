@@ -1,7 +1,7 @@
-"""A gateway as the core uses it: sessions, a data plane and routing.
+"""Gateway as the core uses it: sessions, a data plane and routing.
 
-Any thread may call any method. Each result shows one moment. Rates are in bits per second. A change shows in
-every list when its method returns. Methods raise StepFailed where the machine fails.
+All methods are thread-safe. Each result shows one moment. A change shows in every list when its method
+returns. Methods raise StepFailed where the machine fails.
 """
 
 from collections import Counter
@@ -30,30 +30,29 @@ from gateway_core.sessions.table import SessionTable
 
 
 class Gateway(Protocol):
-    """A gateway that keeps the table of its sessions and the journal up to date."""
+    """A gateway that keeps the table of its `sessions` and the journal up to date."""
 
-    @property
-    def sessions(self) -> SessionTable[Any]:
-        """All sessions that the gateway has now."""
+    sessions: SessionTable[Any]
 
     def applying(self, configuration: Configuration) -> AbstractContextManager[None]:
-        """In the block, the kernel has what a configuration that is about to run changes there. Raises
-        StepFailed where it refuses. Then, and after an error of the block, the kernel is as before."""
+        """Put what a new configuration changes in the kernel there before the block. After an error of the
+        block, put the former state back. Raises StepFailed where the kernel refuses: then nothing is
+        changed."""
 
     def configure(self, configuration: Configuration) -> None:
         """Apply a new running configuration. Sessions that cannot go on with it, such as those on a trunk
         that `demux.trunks` loses, end with the reason admin_disconnect; the others stay. Steering and limits
-        change at once; default rates apply to new sessions. What the kernel refuses now is logged, and tried
+        change at once; default rates apply to new sessions. What the kernel refuses is logged and tried
         again."""
 
     def impact(self, configuration: Configuration) -> Impact:
         """Return the sessions that a commit of the configuration would end now, those that a commit with a
-        deadline would hold, and the services that reload or restart. Never fails: a return to the former
-        configuration asks, too."""
+        deadline would hold, and the services that reload or restart. Never raises: an automatic rollback
+        calls it too."""
 
     def ending(self, configuration: Configuration) -> AbstractContextManager[Impact]:
-        """Return the effect on sessions if the block calls `configure`: in the block, no session starts or
-        ends. Without services."""
+        """Return the effect on sessions, without services, if the block calls `configure`. No session starts
+        or ends in the block."""
 
     def detail(self, id: int) -> SessionDetail | None:
         """Return the record of a session, with its traffic until now. None for an unknown id."""
@@ -62,16 +61,15 @@ class Gateway(Protocol):
         """Return the traffic of all sessions by id, from one reading."""
 
     def disconnect(self, id: int) -> SessionDetail | None:
-        """End a session, and return its last record. None for an unknown id. Raises StillConnected, with
-        EndedSession records."""
+        """End a session, and return its last record. None for an unknown id. Raises StillConnected."""
 
     def disconnect_many(self, ids: Sequence[int]) -> Sequence[int]:
-        """End sessions, and return the ids of those that it has ended: not of those that had ended before.
-        Raises StillConnected, with EndedSession records."""
+        """End sessions, and return the ids of those that this call has ended. Raises StillConnected, with
+        EndedSession records."""
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[Session] | None:
-        """Ends, or only finds, the sessions that arrived on an interface. None for an unknown interface,
-        of whatever type. Raises StillConnected, with EndedSession records."""
+        """End the sessions that arrived on an interface, or with `dry_run` only find them. None for an
+        unknown interface, of whatever type. Raises StillConnected, with EndedSession records."""
 
     def set_rate(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
@@ -80,44 +78,50 @@ class Gateway(Protocol):
         the `expiry`, over a restart too, or has none from now on; the gateway does not act on it."""
 
     def interfaces(self) -> Rows:
-        """Interface: the fixed ones, VLANs, the devices of the sessions, their IFBs."""
+        """Return Interface rows: the fixed ones, VLANs, the devices of the sessions, their IFBs."""
 
     def vlans(self) -> Rows:
-        """Vlan by trunk and tags."""
+        """Return Vlan rows by trunk and tags."""
 
     def demux_vlans(self) -> Rows:
-        """DemuxVlan by trunk and tags."""
+        """Return DemuxVlan rows by trunk and tags."""
 
     def refusals(self) -> Counter[TriggerRefusal]:
-        """Return the first frames of subscribers that made no VLAN since the start of the core."""
+        """Return the number of first frames of subscribers that made no VLAN since the start of the core, by
+        reason."""
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
-        """Return the packets of subscribers that were dropped, by trunk, as they were last counted."""
+        """Return the latest counters of dropped packets of subscribers, by trunk."""
+        return ()
 
     def skipped_entries(self) -> tuple[SkippedEntries, ...]:
-        """Return the entries that could not be read since the start of the core, by what they are."""
+        """Return the number of unreadable entries since the start of the core, by source and kind."""
+        return ()
 
     def routes(self) -> Rows:
-        """Route: those of the network, then those of the sessions."""
+        """Return Route rows: those of the network, then those of the sessions."""
 
     def bgp_summary(self) -> dict[str, Any]:
-        """As FRR's `show bgp summary json`; empty without BGP."""
+        """Return what FRR shows by `show bgp summary json`; empty without BGP."""
 
     def faults(self) -> Rows:
-        """Fault by since, then object: see `fault_rows`."""
+        """Return Fault rows in the order of `fault_rows`."""
+        return fault_rows(())
 
     def repairs(self) -> Mapping[FaultKind, int]:
         """Return the successful repairs of every kind since the start of the core."""
+        return dict.fromkeys(FaultKind, 0)
 
     def limit_delays(self) -> LimitDelays | None:
-        """How long new sessions had no limit. None if the gateway has no time without one."""
+        """Return how long new sessions had no limit. None if sessions have their limit from the start."""
+        return None
 
     def unavailable_sources(self) -> Sequence[str]:
         """Return the names of the sources of sessions that do not reply now. Their sessions are stale."""
+        return ()
 
     def dependencies(self) -> Sequence[Dependency]:
-        """Return the sources of sessions, radius, frr and clock, as they were found last. Never waits for
-        one."""
+        """Return the last known state of the sources of sessions, radius, frr and clock, without a wait."""
 
 
 def demux_vlan(vlan: Vlan) -> DemuxVlan:
@@ -126,10 +130,9 @@ def demux_vlan(vlan: Vlan) -> DemuxVlan:
 
 
 def fault_rows(faults: Sequence[Fault]) -> Rows:
-    """Fault by since, object, kind and session id, from faults in any order. No two may have all of them in
-    common."""
-    return SortedRows(sorted(faults, key=_key), _key, lambda fault: fault)
+    """Return Fault rows by since, object, kind and session id, of which no two may have all in common."""
+    return SortedRows(sorted(faults, key=_fault_key), _fault_key, lambda fault: fault)
 
 
-def _key(fault: Fault) -> Key:
+def _fault_key(fault: Fault) -> Key:
     return fault.since, fault.object, fault.kind, fault.session_id or 0

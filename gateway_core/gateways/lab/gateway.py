@@ -13,9 +13,6 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.core.health import (
     Dependency,
     DependencyState,
-    FaultKind,
-    PacketDrops,
-    SkippedEntries,
     TriggerRefusal,
 )
 from gateway_contract.core.impact import Impact
@@ -26,7 +23,7 @@ from gateway_core.gateways.lab import network
 from gateway_core.gateways.lab.access import LabSession, ManagedVlan
 from gateway_core.gateways.lab.population import Population
 from gateway_core.gateways.lab.world import TemporaryRates, World
-from gateway_core.gateways.protocols import fault_rows
+from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.orders import Ordering
 from gateway_core.records.paging import ChainedRows, Rows, SortedRows
@@ -68,8 +65,8 @@ class LabServices:
         """Do nothing."""
 
 
-class LabGateway:
-    """A `Gateway` with the subscribers of a `Population`, whose arrivals and departures are in the `journal`.
+class LabGateway(Gateway):
+    """Gateway with the subscribers of a `Population`, whose arrivals and departures are in the `journal`.
 
     Subscribers come and go, and the lab follows a clock that was set, only in `advance`. Counters are always
     up to date. The lock of the session table protects all of the world. Temporary rates outlast a restart in
@@ -177,12 +174,6 @@ class LabGateway:
         with self._lock:
             return self._world.vlans.refusals.copy()
 
-    def packet_drops(self) -> tuple[PacketDrops, ...]:
-        return ()
-
-    def skipped_entries(self) -> tuple[SkippedEntries, ...]:
-        return ()
-
     def interfaces(self) -> Rows:
         with self._lock:
             usage, sessions, vlans = self._usage(), self.sessions.all(), self._world.vlans.ordered()
@@ -216,18 +207,6 @@ class LabGateway:
             bgp, sessions = self._world.configuration.bgp, len(self.sessions)
             started, ahead = self._world.started, self._world.ahead
         return network.bgp_summary(bgp, sessions, int(self._now() - started), int(started) + ahead)
-
-    def faults(self) -> Rows:
-        return fault_rows(())
-
-    def repairs(self) -> dict[FaultKind, int]:
-        return dict.fromkeys(FaultKind, 0)
-
-    def limit_delays(self) -> None:
-        return None
-
-    def unavailable_sources(self) -> tuple[str, ...]:
-        return ()
 
     def dependencies(self) -> tuple[Dependency, ...]:
         return _DEPENDENCIES

@@ -3,19 +3,17 @@
 All of it comes from one seed.
 """
 
-import heapq
 import math
 import random
 import socket
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from gateway_contract.configuration import Demux, VlanProfile
 from gateway_contract.contract import Record
 from gateway_contract.core.sessions import SessionSummary
 from gateway_core.gateways.lab.access import Line
-from gateway_core.sessions.journal import Journal
 
 #: Three PPPoE subscribers for each on DHCP.
 _PPPOE_SHARE = 0.75
@@ -41,10 +39,8 @@ _END_REASONS = ("user_request", "lost_carrier", "idle_timeout", "session_timeout
 _LOCKED_OUT_SHARE = 0.05
 #: Reasons of failed sign-ons, and how often each occurs.
 _FAILURES = ("rejected", "radius_timeout", "no_address", "session_limit"), (60, 15, 15, 10)
-#: A router waits twice as long after each failure, as most routers do. Then its owner turns it off.
-_FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS, _MAX_ATTEMPTS = 5.0, 300.0, 20
-#: A lab with thousands of departures a second would fill the memory: each router tries for more than an hour.
-_MAX_LOCKED_OUT = 5000
+#: One of them tries at each departure, so each of them fails about 20 times before others take its place.
+_MAX_LOCKED_OUT = 20
 
 
 @dataclass(frozen=True)
@@ -197,60 +193,26 @@ def _first_lines(profile: VlanProfile, trunk: str, count: int) -> Iterator[Line]
         yield Line(trunk, inner.first + inner_number, outer.first + outer_number, profile)
 
 
-class Attempt(NamedTuple):
-    """A future sign-on that fails. Attempts sort by `at`, in the lab's own time; `number` is unique."""
-
-    at: float
-    number: int
-    wait: float
-    attempts_left: int
-    reason: str
-    subscriber: SessionSummary
-
-    @property
-    def trunk(self) -> str:
-        tags = 1 if self.subscriber.outer_vlan_id is None else 2
-        return self.subscriber.access_interface.rsplit(".", tags)[0]
-
-
 class LockedOut:
-    """Subscribers who left and cannot sign on again. Each attempt is in the `journal`.
+    """The latest subscribers who left and cannot sign on again.
 
     The random numbers are its own: the same subscribers arrive and leave with it as without it.
     """
 
-    def __init__(self, seed: int, journal: Journal) -> None:
+    def __init__(self, seed: int) -> None:
         self._random = random.Random(f"{seed} sign-ons")  # noqa: S311 - must be reproducible
-        self._journal = journal
-        self._attempts: list[Attempt] = []
-        self._number = 0
+        self._subscribers: deque[tuple[SessionSummary, str]] = deque(maxlen=_MAX_LOCKED_OUT)
 
-    def configure(self, demux: Demux) -> None:
-        """Drop the attempts on trunks that these settings do not have."""
-        self._attempts = [attempt for attempt in self._attempts if attempt.trunk in demux.trunks]
-        heapq.heapify(self._attempts)
-
-    def draw(self, subscriber: SessionSummary, now: float) -> None:
-        """Draw whether a subscriber who has left tries to come back."""
-        share, wait = self._random.random(), self._random.uniform(1, _FIRST_WAIT_SECONDS)
-        (reason,) = self._random.choices(*_FAILURES)
-        if share < _LOCKED_OUT_SHARE and len(self._attempts) < _MAX_LOCKED_OUT:
-            self._number += 1
-            attempt = Attempt(now + wait, self._number, wait, _MAX_ATTEMPTS, reason, subscriber)
-            heapq.heappush(self._attempts, attempt)
-
-    def advance(self, now: float, ahead: int, max_attempts: int) -> bool:
-        """Make the attempts that are due. Return True when more are due. The journal gets times that are
-        `ahead` seconds later."""
-        for _ in range(max_attempts):
-            if not self._attempts or self._attempts[0].at > now:
-                return False
-            attempt = heapq.heappop(self._attempts)
-            self._journal.sign_on_failed(attempt.reason, attempt.at + ahead, attempt.subscriber)
-            if attempt.attempts_left > 1:
-                wait = min(2 * attempt.wait, _MAX_WAIT_SECONDS)
-                again = attempt._replace(
-                    at=attempt.at + wait, wait=wait, attempts_left=attempt.attempts_left - 1
-                )
-                heapq.heappush(self._attempts, again)
-        return True
+    def draw_failure(
+        self, departed: SessionSummary, trunks: Sequence[str]
+    ) -> tuple[SessionSummary, str] | None:
+        """Lock out a subscriber who left, with a small probability. Return one of all who are locked out on
+        these trunks, and the reason for which the sign-on fails; None if there is nobody."""
+        if self._random.random() < _LOCKED_OUT_SHARE:
+            self._subscribers.append((departed, self._random.choices(*_FAILURES)[0]))
+        if not self._subscribers:
+            return None
+        subscriber, reason = self._random.choice(self._subscribers)
+        tags = 1 if subscriber.outer_vlan_id is None else 2
+        trunk = subscriber.access_interface.rsplit(".", tags)[0]
+        return (subscriber, reason) if trunk in trunks else None

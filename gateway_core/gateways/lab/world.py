@@ -146,7 +146,7 @@ class World:
         self.vlans = VlanTable(configuration.demux)
         self.ifindex_of: dict[str, int] = {}
         self._crowd = Crowd(population, configuration.demux)
-        self._locked_out = LockedOut(population.seed, journal)
+        self._locked_out = LockedOut(population.seed)
         self._traffic_model = TrafficModel(is_full_rate=population.is_full_rate)
         self.usage = self._traffic_model.usage
         self._public = AddressPool(_PUBLIC_ADDRESSES, _PUBLIC_GATEWAY)
@@ -164,15 +164,15 @@ class World:
         self._restore_rates()
 
     def advance(self, now: float, max_events: int) -> bool:
-        """Make the arrivals and departures that are due, then the sign-ons that fail: at most `max_events` of
-        each. Return True when more are due."""
+        """Make at most `max_events` of the arrivals and departures that are due. Return True when more are
+        due."""
         for _ in range(max_events):
             departs = bool(self._departures) and self._departures[0][0] <= self._next_arrival
             due = self._departures[0][0] if departs else self._next_arrival
             if due > now:
                 self.vlans.expire(now)
                 self._advanced_to = now
-                return self._locked_out.advance(now, self.ahead, max_events)
+                return False
             self._advanced_to = due
             self.vlans.expire(due)
             if not departs:
@@ -183,7 +183,10 @@ class World:
             session = self.sessions.get(id)
             if session is not None:
                 self._leave(session, self._crowd.end_reason(), due)
-                self._locked_out.draw(session.summary, due)
+                failure = self._locked_out.draw_failure(session.summary, self.configuration.demux.trunks)
+                if failure is not None:
+                    subscriber, reason = failure
+                    self._journal.sign_on_failed(reason, due + self.ahead, subscriber)
         return True
 
     def set_ahead(self, ahead: int) -> None:
@@ -223,7 +226,6 @@ class World:
             self.vlans.remove(vlan.line.name)
         self._number_interfaces()
         self._crowd.configure(configuration.demux)
-        self._locked_out.configure(configuration.demux)
         self.vlans.configure(configuration.demux)
         self.sessions.configure(configuration.cgnat)
         delay, self._advanced_to = now - self._advanced_to, now
