@@ -1,10 +1,9 @@
 """Messages to webhooks, and their sender: it signs them, and sends them to one receiver, at addresses that
 are not denied. Every attempt ends by its deadline.
 
-OpenSSL has locks for the whole process, and Python calls OpenSSL without the interpreter's lock. A fork in
-the middle of such a call would give its child a lock that nobody releases: the child hangs when it uses TLS.
-So a fork waits for the call that runs. No call waits for a peer, because sockets do not block during a call.
-Read in CPython 3.11: which methods of `_ssl` release the interpreter's lock.
+Uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), of requests, read in 2.34.2
+(`HTTPAdapter`, for what an https URL requires), and of http.client, read in Python 3.11 (`_read_status`). A
+test fails when their code changes.
 """
 
 import base64
@@ -21,13 +20,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPResponse, parse_headers
 from ipaddress import ip_address
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
 
-import certifi
 import msgspec
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.util import create_urllib3_context
 
 from gateway_api.base import tls_errors
 from gateway_api.hub.interface import TIMEOUT
@@ -38,21 +41,7 @@ from gateway_contract.events import EVENTS, Empty, TestDelivery
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
-
-#: A longer body of a response is not read, nor one that takes more seconds: the connection closes instead.
-_MAX_BODY_BYTES, _BODY_SECONDS = 16 << 10, 1.0
-_HEADERS = {"Content-Type": "application/json", "User-Agent": "Service-Webhook/1.0"}
-#: Characters that a URL keeps: reserved ones, and the percent sign of encoded ones (RFC 3986 section 2).
-_URL_CHARACTERS = "!#$%&'()*+,/:;=?@[]~"
-#: The reason of a failure in a delivery log, for the first of these exceptions in its chain.
-_REASONS: tuple[tuple[type[BaseException], str], ...] = (
-    (socket.gaierror, "the name has no address"),
-    (ssl.SSLError, "TLS failed"),
-    (TimeoutError, "timeout"),
-    (ConnectionRefusedError, "the connection was refused"),
-    (ConnectionResetError, "the connection was reset"),
-)
+_RULES = ("minimum_version", "options", "verify_flags", "hostname_checks_common_name", "post_handshake_auth")
 
 _openssl = threading.RLock()
 os.register_at_fork(
@@ -60,53 +49,20 @@ os.register_at_fork(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookMessage:
-    """Message to webhooks. Every attempt sends the same `id` and the same `body`."""
-
-    id: str
-    event: str
-    body: bytes
-
-
-def make_message(boot_id: str, event: SessionEvent) -> WebhookMessage:
-    """Return the message about an event."""
-    kind = EVENTS[event.event]
-    body = kind.delivery(event.event, utc_text(event.at), kind.webhook_data.of(event))
-    return WebhookMessage(f"{boot_id}-{event.sequence}", event.event, msgspec.json.encode(body))
-
-
-def make_test_message(now: float) -> WebhookMessage:
-    """Return a message that shows whether the receiver can be reached. `now` is epoch seconds."""
-    body = TestDelivery("webhook.test", utc_text(int(now)), Empty())
-    return WebhookMessage(f"test-{secrets.token_hex(8)}", body.event, msgspec.json.encode(body))
-
-
-def make_headers(message: WebhookMessage, secret: str | None, now: float) -> dict[str, str]:
-    """Return the headers of one attempt (Standard Webhooks), signed if there is a secret. `now` is epoch
-    seconds."""
-    headers = {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
-    if secret is not None:
-        signed = f"{message.id}.{int(now)}.".encode() + message.body
-        digest = hmac.new(key_of(secret), signed, hashlib.sha256).digest()
-        headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
-    return headers
-
-
 class HubTlsSocket(ssl.SSLSocket):
-    """TLS connection to a receiver. The timeout of the socket is that of each call."""
+    """A connection to a receiver. Its timeout is that of each call."""
 
     def do_handshake(self, block: bool = False) -> None:
-        self._call_openssl(super().do_handshake)
+        self._in_turns(super().do_handshake)
 
     def read(self, len: int = 1024, buffer: Any = None) -> Any:
-        return self._call_openssl(lambda: super(HubTlsSocket, self).read(len, buffer))
+        return self._in_turns(lambda: super(HubTlsSocket, self).read(len, buffer))
 
     def send(self, data: Any, flags: int = 0) -> int:
-        return self._call_openssl(lambda: super(HubTlsSocket, self).send(data, flags))
+        return self._in_turns(lambda: super(HubTlsSocket, self).send(data, flags))
 
-    def _call_openssl(self, call: Callable[[], T]) -> T:
-        """Repeat the call until OpenSSL needs nothing more from the peer. Raises TimeoutError."""
+    def _in_turns(self, call: Callable[[], T]) -> T:
+        """Call OpenSSL until it needs nothing more from the peer. Raises TimeoutError."""
         timeout = self.gettimeout()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -125,31 +81,98 @@ class HubTlsSocket(ssl.SSLSocket):
                     # `close` in between leaves no socket.
                     if self.fileno() >= 0:
                         self.settimeout(timeout)
-            if not _poll(self, event, None if deadline is None else max(0.0, deadline - time.monotonic())):
-                raise TimeoutError("the receiver has not replied in time")
+            self._wait(event, deadline)
+
+    def _wait(self, event: int, deadline: float | None) -> None:
+        ready = select.poll()
+        ready.register(self, event)
+        if not ready.poll(None if deadline is None else max(0.0, 1000 * (deadline - time.monotonic()))):
+            raise TimeoutError("the receiver has not replied in time")
 
 
-def make_tls_context(certificates: str) -> ssl.SSLContext:
-    """Return a context for TLS to receivers. `certificates` is a file of trusted CA certificates."""
-    with _openssl:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.sslsocket_class = HubTlsSocket
-        context.hostname_checks_common_name = False
-        context.load_verify_locations(certificates)
-    return context
+class HubTlsContext(ssl.SSLContext):
+    """Makes connections to receivers. `new` makes such a context."""
+
+    sslsocket_class = HubTlsSocket
+
+    @classmethod
+    def new(cls, make_another: Callable[[], ssl.SSLContext]) -> "HubTlsContext":
+        """Return a context with the rules of the context that `make_another` makes."""
+        with _openssl:
+            made, other = cls(ssl.PROTOCOL_TLS_CLIENT), make_another()
+        for name in _RULES:
+            setattr(made, name, getattr(other, name))
+        return made
+
+    def load_verify_locations(self, *arguments: Any, **more: Any) -> None:
+        with _openssl:
+            super().load_verify_locations(*arguments, **more)
+
+    def wrap_socket(
+        self,
+        sock: socket.socket,
+        server_side: bool = False,
+        do_handshake_on_connect: bool = True,
+        suppress_ragged_eofs: bool = True,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLSocket:
+        with _openssl:
+            made = super().wrap_socket(
+                sock, server_side, False, suppress_ragged_eofs, server_hostname, session
+            )
+        if do_handshake_on_connect:
+            try:
+                made.do_handshake()
+            except BaseException:
+                made.close()
+                raise
+        return made
 
 
-def _poll(connection: socket.socket, event: int, seconds: float | None) -> bool:
-    """Return True if the event comes within the time; None waits for ever."""
-    ready = select.poll()
-    ready.register(connection, event)
-    return bool(ready.poll(None if seconds is None else 1000 * seconds))
+@dataclass(frozen=True, slots=True)
+class WebhookMessage:
+    """Every attempt sends the same `id` and the same `body`."""
+
+    id: str
+    event: str
+    body: bytes
+
+
+def message_of(boot_id: str, event: SessionEvent) -> WebhookMessage:
+    """Return the message about an event."""
+    kind = EVENTS[event.event]
+    body = kind.delivery(event.event, utc_text(event.at), kind.webhook_data.of(event))
+    return WebhookMessage(f"{boot_id}-{event.sequence}", event.event, msgspec.json.encode(body))
+
+
+def test_message(now: float) -> WebhookMessage:
+    """Return a message that shows whether the receiver can be reached. `now` is epoch seconds."""
+    made = TestDelivery("webhook.test", utc_text(int(now)), Empty())
+    return WebhookMessage(f"test-{secrets.token_hex(8)}", made.event, msgspec.json.encode(made))
+
+
+def headers(message: WebhookMessage, secret: str | None, now: float) -> dict[str, str]:
+    """Return the headers of one attempt, signed if there is a secret. `now` is epoch seconds."""
+    made = {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
+    if secret is not None:
+        signed = f"{message.id}.{int(now)}.".encode() + message.body
+        digest = hmac.new(key_of(secret), signed, hashlib.sha256).digest()
+        made["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+    return made
+
+
+_log = logging.getLogger(__name__)
+
+#: The body of a response is read up to this many bytes and seconds, to keep the connection.
+_MAX_BODY, _BODY_TIMEOUT = 16 << 10, 1.0
+
+_HEADERS = {"Content-Type": "application/json", "User-Agent": "Service-Webhook/1.0"}
 
 
 @dataclass(frozen=True)
 class AttemptResult:
-    """Result of an attempt. `status` is the receiver's HTTP status. Without a status, it is None, and `error`
-    is the reason."""
+    """`status` is the receiver's HTTP status. Without one it is None, and `error` is the reason."""
 
     status: int | None
     error: str | None
@@ -161,7 +184,7 @@ class AttemptResult:
 
 
 class DeniedNetworks:
-    """Networks that the running configuration denies. A call raises Denied while they are unknown."""
+    """The networks that the running configuration denies. Raises Denied while they are not known."""
 
     known: tuple[str, ...] | None = None
 
@@ -172,30 +195,26 @@ class DeniedNetworks:
 
 
 class Sender:
-    """Sender to one URL, one message at a time. It follows no redirect, uses no proxy, and keeps no cookie.
-    `denied` returns networks that are denied in addition to those that always are; `certificates` is a file
-    of trusted CA certificates, None for those of certifi."""
+    """Sends to one URL, one message at a time, and follows no redirect. `denied` returns networks that are
+    denied in addition; `certificates` is a file of trusted CA certificates, None for those of requests."""
 
     def __init__(
         self, url: str, secret: str | None, denied: Callable[[], Iterable[str]], certificates: str | None
     ) -> None:
-        parts = urlsplit(url)
-        self._host, self._is_tls = parts.hostname or "", parts.scheme == "https"
-        self._path = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), _URL_CHARACTERS)
+        self._url = url
         #: A commit may change it.
         self.secret = secret
         self._denied = denied
-        self._certificates = certificates or certifi.where()
-        #: Made for the first connection, or its faults would be those of a registration.
-        self._context: ssl.SSLContext | None = None
-        port = 443 if self._is_tls else 80
-        self._connection = _Connection(self._host.rstrip("."), parts.port or port, port, self._connect)
+        self._verify = certificates or True
+        self._adapter = _Adapter(self._connect)
+        self._pool: HTTPConnectionPool | None = None
+        self._path = ""
         #: The address at the other end of the open connection.
         self._peer: Address | None = None
         #: A second descriptor of the connection, for `cut`.
         self._watched: socket.socket | None = None
         self._deadline: float | None = None
-        #: No attempt begins while `cut` ends the previous one.
+        #: No attempt begins while `cut` ends the one before.
         self._cutting = threading.Lock()
 
     def send(self, message: WebhookMessage) -> AttemptResult:
@@ -208,7 +227,7 @@ class Sender:
             response = self._post(message)
         except Denied as denied:
             error = str(denied)
-        except (HTTPException, OSError, ValueError) as failure:
+        except (requests.RequestException, HTTPError, OSError, ValueError) as failure:
             error = "timeout" if time.monotonic() >= deadline else _reason(failure)
         except Exception:  # noqa: BLE001 - logged; the queue must go on
             _log.exception("an attempt to deliver failed")
@@ -217,11 +236,10 @@ class Sender:
             # A response that is cut inside its header looks complete.
             if time.monotonic() >= deadline:
                 error = "timeout"
+                response.close()
             else:
                 status = response.status
                 self._finish(response)
-        if error is not None:
-            self.close()
         self._set_deadline(None)
         return AttemptResult(status, error, time.monotonic() - began)
 
@@ -236,9 +254,9 @@ class Sender:
                 _log.debug("the connection was closed already: %s", error)
 
     def close(self) -> None:
-        """Close the connection. The next attempt opens another."""
-        self._peer = None
-        self._connection.close()
+        """Close the connection."""
+        self._pool = self._peer = None
+        self._adapter.close()
         if self._watched is not None:
             self._watched.close()
 
@@ -246,55 +264,72 @@ class Sender:
         with self._cutting:
             self._deadline = deadline
 
-    def _post(self, message: WebhookMessage) -> HTTPResponse:
+    def _post(self, message: WebhookMessage) -> BaseHTTPResponse:
         if self._peer is not None:
-            check(self._peer, self._denied())
-            if _poll(self._connection.sock, select.POLLIN, 0):
-                # The receiver has closed the connection, or sends what nobody asked for.
+            try:
+                check(self._peer, self._denied())
+            except Denied:
                 self.close()
-        headers = _HEADERS | make_headers(message, self.secret, time.time())
-        self._connection.request("POST", self._path, message.body, headers)
-        return self._connection.getresponse()
+                raise
+        # Not through a Session or the adapter: they use proxies and passwords of the environment, keep
+        # cookies, and take more than half of the time of a request.
+        return self._connections().urlopen(
+            "POST",
+            self._path,
+            body=message.body,
+            headers={
+                **_HEADERS,
+                "Content-Length": str(len(message.body)),
+                **headers(message, self.secret, time.time()),
+            },
+            redirect=False,
+            retries=self._adapter.max_retries,
+            assert_same_host=False,
+            timeout=TIMEOUT,
+            preload_content=False,
+            decode_content=False,
+        )
 
-    def _finish(self, response: HTTPResponse) -> None:
-        """Read a short body, and keep the connection. Otherwise close the connection."""
+    def _connections(self) -> HTTPConnectionPool:
+        if self._pool is None:
+            request = requests.Request("POST", self._url).prepare()
+            pool = self._adapter.get_connection_with_tls_context(request, self._verify)
+            self._adapter.cert_verify(pool, self._url, self._verify, None)
+            self._path = self._adapter.request_url(request, None)
+            self._pool = pool
+        return self._pool
+
+    def _finish(self, response: BaseHTTPResponse) -> None:
+        """Read a short body, and keep the connection. Otherwise close it."""
         # RFC 9110 section 8.6: 204 has no Content-Length, and no body.
         length = "0" if response.status == 204 else response.headers.get("Content-Length", "")
         try:
-            if length.isdigit() and int(length) <= _MAX_BODY_BYTES:
-                self._set_deadline(time.monotonic() + _BODY_SECONDS)
-                response.read(_MAX_BODY_BYTES)
-        except (OSError, HTTPException, ValueError) as error:
+            if length.isdigit() and int(length) <= _MAX_BODY:
+                self._set_deadline(time.monotonic() + _BODY_TIMEOUT)
+                response.read(_MAX_BODY)
+        except (OSError, HTTPError, ValueError) as error:
             # The result is the status, which is complete. isdigit() and int() disagree about some lengths.
             _log.debug("the body of a response is incomplete: %s", error)
-        is_complete = response.isclosed()
+        # After a complete body, the response has no connection to close any more.
         response.close()
-        if not is_complete or self._connection.sock is None:
-            self.close()
+        response.release_conn()
 
-    def _connect(self) -> socket.socket:
-        connection, peer = connect(self._host, self._connection.port, TIMEOUT, self._denied)
+    def _connect(self, host: str, port: int, timeout: float | None) -> socket.socket:
+        connection, self._peer = connect(host, port, timeout, self._denied)
         if self._watched is not None:
             self._watched.close()
         # TLS takes over the descriptor of the socket. The duplicate stays valid.
         self._watched = connection.dup()
-        if self._is_tls:
-            connection = self._start_tls(connection)
-        self._peer = peer
         return connection
 
-    def _start_tls(self, connection: socket.socket) -> ssl.SSLSocket:
-        with _openssl:
-            if self._context is None:
-                self._context = make_tls_context(self._certificates)
-            name = self._connection.host
-            tls = self._context.wrap_socket(connection, server_hostname=name, do_handshake_on_connect=False)
-        try:
-            tls.do_handshake()
-        except BaseException:
-            tls.close()
-            raise
-        return tls
+
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (socket.gaierror, "the name has no address"),
+    (ssl.SSLError, "TLS failed"),
+    (TimeoutError, "timeout"),
+    (ConnectionRefusedError, "the connection was refused"),
+    (ConnectionResetError, "the connection was reset"),
+)
 
 
 def _reason(failure: BaseException | None) -> str:
@@ -308,17 +343,17 @@ def _reason(failure: BaseException | None) -> str:
 
 
 def connect(
-    host: str, port: int, timeout: float, denied: Callable[[], Iterable[str]]
+    host: str, port: int, timeout: float | None, denied: Callable[[], Iterable[str]]
 ) -> tuple[socket.socket, Address]:
-    """Return a connection to the first address of the host that accepts one within `timeout` seconds, and
-    that address. Raises OSError and Denied."""
-    deadline = time.monotonic() + timeout
+    """Return a connection to the first address of the host that accepts one within the timeout, and that
+    address. Raises OSError and Denied."""
+    deadline = None if timeout is None else time.monotonic() + timeout
     failure: OSError = OSError("the name has no address")
-    for family, kind, protocol, _, place in _resolve(host, port, timeout):
+    for family, kind, protocol, _, place in _resolved(host, port, timeout):
         address = ip_address(str(place[0]).partition("%")[0])
         check(address, denied())
-        left = deadline - time.monotonic()
-        if left <= 0:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
             raise TimeoutError("no address took a connection in time")
         connection = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
         try:
@@ -329,13 +364,12 @@ def connect(
             connection.close()
             failure = error
             continue
-        connection.settimeout(timeout)
         return connection, address
     raise failure
 
 
-def _resolve(host: str, port: int, timeout: float) -> list[Any]:
-    """Call getaddrinfo, which has no timeout of its own. Raises OSError."""
+def _resolved(host: str, port: int, timeout: float | None) -> list[Any]:
+    """As getaddrinfo, which has no timeout of its own."""
     if literal(host) is not None:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
@@ -359,33 +393,23 @@ def _resolve(host: str, port: int, timeout: float) -> list[Any]:
 
 
 class _FinalResponse(HTTPResponse):
-    """Final response of a receiver. http.client skips interim responses with 100 alone, and would take
-    another one for the final response (RFC 9110 section 15.2)."""
+    """The final response. http.client skips 100 alone, and would take another interim response for it."""
 
-    def begin(self) -> None:
-        super().begin()
-        # Not 101, which switches to another protocol: nobody asked for it.
-        while 102 <= self.status < 200:
-            # Without headers, the next call reads another response.
-            self.headers = None  # type: ignore[assignment]
-            super().begin()
+    def _read_status(self) -> tuple[str, int, str]:
+        while True:
+            version, status, reason = super()._read_status()  # type: ignore[misc]
+            # RFC 9110 section 15.2. Nobody asked for 101, which switches to another protocol.
+            if not 102 <= status < 200:
+                return version, status, reason
+            parse_headers(self.fp)
 
 
-class _Connection(HTTPConnection):
-    """HTTP connection over a socket that `open` returns. Sends header and body of a request together:
-    separately, they would be two system calls on either side, and each releases the interpreter's lock."""
+class _OneWriteConnection(HTTPConnection):
+    """Sends header and body of a request together. Separately, they would be two system calls on either side,
+    and each releases the interpreter's lock."""
 
     response_class = _FinalResponse
     _header: bytes | None = None
-
-    def __init__(self, host: str, port: int, default_port: int, open: Callable[[], socket.socket]) -> None:
-        super().__init__(host, port)
-        #: The header Host names another port.
-        self.default_port = default_port
-        self._open = open
-
-    def connect(self) -> None:
-        self.sock = self._open()
 
     def endheaders(self, message_body: Any = None, *, encode_chunked: bool = False) -> None:
         self._header = b""
@@ -401,3 +425,38 @@ class _Connection(HTTPConnection):
         # A TLS receiver has just sent session tickets. Its kernel may hold the response back until ours
         # acknowledges them, which takes 40 ms when we send nothing more.
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+
+class _Adapter(HTTPAdapter):
+    """Makes pools of one connection, which `connect` opens."""
+
+    def __init__(self, connect: Callable[[str, int, float | None], socket.socket]) -> None:
+        self._connect = connect
+        super().__init__(pool_connections=1, pool_maxsize=1)
+
+    def init_poolmanager(self, *arguments: object, **more: object) -> None:
+        # For https alone; urllib3 would make one for each connection.
+        context = HubTlsContext.new(create_urllib3_context)
+        super().init_poolmanager(*arguments, ssl_context=context, **more)  # type: ignore[arg-type]
+        connect = self._connect
+
+        def opened(connection: HTTPConnection) -> socket.socket:
+            try:
+                return connect(connection._dns_host, connection.port, connection.timeout)
+            except OSError as error:
+                # urllib3 would take a reset for one in the middle of a request, and look for a response.
+                raise NewConnectionError(connection, str(error)) from error
+
+        class PlainConnection(_OneWriteConnection):
+            _new_conn = opened
+
+        class TlsConnection(_OneWriteConnection, HTTPSConnection):
+            _new_conn = opened
+
+        class PlainPool(HTTPConnectionPool):
+            ConnectionCls = PlainConnection
+
+        class TlsPool(HTTPSConnectionPool):
+            ConnectionCls = TlsConnection
+
+        self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": TlsPool}

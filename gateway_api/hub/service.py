@@ -7,6 +7,7 @@ The lock of the C library's resolver is left, as no worker resolves a name.
 """
 
 import encodings.idna  # noqa: F401 - otherwise imported when the first name is resolved
+import logging
 import os
 import stat
 import stringprep  # noqa: F401 - as above
@@ -21,7 +22,7 @@ from gateway_api.base.settings import Settings
 from gateway_api.core_client.events import Events
 from gateway_api.hub.interface import HUB
 from gateway_api.hub.registry import Registry
-from gateway_api.hub.sender import DeniedNetworks, make_message
+from gateway_api.hub.sender import DeniedNetworks, message_of
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
 from gateway_contract.contract import served
@@ -41,6 +42,8 @@ _FORKS = 0.05
 def start(settings: Settings, forked: Callable[[], bool] = lambda: True) -> None:
     """Start the threads of the hub. `forked` tells whether there are all workers. Raises AlreadyServed and
     OSError."""
+    # urllib3 logs invalid headers of a receiver with the whole URL.
+    logging.getLogger("urllib3").setLevel(logging.CRITICAL)
     core = CoreClient(Client(settings.core_socket))
     denied = DeniedNetworks()
     registry = Registry(denied, settings.webhook_certificates)
@@ -97,7 +100,7 @@ def _feed(events: Events, registry: Registry, configured: threading.Event) -> No
             # Without a webhook, nobody misses them.
             if batch.gap and len(registry):
                 LOG.error("events before %s-%d are lost to the webhooks", batch.boot_id, batch.oldest)
-            registry.offer([make_message(batch.boot_id, e) for e in batch.events])
+            registry.offer([message_of(batch.boot_id, e) for e in batch.events])
             yield
 
     fault = "events are lost to the webhooks"

@@ -92,7 +92,7 @@ def pre_fork(server: Any, worker: Any) -> None:
 
 
 def post_fork(server: Any, worker: Any) -> None:
-    # The hub in the arbiter has imported ssl, with unpatched names. No worker uses the hub.
+    # The hub in the arbiter has imported requests, with unpatched names. No worker uses it.
     warnings.simplefilter("ignore", MonkeyPatchWarning)
     hub.give_up_sockets(listening(server))
     # Before the application makes a metric.

@@ -15,7 +15,7 @@ from typing import Any
 import certifi
 
 from gateway_api.hub import service as hub
-from gateway_api.hub.sender import make_tls_context
+from gateway_api.hub.sender import HubTlsContext
 
 
 def in_a_process(function: Callable[[], None], **more: Any) -> "subprocess.Popen[bytes]":
@@ -105,7 +105,7 @@ def test_a_fork_waits_until_a_thread_has_read_its_certificates(tmp_path: Path) -
     order = []
 
     def load() -> None:
-        make_tls_context(str(pipe))
+        HubTlsContext.new(ssl.create_default_context).load_verify_locations(str(pipe))
 
     def fork() -> None:
         pid = os.fork()

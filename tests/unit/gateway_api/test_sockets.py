@@ -12,7 +12,7 @@ from gevent import socket
 from gevent.ssl import SSLContext
 
 from gateway_api.cli import certificates
-from gateway_api.hub.sender import make_tls_context
+from gateway_api.hub.sender import HubTlsContext
 from gateway_api.serving.sockets import TlsSocket, watched
 
 
@@ -71,7 +71,8 @@ def test_a_receiver_that_goes_away_fails_no_other_receivers_connection(
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
-    trusting = make_tls_context(str(certificate[0]))
+    trusting = HubTlsContext.new(ssl.create_default_context)
+    trusting.load_verify_locations(certificate[0])
     ours, receivers = [], []
     for _ in range(2):
         receiver, client = sockets.socketpair()
