@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gateway_api.audit.log import AuditLog, LogPlace, OpenCall
 from gateway_api.audit.record import AuditEntry, Result, gap, masked, of_session
-from gateway_api.base.retry import for_ever
+from gateway_api.base.retry import repeat
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
 from gateway_contract.core.configuration import ChangeRecord, ChangesReply, ListChanges, ResolveCalls
@@ -82,7 +82,7 @@ def _record_forever(core: CoreClient, log: AuditLog) -> None:
 
     what = "record changes at the core"
     # If this thread ended, no later change would be recorded.
-    for _ in for_ever(record, time.sleep, what, LOG, fault=f"cannot {what}"):
+    for _ in repeat(record, time.sleep, what, LOG, fault=f"cannot {what}"):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Attempts without an end, which log a failure once."""
+"""Attempts without an end, which log each failure once."""
 
 import logging
 import sqlite3
@@ -9,11 +9,11 @@ from gateway_contract.base.errors import CoreLacksMethod, GatewayApiError
 
 T = TypeVar("T")
 
-#: Seconds until a core that lacks a method is asked again: it may be a new one then.
-UNTIL_ANOTHER_CORE = 60.0
+#: Seconds until the next attempt where the core lacks a method: a new core may have it.
+UNTIL_ANOTHER_CORE_SECONDS = 60.0
 
 
-def for_ever(
+def repeat(
     make: Callable[[], Iterable[T]],
     pause: Callable[[float], object],
     what: str,
@@ -23,23 +23,23 @@ def for_ever(
     level: int = logging.WARNING,
     fault: str | None = None,
 ) -> Iterator[T]:
-    """The items that `make` returns, again and again. After each end it calls `pause` with `seconds`, or
-    more.
+    """Yield the items that `make` returns, and call it again and again. After each end, `pause` is called
+    with `seconds` or more.
 
     A failure is logged once, as "cannot" and `what`, until there is another item. An unexpected exception is
     logged each time, as the text `fault`; without that text it is raised."""
-    failed = False
+    has_failed = False
     while True:
         wait = seconds
         try:
             for item in make():
-                failed = False
+                has_failed = False
                 yield item
         except (GatewayApiError, OSError, sqlite3.Error) as error:
-            log.log(logging.DEBUG if failed else level, "cannot %s: %s", what, error)
-            failed = True
+            log.log(logging.DEBUG if has_failed else level, "cannot %s: %s", what, error)
+            has_failed = True
             if isinstance(error, CoreLacksMethod):
-                wait = UNTIL_ANOTHER_CORE
+                wait = UNTIL_ANOTHER_CORE_SECONDS
         except Exception:
             if fault is None:
                 raise

@@ -11,7 +11,7 @@ import gevent
 import msgspec
 from gevent.event import Event as Signal
 
-from gateway_api.core_client.events import Events
+from gateway_api.base.core_events import Events
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.base.ring import Ring
 from gateway_contract.contract import Record
@@ -153,7 +153,7 @@ class Broadcast:
 
     def run(self) -> None:
         """Receive the core's events. Never returns."""
-        for batch in self._events.for_ever(gevent.sleep, behind=self._times.begins_behind):
+        for batch in self._events.follow_for_ever(gevent.sleep, behind=self._times.begins_behind):
             self._take(batch)
             # Otherwise streams would not run while there are more events, and fall too far behind.
             gevent.sleep(0)

@@ -12,7 +12,7 @@ import gevent
 from gevent.event import Event as Signal
 from gevent.lock import BoundedSemaphore
 
-from gateway_api.core_client.events import Events
+from gateway_api.base.core_events import Events
 from gateway_api.events.broadcast import (
     HEARTBEAT,
     Broadcast,
@@ -229,7 +229,7 @@ class Streams:
         """The core's events after an event. Returns the position from which the broadcast has the rest."""
         position = id.sequence
         stream.waits()
-        for batch in self._events.after(id.boot_id, id.sequence):
+        for batch in self._events.follow_after(id.boot_id, id.sequence):
             if batch.gap:
                 position = batch.newest
                 yield encode_gap(batch.boot_id, batch.oldest, batch.newest)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import gevent
 
-from gateway_api.base.retry import for_ever
-from gateway_api.core_client.events import Events
+from gateway_api.base.core_events import Events
+from gateway_api.base.retry import repeat
 from gateway_api.history.database import in_use
 from gateway_api.history.sessions import FeedPlace, HistoryStore
 from gateway_api.history.sign_ons import SignOnRecorder
@@ -70,7 +70,7 @@ class Recorder:
     def _follow(self, store: HistoryStore, place: FeedPlace | None) -> FeedPlace | None:
         """Record events up to the next hole or fault. Return where it has come to."""
         after = (_NO_BOOT, 0) if place is None else (place.boot_id, place.sequence)
-        for batch in self._events.after(*after):
+        for batch in self._events.follow_after(*after):
             if batch.gap:
                 return self._compare(store, batch, after[0] == batch.boot_id)
             sequence = batch.events[-1].sequence if batch.events else place.sequence if place else 0
@@ -126,7 +126,7 @@ class SingleWorker:
     def run(self) -> None:
         what = f"record {self._what} in the history"
         # If this greenlet ended, nothing later would be recorded.
-        for _ in for_ever(self._turn, gevent.sleep, what, LOG, level=logging.ERROR, fault=f"cannot {what}"):
+        for _ in repeat(self._turn, gevent.sleep, what, LOG, level=logging.ERROR, fault=f"cannot {what}"):
             pass
 
     def _turn(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import gevent
 
-from gateway_api.base.retry import UNTIL_ANOTHER_CORE
+from gateway_api.base.retry import UNTIL_ANOTHER_CORE_SECONDS
 from gateway_api.history.database import (
     NUMBER_OF_TEXT,
     WRONG_FAILURE,
@@ -154,7 +154,7 @@ class SignOnRecorder:
                     if not self._warned:
                         LOG.warning("the history has no failed sign-ons: %s", error)
                     self._warned = True
-                    self._pause(UNTIL_ANOTHER_CORE)
+                    self._pause(UNTIL_ANOTHER_CORE_SECONDS)
 
     def _follow(self, store: SignOnStore, place: SignOnPlace) -> SignOnPlace:
         """Record up to the next hole. Return where it has come to."""

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from gateway_api.base.retry import for_ever
+from gateway_api.base.core_events import Events
+from gateway_api.base.retry import repeat
 from gateway_api.base.settings import Settings
-from gateway_api.core_client.events import Events
 from gateway_api.hub.interface import HUB
 from gateway_api.hub.registry import Registry
 from gateway_api.hub.sender import DeniedNetworks, message_of
@@ -87,7 +87,7 @@ def _configure(
         time.sleep(seconds)
 
     fault = "the declared webhooks are not as the configuration has them"
-    for _ in for_ever(follow, pause, "follow the declared webhooks", LOG, seconds=_PAUSE, fault=fault):
+    for _ in repeat(follow, pause, "follow the declared webhooks", LOG, seconds=_PAUSE, fault=fault):
         configured.set()
 
 
@@ -96,7 +96,7 @@ def _feed(events: Events, registry: Registry, configured: threading.Event) -> No
     configured.wait()
 
     def feed() -> Iterator[None]:
-        for batch in events.for_ever(time.sleep, all_held=True):
+        for batch in events.follow_for_ever(time.sleep, all_held=True):
             # Without a webhook, nobody misses them.
             if batch.gap and len(registry):
                 LOG.error("events before %s-%d are lost to the webhooks", batch.boot_id, batch.oldest)
@@ -104,7 +104,7 @@ def _feed(events: Events, registry: Registry, configured: threading.Event) -> No
             yield
 
     fault = "events are lost to the webhooks"
-    for _ in for_ever(feed, time.sleep, "follow the core's events", LOG, fault=fault):
+    for _ in repeat(feed, time.sleep, "follow the core's events", LOG, fault=fault):
         pass
 
 

@@ -11,15 +11,15 @@ from gateway_api.audit.log import AuditLog
 from gateway_api.auth.ledger import Ledger, Revocations
 from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.auth.tokens import AccessSettings, Authorization, Tokens
+from gateway_api.base.core_events import Events
 from gateway_api.base.settings import Profile, Settings
-from gateway_api.core_client.events import Events
-from gateway_api.core_client.whole_lists import WholeLists
 from gateway_api.events.streams import Feeds, Streams
 from gateway_api.history.reader import Reader
 from gateway_api.hub.interface import Hub
 from gateway_api.web.compression import Body, Compressor
 from gateway_api.web.health import Host
 from gateway_api.web.request import current
+from gateway_api.web.whole_lists import WholeLists
 from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 

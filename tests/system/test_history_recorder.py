@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core_client.events import Events
+from gateway_api.base.core_events import Events
 from gateway_api.history.reader import Reader
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import WantedFailures
@@ -67,7 +67,7 @@ class Truth:
         """Until the core ends."""
         events = Events(CoreClient(Client(socket, timeout=10)))
         try:
-            for batch in events.after(None, 0):
+            for batch in events.follow_after(None, 0):
                 assert not batch.gap
                 for event in batch.events:
                     if event.event == EventName.DOWN:

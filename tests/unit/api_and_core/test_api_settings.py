@@ -147,7 +147,7 @@ class Following(CoreClient):
 
     def follow(self, call: Method[R]) -> Iterator[R]:
         if self.ended:
-            # `for_ever` takes an Exception for a failure.
+            # `repeat` takes an Exception for a failure.
             sys.exit()
         return super().follow(call)
 

@@ -6,7 +6,7 @@ import gevent
 import msgspec
 import pytest
 
-from gateway_api.core_client.events import Events
+from gateway_api.base.core_events import Events
 from gateway_api.events.broadcast import (
     HELD,
     Broadcast,

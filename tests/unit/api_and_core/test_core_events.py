@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core_client import events as following
-from gateway_api.core_client.events import Events
+from gateway_api.base import core_events as following
+from gateway_api.base.core_events import Events
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.core.interface import CORE
 from gateway_contract.core.sessions import EventsReply, SessionEvent
@@ -39,7 +39,7 @@ def test_events_after_an_event_come_as_they_happened(path: Path, events: Events)
     with serving(path, journal):
         journal.session_up(session(7), 12.0)
         journal.session_down(session(7, type="DHCP"), "lost_carrier", 13.0, Counters(1, 2, 1, 2))
-        with closing(events.after("life", 0)) as batches:
+        with closing(events.follow_after("life", 0)) as batches:
             batch = next(batches)
     common = {"id": 7, "username": "user7", "ip_address": "100.64.0.7", "interface": "ppp6"}
     common |= {"mac_address": "02:00:00:00:00:07", "access_interface": "trunk0.7", "inner_vlan_id": 7}
@@ -57,7 +57,7 @@ def test_events_after_an_event_come_as_they_happened(path: Path, events: Events)
 def test_a_follower_goes_on_behind_the_last_event_after_a_break(path: Path, events: Events) -> None:
     journal = Journal("life")
     grow(journal, 1)
-    with closing(events.for_ever(no_pause)) as batches:
+    with closing(events.follow_for_ever(no_pause)) as batches:
         with serving(path, journal):
             found = [next(batches)]
         # Nobody is there when these happen.
@@ -72,7 +72,7 @@ def test_a_follower_goes_on_behind_the_last_event_after_a_break(path: Path, even
 
 
 def test_a_follower_is_told_of_another_life_once(path: Path, events: Events) -> None:
-    with closing(events.for_ever(no_pause)) as batches:
+    with closing(events.follow_for_ever(no_pause)) as batches:
         first, second = Journal("first"), Journal("second")
         with serving(path, first):
             next(batches)
@@ -96,7 +96,7 @@ def test_who_begins_behind_now_gets_the_last_events_and_then_the_next(
 ) -> None:
     journal = Journal("life", held)
     grow(journal, happened)
-    with serving(path, journal) as core, closing(events.for_ever(no_pause, behind=behind)) as batches:
+    with serving(path, journal) as core, closing(events.follow_for_ever(no_pause, behind=behind)) as batches:
         found = [next(batches)]
         grow(journal, 1)
         found.append(next(batches))
@@ -108,7 +108,7 @@ def test_who_begins_behind_now_gets_the_last_events_and_then_the_next(
 def test_who_wants_all_that_is_held_gets_it_after_another_life_began(path: Path, events: Events) -> None:
     first, second = Journal("first"), Journal("second")
     grow(second, 5)
-    with closing(events.for_ever(no_pause, all_held=True)) as batches:
+    with closing(events.follow_for_ever(no_pause, all_held=True)) as batches:
         with serving(path, first):
             next(batches)
             grow(first, 9)
@@ -123,7 +123,7 @@ def test_who_wants_all_that_is_held_gets_it_after_another_life_began(path: Path,
 
 def test_who_wants_all_that_is_held_begins_with_the_oldest_after_a_gap(path: Path, events: Events) -> None:
     journal = Journal("life", held=4)
-    with closing(events.for_ever(no_pause, all_held=True)) as batches:
+    with closing(events.follow_for_ever(no_pause, all_held=True)) as batches:
         with serving(path, journal):
             next(batches)
         grow(journal, 10)
@@ -150,7 +150,7 @@ def test_a_follower_pauses_before_each_try_and_tells_of_an_outage_once(
 
     tries: list[int] = []
     caplog.set_level(logging.DEBUG, following.__name__)
-    batches = events.for_ever(pause)
+    batches = events.follow_for_ever(pause)
     with ExitStack() as core:
         next(batches)
     with pytest.raises(Enough):
@@ -185,7 +185,7 @@ def test_a_core_that_says_what_it_must_not_is_as_good_as_none(
     path: Path, events: Events, nonsense: dict[str, Any] | ErrorReply
 ) -> None:
     answer = nonsense if isinstance(nonsense, ErrorReply) or not nonsense else reply(**nonsense)
-    with serving(path, Scripted(reply(), answer)), closing(events.after("life", 0)) as batches:
+    with serving(path, Scripted(reply(), answer)), closing(events.follow_after("life", 0)) as batches:
         assert next(batches) == EventsReply("life", 1, 0, False, ())
         with pytest.raises(CoreUnavailable):
             next(batches)
@@ -195,7 +195,7 @@ def test_a_follower_goes_on_where_it_was_after_a_core_that_is_wrong(path: Path, 
     journal = Journal("life")
     grow(journal, 3)
     first = next(journal.follow("life", 0)).events[0]
-    with closing(events.for_ever(no_pause)) as batches:
+    with closing(events.follow_for_ever(no_pause)) as batches:
         replies = reply(), reply(newest=3, events=[first]), reply(newest="3")
         with serving(path, Scripted(*replies)):
             found = [next(batches), next(batches)]

@@ -12,7 +12,7 @@ import gevent
 import pytest
 from gevent.event import Event as Signal
 
-from gateway_api.core_client.events import Events
+from gateway_api.base.core_events import Events
 from gateway_api.events.broadcast import EventId, StreamTimes, encode_gap
 from gateway_api.events.streams import StreamFilter, Streams
 from gateway_contract.base.errors import CoreUnavailable, TooManyStreams

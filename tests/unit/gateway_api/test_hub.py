@@ -336,7 +336,7 @@ class HubEnds(BaseException):
 class Gap:
     """Events of a core that was restarted, and then nothing more."""
 
-    def for_ever(self, *_: object, **__: object) -> Iterator[EventsReply]:
+    def follow_for_ever(self, *_: object, **__: object) -> Iterator[EventsReply]:
         yield EventsReply("life", 1, 0, True, ())
         raise HubEnds
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway_api.base.retry import for_ever
+from gateway_api.base.retry import repeat
 from gateway_contract.base.errors import CoreLacksMethod, CoreUnavailable
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Attempts:
     def run(self, fault: str | None = None) -> list[str]:
         found = []
         with pytest.raises(Enough):
-            for item in for_ever(self.make, self.pauses.append, "follow it", _log, seconds=0.2, fault=fault):
+            for item in repeat(self.make, self.pauses.append, "follow it", _log, seconds=0.2, fault=fault):
                 found.append(item)
         return found
 
@@ -78,4 +78,4 @@ def test_an_unexpected_exception_is_logged_each_time_and_the_attempts_go_on(
 
 def test_an_unexpected_exception_ends_the_attempts_where_nothing_is_said_about_it() -> None:
     with pytest.raises(ZeroDivisionError):
-        next(for_ever(Attempts(ZeroDivisionError()).make, float, "follow it", _log))
+        next(repeat(Attempts(ZeroDivisionError()).make, float, "follow it", _log))

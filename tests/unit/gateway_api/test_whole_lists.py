@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway_api.core_client.whole_lists import WholeLists
+from gateway_api.web.whole_lists import WholeLists
 from gateway_contract.base.errors import TooManyLists
 from tests.support.stack import PATIENCE, wait_for
 
@@ -45,7 +45,7 @@ def taken(lists: WholeLists, key: Hashable, make: Callable[[], bytes], version: 
 
 
 def test_all_who_ask_while_a_list_is_made_share_the_next_one() -> None:
-    lists, key, make = WholeLists(patience=60), Key(), Maker()
+    lists, key, make = WholeLists(wait=60), Key(), Maker()
     with ThreadPoolExecutor(6) as readers:
         first = readers.submit(taken, lists, key, make)
         assert make.begun.acquire(timeout=60)
@@ -62,7 +62,7 @@ def test_all_who_ask_while_a_list_is_made_share_the_next_one() -> None:
 
 
 def test_a_list_that_has_to_wait_too_long_is_one_too_many() -> None:
-    lists, make = WholeLists(patience=0.01), Maker()
+    lists, make = WholeLists(wait=0.01), Maker()
     with ThreadPoolExecutor(1) as readers:
         first = readers.submit(taken, lists, "all", make)
         assert make.begun.acquire(timeout=60)
@@ -75,7 +75,7 @@ def test_a_list_that_has_to_wait_too_long_is_one_too_many() -> None:
 
 
 def test_a_list_that_fails_fails_for_all_who_share_it_and_for_no_other() -> None:
-    lists, key, make = WholeLists(patience=60), Key(), Maker()
+    lists, key, make = WholeLists(wait=60), Key(), Maker()
 
     def fail() -> bytes:
         raise OSError("core")
@@ -95,7 +95,7 @@ def test_a_list_that_fails_fails_for_all_who_share_it_and_for_no_other() -> None
 
 
 def test_a_list_is_sent_when_all_who_share_it_have_sent_it() -> None:
-    lists, key, make = WholeLists(patience=1, most=100), Key(), Maker()
+    lists, key, make = WholeLists(wait=1, most=100), Key(), Maker()
     with ThreadPoolExecutor(3) as readers:
         first = readers.submit(lists.take, "other", make)
         assert make.begun.acquire(timeout=60)
@@ -113,7 +113,7 @@ def test_a_list_is_sent_when_all_who_share_it_have_sent_it() -> None:
 
 def test_slow_readers_keep_no_list_back_for_longer_than_30_seconds() -> None:
     now = 0.0
-    lists = WholeLists(patience=0.01, most=100, clock=lambda: now)
+    lists = WholeLists(wait=0.01, most=100, clock=lambda: now)
     lists.take("a", lambda: bytes(100))
     now = 29.9
     with pytest.raises(TooManyLists):
@@ -121,7 +121,7 @@ def test_slow_readers_keep_no_list_back_for_longer_than_30_seconds() -> None:
     now = 30.0
     assert taken(lists, "c", bytes) == b""
     # A kept list counts from its last reader on.
-    lists = WholeLists(patience=0.01, most=100, kept=60, clock=lambda: now)
+    lists = WholeLists(wait=0.01, most=100, kept=60, clock=lambda: now)
     lists.take("a", lambda: bytes(100), "v")
     now = 50.0
     taken(lists, "a", bytes, "v")
@@ -144,7 +144,7 @@ def test_a_list_is_made_once_for_its_version() -> None:
 
 
 def test_the_next_list_does_not_wait_until_another_is_finished() -> None:
-    lists, begun, may_end = WholeLists[bytes](patience=0.01), threading.Event(), threading.Event()
+    lists, begun, may_end = WholeLists[bytes](wait=0.01), threading.Event(), threading.Event()
 
     def finish(body: bytes) -> bytes:
         begun.set()
@@ -171,7 +171,7 @@ def test_a_list_that_is_kept_is_finished_once() -> None:
 
 
 def test_a_list_that_cannot_be_finished_keeps_none_back() -> None:
-    lists = WholeLists[bytes](patience=0.01, most=100)
+    lists = WholeLists[bytes](wait=0.01, most=100)
 
     def fail(body: bytes) -> bytes:
         raise OSError("no memory")

@@ -1,4 +1,4 @@
-"""The events of the core's sessions.
+"""Events of the core's sessions.
 
 No event is lost silently. After a break the follower continues after its last event. If the core no longer
 holds that event, a batch has `gap` set.
@@ -7,36 +7,39 @@ holds that event, a batch has `gap` set.
 import logging
 from collections.abc import Callable, Iterator
 
-from gateway_api.base.retry import for_ever
+from gateway_api.base.retry import repeat
 from gateway_contract.core.sessions import EventsReply, SubscribeEvents
 from gateway_contract.core_client import CoreClient
 
 _log = logging.getLogger(__name__)
 
-_PAUSE = 0.2
+_PAUSE_SECONDS = 0.2
 
 
 class Events:
+    """Events of one core, in batches."""
+
     def __init__(self, core: CoreClient) -> None:
         self._core = core
 
-    def after(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:
-        """Batches after an event, or from now on if both are None. Ends with CoreUnavailable."""
+    def follow_after(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:
+        """Yield the batches after an event, or from now on if both are None, until the core is
+        unavailable."""
         return self._core.follow(SubscribeEvents(boot_id, sequence))
 
-    def for_ever(
+    def follow_for_ever(
         self, pause: Callable[[float], None], *, behind: int = 0, all_held: bool = False
     ) -> Iterator[EventsReply]:
-        """Batches from now on, and at most the last `behind` events before now. After a break it calls
-        `pause` with seconds. After a gap it continues with the next event or, with `all_held`, with the
-        oldest event that the core holds."""
+        """Yield the batches from now on, and before them at most the last `behind` events. After a break,
+        `pause` is called with seconds. After a gap the next event follows, or the oldest event that the core
+        holds if `all_held` is set."""
         boot_id: str | None = None
         last: int | None = None
 
-        def batches() -> Iterator[EventsReply]:
+        def follow() -> Iterator[EventsReply]:
             nonlocal boot_id, last
             while True:
-                for batch in self.after(boot_id, last):
+                for batch in self.follow_after(boot_id, last):
                     if boot_id is None and behind:
                         boot_id, last = batch.boot_id, max(batch.oldest - 1, batch.newest - behind)
                         break
@@ -52,4 +55,4 @@ class Events:
                 else:
                     return
 
-        return for_ever(batches, pause, "follow the core's events", _log, seconds=_PAUSE)
+        return repeat(follow, pause, "follow the core's events", _log, seconds=_PAUSE_SECONDS)

@@ -1,1 +1,0 @@
-"""The events of the core, and its whole lists."""

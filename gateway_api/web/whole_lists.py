@@ -1,0 +1,166 @@
+"""Whole lists of the core, each fetched once for all requests that wait for it, and one at a time in a
+worker.
+
+A list of 200,000 sessions takes 85 MB, several times over in the core and in the worker. Without a bound, 32
+clients would use gigabytes of memory, and all of the processor.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Sized
+from contextlib import contextmanager
+from functools import partial
+from typing import Generic, TypeVar
+
+from gateway_contract.base.errors import TooManyLists
+from gateway_contract.base.idle_timer import IdleTimer
+
+B = TypeVar("B", bound=Sized)
+
+#: Bytes of lists that are being sent, beyond which the next list waits. With that one, a worker stays below
+#: the limit of unsent responses, beyond which slow clients are disconnected.
+MAX_BYTES_IN_SENDING = 32 << 20
+#: Seconds after which a list that is being sent no longer counts: its clients are slow.
+SLOW_SECONDS = 30.0
+#: Seconds that a list waits for its turn. With the access check before it and the call after it, a request
+#: has its response within 5 s.
+MAX_WAIT_SECONDS = 0.5
+#: Seconds for which a list without requests is kept, at least; at most twice as many. A list of 100,000
+#: sessions takes 43 MB of each worker.
+KEPT_SECONDS = 2.0
+
+
+class _List(Generic[B]):
+    """List that is to be fetched, is being sent, or is kept."""
+
+    body: B
+
+    def __init__(self, version: str | None) -> None:
+        self.version = version
+        self.is_done = threading.Event()
+        self.error: Exception | None = None
+        #: Number of requests that wait for the list, or send it.
+        self.readers = 0
+        self.fetched_at = 0.0
+
+
+class WholeLists(Generic[B]):
+    """Whole lists of one worker. The length of a body is in bytes. `wait` and `kept` are in seconds, `most`
+    in bytes; `clock` gives monotonic seconds."""
+
+    def __init__(
+        self,
+        wait: float = MAX_WAIT_SECONDS,
+        most: int = MAX_BYTES_IN_SENDING,
+        kept: float = KEPT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wait = wait
+        self._most = most
+        self._clock = clock
+        self._changed = threading.Condition()
+        #: Lists that other requests can join: their calls of the core have not begun.
+        self._next: dict[Hashable, _List[B]] = {}
+        self._is_fetching = False
+        self._sending: set[_List[B]] = set()
+        #: Lists of one version, in the order of their last use.
+        self._kept: dict[Hashable, _List[B]] = {}
+        self._idle = IdleTimer(kept, self._kept.clear)
+
+    def take(
+        self,
+        key: Hashable,
+        fetch: Callable[[], B],
+        version: str | None = None,
+        finish: Callable[[B], B] | None = None,
+    ) -> tuple[B, Callable[[], None]]:
+        """Return the list that `fetch` returns, as `finish` changes it, and a function to call once the list
+        is sent. The next list does not wait for `finish`.
+
+        All requests with this key that arrive before the call of `fetch` share the list: no client gets a
+        list that is older than its request. A list with a version is kept for later requests with that
+        version. Raises the errors of `fetch` and `finish`, and TooManyLists after a long wait."""
+        with self._changed:
+            kept = self._kept.get(key)
+            if kept is not None and kept.version == version:
+                self._keep(key, kept)
+                if not kept.readers:
+                    # Otherwise a slow reader would hold others back for as long as there are quick ones.
+                    kept.fetched_at = self._clock()
+                kept.readers += 1
+                self._sending.add(kept)
+                return kept.body, partial(self._release, kept)
+            is_first = key not in self._next
+            wanted = self._next.setdefault(key, _List(version))
+            wanted.readers += 1
+        if is_first:
+            self._fetch(key, wanted, fetch, finish)
+        wanted.is_done.wait()
+        if wanted.error is not None:
+            raise wanted.error
+        if is_first and version is not None:
+            with self._changed:
+                self._keep(key, wanted)
+        return wanted.body, partial(self._release, wanted)
+
+    def _keep(self, key: Hashable, wanted: _List[B]) -> None:
+        # Nobody requests another version again.
+        for other in [other for other, kept in self._kept.items() if kept.version != wanted.version]:
+            del self._kept[other]
+        self._kept.pop(key, None)
+        self._kept[key] = wanted
+        while len(self._kept) > 1 and sum(len(kept.body) for kept in self._kept.values()) > self._most:
+            del self._kept[next(iter(self._kept))]
+        self._idle.restart()
+
+    def _fetch(
+        self, key: Hashable, wanted: _List[B], fetch: Callable[[], B], finish: Callable[[B], B] | None
+    ) -> None:
+        # For the other requests, if this greenlet is killed.
+        wanted.error = TooManyLists()
+        try:
+            with self._take_turn(key):
+                wanted.body = fetch()
+                with self._changed:
+                    wanted.fetched_at = self._clock()
+                    self._sending.add(wanted)
+            if finish is not None:
+                wanted.body = finish(wanted.body)
+            wanted.error = None
+        except Exception as error:  # noqa: BLE001 - raised in each request
+            wanted.error = error
+        finally:
+            with self._changed:
+                if wanted.error is not None:
+                    self._sending.discard(wanted)
+                self._changed.notify_all()
+            wanted.is_done.set()
+
+    @contextmanager
+    def _take_turn(self, key: Hashable) -> Iterator[None]:
+        """Let no other list be fetched during the block. Raises TooManyLists."""
+        with self._changed:
+            try:
+                if not self._changed.wait_for(self._has_room, self._wait):
+                    raise TooManyLists
+            finally:
+                del self._next[key]
+            self._is_fetching = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_fetching = False
+                self._changed.notify_all()
+
+    def _release(self, sent: _List[B]) -> None:
+        with self._changed:
+            sent.readers -= 1
+            if not sent.readers:
+                self._sending.discard(sent)
+                self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        now = self._clock()
+        self._sending = {each for each in self._sending if now - each.fetched_at < SLOW_SECONDS}
+        return not self._is_fetching and sum(len(each.body) for each in self._sending) < self._most
