@@ -32,7 +32,7 @@ from msgspec import Meta
 
 from gateway_contract.base.logs import MASK, is_secret, masked_text
 from gateway_contract.base.receivers import checked_secret, checked_url
-from gateway_contract.base.texts import Path, parse_path, parse_rate, path_text
+from gateway_contract.base.texts import Path, format_path, parse_path, parse_rate
 from gateway_contract.base.vlan_names import LONGEST_INTERFACE_NAME, heads
 from gateway_contract.contract import about
 from gateway_contract.core.configuration import Role
@@ -1075,7 +1075,7 @@ def masked_path(path: str) -> str:
         return MASK
     secrets = (n for n in range(1, len(parts)) if field_at(parts[:n]).secret or is_secret(parts[n - 1].text))
     secret = next(secrets, len(parts))
-    return masked_text(path if secret == len(parts) else f"{path_text(parts[:secret])}.{MASK}")
+    return masked_text(path if secret == len(parts) else f"{format_path(parts[:secret])}.{MASK}")
 
 
 def quotes_hint(path: Path) -> str:
@@ -1084,7 +1084,7 @@ def quotes_hint(path: Path) -> str:
     field, above, keys = ROOT, "", path
     for number, segment in enumerate(path):
         if isinstance(field.kind, Many) and not above:
-            above, keys = masked_path(path_text(path[:number])), path[number:]
+            above, keys = masked_path(format_path(path[:number])), path[number:]
         field = field.below(segment.text)
     if not above or not (field is UNKNOWN or any(segment.index is not None for segment in keys)):
         return ""

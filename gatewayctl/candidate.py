@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway_contract.base.logs import MASK
-from gateway_contract.base.texts import Path, PathSegment, path_text
+from gateway_contract.base.texts import Path, PathSegment, format_path
 from gatewayctl.client.errors import ClientError, Refused
 from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.failures import CommandFailure, ExitStatus
@@ -126,7 +126,7 @@ def known(wanted: Any, present: Any) -> Any:
 def secret_paths(document: Any, at: Path = ()) -> Iterator[str]:
     """The paths of all masked secrets."""
     if document == MASK:
-        yield path_text(at)
+        yield format_path(at)
     elif isinstance(document, dict):
         for key, value in document.items():
             yield from secret_paths(value, (*at, PathSegment(key)))
@@ -138,7 +138,7 @@ def secret_paths(document: Any, at: Path = ()) -> Iterator[str]:
 def filled(document: Any, secrets: Mapping[str, str], at: Path = ()) -> Any:
     """Return the document with the given secrets, by their paths."""
     if document == MASK:
-        return secrets.get(path_text(at), MASK)
+        return secrets.get(format_path(at), MASK)
     if isinstance(document, dict):
         return {key: filled(value, secrets, (*at, PathSegment(key))) for key, value in document.items()}
     if isinstance(document, list):
@@ -155,7 +155,7 @@ def values(document: Any, at: Path = ()) -> Iterator[tuple[str, Any]]:
         for index, item in enumerate(document):
             yield from values(item, (*at, _key(item, index)))
     else:
-        yield path_text(at), document
+        yield format_path(at), document
 
 
 def _keyed(items: list[Any]) -> dict[PathSegment, Any]:

@@ -19,7 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from gateway_contract.base.search import Kind, split_kind
-from gateway_contract.base.texts import ip_address, mac_address, numeric_id
+from gateway_contract.base.texts import parse_ip, parse_mac, parse_numeric_id
 from gatewayctl.client.errors import ClientError, NoSuchRecord
 from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.completion import offered
@@ -41,7 +41,7 @@ _FIELDS = {Kind.ID: "id", Kind.USER: "username", Kind.IP: "ip_address", Kind.MAC
 def is_id(text: str) -> bool:
     """Return True for a text that can be the id of a session."""
     with suppress(ValueError):
-        return bool(numeric_id(text))
+        return bool(parse_numeric_id(text))
     return False
 
 
@@ -52,10 +52,10 @@ def _username(text: str) -> str:
 
 
 _READERS: Mapping[Kind, Callable[[str], str]] = {
-    Kind.ID: lambda text: str(numeric_id(text)),
+    Kind.ID: lambda text: str(parse_numeric_id(text)),
     Kind.USER: _username,
-    Kind.IP: ip_address,
-    Kind.MAC: mac_address,
+    Kind.IP: parse_ip,
+    Kind.MAC: parse_mac,
 }
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from gateway_contract.base.texts import RATE_UNITS, has_unit, local_text, parse_rate, rate_text
+from gateway_contract.base.texts import RATE_UNITS, format_local, format_rate, has_unit, parse_rate
 
 #: For a value that is unknown, empty or does not apply.
 NOTHING = "-"
@@ -54,7 +54,7 @@ def compact(value: Any) -> str:
 
 def rate(bps: Any) -> str:
     """Bits per second: `50 Mbit/s`."""
-    return rate_text(bps) if isinstance(bps, int) else plain(bps)
+    return format_rate(bps) if isinstance(bps, int) else plain(bps)
 
 
 def rate_with_unit(text: str) -> int:
@@ -83,7 +83,7 @@ def moment(epoch: Any) -> str:
     """Epoch seconds as local time with its offset, and an ISO 8601 text as it is."""
     if not isinstance(epoch, int | float):
         return plain(epoch)
-    return local_text(epoch)
+    return format_local(epoch)
 
 
 def sessions(count: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from gateway_contract.base.texts import DAY, epoch_seconds, is_number, local_text, parse_duration, utc_text
+from gateway_contract.base.texts import DAY, format_local, format_utc, is_number, parse_duration, parse_time
 from gateway_contract.core.sessions import LONGEST_EXPIRY
 from gatewayctl.command import label
 from gatewayctl.terminal import complain
@@ -56,7 +56,7 @@ def parse_moment(text: str, now: float, zone: tzinfo | None = None, *, ahead: bo
 
 
 def _epoch_seconds(text: str, now: float, *, ahead: bool) -> float:
-    return epoch_seconds(text, now, LONGEST_EXPIRY if ahead else DAY)
+    return parse_time(text, now, LONGEST_EXPIRY if ahead else DAY)
 
 
 def _local(match: re.Match[str], today: date, now: float, zone: tzinfo | None, ahead: bool) -> float:
@@ -80,7 +80,7 @@ def _format_time(at: float) -> str:
     """Return the text of a time for the API. The API takes no number of seconds after tomorrow. Raises
     ValueError with the rule."""
     try:
-        return utc_text(at)
+        return format_utc(at)
     except (ValueError, OverflowError) as error:
         raise ValueError(_RULE) from error
 
@@ -103,7 +103,7 @@ class TimeType(click.ParamType[str]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if found.is_local and param is not None and not (ctx and ctx.resilient_parsing):
-            complain([f"{label(param)} is {local_text(found.at)}"])
+            complain([f"{label(param)} is {format_local(found.at)}"])
         try:
             # What the API takes stays as it is, with its fractions of a second.
             _epoch_seconds(value, now, ahead=self._ahead)

@@ -8,7 +8,7 @@ import msgspec
 
 from gateway_contract import configuration
 from gateway_contract.base.logs import MASK, is_secret, masked_text
-from gateway_contract.base.texts import cut, parse_path, rate_text, utc_text
+from gateway_contract.base.texts import format_rate, format_utc, parse_path, shorten_json
 from gateway_contract.configuration import field_at, masked_path
 from gateway_contract.contract import about
 
@@ -90,7 +90,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """One line of ASCII. Long values are cut, and marked as cut."""
         values = {name: getattr(self, name) for name in ("body", "before", "after")}
-        shown = {name: cut(value, _json(value), MOST) for name, value in values.items()}
+        shown = {name: shorten_json(value, _json(value), MOST) for name, value in values.items()}
         return _json(msgspec.structs.asdict(self) | shown)
 
 
@@ -164,10 +164,10 @@ def of_session(before: Any, after: Any) -> str:
     parts = [str(before["username"])]
     match after:
         case {"rate_down_bps": int(down), "rate_up_bps": int(up)}:
-            parts += [f"{rate_text(down)} down", f"{rate_text(up)} up"]
+            parts += [f"{format_rate(down)} down", f"{format_rate(up)} up"]
     match after:
         case {"rate_expires_at": int(expires_at)}:
-            parts.append(f"until {utc_text(expires_at)}")
+            parts.append(f"until {format_utc(expires_at)}")
     return f" ({', '.join(parts)})"
 
 

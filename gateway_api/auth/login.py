@@ -15,7 +15,7 @@ from gateway_api.auth.ledger import Ledger
 from gateway_contract.base.databases import kind_of
 from gateway_contract.base.errors import TooManyAttempts, WrongCredentials
 from gateway_contract.base.process import ThreadPool
-from gateway_contract.base.texts import client_network
+from gateway_contract.base.texts import identify_client
 from gateway_contract.base.turns import FairQueue
 from gateway_contract.core.configuration import ApiUser, LoginReply
 from gateway_contract.passwords import COST, cost, decoy_hash, verify
@@ -62,7 +62,7 @@ class Failures:
 
     def client(self, username: str, address: str) -> bytes:
         """Return the digest of a name and a network."""
-        text = f"{client_network(address)}\0{username}"
+        text = f"{identify_client(address)}\0{username}"
         return hmac.digest(self._secret, text.encode(errors="surrogatepass"), "sha256")
 
     def of(self, client: bytes) -> Failed:
@@ -182,7 +182,7 @@ class Login:
         """Return the user. `known` is the core's reply for the name. Raises WrongCredentials and
         TooManyAttempts."""
         self._throttle.check(username, address)
-        with self._turns.turn(client_network(address)):
+        with self._turns.turn(identify_client(address)):
             # Again, as other logins may have failed in the meantime.
             self._throttle.check(username, address)
             right = self._pool.apply(self._check, (password, _hashes(known)))

@@ -18,7 +18,7 @@ from gateway_api.cli import certificates
 from gateway_contract.base import durable
 from gateway_contract.base.certificate import end_of
 from gateway_contract.base.errors import CoreAbsent, GatewayApiError
-from gateway_contract.base.texts import utc_text
+from gateway_contract.base.texts import format_utc
 from gateway_contract.base.variables import CONFIGURATION, ETC
 from gateway_contract.passwords import hash_password
 from gateway_contract.program import run, say
@@ -97,7 +97,7 @@ def _warn_of_expiry(certificate: Path) -> None:
     end = end_of(certificate)
     if end is not None and end <= time.time():
         say(
-            f"{certificate} expired at {utc_text(end)}: clients reject it.\n"
+            f"{certificate} expired at {format_utc(end)}: clients reject it.\n"
             "Replace it. Or delete it and run gateway-api-setup, which creates one, and reload gateway-api."
         )
 

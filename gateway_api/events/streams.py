@@ -26,7 +26,7 @@ from gateway_api.events.broadcast import (
 )
 from gateway_contract.base.errors import CoreUnavailable, GatewayApiError, NotFound, TooManyStreams
 from gateway_contract.base.process import max_clients
-from gateway_contract.base.texts import client_network
+from gateway_contract.base.texts import identify_client
 from gateway_contract.core.traffic import WatchTraffic
 from gateway_contract.core_client import CoreClient
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, Ended
@@ -173,7 +173,7 @@ class Streams:
 
     def _admitted(self, address: str) -> str:
         """Return the client with this address, which may have another stream. Raises TooManyStreams."""
-        client = client_network(address)
+        client = identify_client(address)
         if len(self) >= self._most or self._of_client[client] >= self._most_of_one:
             raise TooManyStreams(RETRY_AFTER)
         if not self._started:

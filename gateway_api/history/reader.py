@@ -29,7 +29,7 @@ from gateway_contract.base.databases import kind_of
 from gateway_contract.base.errors import HistoryUnavailable, NotFound, SearchTooLong
 from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
 from gateway_contract.base.process import ThreadPool, on_thread
-from gateway_contract.base.texts import rate_text, utc_text
+from gateway_contract.base.texts import format_rate, format_utc
 from gateway_contract.base.turns import FairQueue
 from gateway_contract.contract import Page
 from gateway_contract.history import (
@@ -252,8 +252,8 @@ def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
         message = f"Session {id} started on {access} with {address}"
     elif is_rate:
         event = TimelineEvent.RATE
-        until = "" if expires is None else f" until {utc_text(expires)}"
-        message = f"Session {id} got {rate_text(down)} down and {rate_text(up)} up{until}{_by(author)}"
+        until = "" if expires is None else f" until {format_utc(expires)}"
+        message = f"Session {id} got {format_rate(down)} down and {format_rate(up)} up{until}{_by(author)}"
     elif seen is None:
         event = TimelineEvent.DOWN
         message = (
@@ -261,7 +261,7 @@ def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
         )
     else:
         event = TimelineEvent.LOST
-        message = f"Session {id} ended between {utc_text(seen)} and {utc_text(ended)}: nobody saw the end"
+        message = f"Session {id} ended between {format_utc(seen)} and {format_utc(ended)}: nobody saw the end"
     return TimelineEntry(
         at=at,
         event=event,
@@ -278,7 +278,7 @@ def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
 
 def _failed_entry(failed: FailedSignOns) -> TimelineEntry:
     who = failed.username or failed.mac_address or "an unknown subscriber"
-    times = f", {failed.attempts} times until {utc_text(failed.last_at)}" if failed.attempts > 1 else ""
+    times = f", {failed.attempts} times until {format_utc(failed.last_at)}" if failed.attempts > 1 else ""
     return TimelineEntry(
         at=failed.first_at,
         event=TimelineEvent.FAILED,

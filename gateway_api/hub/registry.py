@@ -14,7 +14,7 @@ from gateway_api.hub.delivery_queue import Backlog, Counts, DeliveryQueue
 from gateway_api.hub.interface import HUB, WebhookOrigin, WebhookState
 from gateway_api.hub.sender import Sender, WebhookMessage, test_message
 from gateway_contract.base.logs import LOG
-from gateway_contract.base.texts import PathSegment, path_text
+from gateway_contract.base.texts import PathSegment, format_path
 from gateway_contract.core.configuration import Receiver
 from gateway_contract.core.sessions import EventName
 
@@ -193,7 +193,7 @@ def _declared(receiver: Receiver) -> wire.Webhook:
 
 
 def _path(url: str) -> str:
-    return path_text(
+    return format_path(
         (PathSegment("api"), PathSegment("webhooks"), PathSegment("receivers"), PathSegment(url))
     )
 

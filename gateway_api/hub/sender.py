@@ -35,7 +35,7 @@ from urllib3.util import create_urllib3_context
 from gateway_api.base import tls_errors
 from gateway_api.hub.interface import TIMEOUT
 from gateway_contract.base.receivers import Address, Denied, check, key_of, literal
-from gateway_contract.base.texts import utc_text
+from gateway_contract.base.texts import format_utc
 from gateway_contract.core.sessions import SessionEvent
 from gateway_contract.events import EVENTS, Empty, TestDelivery
 
@@ -142,13 +142,13 @@ class WebhookMessage:
 def message_of(boot_id: str, event: SessionEvent) -> WebhookMessage:
     """Return the message about an event."""
     kind = EVENTS[event.event]
-    body = kind.delivery(event.event, utc_text(event.at), kind.webhook_data.of(event))
+    body = kind.delivery(event.event, format_utc(event.at), kind.webhook_data.of(event))
     return WebhookMessage(f"{boot_id}-{event.sequence}", event.event, msgspec.json.encode(body))
 
 
 def test_message(now: float) -> WebhookMessage:
     """Return a message that shows whether the receiver can be reached. `now` is epoch seconds."""
-    made = TestDelivery("webhook.test", utc_text(int(now)), Empty())
+    made = TestDelivery("webhook.test", format_utc(int(now)), Empty())
     return WebhookMessage(f"test-{secrets.token_hex(8)}", made.event, msgspec.json.encode(made))
 
 

@@ -16,7 +16,7 @@ from enum import Enum
 from operator import attrgetter
 
 from gateway_contract.base.errors import GatewayApiError
-from gateway_contract.base.texts import client_network
+from gateway_contract.base.texts import identify_client
 
 _log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class Connections:
 
     def admit(self, address: str, end: Callable[[], None]) -> Connection:
         """Return a new connection, which may end others. Raises NoRoom."""
-        network = client_network(address)
+        network = identify_client(address)
         if len(self._of_address[network]) >= self.limits.of_one_address:
             self._make_room(self._of_address[network])
         if len(self._all) >= self.limits.in_all:
@@ -243,4 +243,4 @@ class Connections:
 
 
 def _is_loopback(network: str) -> bool:
-    return network.startswith("127.") or network == client_network("::1")
+    return network.startswith("127.") or network == identify_client("::1")

@@ -16,7 +16,7 @@ from gateway_api.web.counters import workers_without_room
 from gateway_contract.base.certificate import SERVED
 from gateway_contract.base.durable import is_unwritable, require_writable
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
-from gateway_contract.base.texts import utc_text
+from gateway_contract.base.texts import format_utc
 from gateway_contract.core.health import Dependency, DependencyState
 from gateway_contract.core_client import CoreClient
 
@@ -127,7 +127,7 @@ def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Depe
     if begun_at and clock() - begun_at < _NEWS:
         message = (
             "The login ledger was damaged, removed or replaced, and a new one began at"
-            f" {utc_text(begun_at)}: all users have to log in again."
+            f" {format_utc(begun_at)}: all users have to log in again."
         )
         return Dependency("ledger", DependencyState.DEGRADED, message)
     return Dependency("ledger", DependencyState.OK, "The login ledger can be read and written.")

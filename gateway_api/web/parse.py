@@ -12,7 +12,7 @@ from gateway_api.web.request import ApiRequest
 from gateway_api.web.schemas.requests import Document
 from gateway_contract.base.errors import Invalid, NotFound, Problem
 from gateway_contract.base.fields import Schema, decode_json, load
-from gateway_contract.base.texts import numeric_id
+from gateway_contract.base.texts import parse_numeric_id
 
 MAX_BODY = 1 << 20
 
@@ -54,7 +54,7 @@ def variables(path: Mapping[str, str]) -> dict[str, Any]:
 
 def _number(text: str, otherwise: str) -> int:
     try:
-        return numeric_id(text)
+        return parse_numeric_id(text)
     except ValueError as error:
         raise NotFound(otherwise) from error
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from gateway_contract.base.texts import utc_text
+from gateway_contract.base.texts import format_utc
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +106,9 @@ def log_expiry(
     served certificate, in epoch seconds: the file may be newer. None ends the watch."""
     while end is not None:
         if clock() >= end:
-            _log.error("the TLS certificate %s expired at %s: clients reject it", certificate, utc_text(end))
+            _log.error(
+                "the TLS certificate %s expired at %s: clients reject it", certificate, format_utc(end)
+            )
         sleep(_DAY)
 
 

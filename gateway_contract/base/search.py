@@ -11,7 +11,7 @@ from ipaddress import IPv4Network
 from typing import NamedTuple
 
 from gateway_contract.base import ipv6
-from gateway_contract.base.texts import numeric_id
+from gateway_contract.base.texts import parse_numeric_id
 
 #: A shorter text of digits is no part of a username or MAC address: it would find most sessions.
 _LEAST_DIGITS = 4
@@ -87,7 +87,7 @@ def parse_search(text: str) -> SearchText:
 
 def _id(text: str) -> int | None:
     try:
-        return numeric_id(text)
+        return parse_numeric_id(text)
     except ValueError:
         return None
 

@@ -1,4 +1,4 @@
-"""Texts with a form of their own: addresses, rates, times, durations, and paths in a configuration."""
+"""Formats of values as text: ids, addresses, rates, times, durations, and paths in a configuration."""
 
 import ipaddress
 import re
@@ -16,8 +16,8 @@ MAX_ID = (1 << 63) - 1
 _ID = re.compile("[1-9][0-9]{0,18}", re.ASCII)
 
 
-def numeric_id(text: str) -> int:
-    """Parse the id of a session or job: 1 to `MAX_ID`. Raises ValueError with the rule."""
+def parse_numeric_id(text: str) -> int:
+    """Return the id of a session or job, from 1 to `MAX_ID`. Raises ValueError with the rule."""
     if not _ID.fullmatch(text) or int(text) > MAX_ID:
         raise ValueError(f"must be an integer from 1 to {MAX_ID}")
     return int(text)
@@ -25,27 +25,26 @@ def numeric_id(text: str) -> int:
 
 # Addresses
 
-#: Six octets, or three groups of four digits, with one separator throughout; or twelve digits without one.
+#: Six octets or three groups of four digits, with one separator throughout; or twelve digits.
 MAC_PATTERN = (
     "^([0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){5}"
     "|[0-9A-Fa-f]{4}([.][0-9A-Fa-f]{4}){2}|[0-9A-Fa-f]{4}(-[0-9A-Fa-f]{4}){2}|[0-9A-Fa-f]{12})$"
 )
-
-
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-#: An IPv4 address, or the characters of an IPv6 address: which of those are one, the pattern does not tell.
+#: IPv4 address, or the characters of an IPv6 address. The pattern does not tell which of those are valid.
 ADDRESS_PATTERN = rf"^({_OCTET}(\.{_OCTET}){{3}}|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*)$"
 
 
-def mac_address(text: str) -> str:
-    """In lower case, with colons. Raises ValueError with the rule."""
+def parse_mac(text: str) -> str:
+    """Return a MAC address in lower case, with colons. Raises ValueError with the rule."""
     if not re.fullmatch(MAC_PATTERN, text):
         raise ValueError("must be a MAC address, such as 02:00:00:00:00:06 or 0200.0000.0006")
     return bytes.fromhex(re.sub("[^0-9A-Fa-f]", "", text)).hex(":")
 
 
-def ip_address(text: str) -> str:
-    """IPv4, or IPv6 without a zone, in lower case and short. Raises ValueError with the rule."""
+def parse_ip(text: str) -> str:
+    """Return an IPv4 address, or an IPv6 address without a zone in its shortest form (RFC 5952). Raises
+    ValueError with the rule."""
     try:
         parsed = ipaddress.ip_address(text)
         if isinstance(parsed, IPv6Address) and parsed.scope_id is not None:
@@ -55,9 +54,10 @@ def ip_address(text: str) -> str:
     return str(parsed)
 
 
-def client_network(address: str) -> str:
-    """Identify a client: by its IPv4 address, or by its IPv6 network of 64 bits, in which it can have any
-    address (RFC 4291 section 2.5.4). Other texts, such as of a Unix socket's peer, stay as they are."""
+def identify_client(address: str) -> str:
+    """Return the IPv4 address of a client, or its IPv6 network of 64 bits: the client can choose any address
+    of that network (RFC 4291 section 2.5.4). Other texts, such as the peer of a Unix socket, are returned as
+    they are."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -67,14 +67,14 @@ def client_network(address: str) -> str:
     return str(parsed)
 
 
-# Rates, with the units of tc(8): `50mbit`, `1.5 Gbps`, `64000`. But `kbps`, `mbps` and `gbps` are bits, as
-# internet providers write them, where tc reads bytes. With a capital `B` they mean bytes, and are rejected.
+# Rates have the units of tc(8): `50mbit`, `1.5 Gbps`, `64000`. But `kbps`, `mbps` and `gbps` are bits here,
+# as internet providers use these units; in tc they are bytes. With a capital `B`, they are rejected as bytes.
 
-#: The least rate that can be asked for. A smaller number has lost its unit: `50` is 50 bit/s.
+#: The lowest rate that a request may set. A smaller number probably lacks its unit: `50` is 50 bit/s.
 MIN_BPS = 8000
 MAX_BPS = 400_000_000_000
 
-#: The live page shows a space that does not break a line, and tables have a unit such as `Mbit/s`.
+#: Also matches the forms in which rates are shown: `Mbit/s`, and the no-break space of the live page.
 _RATE = re.compile(r"(\d+(?:\.\d+)?)[\s\xa0]*([a-z]*?)(?:(?<=bit)/s)?", re.ASCII | re.IGNORECASE)
 _BYTES = re.compile(r"[kmg]Bps", re.ASCII | re.IGNORECASE)
 LONGEST_RATE = 64
@@ -90,7 +90,8 @@ RATE_UNITS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/
 
 
 def parse_rate(text: str, least: int = MIN_BPS) -> int:
-    """Bits a second, `least` to `MAX_BPS`, rounded down. Raises ValueError with the rule."""
+    """Return a rate in bits per second, from `least` to `MAX_BPS`, rounded down. Raises ValueError with the
+    rule."""
     match = _RATE.fullmatch(text) if len(text) <= LONGEST_RATE else None
     if match is None:
         raise ValueError("must be a number and a unit, such as 50mbit")
@@ -102,23 +103,23 @@ def parse_rate(text: str, least: int = MIN_BPS) -> int:
         raise ValueError("has an unknown unit; use bit, kbit, mbit, gbit or tbit")
     bps = int(Fraction(number) * factor)
     if bps < least:
-        raise ValueError(too_slow(bps, least))
+        raise ValueError(explain_minimum(bps, least))
     if bps > MAX_BPS:
         raise ValueError("must not be over 400 Gbit/s")
     return bps
 
 
-def too_slow(bps: int, least: int = MIN_BPS) -> str:
-    """Return the rule that a rate below `least` breaks."""
-    return f"must be at least {rate_text(least)}, not {rate_text(bps)}: is the unit missing?"
+def explain_minimum(bps: int, least: int = MIN_BPS) -> str:
+    """Return the rule that a rate below `least` breaks; both in bits per second."""
+    return f"must be at least {format_rate(least)}, not {format_rate(bps)}: is the unit missing?"
 
 
 def has_unit(text: str) -> bool:
-    """Return False for a rate that is a number alone."""
+    """Return True if the text of a rate has a unit, False if the text is a number alone."""
     return not text.strip().replace(".", "", 1).isdecimal()
 
 
-def rate_text(bps: int) -> str:
+def format_rate(bps: int) -> str:
     """Return the exact rate in the largest unit that it reaches: `1.5 Mbit/s`, `64 kbit/s`."""
     factor, unit = next(pair for pair in RATE_UNITS if bps >= pair[0] or pair[0] == 1)
     whole, rest = divmod(bps, factor)
@@ -128,16 +129,14 @@ def rate_text(bps: int) -> str:
 
 # Times
 
-
 DAY = 86_400
-#: 2000-01-01T00:00:00Z. A smaller number of seconds is something else, such as a date without dashes.
+#: 2000-01-01T00:00:00Z. A smaller number is not epoch seconds, but for example a date without dashes.
 _EARLIEST = 946_684_800
 _EPOCH = re.compile(r"[0-9]{1,20}(\.[0-9]*)?", re.ASCII)
 _TIME_RULE = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
 _PARTS_OF_A_SECOND = ((10**3, "milliseconds"), (10**6, "microseconds"), (10**9, "nanoseconds"))
 
-
-#: As the live page shows it, `1 Mar 2026, 13:00:00 GMT+1`, with spaces that do not break a line.
+#: Time on the live page: `1 Mar 2026, 13:00:00 GMT+1`.
 _SHOWN_TIME = re.compile(
     r"(\d{1,2} [A-Z][a-z]{2})[a-z]?( \d{4}, \d\d:\d\d:\d\d) (?:UTC|GMT)(?:([+-])(\d{1,2})(?::(\d\d))?)?",
     re.ASCII,
@@ -145,17 +144,18 @@ _SHOWN_TIME = re.compile(
 
 
 def is_number(text: str) -> bool:
-    """Return True for a time that can only be epoch seconds."""
+    """Return True for a text that is a number: as a time, it can only be epoch seconds."""
     return _EPOCH.fullmatch(text) is not None
 
 
-def epoch_seconds(text: str, now: float, ahead: float = DAY) -> float:
-    """Parse epoch seconds, an ISO 8601 time with its offset, or a time of the live page. A number must be
-    from 2000-01-01 to `ahead` seconds after `now`. Raises ValueError with the rule."""
+def parse_time(text: str, now: float, ahead: float = DAY) -> float:
+    """Return the epoch seconds of a text: epoch seconds, an ISO 8601 time with its offset, or a time of the
+    live page. A number must be from 2000-01-01 to `ahead` seconds after `now`. Raises ValueError with the
+    rule."""
     if is_number(text):
         at, latest = float(text), now + ahead
         if not _EARLIEST <= at <= latest:
-            span = f"from {utc_text(_EARLIEST)} to {utc_text(latest)}"
+            span = f"from {format_utc(_EARLIEST)} to {format_utc(latest)}"
             raise ValueError(f"{_TIME_RULE}; {text} is not {span}{_likely_meaning(text, at, latest)}")
         return at
     try:
@@ -169,22 +169,22 @@ def epoch_seconds(text: str, now: float, ahead: float = DAY) -> float:
 
 
 def _from_page(day: str, rest: str, sign: str | None, hours: str | None, minutes: str | None) -> datetime:
-    """Raises ValueError for a date that does not exist."""
+    """Return a time of the live page. Raises ValueError for a date that does not exist."""
     offset = f"{sign or '+'}{int(hours or 0):02}{minutes or '00'}"
     return datetime.strptime(f"{day}{rest} {offset}", "%d %b %Y, %H:%M:%S %z")
 
 
-def past_seconds(text: str, now: float) -> float:
-    """Parse a time as `epoch_seconds`, which must not be after `now`. Raises ValueError with the rule."""
-    at = epoch_seconds(text, now)
+def parse_past_time(text: str, now: float) -> float:
+    """Return the epoch seconds of a time that must not be after `now`. Raises ValueError with the rule."""
+    at = parse_time(text, now)
     if at > now:
-        raise ValueError(f"must not be in the future: it is {utc_text(now)} now")
+        raise ValueError(f"must not be in the future: it is {format_utc(now)} now")
     return at
 
 
 def _likely_meaning(text: str, at: float, latest: float) -> str:
-    """Return the end of a sentence that says what a number is if it is not epoch seconds; empty if
-    unknown."""
+    """Return the end of an error about a number that is not epoch seconds: what the number may be instead;
+    empty if unknown."""
     for parts, name in _PARTS_OF_A_SECOND:
         if _EARLIEST <= at / parts <= latest:
             return f": {name}?"
@@ -194,12 +194,12 @@ def _likely_meaning(text: str, at: float, latest: float) -> str:
         return ""
 
 
-#: As people write it, `90s`, `1h30m`; as the live page shows it, `1 d 2 h`, `5 min 3 s`.
+#: Durations as people write them, `90s`, `1h30m`, and as the live page shows them, `1 d 2 h`, `5 min 3 s`.
 _UNITS_OF_TIME = re.compile(
     r"(?:(?P<d>\d{1,9}) ?d)?(?: ?(?P<h>\d{1,9}) ?h)?(?: ?(?P<m>\d{1,9}) ?m(?:in)?)?(?: ?(?P<s>\d{1,9}) ?s)?",
     re.ASCII,
 )
-#: As tables show it, `1 day, 2:03:04`, and the alternative profile, `1d 02:03:04`.
+#: Durations in tables, `1 day, 2:03:04`, and of the alternative profile, `1d 02:03:04`.
 _CLOCK = re.compile(
     r"(?:(?P<d>\d{1,9})(?:d| days?,) )?(?P<h>\d{1,2}):(?P<m>[0-5]\d):(?P<s>[0-5]\d)", re.ASCII
 )
@@ -207,27 +207,26 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
 
 
 def parse_duration(text: str) -> int:
-    """Seconds: `90s`, `30m`, `1h`, `2d`; and each form in which durations are shown. Raises ValueError with
-    the rule."""
+    """Return the seconds of a duration such as `90s`, `30m`, `1h` or `2d`, or in a form in which durations
+    are shown. Raises ValueError with the rule."""
     match = _UNITS_OF_TIME.fullmatch(text) or _CLOCK.fullmatch(text)
     if match is None or not text:
         raise ValueError("must be a number with s, m, h or d, such as 1h")
     return sum(_SECONDS[unit] * int(number) for unit, number in match.groupdict(default="0").items())
 
 
-def utc_text(at: float) -> str:
-    """ISO 8601 in UTC, in whole seconds: `2026-03-01T12:00:00Z`. `at` is epoch seconds."""
+def format_utc(at: float) -> str:
+    """Return epoch seconds as ISO 8601 in UTC, in whole seconds: `2026-03-01T12:00:00Z`."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def local_text(at: float) -> str:
-    """ISO 8601 in the zone of this machine, with its offset: `2026-03-01 13:00:00+01:00`. `at` is epoch
-    seconds."""
+def format_local(at: float) -> str:
+    """Return epoch seconds as ISO 8601 in the time zone of this machine: `2026-03-01 13:00:00+01:00`."""
     return datetime.fromtimestamp(at).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
-# Paths in a configuration: segments joined by dots, such as `interfaces.trunks.0`. A segment is a name, the
-# index of a list, the key of a list's item, or one of these in quotes:
+# A path in a configuration is segments joined by dots, such as `interfaces.trunks.0`. A segment is a name,
+# the index of an item of a list, the key of an item, or one of these in quotes:
 # `bgp.neighbors."10.255.0.2".remote_as`. A number is a key only in quotes.
 
 LONGEST_PATH = 512
@@ -236,14 +235,14 @@ _PATH_RULE = (
     "unless the whole path is in single quotes"
 )
 
-#: Of a segment in quotes, what is between them.
+#: Patterns of a segment. QUOTED is the part between the quotes.
 NAME, INDEX, QUOTED = "[A-Za-z_][A-Za-z0-9_-]*", "0|[1-9][0-9]{0,5}", r'[^"\x00-\x1f\x7f]+'
 _SEGMENT = re.compile(rf'(?P<name>{NAME})|(?P<index>{INDEX})|"(?P<quoted>{QUOTED})"', re.ASCII)
 
 
 @dataclass(frozen=True)
 class PathSegment:
-    """The `text` of a name or key, or the `index` of an item."""
+    """Segment of a path: a name, a key, or the `index` of an item."""
 
     text: str
     index: int | None = None
@@ -258,7 +257,7 @@ Path = tuple[PathSegment, ...]
 
 
 def parse_path(text: str) -> Path:
-    """Return the segments, at least one. Raises ValueError with the rule."""
+    """Return the segments of a path, at least one. Raises ValueError with the rule."""
     if len(text) > LONGEST_PATH:
         raise ValueError(f"must have at most {LONGEST_PATH} characters")
     segments, position = [], 0
@@ -276,16 +275,16 @@ def parse_path(text: str) -> Path:
     raise ValueError(_PATH_RULE)
 
 
-def path_text(segments: Iterable[PathSegment]) -> str:
-    """Return the path that `parse_path` reads as these segments."""
+def format_path(segments: Iterable[PathSegment]) -> str:
+    """Return the path of segments, as `parse_path` reads it."""
     return ".".join(map(str, segments))
 
 
 # Lists
 
 
-def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
-    """Return the names for a sentence, the first ones of many: `ppp0, ppp1 and 7 more`."""
+def join_names(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return at most `most` names for a sentence, and the number of the others: `ppp0, ppp1 and 7 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more
 
@@ -293,9 +292,9 @@ def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
 # JSON
 
 
-def cut(value: Any, text: str, most: int) -> Any:
-    """Return a JSON value, or the beginning of its `text` if that has more than `most` characters. A change
-    in the audit log has it, marked as cut."""
+def shorten_json(value: Any, text: str, most: int) -> Any:
+    """Return a JSON value, or the beginning of its `text` if the text has more than `most` characters. The
+    audit log stores values in this form."""
     if len(text) <= most:
         return value
     return {"cut": True, "characters": len(text), "beginning": text[: most // 2]}

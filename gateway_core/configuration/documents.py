@@ -19,7 +19,7 @@ import msgspec
 from gateway_contract.base.errors import Invalid, Problem
 from gateway_contract.base.fields import MOST_PROBLEMS
 from gateway_contract.base.logs import MASK, is_secret
-from gateway_contract.base.texts import Path, PathSegment, parse_path, path_text
+from gateway_contract.base.texts import Path, PathSegment, format_path, parse_path
 from gateway_contract.configuration import ROOT, UNKNOWN, Field, Leaf, field_at
 
 _NOTHING = object()
@@ -58,7 +58,7 @@ class Change:
         for sign, value in (("-", self.before), ("+", self.after)):
             if value is not None:
                 shown = MASK if secret and value != "null" else value
-                yield f"{sign} {path_text(self.path)} = {shown}"
+                yield f"{sign} {format_path(self.path)} = {shown}"
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
@@ -75,7 +75,7 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
         in_both = set(was) & set(now)
         if [key for key in was if key in in_both] != [key for key in now if key in in_both]:
             old[path], new[path] = _json(was), _json(now)
-    paths = sorted((path for path in {**old, **new} if old.get(path) != new.get(path)), key=path_text)
+    paths = sorted((path for path in {**old, **new} if old.get(path) != new.get(path)), key=format_path)
     return [Change(path, old.get(path), new.get(path)) for path in paths]
 
 
@@ -97,7 +97,7 @@ def _keyed_path(document: Any, text: str) -> str:
                 segment = PathSegment(name)
         made.append(segment)
         field = field.below(segment.text)
-    return path_text(made)
+    return format_path(made)
 
 
 def _is_valid_key(field: Field, name: str) -> bool:

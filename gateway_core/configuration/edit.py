@@ -16,7 +16,7 @@ import msgspec
 from gateway_contract.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_contract.base.fields import MOST_PROBLEMS, decode_json, shown
 from gateway_contract.base.logs import MASK
-from gateway_contract.base.texts import Path, PathSegment, parse_duration, parse_path, path_text
+from gateway_contract.base.texts import Path, PathSegment, format_path, parse_duration, parse_path
 from gateway_contract.configuration import (
     ROOT,
     Field,
@@ -49,7 +49,7 @@ class AbsentPath(NotFound):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        super().__init__(f"There is no {path_text(path)} in the candidate")
+        super().__init__(f"There is no {format_path(path)} in the candidate")
 
 
 class OperationRefused(GatewayApiError):
@@ -79,7 +79,7 @@ def edited(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[s
             raise OperationRefused(number, operation.path, error) from error
         # As JSON at once: a later operation may change a part of the same value.
         before, after = (_masked_json(path, value) for value in change)
-        values.append(EditedValue(path_text(path), before, after))
+        values.append(EditedValue(format_path(path), before, after))
     return made, values
 
 
@@ -134,14 +134,14 @@ def _entered(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Fi
     if place is None:
         if key is None or segment.index is not None:
             raise _unknown(path)
-        here = path_text((*path[: depth + 1], PathSegment(key)))
+        here = format_path((*path[: depth + 1], PathSegment(key)))
         holder.append({key: _coerced(field.item.members[key], segment.text, here)})
         place = len(holder) - 1
     return holder[place], field.item, _named_by_key(holder, field, place, segment)
 
 
 def _put(holder: Any, field: Field, path: Path, value: Any) -> _Changed:
-    segment, here = path[-1], path_text(path)
+    segment, here = path[-1], format_path(path)
     if isinstance(field.kind, Object):
         # A copy: a later operation may change a part of it. Only after the check, which limits its depth.
         made = copy.deepcopy(_coerced(_named(field, segment, path), value, here))
@@ -157,7 +157,7 @@ def _put(holder: Any, field: Field, path: Path, value: Any) -> _Changed:
     if place is None and segment.index not in (None, len(holder)):
         raise Invalid(Problem(here, "invalid", f"must be an index up to {len(holder)}, which appends"))
     if place is not None:
-        here = path_text(_resolved(path, len(path) - 1, _named_by_key(holder, field, place, segment)))
+        here = format_path(_resolved(path, len(path) - 1, _named_by_key(holder, field, place, segment)))
     made = copy.deepcopy(_coerced(field.item, value, here))
     if key is not None:
         if segment.index is None:
@@ -191,7 +191,7 @@ def _delete(holder: Any, path: Path) -> _Changed:
     place, _, segment = _found(holder, field, path, len(path) - 1)
     path = _resolved(path, len(path) - 1, segment)
     if field.own_key == path[-1].text:
-        raise Invalid(Problem(path_text(path), "invalid", "is the key of its item: delete that"))
+        raise Invalid(Problem(format_path(path), "invalid", "is the key of its item: delete that"))
     return path, holder.pop(place), _ABSENT
 
 
@@ -215,7 +215,7 @@ def _named(field: Field, segment: PathSegment, path: Path) -> Field:
 
 
 def _unknown(path: Path) -> Invalid:
-    return Invalid(Problem(path_text(path), "unknown", f"is not a known path{quotes_hint(path)}"))
+    return Invalid(Problem(format_path(path), "unknown", f"is not a known path{quotes_hint(path)}"))
 
 
 def _place(holder: list[Any], field: Field, path: Path, depth: int) -> int | None:
@@ -226,17 +226,17 @@ def _place(holder: list[Any], field: Field, path: Path, depth: int) -> int | Non
     if segment.index is None:
         return texts.index(segment.text) if segment.text in texts else None
     if segment.text in texts:
-        raise Invalid(Problem(path_text(path), "invalid", _two_meanings(texts, path[: depth + 1])))
+        raise Invalid(Problem(format_path(path), "invalid", _two_meanings(texts, path[: depth + 1])))
     return segment.index if segment.index < len(holder) else None
 
 
 def _two_meanings(keys: Sequence[str], path: Path) -> str:
     """Return the rule for a path whose last segment is an index, and a key in the same list."""
     *above, segment = path
-    by_key = path_text((*above, PathSegment(segment.text)))
+    by_key = format_path((*above, PathSegment(segment.text)))
     found = f"{segment.text} is an index here, and also the key of an item, {by_key}"
     if segment.index is not None and segment.index < len(keys):
-        found += f"; at the index is {path_text((*above, PathSegment(keys[segment.index])))}"
+        found += f"; at the index is {format_path((*above, PathSegment(keys[segment.index])))}"
     return f"{found}: write the key, in quotes; in a shell, put single quotes around the path"
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from gateway_contract.base.errors import Invalid, Problem
 from gateway_contract.base.fields import MOST_PROBLEMS, shown
-from gateway_contract.base.texts import MIN_BPS, rate_text, too_slow
+from gateway_contract.base.texts import MIN_BPS, explain_minimum, format_rate
 from gateway_contract.base.vlan_names import needs_short_name, short_name
 from gateway_contract.configuration import (
     NETWORK_OF_SUBSCRIBERS,
@@ -139,7 +139,9 @@ _SECRET_OF_RADIUS = _Strict(
     "must be at most 48 characters: pppd keeps no more", lambda secret: len(secret) <= 48
 )
 
-_SLOWEST_RATE = _Strict(f"must be at least {rate_text(MIN_BPS)}", lambda bps: bps >= MIN_BPS, too_slow)
+_SLOWEST_RATE = _Strict(
+    f"must be at least {format_rate(MIN_BPS)}", lambda bps: bps >= MIN_BPS, explain_minimum
+)
 
 _STRICT: Mapping[tuple[type[Section], str], tuple[_Strict, ...]] = {
     (Radius, "secret"): (_SECRET_OF_RADIUS,),

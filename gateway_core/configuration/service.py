@@ -11,7 +11,7 @@ import msgspec
 
 from gateway_contract.base.errors import Invalid, NotFound, Problem, Stale, StepFailed
 from gateway_contract.base.fields import is_line
-from gateway_contract.base.texts import path_text
+from gateway_contract.base.texts import format_path
 from gateway_contract.configuration import Configuration, masked
 from gateway_contract.contract import Method, Nothing
 from gateway_contract.core import configuration as wire
@@ -152,7 +152,7 @@ class ConfigurationService:
             if isinstance(error.reason, Invalid):
                 problems = _problems(error.reason.problems)
                 raise CORE.error(wire.EditRefusedError(error.number, problems)) from error
-            raise CORE.error(wire.PathNotFoundError(error.number, path_text(error.reason.path))) from error
+            raise CORE.error(wire.PathNotFoundError(error.number, format_path(error.reason.path))) from error
         except Invalid as error:
             found = error.problems_by_key if isinstance(error, InvalidDocument) else error.problems
             raise CORE.error(wire.ConfigurationInvalidError(_problems(found))) from error

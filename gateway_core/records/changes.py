@@ -20,7 +20,7 @@ import msgspec
 
 from gateway_contract.base.databases import Database
 from gateway_contract.base.errors import StepFailed
-from gateway_contract.base.texts import cut
+from gateway_contract.base.texts import shorten_json
 from gateway_contract.core.configuration import ChangeRecord, ChangesReply
 from gateway_contract.varlink.protocol import Peer
 
@@ -241,4 +241,4 @@ def _name(user: int | None) -> str:
 
 def _bounded(value: Any) -> Any:
     plain = msgspec.to_builtins(value)
-    return cut(plain, json.dumps(plain), _MOST)
+    return shorten_json(plain, json.dumps(plain), _MOST)

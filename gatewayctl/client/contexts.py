@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway_contract.base import durable
-from gateway_contract.base.texts import local_text
+from gateway_contract.base.texts import format_local
 from gatewayctl.client.errors import BadContext
 
 DEFAULT_URL = "https://localhost:8443"
@@ -50,7 +50,7 @@ class Context:
             return "the token does not say when it expires"
         if not isinstance(end, int | float) or not 0 <= end <= _LAST_TIME:
             return "the token does not expire at a time: its exp is not one"
-        return f"the token expired at {local_text(end)}" if end <= now else None
+        return f"the token expired at {format_local(end)}" if end <= now else None
 
 
 @dataclass(frozen=True)

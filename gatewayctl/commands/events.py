@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gateway_contract.base.texts import rate_text
+from gateway_contract.base.texts import format_rate
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
 from gatewayctl.client.errors import ClientError
 from gatewayctl.client.events import Event, EventFollower, Say, SignOnFollower
@@ -214,8 +214,8 @@ def _line_of(event: Event) -> str:
             expires_at = data["expires_at"]
             until = "" if expires_at is None else f"  until {moment(expires_at)}"
             text = (
-                f"rate  {data['id']}  {plain(data['username'])}  {rate_text(data['rate_down'])} down"
-                f"  {rate_text(data['rate_up'])} up{until}"
+                f"rate  {data['id']}  {plain(data['username'])}  {format_rate(data['rate_down'])} down"
+                f"  {format_rate(data['rate_up'])} up{until}"
             )
         case "sign_on_failed":
             text = (

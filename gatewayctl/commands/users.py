@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from gateway_contract.base.texts import PathSegment, path_text
+from gateway_contract.base.texts import PathSegment, format_path
 from gateway_contract.core.configuration import LONGEST_COMMENT, Role
 from gatewayctl.candidate import RemoteCandidate
 from gatewayctl.client.gateway import Record, RemoteGateway
@@ -30,7 +30,7 @@ def _users(gateway: RemoteGateway) -> list[Record]:
 def _path(username: str, *fields: str) -> str:
     if '"' in username or not username.isprintable() or not username:
         raise CommandFailure(ExitStatus.USAGE, f"no user can have the name {username!r}")
-    return path_text(PathSegment(each) for each in ("api", "users", username, *fields))
+    return format_path(PathSegment(each) for each in ("api", "users", username, *fields))
 
 
 user = click.argument(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from gateway_contract.base.texts import rate_text
+from gateway_contract.base.texts import format_rate
 from tests.support.by_api import a_vlan, rates, sessions, staged, with_a_name
 from tests.support.receivers import Receiver, answer
 from tests.support.running_gateway import Gateway, Reply
@@ -94,13 +94,13 @@ def test_a_rate_of_one_session_is_for_a_time_and_told_with_its_end(admin: Shell)
     said = admin.done(*command, "--down", "77mbit", "--dry-run")
     assert said == (
         f"the rates of session {chosen['id']}, {who(chosen)}, would change: "
-        f"down from {rate_text(down)} to 77 Mbit/s\n"
+        f"down from {format_rate(down)} to 77 Mbit/s\n"
     )
     assert rates(admin.api, chosen) == (down, up)
     said = admin.done(*command, "--down", "9mbit", "--for", "1h")
     assert said.startswith(
         f"Rate change requested for session {chosen['id']}, {who(chosen)}: "
-        f"9 Mbit/s down, {rate_text(up)} up, until "
+        f"9 Mbit/s down, {format_rate(up)} up, until "
     )
     assert rates(admin.api, chosen) == (9_000_000, up)
     (until,) = re.findall(r"(?m)^Rates until +(.+)$", admin.done("subscribers", "show", chosen["username"]))
@@ -130,7 +130,7 @@ def test_rates_are_those_of_the_file_and_the_undo_file_brings_the_former_ones_ba
     assert counts == "3 would change, 0 not online, 0 bad"
     assert re.split("  +", last)[2:] == [
         *(chosen[2]["ip_address"], chosen[2]["mac_address"]),
-        *(rate_text(before[2][0]), "43 Mbit/s", rate_text(before[2][1]), "17 Mbit/s"),
+        *(format_rate(before[2][0]), "43 Mbit/s", format_rate(before[2][1]), "17 Mbit/s"),
     ]
     assert by_file(admin, feed).status == USAGE
     assert [rates(admin.api, one) for one in chosen] == before
@@ -155,7 +155,7 @@ def test_the_rates_of_a_file_are_changed_at_a_terminal_after_yes(admin: Shell) -
         assert rates(admin.api, chosen) == before
         terminal = admin.at_terminal("subscribers", "rate", "--file", file)
         terminal.expect("Change their rates? [y/N] ")
-        assert rate_text(before[0]) in terminal.shown
+        assert format_rate(before[0]) in terminal.shown
         terminal.type(f"{typed}\n")
         assert terminal.end() == status
         # The bar of the progress hides the cursor.

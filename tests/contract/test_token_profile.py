@@ -31,7 +31,7 @@ from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.services import WorkerServices
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable
 from gateway_contract.base.logs import MASK
-from gateway_contract.base.texts import rate_text
+from gateway_contract.base.texts import format_rate
 from gateway_contract.core.configuration import DiscardCandidate, Edit
 from gateway_contract.core.network import ListVlans, VlansReply
 from gateway_contract.core.sessions import Health, SessionDetail, SetSessionRate
@@ -272,7 +272,7 @@ def test_the_list_and_a_session_are_those_of_the_core_in_texts(profile: Profile)
         record = held[item["id"]]
         assert item.pop("uptime") in {uptime(record["started_at"], now - age) for age in range(5)}
         expected = {name: record[name] for name in ("id", "username", "ip_address", "interface")}
-        speeds = {f"speed_{way}": rate_text(record[f"rate_{way}"]) for way in ("down", "up")}
+        speeds = {f"speed_{way}": format_rate(record[f"rate_{way}"]) for way in ("down", "up")}
         assert list(item.items()) == list((expected | speeds).items())
     detail = profile.get("/subscribers/3")
     assert set(detail) == {*SessionDetail.__struct_fields__, "speed_down", "speed_up", "uptime"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gateway_contract.base.texts import epoch_seconds
+from gateway_contract.base.texts import parse_time
 from tests.support.browser import Screen, screen
 from tests.support.histories import failed, remember_failures
 from tests.support.stack import Api, wait_for
@@ -234,7 +234,7 @@ def test_a_session_that_ended_is_found_in_the_history_with_its_timeline(shown: S
     entries = shown.api.get("/subscribers/14/timeline")["entries"]
     at = next(entry["at"] for entry in entries if entry["event"] == "session.down")
     # The API reads what the page shows.
-    assert epoch_seconds(end.locator("time").inner_text(), time.time()) == at
+    assert parse_time(end.locator("time").inner_text(), time.time()) == at
     shown.go("History")
     shown.page.get_by_label("IP address then").fill(session["ip_address"])
     shown.press("Filter")

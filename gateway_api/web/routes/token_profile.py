@@ -16,7 +16,7 @@ from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import ListSelection, SubscribersQuery
 from gateway_api.web.schemas.requests import Document
 from gateway_api.web.services import core
-from gateway_contract.base.texts import rate_text
+from gateway_contract.base.texts import format_rate
 from gateway_contract.base.turns import give_way
 from gateway_contract.contract import record_of
 from gateway_contract.core.sessions import GetHealth, Health, ListSessions, SessionDetail
@@ -25,7 +25,7 @@ from gateway_contract.core_client import Fields, ListParts, decode_part
 #: Sessions, which take a millisecond.
 _TURN = 250
 #: Most sessions have one of a few rates.
-_rate_text = lru_cache(1024)(rate_text)
+_rate_text = lru_cache(1024)(format_rate)
 
 
 class _Summary(msgspec.Struct, gc=False):

@@ -20,10 +20,10 @@ from gateway_contract.base.texts import (
     ADDRESS_PATTERN,
     MAC_PATTERN,
     MAX_ID,
-    epoch_seconds,
-    ip_address,
-    mac_address,
-    past_seconds,
+    parse_ip,
+    parse_mac,
+    parse_past_time,
+    parse_time,
 )
 from gateway_contract.contract import MAX_LIMIT, Column, Enumeration, Method, Page, SelectingMethod, columns
 from gateway_contract.core.sessions import SEARCH, SessionSummary, SessionTypeFilter
@@ -69,7 +69,7 @@ def cursor(description: str = "The `next_cursor` of the page before.") -> TextFi
     return TextField(validate=rule, metadata={"description": description})
 
 
-def time(description: str, example: str, parse: Callable[[str, float], float] = epoch_seconds) -> ParsedField:
+def time(description: str, example: str, parse: Callable[[str, float], float] = parse_time) -> ParsedField:
     """Return a time, loaded as epoch seconds. `parse` gets the text and the current time."""
     about = says(f"{description} {_FORMS_OF_TIME}", example)
     return ParsedField(lambda text: parse(text, now()), metadata=about)
@@ -89,8 +89,8 @@ def _sort(fields: Sequence[str], default: str, example: str) -> ParsedField:
 _Spelling: TypeAlias = tuple[Callable[[str], Any], Mapping[str, Any]]
 #: Fields that have more than one spelling, by name.
 _SPELLINGS: Mapping[str, _Spelling] = {
-    "ip_address": (ip_address, {"pattern": ADDRESS_PATTERN}),
-    "mac_address": (mac_address, {"pattern": MAC_PATTERN}),
+    "ip_address": (parse_ip, {"pattern": ADDRESS_PATTERN}),
+    "mac_address": (parse_mac, {"pattern": MAC_PATTERN}),
 }
 
 
@@ -106,7 +106,7 @@ def _event_names(text: str) -> frozenset[str]:
 
 def mac() -> ParsedField:
     return ParsedField(
-        mac_address,
+        parse_mac,
         metadata=says(
             "With this MAC address only: with colons, dashes, dots or nothing between, in either case.",
             "02:00:00:00:00:06",
@@ -255,7 +255,7 @@ class SessionConditions(Schema):
     type = session_type("Sessions of this type only.")
     username = TextField(metadata=says("With this login only.", "subscriber000006@lab.example"))
     ip_address = ParsedField(
-        ip_address,
+        parse_ip,
         metadata=says(
             "With this IPv4 address only; or with this IPv6 address, assigned or in a prefix of the session.",
             "100.64.0.5",
@@ -366,7 +366,7 @@ class HistoryQuery(SessionConditions, _PagedQuery):
     made = HistoryFilter
 
     id = up_to(MAX_ID, "With this session id only. Another session may have had it before.", 7)
-    at = time("Sessions that were up then. Not in the future.", "2026-03-01T18:00:00Z", past_seconds)
+    at = time("Sessions that were up then. Not in the future.", "2026-03-01T18:00:00Z", parse_past_time)
     since = time("Sessions that were up then or later.", "1795271513")
     until = time("Sessions that started before then.", "1795275113")
     reason = TextField(metadata=says("Sessions that ended for this reason only.", "lost_carrier"))

@@ -29,8 +29,8 @@ from gateway_contract.base.texts import (
     LONGEST_RATE,
     NAME,
     QUOTED,
-    epoch_seconds,
     parse_rate,
+    parse_time,
 )
 from gateway_contract.core.configuration import LONGEST_COMMENT, LONGEST_CONFIRMATION, Edit, EditAction
 from gateway_contract.core.impact import LARGEST_LIMIT
@@ -111,7 +111,7 @@ class LogoutEverywhereSchema(Schema):
 
 
 def _moment(text: str) -> int:
-    return math.ceil(epoch_seconds(text, now(), LONGEST_EXPIRY))
+    return math.ceil(parse_time(text, now(), LONGEST_EXPIRY))
 
 
 @dataclass(frozen=True)

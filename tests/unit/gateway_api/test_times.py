@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.web.routes.token_profile import uptime
-from gateway_contract.base.texts import epoch_seconds, local_text, parse_duration, past_seconds, utc_text
+from gateway_contract.base.texts import format_local, format_utc, parse_duration, parse_past_time, parse_time
 from gatewayctl.texts import duration
 from gatewayctl.times import DurationType, GivenTime, TimeType, parse_moment
 
@@ -86,35 +86,35 @@ def test_a_number_that_cannot_be_epoch_seconds_is_refused_and_says_what_it_may_b
     text: str, hint: str
 ) -> None:
     # The command line has the same sentence.
-    for read in (epoch_seconds, parse_moment):
+    for read in (parse_time, parse_moment):
         with pytest.raises(ValueError) as refused:
             read(text, NOW)
         assert str(refused.value).endswith(
-            f"; {text} is not from 2000-01-01T00:00:00Z to {utc_text(NOW + DAY)}{hint}"
+            f"; {text} is not from 2000-01-01T00:00:00Z to {format_utc(NOW + DAY)}{hint}"
         )
 
 
 def test_a_number_from_2000_to_tomorrow_is_epoch_seconds() -> None:
     for text in ("946684800", str(int(NOW) + DAY)):
-        assert epoch_seconds(text, NOW) == float(text)
+        assert parse_time(text, NOW) == float(text)
 
 
 @pytest.mark.parametrize("text", ["20261127T111500+0100", "2026-11-27 10:15:00+00:00"])
 def test_a_basic_iso_8601_time_is_that_time(text: str) -> None:
-    assert epoch_seconds(text, NOW) == 1795774500
+    assert parse_time(text, NOW) == 1795774500
 
 
 @pytest.mark.parametrize("text", ["20261127T101500", "2026-11-27", "1.5e9", "-1", "nan", "1" * 21])
 def test_a_time_without_an_offset_and_another_number_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^must be epoch seconds, or a time with its offset such as"):
-        epoch_seconds(text, NOW)
+        parse_time(text, NOW)
 
 
 def test_a_time_that_must_be_past_is_not_after_now() -> None:
-    assert past_seconds(str(int(NOW)), NOW) == int(NOW)
+    assert parse_past_time(str(int(NOW)), NOW) == int(NOW)
     for text in (str(int(NOW) + 1), "9999-12-31T00:00:00Z"):
         with pytest.raises(ValueError, match=r"^must not be in the future: it is 2026-03-10T11:00:00Z now$"):
-            past_seconds(text, NOW)
+            parse_past_time(text, NOW)
 
 
 def test_the_end_of_a_rate_may_be_a_number_up_to_a_year_ahead() -> None:
@@ -150,7 +150,7 @@ def test_a_duration_that_is_shown_is_read(seconds: int) -> None:
 
 @given(st.integers(0, 4_102_444_800))
 def test_a_time_that_is_shown_is_read(seconds: int) -> None:
-    for text in (local_text(seconds), utc_text(seconds)):
+    for text in (format_local(seconds), format_utc(seconds)):
         assert parse_moment(text, NOW, ZONE) == GivenTime(seconds)
 
 
@@ -169,7 +169,7 @@ def test_a_duration_may_be_seconds_alone_where_no_unit_is_needed() -> None:
 def test_a_time_in_the_zone_of_the_machine_may_be_far_ahead_as_one_with_its_offset() -> None:
     # The API takes no number for a time after tomorrow.
     sent = TimeType().convert("9000-01-01", None, None)
-    assert epoch_seconds(sent, NOW) == datetime(9000, 1, 1).timestamp()
+    assert parse_time(sent, NOW) == datetime(9000, 1, 1).timestamp()
     with pytest.raises(click.BadParameter, match="must be a time, such as 2h"):
         TimeType().convert("9999999d", None, None)
 

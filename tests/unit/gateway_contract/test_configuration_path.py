@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_contract.base.texts import LONGEST_PATH, Path, PathSegment, parse_path, path_text
+from gateway_contract.base.texts import LONGEST_PATH, Path, PathSegment, format_path, parse_path
 
 enough = settings(max_examples=100)
 
@@ -31,7 +31,7 @@ def refusal(text: str) -> str:
 @given(paths)
 @enough
 def test_the_text_of_any_path_is_read_as_that_path(path: Path) -> None:
-    assert parse_path(path_text(path)) == path
+    assert parse_path(format_path(path)) == path
 
 
 @given(st.text(st.sampled_from('a0."-_ \n\u0661'), max_size=8) | st.text(max_size=8))
@@ -41,7 +41,7 @@ def test_a_text_is_refused_or_means_the_same_when_it_is_written_again(text: str)
         path = parse_path(text)
     except ValueError:
         return
-    assert parse_path(path_text(path)) == path
+    assert parse_path(format_path(path)) == path
 
 
 def test_a_path_has_these_segments() -> None:
@@ -60,9 +60,9 @@ def test_a_path_has_these_segments() -> None:
 
 
 def test_a_key_is_written_in_quotes_unless_it_is_a_name() -> None:
-    assert path_text(parse_path('"api"."users"."alice"."role"')) == "api.users.alice.role"
+    assert format_path(parse_path('"api"."users"."alice"."role"')) == "api.users.alice.role"
     for key in ("eth0.100", "10.255.0.2", "0", "-a", "1st", "a b", "\u00e9", "a@b"):
-        assert path_text([PathSegment("users"), PathSegment(key)]) == f'users."{key}"'
+        assert format_path([PathSegment("users"), PathSegment(key)]) == f'users."{key}"'
 
 
 def test_what_is_no_path_is_refused() -> None:

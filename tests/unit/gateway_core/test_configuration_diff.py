@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_contract.base.logs import MASK
-from gateway_contract.base.texts import path_text
+from gateway_contract.base.texts import format_path
 from gateway_contract.core.configuration import Edit
 from gateway_core.configuration.documents import Change, changes, diff_text
 from gateway_core.configuration.edit import OperationRefused, edited
@@ -226,5 +226,5 @@ def test_lines_depend_on_the_direction_and_not_on_the_order_of_fields(
     found = changes(before, now)
     assert changes(now, before) == [Change(one.path, one.after, one.before) for one in found]
     assert changes(shuffled(before), shuffled(now)) == found
-    paths = [path_text(change.path) for change in found]
+    paths = [format_path(change.path) for change in found]
     assert paths == sorted(set(paths))

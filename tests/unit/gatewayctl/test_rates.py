@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_contract.base.texts import MAX_BPS, MIN_BPS, rate_text
+from gateway_contract.base.texts import MAX_BPS, MIN_BPS, format_rate
 from gateway_contract.base.texts import parse_rate as asked_rate
 from gatewayctl.texts import rate_with_unit
 
@@ -128,9 +128,9 @@ def test_anything_else_is_refused(text: str) -> None:
     ],
 )
 def test_a_rate_is_shown_with_its_largest_unit(bps: int, text: str) -> None:
-    assert rate_text(bps) == text
+    assert format_rate(bps) == text
 
 
 @given(st.integers(1, MAX_BPS))
 def test_a_rate_is_shown_exactly(bps: int) -> None:
-    assert parse_rate(rate_text(bps)) == bps
+    assert parse_rate(format_rate(bps)) == bps

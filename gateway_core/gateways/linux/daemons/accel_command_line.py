@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway_contract.base import durable
-from gateway_contract.base.texts import MAX_BPS, utc_text
+from gateway_contract.base.texts import MAX_BPS, format_utc
 from gateway_contract.core.health import DependencyState
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.source import (
@@ -443,7 +443,7 @@ class AccelPppStatistics:
         self._responses = responses
         last = "the core has seen no response since it started"
         if self._last_response is not None:
-            last = f"the last response came at {utc_text(self._last_response)}"
+            last = f"the last response came at {format_utc(self._last_response)}"
         lost = sum(server.lost_lately for server in servers)
         requests = f"{lost} request{'' if lost == 1 else 's'} timed out in the last 5 minutes"
         if all(server.is_given_up for server in servers):

@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from gateway_contract.base.errors import GatewayApiError, StepFailed
-from gateway_contract.base.texts import listed
+from gateway_contract.base.texts import join_names
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceAction
 from gateway_core.configuration.workspace import Rendered
@@ -166,7 +166,7 @@ def without_secrets(line: str) -> str:
 
 def shown(lines: Sequence[str]) -> str:
     """Return the first of them, for a sentence."""
-    return listed([line.strip() for line in lines], _SHOWN, "; ")
+    return join_names([line.strip() for line in lines], _SHOWN, "; ")
 
 
 def _is_vrf(key: str) -> bool:

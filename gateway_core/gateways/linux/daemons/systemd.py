@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gateway_contract.base.errors import GatewayApiError
-from gateway_contract.base.texts import listed
+from gateway_contract.base.texts import join_names
 from gateway_core.gateways.linux.program import NO_LIMIT, EndedProgram, ProgramFailed, TimeLimit, run
 
 #: What an instance name holds as it is (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
@@ -71,9 +71,9 @@ class Systemd:
             try:
                 ended = self._run(verb, *several)
             except ProgramFailed as error:
-                raise SystemdUnreachable(verb, listed(several, 1), str(error)) from error
+                raise SystemdUnreachable(verb, join_names(several, 1), str(error)) from error
             if ended.status:
-                raise UnitFailed(verb, listed(several, 1), _reason(ended))
+                raise UnitFailed(verb, join_names(several, 1), _reason(ended))
 
     def _run(self, verb: str, *units: str) -> EndedProgram:
         # A question for a password would last until the deadline.

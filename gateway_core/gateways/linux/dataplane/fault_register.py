@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from gateway_contract.base.texts import listed
+from gateway_contract.base.texts import join_names
 from gateway_contract.core.health import Fault, FaultKind
 from gateway_core.gateways.linux.kernel.messages import KernelError
 
@@ -95,11 +95,13 @@ class FaultRegister:
         for kind in FaultKind:
             names = [place.object for place in repaired if place.kind == kind]
             if names:
-                _log.warning("repaired %d of kind %s: %s", len(names), kind, listed(names, NAMED))
+                _log.warning("repaired %d of kind %s: %s", len(names), kind, join_names(names, NAMED))
             faults = [fault for fault in failed if fault.kind == kind]
             if faults:
                 names = [fault.object for fault in faults]
-                _log.error("cannot repair %s of kind %s: %s", listed(names, NAMED), kind, faults[0].reason)
+                _log.error(
+                    "cannot repair %s of kind %s: %s", join_names(names, NAMED), kind, faults[0].reason
+                )
             names = [fault.object for fault in over if fault.kind == kind]
             if names:
-                _log.info("no fault any more of kind %s: %s", kind, listed(names, NAMED))
+                _log.info("no fault any more of kind %s: %s", kind, join_names(names, NAMED))

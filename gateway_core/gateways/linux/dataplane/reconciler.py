@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
 from gateway_contract.base.errors import GatewayApiError
-from gateway_contract.base.texts import listed
+from gateway_contract.base.texts import join_names
 from gateway_contract.core.health import FaultKind
 from gateway_core.gateways.linux.dataplane.fault_register import NAMED, FaultRegister, Outcome, Place
 from gateway_core.gateways.linux.dataplane.limit_delays import DelayHistogram
@@ -263,7 +263,7 @@ class Reconciler:
         if is_complete and found.routes is not None:
             removed = self._plane.remove_surplus(self._comparison.state, found.routes)
             if removed:
-                _log.info("removed what belongs to no session: %s", listed(removed, NAMED))
+                _log.info("removed what belongs to no session: %s", join_names(removed, NAMED))
         self.fault_register.report()
         with self._work:
             now = self._now()

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 from gateway_contract.base.errors import GatewayApiError
-from gateway_contract.base.texts import listed
+from gateway_contract.base.texts import join_names
 from gateway_contract.configuration import Demux
 from gateway_contract.core.health import TriggerRefusal
 from gateway_contract.core.sessions import SessionType
@@ -364,7 +364,7 @@ class Demultiplexer:
         failure = verb, str(error)
         if failure not in self._logged:
             self._logged[failure] = self._clock()
-            _log.error("cannot %s %s: %s", verb, listed([vlan.name for vlan in vlans], 1), error)
+            _log.error("cannot %s %s: %s", verb, join_names([vlan.name for vlan in vlans], 1), error)
 
 
 def _next(queue: deque[T], most: int) -> deque[T]:

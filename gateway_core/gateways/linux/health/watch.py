@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway_contract.base.texts import listed, utc_text
+from gateway_contract.base.texts import format_utc, join_names
 from gateway_contract.configuration import Bgp, Configuration, Radius
 from gateway_contract.core.health import Dependency, DependencyState
 from gateway_core.gateways.linux.daemons.frr import REMEDY, Frr, RoutingUnavailable, RoutingUnreadable, shown
@@ -69,7 +69,9 @@ def frr(configured: Bgp | None, daemon: Frr, foreign: Sequence[str] = ()) -> Dep
     if not missing:
         return Dependency("frr", DependencyState.OK, f"All BGP sessions are established: {len(all_of_them)}.")
     state = DependencyState.DEGRADED if len(missing) < len(all_of_them) else DependencyState.FAILED
-    message = f"{len(missing)} of {len(all_of_them)} BGP sessions are not established: {listed(missing, 3)}."
+    message = (
+        f"{len(missing)} of {len(all_of_them)} BGP sessions are not established: {join_names(missing, 3)}."
+    )
     return Dependency("frr", state, message)
 
 
@@ -156,6 +158,6 @@ def _source(watch: SourceWatch) -> Dependency:
         message = f"{watch.name} has not replied yet: the core has just started."
         return Dependency(watch.name, DependencyState.UNKNOWN, message)
     message = (
-        f"{watch.name} has not replied since {utc_text(watch.silent_since)}, and its sessions are stale."
+        f"{watch.name} has not replied since {format_utc(watch.silent_since)}, and its sessions are stale."
     )
     return Dependency(watch.name, DependencyState.FAILED, message)
