@@ -13,6 +13,8 @@ version = release = _setup["metadata"]["version"]
 extensions = ["myst_parser"]
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
+# Parts of pages, which include them.
+exclude_patterns = ["reference/operations/*"]
 html_theme = "furo"
 html_title = f"Subscriber gateway {version}"
 html_copy_source = False

@@ -229,7 +229,7 @@ class Route(Record, frozen=True):
     protocol: Annotated[str, about("Origin of the route.", "kernel")]
     scope: Annotated[str, about("How far it reaches.", "link")]
     type: Annotated[str, about("Kind of route.", "unicast")]
-    table: Annotated[str, about("Routing table.", "main")]
+    table: Annotated[str, about("Routing table.", "100")]
     metric: Annotated[int | None, about("Lower is preferred; null for the kernel's own.", None, 20)]
     prefsrc: Annotated[
         str | None, about("Source address to prefer, null for any.", "100.64.0.1", pattern=_ADDRESS)

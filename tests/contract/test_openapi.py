@@ -1,6 +1,7 @@
 """The OpenAPI document: whole, right by the judgement of others, and what the routes do."""
 
 import json
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from gateway_contract.events import EVENTS
 from tests.support.receivers import Receiver
 from tests.support.routes import ADMIN, ALWAYS, OPEN, ROUTES, Route
 from tests.support.sse import listen
-from tests.support.stack import Api, wait_for
+from tests.support.stack import Api, running_stack, wait_for
 from tools.documents import __main__ as documents
 
 FILE = Path(__file__).parents[2] / "etc" / "openapi.json"
@@ -82,6 +83,32 @@ def test_every_field_is_described_with_an_example() -> None:
         if "properties" not in resolved(field.get("items", field))
     }
     assert [name for name, field in plain.items() if not field.get("examples")] == []
+
+
+#: What is the same in each run of the lab, and where it is: the request, and the list in the response.
+OF_THE_LAB = {
+    "SessionDetail": ("/subscribers/7", None),
+    "SessionSummary": ("/subscribers?search=id:7", "sessions"),
+    "SessionQos": ("/qos?session_id=7", "sessions"),
+    "Route": ("/routing/routes?session_id=7", "routes"),
+    "CgnatSession": ("/cgnat/sessions?id=7", "sessions"),
+    "Interface": ("/interfaces?name=trunk0", "interfaces"),
+    "Version": ("/system/version", None),
+}
+
+
+def test_the_examples_are_those_of_a_running_gateway(tmp_path: Path) -> None:
+    with running_stack(tmp_path, arrivals=0) as (api, _):
+        for name, (request, listed) in OF_THE_LAB.items():
+            data = api.get(request)
+            record = data[listed][0] if listed else data
+            examples = {
+                field: described["examples"][0]
+                for field, described in SCHEMAS[name]["properties"].items()
+                # Times and traffic are others each time.
+                if described.get("examples") and not re.search("_at$|^bytes|^packets", field)
+            }
+            assert examples.items() <= record.items(), name
 
 
 def test_every_parameter_is_described_with_an_example_that_it_takes() -> None:

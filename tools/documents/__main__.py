@@ -15,7 +15,7 @@ from gateway_contract.core.interface import CORE
 from gateway_contract.program import summary
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.completion import FILES, source
-from tools.documents import man, reference
+from tools.documents import man, operations, reference
 
 
 def openapi() -> str:
@@ -26,10 +26,9 @@ def openapi() -> str:
 def texts() -> dict[str, str]:
     """The files of people: man pages, completions, the environment file and pages of the reference, by their
     paths."""
-    openapi = make_document(routes_of(USERS))
     pages = {
         "configuration": reference.configuration_page(),
-        "operations": reference.operations_page(openapi),
+        **operations.pages(make_document(routes_of(USERS))),
         "commands": reference.commands_page(),
         "environment": reference.environment_page(),
         "values": reference.values_page(),
