@@ -1,13 +1,13 @@
-"""The configuration, defined once: of each leaf the type, the range, the default, a sentence with the unit,
-whether it is secret, and what its commit does to sessions; of each list the key of its items.
+"""The definition of the configuration: of each leaf the type, the range, the default, a sentence with the
+unit, whether it is secret, and what its commit does to sessions; of each list the key of its items.
 
-The core checks documents by it, and gets typed values. The OpenAPI document, the reference, `gatewayctl` and,
-by the OpenAPI document, the live page know the leaves from here. An attribute of a section is
+The core checks configurations by this definition, and gets typed values. The OpenAPI document, the reference,
+`gatewayctl` and the live page take the leaves from here. An attribute of a section is
 
-    name: Annotated[type of the value, kind in JSON, about(...), Effect(...)] = default
+name: Annotated[type of the value, kind in JSON, about(...), Effect(...)] = default
 
-and required without a default. Configurations on disk lack a new leaf: it has a default. Rules of the
-services, and rules between values, are in `gateway_core/configuration/rules.py`.
+An attribute without a default is required. A new leaf needs a default, because configurations on disk lack
+the leaf. Rules of the services, and rules between values, are in `gateway_core/configuration/rules.py`.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from msgspec import Meta
 from gateway_contract.base.logs import MASK, is_secret, masked_text
 from gateway_contract.base.receivers import checked_secret, checked_url
 from gateway_contract.base.texts import Path, format_path, parse_path, parse_rate
-from gateway_contract.base.vlan_names import LONGEST_INTERFACE_NAME, heads
+from gateway_contract.base.vlan_names import LONGEST_INTERFACE_NAME, name_prefixes
 from gateway_contract.contract import about
 from gateway_contract.core.configuration import Role
 from gateway_contract.core.network import OVERHEAD_PROFILES
@@ -45,28 +45,28 @@ _MARK = "x-secret"
 
 
 class Section:
-    """An object of the configuration, as a frozen dataclass of typed values. Its docstring is for clients."""
+    """An object of the configuration: a frozen dataclass of typed values. Clients see the docstring."""
 
     #: The attribute that identifies an item of a list; None for a section.
     key: ClassVar[str | None] = None
 
 
 class Effect(str):
-    """A sentence for people: how a commit of another value affects sessions."""
+    """A sentence for operators: how a commit of another value affects sessions."""
 
 
-# Kinds of value in JSON. `load` makes the typed value of JSON that isn't null. It raises ValueError, whose
-# arguments are the broken rules.
+# Kinds of values in JSON. `load` returns the typed value of JSON that is not null, and raises ValueError with
+# the broken rules as its arguments.
 
 
 class Leaf:
-    """A value without parts."""
+    """A value without parts: text, a number, true or false."""
 
     #: The type in JSON.
     type: Any = str
 
     def load(self, value: Any) -> Any:
-        """Raises ValueError."""
+        """Return the typed value. Raises ValueError."""
         if type(value) is not str:
             raise ValueError("must be a string")
         return value
@@ -74,7 +74,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Text(Leaf):
-    """A text. `rules` are patterns of the whole text, each with the error."""
+    """A text. `rules` are patterns that the whole text must match, each with its error."""
 
     rules: tuple[tuple[str, str], ...]
 
@@ -90,8 +90,8 @@ class Text(Leaf):
 
 
 @dataclass(frozen=True)
-class Parsed(Leaf):
-    """A text that `parse` makes a value of."""
+class ParsedText(Leaf):
+    """A text that `parse` turns into a value."""
 
     parse: Callable[[str], Any]
 
@@ -104,7 +104,8 @@ class Parsed(Leaf):
 
 
 class Rate(Leaf):
-    """A rate in bits per second, as text. Configurations on disk may have one that is too slow to be set."""
+    """A rate as text, in bits per second when loaded. Configurations on disk may have a rate that is too low
+    to be set now."""
 
     def load(self, value: Any) -> int:
         return parse_rate(super().load(value), least=1)
@@ -133,9 +134,9 @@ class Choice(Leaf):
 
 
 @dataclass(frozen=True)
-class Whole(Leaf):
-    """An integer from `first` to `last`, which the error calls `noun`. It isn't one of `reserved`, which are
-    those of somebody else."""
+class WholeNumber(Leaf):
+    """An integer from `first` to `last`, which the error calls `noun`. The integers in `reserved` are not
+    allowed: they belong to `reserved_for`."""
 
     first: int
     last: int
@@ -154,7 +155,7 @@ class Whole(Leaf):
         return value
 
 
-class Seconds(Whole):
+class Seconds(WholeNumber):
     """A number of seconds."""
 
 
@@ -182,9 +183,9 @@ class Object:
 
 
 @dataclass(frozen=True)
-class Many:
-    """A list of `kind`, or of the sections that its annotation names. No two items are equal or have one key,
-    if they are `unique`."""
+class ListOf:
+    """A list of `kind`, or of the sections that its annotation names. In a `unique` list, no two items are
+    equal or have the same key."""
 
     kind: Leaf | Object | None = None
     most: int | None = None
@@ -197,22 +198,22 @@ class Many:
 
     @property
     def key(self) -> str | None:
-        """The attribute that identifies an item; None for a list of leaves."""
+        """The name of the attribute that identifies an item; None for a list of leaves."""
         return self.kind.section.key if isinstance(self.kind, Object) else None
 
     @property
-    def too_long(self) -> str:
+    def length_rule(self) -> str:
         return f"must hold at most {self.most}"
 
     def is_too_long(self, items: Sequence[Any]) -> bool:
         return self.most is not None and len(items) > self.most
 
-    def broken(self, items: Sequence[Any]) -> Iterator[str]:
-        """The rules that typed items break."""
+    def find_broken_rules(self, items: Sequence[Any]) -> Iterator[str]:
+        """Yield the rules that typed items break."""
         if len(items) < self.least:
             yield "must not be empty"
         if self.is_too_long(items):
-            yield self.too_long
+            yield self.length_rule
         known = {item if self.key is None else getattr(item, self.key) for item in items}
         if self.unique and len(known) < len(items):
             yield "must not name the same thing twice"
@@ -220,10 +221,10 @@ class Many:
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A value of the configuration. `sample` is the example of a section in a candidate, which may lack
-    parts of it."""
+    """A value of the configuration. `sample` is an example of a section in a candidate, where parts may be
+    missing."""
 
-    kind: Leaf | Object | Many
+    kind: Leaf | Object | ListOf
     nullable: bool = False
     default: Any = _REQUIRED
     documented: Meta | None = None
@@ -236,31 +237,31 @@ class Field:
 
     @cached_property
     def members(self) -> "Mapping[str, Field]":
-        """The fields of an object by name, in their order; none of another value."""
+        """The fields of an object by name, in their order; empty for any other value."""
         return self.kind.fields if isinstance(self.kind, Object) else {}
 
     @cached_property
     def item(self) -> "Field":
-        """The field of an item of a list; UNKNOWN of another value."""
-        return self.kind.item if isinstance(self.kind, Many) else UNKNOWN
+        """The field of an item of a list; UNKNOWN for any other value."""
+        return self.kind.item if isinstance(self.kind, ListOf) else UNKNOWN
 
     @cached_property
     def key(self) -> str | None:
-        """The attribute that identifies an item of a list; None without one."""
-        return self.kind.key if isinstance(self.kind, Many) else None
+        """The name of the attribute that identifies an item of this list; None for any other value."""
+        return self.kind.key if isinstance(self.kind, ListOf) else None
 
     @property
     def own_key(self) -> str | None:
-        """The member that identifies this item; None of what is no item."""
+        """The name of the member that identifies this item; None for a value that is not an item."""
         return self.kind.section.key if isinstance(self.kind, Object) else None
 
     def below(self, name: str) -> "Field":
-        """Return the field of a member, or of any item; UNKNOWN without one."""
-        return self.item if isinstance(self.kind, Many) else self.members.get(name, UNKNOWN)
+        """Return the field of a member, or of any item of a list; UNKNOWN if there is none."""
+        return self.item if isinstance(self.kind, ListOf) else self.members.get(name, UNKNOWN)
 
     @property
     def meaning(self) -> str:
-        """A sentence, with the unit if there is one."""
+        """The meaning of the value: a sentence, with the unit if there is one."""
         return (self.documented and self.documented.description) or self.section_text
 
     @property
@@ -271,21 +272,22 @@ class Field:
 
     @property
     def default_json(self) -> str:
-        """The default as JSON; empty if the value is required."""
+        """The default as JSON; empty for a required value."""
         return "" if self.required else msgspec.json.encode(self.default, enc_hook=str).decode()
 
     @cached_property
     def secret(self) -> bool:
-        """Whether it is declared secret: nobody sees its value."""
+        """True if the value is declared secret: nobody sees the value."""
         return bool(((self.documented and self.documented.extra_json_schema) or {}).get(_MARK))
 
 
-#: What the definition does not know.
+#: The field of a value that the definition does not have.
 UNKNOWN = Field(Leaf())
 
 
 def walk(field: Field, path: str = "") -> Iterator[tuple[str, Field]]:
-    """A field and all below it, by their paths. A segment in capitals stands for the key of an item."""
+    """Yield a field and all fields below it, with their paths. A segment in capitals stands for the key of an
+    item."""
     yield path, field
     inner = path if field.key is None else f"{path}.{field.key.upper()}"
     for name, below in (field.members or field.item.members).items():
@@ -318,7 +320,7 @@ def _field(hint: Any, default: Any) -> Field:
         else:
             documented = each
     nullable = type(None) in get_args(hint)
-    if isinstance(kind, Many) and kind.kind is None:
+    if isinstance(kind, ListOf) and kind.kind is None:
         kind = dataclasses.replace(kind, kind=Object(get_args(hint)[0]))
     elif kind is None:
         (section,) = {*get_args(hint), hint} & {*Section.__subclasses__()}
@@ -327,12 +329,12 @@ def _field(hint: Any, default: Any) -> Field:
 
 
 def _secret(description: str) -> Meta:
-    """As `about`, for a value that nobody sees."""
+    """Return the documentation of a secret, as `about` does. Nobody sees the value."""
     return about(description, MASK, **{_MARK: True})
 
 
 def _sample(**values: Any) -> Meta:
-    """Return a section of a candidate."""
+    """Return an example of a section in a candidate."""
     return Meta(examples=[values])
 
 
@@ -380,8 +382,8 @@ def _neighbor_address(text: str) -> IPv4Address | IPv6Address:
         if ":" not in text:
             return _host_address(text)
         made = IPv6Address(text)
-        # A link-local one needs an interface. In Python 3.13, an address that maps an IPv4 address is as
-        # reserved as the IPv4 address is.
+        # A link-local address needs an interface. In Python 3.13, an IPv6 address that maps an IPv4 address
+        # is reserved if the IPv4 address is.
         is_of_many = made.is_unspecified or made.is_multicast or made.is_reserved or made.is_link_local
         if not (is_of_many or made.ipv4_mapped):
             return made
@@ -391,7 +393,7 @@ def _neighbor_address(text: str) -> IPv4Address | IPv6Address:
 def _listen_address(text: str) -> IPv4Address | IPv6Address:
     with suppress(ValueError):
         made = ip_address(text)
-        # A zone is the name of an interface, which may not exist yet.
+        # The zone of an IPv6 address names an interface, which may not exist yet.
         if not made.is_multicast and "%" not in text:
             return made
     raise ValueError("must be an IPv4 or IPv6 address, such as 127.0.0.1 or ::1")
@@ -405,7 +407,7 @@ NETWORK_OF_SUBSCRIBERS = (
 
 def _network_of_hosts(text: str) -> IPv4Network:
     with suppress(ValueError):
-        # The pattern excludes netmasks, which IPv4Network accepts, too.
+        # The pattern excludes netmasks, which IPv4Network also accepts.
         if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:
             made = IPv4Network(text)
             if not (made.is_multicast or made.is_reserved or made.network_address.is_unspecified):
@@ -419,7 +421,7 @@ _IPV6_OF_HOSTS = tuple(map(IPv6Network, ("2000::/3", "fc00::/7")))
 
 def _ipv6_network_of_hosts(text: str) -> IPv6Network:
     with suppress(ValueError):
-        # The pattern excludes zones, which IPv6Network accepts, too.
+        # The pattern excludes zones, which IPv6Network also accepts.
         if re.fullmatch(r"[0-9A-Fa-f:.]+/[0-9]{2}", text, re.ASCII):
             made = IPv6Network(text)
             if 16 <= made.prefixlen <= 63 and any(made.subnet_of(network) for network in _IPV6_OF_HOSTS):
@@ -459,32 +461,33 @@ def _receiver_url(text: str) -> str:
     return text
 
 
-#: Linux: not "." or "..". Of the characters, those that need no quotes in any service's file.
+#: Linux does not allow "." and "..". The pattern has the characters that need no quotes in the file of any
+#: service.
 _INTERFACE = Text.of(
     rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,{LONGEST_INTERFACE_NAME - 1}}}",
     "must be an interface name: up to 15 letters, digits and . _ @ + -",
 )
 _LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOSTNAME = Text.of(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*", "must be a host name (RFC 1123)")
-#: The characters that all services' files can hold without an escape: see the templates. To pppd, a secret
-#: that begins with @ is the name of a file.
+#: The characters that need no escape in the file of any service: see the templates. pppd takes a secret that
+#: begins with @ for the name of a file.
 _SECRET_CHARACTERS = (
     r"(?!@)[!$-&(-+\--\[\]-~]*",
     "must be printable ASCII characters without spaces, quotes, commas, # and \\, not @ first",
 )
 _SECRET_TEXT = Text((("(?s:.{1,128})", "must have 1 to 128 characters"), _SECRET_CHARACTERS))
-#: Linux: TCP_MD5SIG_MAXKEYLEN.
+#: The length is TCP_MD5SIG_MAXKEYLEN of Linux.
 _NEIGHBOR_PASSWORD = Text((("(?s:.{1,80})", "must have 1 to 80 characters"), _SECRET_CHARACTERS))
 _NAME = Text.of("[A-Za-z_][A-Za-z0-9_-]{0,31}", "must be a name of letters, digits, - and _")
-_HOST = Parsed(_host_address)
-_IPV6_HOST = Parsed(_ipv6_host_address)
-_IPV6_RANGE = Parsed(_ipv6_network_of_hosts)
+_HOST = ParsedText(_host_address)
+_IPV6_HOST = ParsedText(_ipv6_host_address)
+_IPV6_RANGE = ParsedText(_ipv6_network_of_hosts)
 _RATE = Rate()
-#: For the live page, which wants a unit.
+#: The unit that the live page shows.
 _IN_BITS = {"x-unit": "bit/s"}
-_VLANS = Parsed(VlanRange.parse)
-_PORT = Whole(1, 65535, "a port, ")
-_AS_NUMBER = Whole(1, 4294967295, "an AS number, ")
+_VLANS = ParsedText(VlanRange.parse)
+_PORT = WholeNumber(1, 65535, "a port, ")
+_AS_NUMBER = WholeNumber(1, 4294967295, "an AS number, ")
 _LOOPBACK = IPv4Address("127.0.0.1")
 _DEFAULT_ROUTES = (IPv4Network("0.0.0.0/0"), IPv6Network("::/0"))
 _PROFILES = sorted(OVERHEAD_PROFILES)
@@ -508,12 +511,12 @@ class Interfaces(Section):
 
     trunks: Annotated[
         tuple[str, ...],
-        Many(_INTERFACE, _MOST_INTERFACES),
+        ListOf(_INTERFACE, _MOST_INTERFACES),
         about("Interfaces that carry subscribers.", ["trunk0", "trunk1"]),
     ]
     uplinks: Annotated[
         tuple[str, ...],
-        Many(_INTERFACE, _MOST_INTERFACES),
+        ListOf(_INTERFACE, _MOST_INTERFACES),
         about("Interfaces that lead to the rest of the network.", ["uplink0", "cgnat0"]),
     ]
 
@@ -543,16 +546,16 @@ class Radius(Section):
         _SECRET_TEXT,
         _secret("Secret shared with the server, at most 48 characters; required with a server."),
     ] = None
-    # pppd knows eight in all.
+    # pppd accepts eight servers in all.
     servers: Annotated[
         tuple[RadiusServer, ...],
-        Many(most=7),
+        ListOf(most=7),
         about("Further servers, which get a request when the servers before them do not reply.", []),
     ] = ()
     timeout: Annotated[
         int, Seconds(1, 30), about("Seconds that a request waits for its reply before it is sent again.", 3)
     ] = 3
-    max_try: Annotated[int, Whole(1, 10), about("How often a request is sent to one server.", 3)] = 3
+    max_try: Annotated[int, WholeNumber(1, 10), about("How often a request is sent to one server.", 3)] = 3
     dead_time: Annotated[
         int,
         Seconds(0, 3600),
@@ -588,7 +591,7 @@ class Cgnat(Section):
     # Linux's tables: default, main, local. Steering into one would take the gateway's own routes.
     vrf_table: Annotated[
         int,
-        Whole(1, 4294967295, reserved=(253, 254, 255), reserved_for="Linux's own"),
+        WholeNumber(1, 4294967295, reserved=(253, 254, 255), reserved_for="Linux's own"),
         about("Routing table of the VRF; not 253 to 255.", 100),
     ]
     handoff_interface: Annotated[str, _INTERFACE, about("Interface that leads to the appliance.", "cgnat0")]
@@ -599,7 +602,7 @@ class Cgnat(Section):
     ]
     source_range: Annotated[
         IPv4Network,
-        Parsed(_network_of_hosts),
+        ParsedText(_network_of_hosts),
         about("Network in CIDR: sessions with an address in it are steered.", "100.64.0.0/10"),
         Effect(
             "sessions outside the new network end, and those of dnsmasq and pppoe-server in the share of the "
@@ -610,14 +613,14 @@ class Cgnat(Section):
 
     @property
     def subscriber_gateway(self) -> IPv4Address:
-        """The gateway's address on each interface of a subscriber: the second one of the range. From the next
-        one on, they are the subscribers'."""
+        """The gateway's address on each access interface: the second address of the range. The following
+        addresses are for subscribers."""
         return self.source_range[1]
 
     @property
     def source_ranges(self) -> tuple[IPv4Network, ...]:
-        """The networks whose sessions are steered: `source_range`, and until a commit is confirmed, also the
-        one before it."""
+        """The networks whose sessions are steered: `source_range`. Until a commit is confirmed, the core adds
+        the former network."""
         return (self.source_range,)
 
 
@@ -672,12 +675,13 @@ class VlanProfile(Section):
 
     @property
     def last_tags(self) -> tuple[int, ...]:
-        """The largest ones."""
+        """The largest tags of the profile, the outer one first."""
         ranges = (self.outer_vlan_range, self.vlan_range)
         return tuple(tags.last for tags in ranges if tags is not None)
 
     def overlaps(self, other: "VlanProfile") -> bool:
-        """Return True when a VLAN can belong to both. With one tag it is another VLAN than with two."""
+        """Return True if a VLAN can belong to both profiles. A VLAN with one tag never equals a VLAN with
+        two."""
         one, two = self.outer_vlan_range, other.outer_vlan_range
         if one is None or two is None:
             return one is two and self.vlan_range.overlaps(other.vlan_range)
@@ -688,12 +692,12 @@ class VlanProfile(Section):
 class RateLimits(Section):
     """The limits of new VLANs."""
 
-    vlans_per_second: Annotated[int, Whole(1, 100_000), about("New VLANs a second.", 200)]
-    burst: Annotated[int, Whole(1, 100_000), about("New VLANs at once.", 1000)]
-    max_vlans: Annotated[int, Whole(1, 4094 * 4094), about("VLANs in all.", 16384)]
+    vlans_per_second: Annotated[int, WholeNumber(1, 100_000), about("New VLANs a second.", 200)]
+    burst: Annotated[int, WholeNumber(1, 100_000), about("New VLANs at once.", 1000)]
+    max_vlans: Annotated[int, WholeNumber(1, 4094 * 4094), about("VLANs in all.", 16384)]
     outer_vlan_share: Annotated[
         int,
-        Whole(1, 100),
+        WholeNumber(1, 100),
         about(
             "Percent of each of these limits that one outer VLAN can have; for VLANs with one tag, one "
             "trunk. Where there is only one, it has all.",
@@ -708,13 +712,13 @@ class Demux(Section):
 
     trunks: Annotated[
         tuple[str, ...],
-        Many(_INTERFACE, _MOST_INTERFACES),
+        ListOf(_INTERFACE, _MOST_INTERFACES),
         about("Interfaces on which VLANs are created.", ["trunk0", "trunk1"]),
         Effect("sessions on a removed trunk end"),
     ]
     vlan_profiles: Annotated[
         tuple[VlanProfile, ...],
-        Many(most=256),
+        ListOf(most=256),
         about("Profiles of VLANs."),
         Effect("sessions on VLANs that no profile of their type has any longer end"),
     ]
@@ -723,7 +727,7 @@ class Demux(Section):
         int, Seconds(1, 7 * 86400), about("Seconds that a VLAN without sessions stays.", 300)
     ]
     max_leases_per_vlan: Annotated[
-        int, Whole(1, 65_535), about("DHCP leases that dnsmasq gives to one VLAN.", 16)
+        int, WholeNumber(1, 65_535), about("DHCP leases that dnsmasq gives to one VLAN.", 16)
     ] = 16
     mac_moves: Annotated[
         bool,
@@ -735,10 +739,11 @@ class Demux(Section):
         ),
     ] = False
 
-    def heads(self, trunk: str, profiles: Iterable[VlanProfile] | None = None) -> Iterator[str]:
-        """With what the names of a trunk's VLANs begin, before the tags; of these profiles, or of all."""
+    def name_prefixes(self, trunk: str, profiles: Iterable[VlanProfile] | None = None) -> Iterator[str]:
+        """Return the prefixes of the VLAN devices of a trunk (the part before the tags), for the given
+        profiles or for all."""
         chosen = self.vlan_profiles if profiles is None else profiles
-        return heads(trunk, [profile.last_tags for profile in chosen])
+        return name_prefixes(trunk, [profile.last_tags for profile in chosen])
 
     def profiles_of(self, session_type: str) -> Iterator[VlanProfile]:
         return (profile for profile in self.vlan_profiles if profile.type == session_type)
@@ -773,16 +778,18 @@ class ConfiguredReceiver(Section):
 
     key = "url"
     url: Annotated[
-        str, Parsed(_receiver_url), about("HTTP or HTTPS URL of the deliveries.", "https://noc.example/hook")
+        str,
+        ParsedText(_receiver_url),
+        about("HTTP or HTTPS URL of the deliveries.", "https://noc.example/hook"),
     ]
     events: Annotated[
         tuple[str, ...],
-        Many(Choice(EventName), least=1),
+        ListOf(Choice(EventName), least=1),
         about("Names of the events to deliver.", ["session.up"]),
     ]
     secret: Annotated[
         str | None,
-        Parsed(checked_secret),
+        ParsedText(checked_secret),
         _secret("Secret that signs the deliveries; null for no signature."),
     ] = None
 
@@ -793,12 +800,12 @@ class WebhooksConfiguration(Section):
 
     denied_networks: Annotated[
         tuple[IPv4Network | IPv6Network, ...],
-        Many(Parsed(_any_network), unique=False),
+        ListOf(ParsedText(_any_network), unique=False),
         about("Networks in CIDR to which nothing is delivered.", ["192.0.2.0/24"]),
     ] = ()
     receivers: Annotated[
         tuple[ConfiguredReceiver, ...],
-        Many(most=100),
+        ListOf(most=100),
         about("Webhooks that are there after each start and commit.", []),
     ] = ()
 
@@ -810,7 +817,9 @@ class Api(Section):
     enabled: Annotated[bool, Flag(), about("Whether the API serves requests.", True)]
     token_lifetime: Annotated[int, Seconds(60, 86400), about("Lifetime of tokens, in seconds.", 3600)] = 3600
     users: Annotated[
-        tuple[ConfiguredUser, ...], Many(most=1000), about("Users of the API; one at least is an admin.", [])
+        tuple[ConfiguredUser, ...],
+        ListOf(most=1000),
+        about("Users of the API; one at least is an admin.", []),
     ] = ()
     webhooks: WebhooksConfiguration = WebhooksConfiguration()
     auth_token: Annotated[
@@ -820,7 +829,7 @@ class Api(Section):
     ] = None
     listen_address: Annotated[
         IPv4Address | IPv6Address,
-        Parsed(_listen_address),
+        ParsedText(_listen_address),
         about("IPv4 or IPv6 address of the alternative profile.", "127.0.0.1"),
     ] = _LOOPBACK
     listen_port: Annotated[int, _PORT, about("TCP port of the alternative profile.", 8080)] = 8080
@@ -833,7 +842,7 @@ class BgpNeighbor(Section):
     key = "address"
     address: Annotated[
         IPv4Address | IPv6Address,
-        Parsed(_neighbor_address),
+        ParsedText(_neighbor_address),
         about("IPv4 or IPv6 address of the neighbour.", "10.255.0.2"),
     ]
     remote_as: Annotated[int, _AS_NUMBER, about("AS number of the neighbour.", 64513)]
@@ -844,7 +853,7 @@ class BgpNeighbor(Section):
     ] = ""
     families: Annotated[
         tuple[str, ...],
-        Many(Choice(Literal["ipv4", "ipv6"], "must be ipv4 or ipv6")),
+        ListOf(Choice(Literal["ipv4", "ipv6"], "must be ipv4 or ipv6")),
         about(
             "Address families; by default, both with an IPv4 neighbour, and ipv6 with an IPv6 neighbour.",
             ["ipv4"],
@@ -860,7 +869,7 @@ class BgpNeighbor(Section):
     ] = False
     maximum_prefixes: Annotated[
         int | None,
-        Whole(1, 4294967295),
+        WholeNumber(1, 4294967295),
         about("More accepted prefixes than this, in one family, end the session; null for no limit.", 1000),
     ] = None
 
@@ -875,7 +884,7 @@ class Bgp(Section):
 
     as_number: Annotated[int, _AS_NUMBER, about("AS number of the gateway.", 64512)]
     router_id: Annotated[IPv4Address, _HOST, about("Router id, written as an IPv4 address.", "10.255.0.1")]
-    neighbors: Annotated[tuple[BgpNeighbor, ...], Many(most=1000), about("The neighbours.", [])] = ()
+    neighbors: Annotated[tuple[BgpNeighbor, ...], ListOf(most=1000), about("The neighbours.", [])] = ()
     announce: Annotated[
         str,
         Choice(Literal["aggregates", "hosts"], "must be aggregates or hosts"),
@@ -888,12 +897,12 @@ class Bgp(Section):
     ] = "aggregates"
     networks: Annotated[
         tuple[IPv4Network | IPv6Network, ...],
-        Many(Parsed(_subscriber_network), 100),
+        ListOf(ParsedText(_subscriber_network), 100),
         about("Networks of subscribers in CIDR, besides `cgnat.source_range`.", ["2001:db8:100::/40"]),
     ] = ()
     accept: Annotated[
         tuple[IPv4Network | IPv6Network, ...],
-        Many(Parsed(_any_network), 1000),
+        ListOf(ParsedText(_any_network), 1000),
         about(
             "What is accepted from neighbours: a default route, or a network in CIDR with all in it. "
             "Nothing in networks of subscribers is.",
@@ -932,7 +941,7 @@ class AddressPool(Section):
     ]
     network: Annotated[
         IPv4Network,
-        Parsed(_network_of_hosts),
+        ParsedText(_network_of_hosts),
         about("Network in CIDR: sessions with an address in it are not steered.", "203.0.113.0/24"),
     ]
 
@@ -943,18 +952,18 @@ class Subscribers(Section):
 
     local: Annotated[
         tuple[LocalSubscriber, ...],
-        Many(most=10_000),
+        ListOf(most=10_000),
         about("Subscribers that are authorized without a RADIUS server.", []),
     ] = ()
     # PPP knows two (RFC 1877).
     dns_servers: Annotated[
         tuple[IPv4Address, ...],
-        Many(_HOST, 2),
+        ListOf(_HOST, 2),
         about("IPv4 addresses of DNS servers, the first one first.", ["192.0.2.53"]),
     ] = ()
     ipv6_dns_servers: Annotated[
         tuple[IPv6Address, ...],
-        Many(_IPV6_HOST, 2),
+        ListOf(_IPV6_HOST, 2),
         about("IPv6 addresses of DNS servers, the first one first.", ["2001:db8::53"]),
     ] = ()
     ipv6_range: Annotated[
@@ -970,21 +979,21 @@ class Subscribers(Section):
             "2001:db8:8000::/36",
         ),
     ] = None
-    delegated_length: Annotated[int, Whole(32, 64), about("Length of each delegated prefix.", 56)] = 56
+    delegated_length: Annotated[int, WholeNumber(32, 64), about("Length of each delegated prefix.", 56)] = 56
     pools: Annotated[
         tuple[AddressPool, ...],
-        Many(most=64),
+        ListOf(most=64),
         about("Addresses beside cgnat.source_range, for PPPoE subscribers of accel-ppp.", []),
         Effect("sessions with an address of a removed one end; all others keep theirs"),
     ] = ()
     max_starting: Annotated[
         int,
-        Whole(1, 100_000),
+        WholeNumber(1, 100_000),
         about("Most sign-ons under way at once, the others have to ask again (accel-ppp).", 1000),
     ] = 1000
     pado_delay: Annotated[
         int,
-        Whole(0, 10_000),
+        WholeNumber(0, 10_000),
         about(
             "Milliseconds until a PPPoE client gets an offer: of several gateways, it takes the first "
             "(accel-ppp).",
@@ -999,7 +1008,7 @@ class Subscribers(Section):
 
     @property
     def ipv6_networks(self) -> tuple[IPv6Network, ...]:
-        """The networks whose prefixes sessions have."""
+        """The IPv6 networks from which sessions get prefixes."""
         ranges = (self.ipv6_range, self.delegated_range)
         return tuple(network for network in ranges if network is not None)
 
@@ -1008,8 +1017,10 @@ class Subscribers(Section):
 class History(Section):
     """How long the API keeps ended sessions, and in how much space. The oldest go first."""
 
-    days: Annotated[int, Whole(1, 3650), about("Days that an ended session is kept.", 90)] = 90
-    mebibytes: Annotated[int, Whole(16, 1_048_576), about("Most space of the history, in MiB.", 1024)] = 1024
+    days: Annotated[int, WholeNumber(1, 3650), about("Days that an ended session is kept.", 90)] = 90
+    mebibytes: Annotated[
+        int, WholeNumber(16, 1_048_576), about("Most space of the history, in MiB.", 1024)
+    ] = 1024
 
 
 @dataclass(frozen=True)
@@ -1036,7 +1047,7 @@ class Configuration(Section):
     history: Annotated[History, _sample(days=90)] = History()
 
 
-#: The whole document.
+#: The whole configuration.
 ROOT = Field(Object(Configuration))
 
 #: The fields that identify the items of lists. An item has no other field with one of these names.
@@ -1051,24 +1062,24 @@ def field_at(path: Path) -> Field:
     return field
 
 
-def masked(value: Any, field: Field = ROOT) -> Any:
-    """Return a copy of a JSON value with `MASK` for what is declared secret or has a secret name, unless it
-    is null."""
+def mask_secrets(value: Any, field: Field = ROOT) -> Any:
+    """Return a copy of a JSON value with `MASK` in place of each value that is declared secret or has a
+    secret name, unless the value is null."""
     if field.secret and value is not None:
         return MASK
     if isinstance(value, dict):
         return {
-            name: MASK if is_secret(name) and held is not None else masked(held, field.below(name))
+            name: MASK if is_secret(name) and held is not None else mask_secrets(held, field.below(name))
             for name, held in value.items()
         }
     if isinstance(value, list):
-        return [masked(item, field.item) for item in value]
+        return [mask_secrets(item, field.item) for item in value]
     return value
 
 
-def masked_path(path: str) -> str:
-    """Return a path of the configuration, up to the name of a secret: a client may have put the value after
-    it."""
+def mask_path(path: str) -> str:
+    """Return a path of the configuration up to the name of a secret: a client may have put the secret's value
+    behind its name."""
     try:
         parts = parse_path(path)
     except ValueError:
@@ -1079,12 +1090,13 @@ def masked_path(path: str) -> str:
 
 
 def quotes_hint(path: Path) -> str:
-    """Return the end of a sentence about a path that does not exist, if it leads into a list and its key may
-    have lost its quotes in a shell: `api.users.j.doe`, `subscribers.local.7`. Empty for any other path."""
+    """Return the end of a sentence about a path that does not exist: the hint that a shell may have removed
+    the quotes of a key, as in `api.users.j.doe` or `subscribers.local.7`. Empty for a path that does not lead
+    into a list."""
     field, above, keys = ROOT, "", path
     for number, segment in enumerate(path):
-        if isinstance(field.kind, Many) and not above:
-            above, keys = masked_path(format_path(path[:number])), path[number:]
+        if isinstance(field.kind, ListOf) and not above:
+            above, keys = mask_path(format_path(path[:number])), path[number:]
         field = field.below(segment.text)
     if not above or not (field is UNKNOWN or any(segment.index is not None for segment in keys)):
         return ""

@@ -1,8 +1,8 @@
 """The parts of a contract with another process: records, calls, errors and enumerations.
 
-A method is the struct of its parameters, `class GetSession(Method[SessionReply])`: the name of the class is
-the name of the method, its docstring the comment. The interface file, the dispatcher, the client and the
-OpenAPI document come from these classes.
+A method is the struct of its parameters: `class GetSession(Method[SessionReply])` is the method GetSession,
+which replies with a SessionReply. Its docstring becomes the comment in the interface file. The interface
+file, the dispatcher, the client and the OpenAPI document come from these classes.
 """
 
 import inspect
@@ -35,30 +35,30 @@ from gateway_contract.varlink.protocol import ErrorReply
 R = TypeVar("R")
 S = TypeVar("S", bound=msgspec.Struct)
 
-#: The most records of a page, and of a whole list of the history or the audit log.
+#: The most records of a page, and of a whole list of the history or of the audit log.
 MAX_LIMIT = 10_000
 
 
 def about(description: str, *examples: Any, **schema: Any) -> Meta:
-    """Return the documentation of a field: a sentence, with the unit if there is one; values as on the wire;
-    and keywords of JSON Schema, such as `minimum`. Nothing checks them: a rule that must hold is another
-    `Meta` beside this one."""
+    """Return the documentation of a field: a sentence, with the unit if there is one; examples as on the
+    wire; and keywords of JSON Schema, such as `minimum`. Nothing checks these keywords: a rule that must hold
+    needs a `Meta` of its own."""
     return Meta(description=description, examples=list(examples) or None, extra_json_schema=schema or None)
 
 
 def count(description: str, example: int) -> Meta:
-    """As `about`, for a number that is never negative."""
+    """Return the documentation of a number that is never negative, as `about` does."""
     return about(description, example, minimum=0)
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A reply, or a part of one. A reader ignores unknown fields."""
+    """A reply, or a part of a reply. A reader ignores unknown fields."""
 
 
 def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
-    """Return a struct with these values. Any other field is that of the same name in the first source that
-    has one, or its default. Nothing is checked again. Raises TypeError for a field without all of these, and
-    for a value without a field."""
+    """Return a struct with these values. Any other field has the value of the same name in the first source
+    that has such a value, or else its default. No type is checked. Raises TypeError for a field without a
+    value, and for a value without a field."""
     given: dict[str, Any] = {}
     for source, names in zip(sources, _shared_fields(kind, *map(type, sources)), strict=True):
         for name in names:
@@ -68,7 +68,7 @@ def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
 
 @cache
 def _shared_fields(kind: type[msgspec.Struct], *sources: type[Any]) -> list[list[str]]:
-    """Return the fields of the struct that each source has, and none before it."""
+    """Return for each source the fields of the struct that this source has, and no source before it."""
     left, shared = list(kind.__struct_fields__), []
     for source in sources:
         shared.append([name for name in left if inspect.isdatadescriptor(getattr(source, name, None))])
@@ -77,8 +77,8 @@ def _shared_fields(kind: type[msgspec.Struct], *sources: type[Any]) -> list[list
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The parameters of a call, or a part of them. An unknown field is an error; one that is null may be left
-    out."""
+    """The parameters of a call, or a part of them. An unknown field is an error. A field that is null may be
+    left out."""
 
 
 class Nothing(Record, frozen=True):
@@ -86,10 +86,12 @@ class Nothing(Record, frozen=True):
 
 
 class Method(Parameters, Generic[R], frozen=True):
-    """The parameters of a method whose reply is an `R`, or which `streams` one `R` after another. Such a
-    service replies every 15 seconds at least; a client ends a stream after so many seconds of `silence`. If
-    it `replies_once`, a call that is not for more gets the first reply. A service replies `at_once` to a read
-    that takes it far less than a millisecond, whatever else it does: the API sends many of them together."""
+    """The parameters of a method that replies with an `R`.
+
+    A method that `streams` replies with one `R` after another, at least every 15 seconds; a client ends the
+    stream after `silence` seconds without a reply. If such a method also `replies_once`, a call that is not
+    for more gets the first reply. A method that replies `at_once` is a read that takes the service far less
+    than a millisecond, whatever else the service does: the API sends many such reads together."""
 
     streams: ClassVar[bool] = False
     replies_once: ClassVar[bool] = False
@@ -98,12 +100,12 @@ class Method(Parameters, Generic[R], frozen=True):
 
     @property
     def comes_at_once(self) -> bool:
-        """Whether a service replies `at_once` to a call with these parameters, and with one reply."""
+        """True if a service sends one reply to a call with these parameters, and sends it at once."""
         return self.at_once
 
 
 class Command(Method[R], frozen=True, kw_only=True):
-    """The parameters of a method that changes something. The API records its own calls itself."""
+    """The parameters of a method that changes something. The API records its own calls in its audit log."""
 
     request_id: Annotated[
         str | None,
@@ -122,7 +124,7 @@ class Page(Parameters, frozen=True):
 
 
 class ListReply(Record, frozen=True, kw_only=True):
-    """A list, or a page of it."""
+    """A list, or a page of a list."""
 
     count: Annotated[int, count("Number of records in this reply.", 1)]
     total: Annotated[int, count("Number of records on all pages.", 1)]
@@ -151,11 +153,11 @@ class SelectingMethod(PagedMethod[R], frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True):
-    """The parameters of an error. The name of the class is the error's, with `Error` behind it."""
+    """The parameters of an error. The name of the class is the name of the error with `Error` behind it."""
 
 
 class Enumeration(StrEnum):
-    """Each member is a pair: the text on the wire, and a comment."""
+    """An enumeration whose members are pairs: the text on the wire, and a comment."""
 
     comment: str
 
@@ -168,7 +170,7 @@ class Enumeration(StrEnum):
 
 @dataclass(frozen=True)
 class Contract:
-    """An interface, with methods and errors in the order of the interface file. A service may leave out the
+    """An interface, with its methods and errors in the order of the interface file. A service may leave out
     `optional` methods."""
 
     name: str
@@ -215,14 +217,14 @@ _PLAIN = {bool: "bool", int: "int", float: "float", str: "string", Any: "object"
 _NAME = re.compile(r"[A-Za-z](_?[A-Za-z0-9])*", re.ASCII)
 
 
-def served(
+def bind_handlers(
     contract: Contract,
     *services: object,
     handlers: Mapping[type[Method[Any]], Callable[..., Any]] | None = None,
 ) -> ServedInterface:
-    """Return the interface with a handler for each method: one of the `handlers`, or else for GetSession
-    `get_session` of the first service that has it. A handler takes the parameters and, if it has a parameter
-    `peer`, the process that calls."""
+    """Return the interface with a handler for each method. The handler of GetSession is the one in
+    `handlers`, or else the method `get_session` of the first service that has such a method. A handler takes
+    the parameters and, if it has a parameter `peer`, the calling process."""
     methods, found = {}, handlers or {}
     for method in contract.methods:
         name = re.sub(r"(?<=.)([A-Z])", r"_\1", method.__name__).lower()
@@ -233,10 +235,10 @@ def served(
             raise NotImplementedError(f"no service has a handler for {method.__name__}")
         knows_peer = "peer" in inspect.signature(handler).parameters
         methods[method.__name__] = Handler(method, handler, method.streams, knows_peer, method.replies_once)
-    return ServedInterface(contract.name, methods, partial(description, contract))
+    return ServedInterface(contract.name, methods, partial(interface_text, contract))
 
 
-def description(contract: Contract) -> str:
+def interface_text(contract: Contract) -> str:
     """Return the text of the interface file (https://varlink.org/Interface-Definition)."""
     types: dict[str, type[Any]] = {}
     for method in contract.methods:
@@ -244,17 +246,17 @@ def description(contract: Contract) -> str:
             _collect_types(struct, types)
     for error in contract.errors:
         _collect_types(error, types)
-    # Only the first of equal parameters has the comment.
+    # Only the first of several parameters with the same comment shows it.
     known: set[str] = set()
     members = [_comment(contract.comment) + f"interface {contract.name}\n"]
     for name, declared in types.items():
-        members.append(_comment(declared.__doc__) + f"type {name} {_body(declared, set())}\n")
+        members.append(_comment(declared.__doc__) + f"type {name} {_members_text(declared, set())}\n")
     for method in contract.methods:
-        parameters, reply = _body(method, known), _body(reply_of(method), known)
+        parameters, reply = _members_text(method, known), _members_text(reply_of(method), known)
         text = f"{method.__doc__}\n\nOptional." if method in contract.optional else method.__doc__
         members.append(_comment(text) + f"method {method.__name__}{parameters} -> {reply}\n")
     members += [
-        _comment(error.__doc__) + f"error {error_name(error)} {_body(error, set())}\n"
+        _comment(error.__doc__) + f"error {error_name(error)} {_members_text(error, set())}\n"
         for error in contract.errors
     ]
     members.append(
@@ -265,43 +267,43 @@ def description(contract: Contract) -> str:
 
 def _collect_types(struct: type[msgspec.Struct], types: dict[str, type[Any]]) -> None:
     for hint in _fields(struct).values():
-        for used in _named_in(hint):
+        for used in _types_in(hint):
             if issubclass(used, msgspec.Struct):
                 _collect_types(used, types)
             types.setdefault(used.__name__, used)
 
 
-def _named_in(hint: Any) -> Iterator[type[Any]]:
-    """The structs and enumerations that a field holds."""
+def _types_in(hint: Any) -> Iterator[type[Any]]:
+    """Yield the structs and enumerations in the type of a field."""
     if isinstance(hint, type) and (issubclass(hint, msgspec.Struct) or _is_enumeration(hint)):
         yield hint
     if get_origin(hint) is not dict:
         for inner in get_args(hint):
-            yield from _named_in(inner)
+            yield from _types_in(inner)
 
 
 def _is_enumeration(hint: Any) -> bool:
-    """Return whether varlink can declare it: an enumeration of at least two names."""
+    """Return True for an enumeration that varlink can declare: one of at least two names."""
     if not (isinstance(hint, type) and issubclass(hint, Enumeration)):
         return False
     return len(hint) > 1 and all(_NAME.fullmatch(member) for member in hint)
 
 
-def _body(declared: type[Any], known: set[str]) -> str:
-    """Fields or values, each below its comment; on one line if there is nothing to explain. Comments in
-    `known` are left out, and the others are added."""
+def _members_text(declared: type[Any], known: set[str]) -> str:
+    """Return the fields of a struct, or the values of an enumeration, each below its comment; on one line if
+    none has a comment. Leaves out comments in `known`, and adds the others to `known`."""
     if issubclass(declared, Enumeration):
-        return _parentheses([(_comment(member.comment, "  "), member) for member in declared])
+        return _in_parentheses([(_comment(member.comment, "  "), member) for member in declared])
     fields = []
     for name, hint in _fields(declared).items():
-        comment = _comment(_explanation(hint), "  ")
+        comment = _comment(_field_comment(hint), "  ")
         shown = "" if comment in known else comment
         known.add(comment)
-        fields.append((shown, f"{name}: {_spelled(hint)}"))
-    return _parentheses(fields)
+        fields.append((shown, f"{name}: {_type_text(hint)}"))
+    return _in_parentheses(fields)
 
 
-def _parentheses(members: list[tuple[str, str]]) -> str:
+def _in_parentheses(members: list[tuple[str, str]]) -> str:
     line = f"({', '.join(text for _, text in members)})"
     if not any(comment for comment, _ in members) and len(line) <= _WIDTH // 2:
         return line
@@ -313,19 +315,20 @@ def _fields(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return {name: hints[name] for name in struct.__struct_fields__}
 
 
-def _explanation(hint: Any) -> str:
-    """Return the description of a field, and the comments of its values where varlink cannot declare them."""
+def _field_comment(hint: Any) -> str:
+    """Return the description of a field, with the comments of its values if varlink cannot declare the
+    values."""
     described = (meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description)
-    return " ".join([*described, *_values(hint)])
+    return " ".join([*described, *_value_comments(hint)])
 
 
-def _values(hint: Any) -> Iterator[str]:
+def _value_comments(hint: Any) -> Iterator[str]:
     for inner in (hint, *get_args(hint)):
         if isinstance(inner, type) and issubclass(inner, Enumeration) and not _is_enumeration(inner):
             yield from (f"{member}: {member.comment}" for member in inner)
 
 
-def _spelled(hint: Any) -> str:
+def _type_text(hint: Any) -> str:
     arguments = get_args(hint)
     match get_origin(hint):
         case None if isinstance(hint, type) and issubclass(hint, Enumeration):
@@ -333,13 +336,13 @@ def _spelled(hint: Any) -> str:
         case None:
             return _PLAIN.get(hint) or str(hint.__name__)
         case origin if origin is Annotated:
-            return _spelled(arguments[0])
+            return _type_text(arguments[0])
         case origin if origin is dict:
             return "object"
         case _ if NoneType in arguments:
-            return "?" + _spelled(next(inner for inner in arguments if inner is not NoneType))
+            return "?" + _type_text(next(inner for inner in arguments if inner is not NoneType))
         case _:
-            return "[]" + _spelled(arguments[0])
+            return "[]" + _type_text(arguments[0])
 
 
 def _comment(text: str | None, indent: str = "") -> str:
@@ -353,7 +356,7 @@ def _comment(text: str | None, indent: str = "") -> str:
 
 
 class Column(NamedTuple):
-    """A field of a record. `type` is int, str or an Enumeration; null has none of them."""
+    """A field of a record that a client can filter and sort by. `type` is int, str or an Enumeration."""
 
     type: type[Any]
     description: str
@@ -361,8 +364,8 @@ class Column(NamedTuple):
 
 
 @cache
-def columns(method: type[Method[Any]]) -> Mapping[str, Column]:
-    """By name, of the records that a method lists."""
+def columns_of(method: type[Method[Any]]) -> Mapping[str, Column]:
+    """Return the columns of the records that a method lists, by their names."""
     (record, _) = get_args(get_type_hints(reply_of(method))[list_field(method)])
     hints = get_type_hints(record, include_extras=True)
     found = {name: _column(hints[name]) for name in record.__struct_fields__}

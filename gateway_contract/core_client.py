@@ -31,7 +31,7 @@ from gateway_contract.base.errors import (
 from gateway_contract.base.pages import CURSOR_RULE
 from gateway_contract.base.texts import parse_path
 from gateway_contract.base.turns import give_way
-from gateway_contract.configuration import masked_path, quotes_hint
+from gateway_contract.configuration import mask_path, quotes_hint
 from gateway_contract.contract import Command, Method, Page, PagedMethod, list_field, reply_of
 from gateway_contract.contract_client import ContractClient, decode
 from gateway_contract.core import configuration as wire
@@ -472,7 +472,7 @@ def _show_path(path: str) -> str:
     hint = ""
     with suppress(ValueError):
         hint = quotes_hint(parse_path(path))
-    return masked_path(path) + hint
+    return mask_path(path) + hint
 
 
 def _parameters(error: ErrorReply, kind: type[T]) -> T:

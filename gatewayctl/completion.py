@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from gateway_contract.contract import Enumeration, Method, columns
+from gateway_contract.contract import Enumeration, Method, columns_of
 from gatewayctl import terminal
 from gatewayctl.client.errors import ClientError
 from gatewayctl.client.gateway import RemoteGateway
@@ -104,7 +104,7 @@ def conditions(fields: Mapping[str, Any]) -> Known:
 
 def fields_of(method: type[Method[Any]]) -> dict[str, Any]:
     """Return the fields by which the list of a method is filtered and sorted, with their types."""
-    return {name: column.type for name, column in columns(method).items()}
+    return {name: column.type for name, column in columns_of(method).items()}
 
 
 #: The variable by which a shell asks for completions.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateway_api.audit.log import AuditLog, LogPlace, OpenCall
-from gateway_api.audit.record import AuditEntry, Result, gap, masked, of_session
+from gateway_api.audit.record import AuditEntry, Result, gap, mask_secrets, of_session
 from gateway_api.base.retry import repeat
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
@@ -103,7 +103,7 @@ def _records(reply: ChangesReply, place: LogPlace | None) -> list[AuditEntry]:
 
 def _record(log: str, change: ChangeRecord) -> AuditEntry:
     made = {"author": change.author, "comment": change.comment}
-    before, after = masked(change.before), masked(change.after)
+    before, after = mask_secrets(change.before), mask_secrets(change.after)
     by = "the core itself" if change.process is None else f"process {change.process} at the core's socket"
     return AuditEntry(
         at=float(change.at),
@@ -118,7 +118,7 @@ def _record(log: str, change: ChangeRecord) -> AuditEntry:
         status=None,
         result="done",
         message=f"By {by}{of_session(before, after)}",
-        body=None if change.author is None else masked(made),
+        body=None if change.author is None else mask_secrets(made),
         before=before,
         after=after,
     )

@@ -9,7 +9,7 @@ import msgspec
 from gateway_contract import configuration
 from gateway_contract.base.logs import MASK, is_secret, masked_text
 from gateway_contract.base.texts import format_rate, format_utc, parse_path, shorten_json
-from gateway_contract.configuration import field_at, masked_path
+from gateway_contract.configuration import field_at, mask_path
 from gateway_contract.contract import about
 
 #: Characters of JSON that a body, or the values before or after, may have.
@@ -182,13 +182,13 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def masked(value: Any, *, refused: bool = False) -> Any:
+def mask_secrets(value: Any, *, refused: bool = False) -> Any:
     """Return a copy of a JSON value. An object with a `path` and a `value` is an edit of the configuration.
     Its value is masked if it was `refused`, as it may be a secret in the wrong place."""
     if isinstance(value, dict):
         return {name: _member(value, name, held, refused) for name, held in value.items()}
     if isinstance(value, (list, tuple)):
-        return [masked(item, refused=refused) for item in value]
+        return [mask_secrets(item, refused=refused) for item in value]
     return masked_text(value) if isinstance(value, str) else value
 
 
@@ -196,16 +196,16 @@ def _member(holder: dict[str, Any], name: str, held: Any, refused: bool) -> Any:
     if is_secret(name):
         return None if held is None else MASK
     if name == "path" and isinstance(held, str):
-        return masked_path(held)
+        return mask_path(held)
     if name == "value" and "path" in holder:
         return _edited(holder["path"], held, refused)
-    return masked(held, refused=refused)
+    return mask_secrets(held, refused=refused)
 
 
 def _edited(path: Any, held: Any, refused: bool) -> Any:
     if held is None:
         return None
-    if refused or not isinstance(path, str) or masked_path(path) != path or _SECRET_WORD.search(path):
+    if refused or not isinstance(path, str) or mask_path(path) != path or _SECRET_WORD.search(path):
         return MASK
     if isinstance(held, str) and held.lstrip()[:1] in ("{", "["):
         # The core parses JSON in a text.
@@ -217,4 +217,4 @@ def _edited(path: Any, held: Any, refused: bool) -> Any:
 
 
 def _masked_at(path: str, value: Any) -> Any:
-    return masked(configuration.masked(value, field_at(parse_path(path))))
+    return mask_secrets(configuration.mask_secrets(value, field_at(parse_path(path))))

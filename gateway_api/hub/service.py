@@ -25,7 +25,7 @@ from gateway_api.hub.registry import Registry
 from gateway_api.hub.sender import DeniedNetworks, message_of
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
-from gateway_contract.contract import served
+from gateway_contract.contract import bind_handlers
 from gateway_contract.core.configuration import GetApiSettings
 from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
@@ -47,7 +47,7 @@ def start(settings: Settings, forked: Callable[[], bool] = lambda: True) -> None
     core = CoreClient(Client(settings.core_socket))
     denied = DeniedNetworks()
     registry = Registry(denied, settings.webhook_certificates)
-    server = Server(settings.hub_socket, Dispatcher(_IDENTITY, [served(HUB, registry)]), waits=True)
+    server = Server(settings.hub_socket, Dispatcher(_IDENTITY, [bind_handlers(HUB, registry)]), waits=True)
     configured = threading.Event()
     for target in (
         server.serve_forever,

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from flask import Flask, Response
 
-from gateway_api.audit.record import AuditEntry, masked, of_session, result_of
+from gateway_api.audit.record import AuditEntry, mask_secrets, of_session, result_of
 from gateway_api.base import http
 from gateway_api.web.operation import template
 from gateway_api.web.request import SAFE_METHODS, ApiRequest, current
@@ -58,7 +58,7 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
     request.is_recorded = True
     role = request.environ.get(http.ROLE)
     result = "unanswered" if request.is_unanswered else result_of(status)
-    noted = masked({"before": request.before, "after": request.after})
+    noted = mask_secrets({"before": request.before, "after": request.after})
     record = AuditEntry(
         at=round(time.time(), 3),
         user=request.user or _claimed(request),
@@ -101,7 +101,7 @@ def _body(request: ApiRequest, *, refused: bool) -> Any:
     if sent is None:
         # A body that does not match its schema may have a secret anywhere.
         return None
-    body = masked(sent, refused=refused)
+    body = mask_secrets(sent, refused=refused)
     if "username" in body:
         body["username"] = _claimed(request) or MASK
     return body

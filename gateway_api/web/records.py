@@ -242,7 +242,7 @@ def _type(field: definition.Field) -> Any:
     match field.kind:
         case definition.Object() as kind:
             return _record(kind)
-        case definition.Many() as kind:
+        case definition.ListOf() as kind:
             return tuple[_type(kind.item), ...]  # type: ignore[misc]  # it is made at run time
         case kind:
             return kind.type
@@ -250,9 +250,9 @@ def _type(field: definition.Field) -> Any:
 
 def _documentation(field: definition.Field, documented: Meta) -> Meta:
     schema = dict(documented.extra_json_schema or {})
-    if isinstance(field.kind, definition.Whole):
+    if isinstance(field.kind, definition.WholeNumber):
         schema |= {"minimum": field.kind.first, "maximum": field.kind.last}
-    if isinstance(field.kind, definition.Many) and field.kind.most is not None:
+    if isinstance(field.kind, definition.ListOf) and field.kind.most is not None:
         schema["maxItems"] = field.kind.most
     if field.key is not None:
         schema["x-key"] = field.key

@@ -31,7 +31,7 @@ def outer_name(trunk: str, tag: int) -> str:
     return _fitting(trunk, f"-{tag}")
 
 
-def heads(trunk: str, longest: Sequence[Sequence[int]]) -> Iterator[str]:
+def name_prefixes(trunk: str, longest: Sequence[Sequence[int]]) -> Iterator[str]:
     """Yield the prefixes of the VLAN devices of a trunk: the part before the first tag. `longest` has the
     largest tags of each kind of VLAN."""
     yield trunk

@@ -22,12 +22,12 @@ from gateway_contract.configuration import (
     Field,
     Flag,
     Leaf,
-    Many,
+    ListOf,
     Object,
     Seconds,
-    Whole,
+    WholeNumber,
     field_at,
-    masked,
+    mask_secrets,
     quotes_hint,
 )
 from gateway_contract.core.configuration import Edit, EditedValue
@@ -95,7 +95,7 @@ def replaced(document: dict[str, Any], candidate: dict[str, Any]) -> dict[str, A
 def _masked_json(path: Path, value: Any) -> str | None:
     if value is _ABSENT:
         return None
-    return msgspec.json.encode(masked(value, field_at(path))).decode()
+    return msgspec.json.encode(mask_secrets(value, field_at(path))).decode()
 
 
 def _parsed(text: str) -> Path:
@@ -111,7 +111,7 @@ def _set(holder: Any, path: Path, value: Any) -> _Changed:
     for depth in range(len(path) - 1):
         holder, field, segment = _entered(holder, field, path, depth)
         path = _resolved(path, depth, segment)
-        if not isinstance(field.kind, Many | Object):
+        if not isinstance(field.kind, ListOf | Object):
             raise _unknown(path)
     return _put(holder, field, path, value)
 
@@ -128,7 +128,7 @@ def _entered(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Fi
     if isinstance(field.kind, Object):
         below = _named(field, segment, path)
         if holder.get(segment.text) is None:
-            holder[segment.text] = [] if isinstance(below.kind, Many) else {}
+            holder[segment.text] = [] if isinstance(below.kind, ListOf) else {}
         return holder[segment.text], below, segment
     key, place = field.key, _place(holder, field, path, depth)
     if place is None:
@@ -201,7 +201,7 @@ def _found(holder: Any, field: Field, path: Path, depth: int) -> tuple[Any, Fiel
     segment = path[depth]
     if field.members and isinstance(holder, dict) and segment.text in holder:
         return segment.text, field.members[segment.text], segment
-    if isinstance(field.kind, Many):
+    if isinstance(field.kind, ListOf):
         place = _place(holder, field, path, depth)
         if place is not None:
             return place, field.item, _named_by_key(holder, field, place, segment)
@@ -267,10 +267,10 @@ def _read(field: Field, text: str) -> Any:
     if isinstance(kind, Seconds):
         with suppress(ValueError):
             return parse_duration(text)
-    if isinstance(kind, Whole):
+    if isinstance(kind, WholeNumber):
         digits = text.removeprefix("-")
         return int(text) if digits.isascii() and digits.isdigit() and len(text) <= _LONGEST_INTEGER else text
-    if isinstance(kind, Many | Object):
+    if isinstance(kind, ListOf | Object):
         with suppress(msgspec.MsgspecError, RecursionError):
             return decode_json(text)
     return text
@@ -286,7 +286,7 @@ def _problems(field: Field, value: Any, path: str, known: Any = _ABSENT) -> Iter
         yield Problem(path, "invalid", "must be a value, not the mask that hides one")
     elif isinstance(kind, Object):
         yield from _problems_of_object(kind, value, path, known)
-    elif isinstance(kind, Many):
+    elif isinstance(kind, ListOf):
         yield from _problems_of_list(kind, value, path, known)
     else:
         try:
@@ -312,13 +312,13 @@ def _problems_of_object(kind: Object, value: Any, path: str, known: Any) -> Iter
             yield Problem(below, "unknown", f"is not a known field{names}")
 
 
-def _problems_of_list(kind: Many, value: Any, path: str, known: Any) -> Iterator[Problem]:
+def _problems_of_list(kind: ListOf, value: Any, path: str, known: Any) -> Iterator[Problem]:
     if not isinstance(value, list):
         yield Problem(path, "invalid", "must be a list, in JSON")
         return
     # The length first: the other rules need complete items.
     if kind.is_too_long(value):
-        yield Problem(path, "invalid", kind.too_long)
+        yield Problem(path, "invalid", kind.length_rule)
         return
     items = dict(_named_items(kind, known if isinstance(known, list) else []))
     problems = [
@@ -329,7 +329,7 @@ def _problems_of_list(kind: Many, value: Any, path: str, known: Any) -> Iterator
     yield from problems
     if isinstance(kind.kind, Leaf):
         if not problems:
-            rules = kind.broken([kind.kind.load(item) for item in value])
+            rules = kind.find_broken_rules([kind.kind.load(item) for item in value])
             yield from (Problem(path, "invalid", rule) for rule in rules)
         return
     # Without a key, no path could name the item.
@@ -344,7 +344,7 @@ def _problems_of_list(kind: Many, value: Any, path: str, known: Any) -> Iterator
             seen.add(held)
 
 
-def _named_items(kind: Many, items: list[Any]) -> Iterator[tuple[str | int | None, Any]]:
+def _named_items(kind: ListOf, items: list[Any]) -> Iterator[tuple[str | int | None, Any]]:
     """The items with their keys or, in a list without keys, their numbers."""
     for number, item in enumerate(items):
         yield item_name(item, kind.key) if kind.key else number, item

@@ -26,7 +26,7 @@ from gateway_contract.configuration import (
     Configuration,
     Demux,
     Field,
-    Many,
+    ListOf,
     Object,
     Radius,
     RadiusServer,
@@ -76,12 +76,14 @@ def _load(field: Field, value: Any, path: str, problems: list[Problem]) -> Any:
                 return None
             made = kind.section(**held)
             broken = [(_below(path, where), rule) for where, rule in broken_rules(made)]
-        case Many() as kind:
+        case ListOf() as kind:
             if not isinstance(value, list):
                 problems.append(Problem(path, "invalid", "Not a valid list."))
                 return None
             made = tuple(_load(kind.item, each, f"{path}.{n}", problems) for n, each in enumerate(value))
-            broken = [(path, rule) for rule in kind.broken(made)] if len(problems) == before else []
+            broken = (
+                [(path, rule) for rule in kind.find_broken_rules(made)] if len(problems) == before else []
+            )
         case kind:
             try:
                 return kind.load(value)
@@ -183,7 +185,7 @@ _NOTHING = frozenset(("", "null", "none", "~"))
 
 def is_removable(field: Field) -> bool:
     """Return True for a leaf that may be absent."""
-    return not field.required and not isinstance(field.kind, Object | Many)
+    return not field.required and not isinstance(field.kind, Object | ListOf)
 
 
 def meant_as_nothing(field: Field, value: Any) -> str | None:
@@ -197,7 +199,7 @@ def meant_as_nothing(field: Field, value: Any) -> str | None:
 def broken_strict_rules(field: Field, value: Any) -> Iterator[str]:
     """The strict rules that a value in JSON breaks; none where it has no typed value."""
     rules, nothing = strict_rules(field), meant_as_nothing(field, value)
-    if not (rules or nothing) or value is None or isinstance(field.kind, Object | Many):
+    if not (rules or nothing) or value is None or isinstance(field.kind, Object | ListOf):
         return
     try:
         loaded = field.kind.load(value)

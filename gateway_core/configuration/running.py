@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from gateway_contract.base.errors import Invalid, NotFound, Problem
 from gateway_contract.base.fields import MOST_PROBLEMS
 from gateway_contract.base.vlan_names import short_name
-from gateway_contract.configuration import ROOT, Configuration, ConfiguredUser, Field, Many, Object
+from gateway_contract.configuration import ROOT, Configuration, ConfiguredUser, Field, ListOf, Object
 from gateway_contract.core.impact import Impact
 from gateway_core.configuration.documents import Change, InvalidDocument, changes, diff_text
 from gateway_core.configuration.rules import NAME_OF_AN_INTERFACE, broken_strict_rules, load
@@ -118,7 +118,7 @@ def _violations_in(
     if isinstance(kind, Object) and isinstance(value, dict):
         for name, below in kind.fields.items():
             yield from _violations_in(below, value.get(name), (*place, name), f"{path}.{name}".lstrip("."))
-    elif isinstance(kind, Many) and isinstance(value, list):
+    elif isinstance(kind, ListOf) and isinstance(value, list):
         for number, item in enumerate(value):
             known = item.get(kind.key) if kind.key is not None and isinstance(item, dict) else number
             yield from _violations_in(kind.item, item, (*place, str(known)), f"{path}.{number}")

@@ -12,7 +12,7 @@ import msgspec
 from gateway_contract.base.errors import Invalid, NotFound, Problem, Stale, StepFailed
 from gateway_contract.base.fields import is_line
 from gateway_contract.base.texts import format_path
-from gateway_contract.configuration import Configuration, masked
+from gateway_contract.configuration import Configuration, mask_secrets
 from gateway_contract.contract import Method, Nothing
 from gateway_contract.core import configuration as wire
 from gateway_contract.core.interface import CORE
@@ -43,7 +43,7 @@ class ConfigurationService:
 
     def get_configuration(self, _: Method[Any]) -> wire.ConfigurationReply:
         snapshot = self._workspace.snapshot
-        return wire.ConfigurationReply(masked(snapshot.running.document), snapshot.etag)
+        return wire.ConfigurationReply(mask_secrets(snapshot.running.document), snapshot.etag)
 
     def check_access(self, call: wire.CheckAccess) -> wire.AccessReply:
         snapshot = self._workspace.snapshot
@@ -76,7 +76,7 @@ class ConfigurationService:
 
     def get_candidate(self, _: Method[Any]) -> wire.ConfigurationReply:
         snapshot = self._workspace.snapshot
-        return wire.ConfigurationReply(masked(snapshot.candidate), snapshot.etag)
+        return wire.ConfigurationReply(mask_secrets(snapshot.candidate), snapshot.etag)
 
     def edit_candidate(self, call: wire.EditCandidate, peer: Peer | None) -> wire.EditReply:
         with self._errors():
@@ -131,7 +131,7 @@ class ConfigurationService:
         with self._errors(call.revision):
             commit, document = self._workspace.archived(call.revision)
         return wire.ArchivedRevisionReply(
-            call.revision, commit.committed_at, commit.author, commit.comment, masked(document)
+            call.revision, commit.committed_at, commit.author, commit.comment, mask_secrets(document)
         )
 
     def _commit(self, _: Configuration) -> None:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from gateway_contract.base.errors import StepFailed, StillConnected
-from gateway_contract.contract import Method, SelectingMethod, record_of, served
+from gateway_contract.contract import Method, SelectingMethod, bind_handlers, record_of
 from gateway_contract.core.configuration import ChangesReply, ListChanges, StepFailedError
 from gateway_contract.core.health import (
     DependenciesReply,
@@ -117,7 +117,7 @@ class CoreService:
     def interface(self, *others: object) -> ServedInterface:
         """Return the interface with a handler for each of its methods, some of which `others` have."""
         lists = {method: partial(self._selected, rows) for method, rows in LISTS.items()}
-        return served(CORE, self, self._configuration, *others, handlers=lists)
+        return bind_handlers(CORE, self, self._configuration, *others, handlers=lists)
 
     def get_health(self, _: Method[Any]) -> Health:
         return Health(

@@ -10,7 +10,7 @@ from gateway_api.cli.api import routes_text
 from gateway_api.hub.interface import HUB
 from gateway_api.web.app import routes_of
 from gateway_api.web.openapi import make_document
-from gateway_contract.contract import description
+from gateway_contract.contract import interface_text
 from gateway_contract.core.interface import CORE
 from gateway_contract.program import summary
 from gatewayctl.__main__ import gatewayctl
@@ -62,4 +62,4 @@ if __name__ == "__main__":
         (root / path).parent.mkdir(exist_ok=True)
         (root / path).write_text(text)
     for contract, folder in (CORE, "gateway_contract"), (HUB, "gateway_api/hub"):
-        (root / folder / f"{contract.name}.varlink").write_text(description(contract))
+        (root / folder / f"{contract.name}.varlink").write_text(interface_text(contract))

@@ -9,7 +9,7 @@ import click
 
 from gateway_api.hub.interface import DeliveryResult, WebhookOrigin, WebhookState
 from gateway_contract.base.variables import GROUPS
-from gateway_contract.configuration import ROOT, Choice, Field, Flag, Leaf, Many, Object, Whole, walk
+from gateway_contract.configuration import ROOT, Choice, Field, Flag, Leaf, ListOf, Object, WholeNumber, walk
 from gateway_contract.contract import Enumeration
 from gateway_contract.core.health import DependencyState, FaultKind, TriggerRefusal
 from gateway_contract.core.impact import ServiceAction
@@ -117,11 +117,11 @@ def _value(field: Field) -> str:
     match field.kind:
         case Choice() as kind:
             text = " or ".join(map(code, sorted(kind.choices)))
-        case Whole() as kind:
+        case WholeNumber() as kind:
             text = f"{kind.first} to {kind.last}"
         case Flag():
             text = "`true` or `false`"
-        case Many() as kind:
+        case ListOf() as kind:
             most = "" if kind.most is None else f", at most {kind.most}"
             rule = f"; each {_rule(kind.item, kind.kind)}" if isinstance(kind.kind, Leaf) else ""
             text = f"list{most}{rule}"

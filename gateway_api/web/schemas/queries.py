@@ -25,7 +25,15 @@ from gateway_contract.base.texts import (
     parse_past_time,
     parse_time,
 )
-from gateway_contract.contract import MAX_LIMIT, Column, Enumeration, Method, Page, SelectingMethod, columns
+from gateway_contract.contract import (
+    MAX_LIMIT,
+    Column,
+    Enumeration,
+    Method,
+    Page,
+    SelectingMethod,
+    columns_of,
+)
 from gateway_contract.core.sessions import SEARCH, SessionSummary, SessionTypeFilter
 from gateway_contract.core.traffic import MOST_TALKERS, ListTalkers, TalkerOrder
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
@@ -310,7 +318,7 @@ def list_query(method: type[Method[Any]]) -> type[Schema]:
 
 
 def _selection(method: type[Method[Any]]) -> dict[str, ParsedField]:
-    found = columns(method)
+    found = columns_of(method)
     order = _sort(tuple(found), "in the order of the gateway if none", f"-{next(iter(found))}")
     return {**{name: _filter(name, column) for name, column in found.items()}, "sort": order}
 

@@ -15,7 +15,7 @@ from gateway_api.hub import service
 from gateway_api.hub.sender import DeniedNetworks
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.receivers import Denied
-from gateway_contract.contract import Contract, Method, served
+from gateway_contract.contract import Contract, Method, bind_handlers
 from gateway_contract.core.configuration import ApiSettings, GetApiSettings, HistoryLimits, Receiver
 from gateway_contract.core.interface import CORE
 from gateway_contract.core_client import CoreClient
@@ -117,7 +117,7 @@ def served_at(path: Path, *interfaces: ServedInterface) -> Iterator[None]:
 
 
 def interface(core: Core) -> ServedInterface:
-    return served(Contract(CORE.name, "", (GetApiSettings,), ()), core.service)
+    return bind_handlers(Contract(CORE.name, "", (GetApiSettings,), ()), core.service)
 
 
 class Registry:

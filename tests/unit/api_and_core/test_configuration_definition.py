@@ -14,11 +14,11 @@ from gateway_contract.configuration import (
     ROOT,
     Field,
     Leaf,
-    Many,
+    ListOf,
     Object,
     Section,
-    masked,
-    masked_path,
+    mask_path,
+    mask_secrets,
     walk,
 )
 from gateway_contract.contract import about
@@ -40,7 +40,7 @@ def test_a_default_is_valid(path: str) -> None:
     field = FIELDS[path]
     if isinstance(field.kind, Leaf) and field.default is not None:
         assert field.kind.load(msgspec.json.decode(field.default_json)) == field.default
-    elif isinstance(field.kind, Many):
+    elif isinstance(field.kind, ListOf):
         items = msgspec.json.decode(field.default_json)
         kind = field.item.kind
         assert not items or isinstance(kind, Leaf)
@@ -83,14 +83,14 @@ def _with_snmp(monkeypatch: pytest.MonkeyPatch) -> Field:
 def test_what_is_declared_secret_is_masked_whatever_its_name(_with_snmp: Field) -> None:
     before, after = ({"snmp": {"community": text}} for text in ("old-one", "new-one"))
     hidden: Any = {"snmp": {"community": MASK}}
-    assert masked(after, _with_snmp) == hidden
+    assert mask_secrets(after, _with_snmp) == hidden
     assert diff_text(changes(before, after)) == f"- snmp.community = {MASK}\n+ snmp.community = {MASK}\n"
     assert unmasked(hidden, before) == before
     for path, value in (("snmp.community", "new-one"), ("snmp", after["snmp"])):
         made, (change,) = edited(before, [Edit(EditAction.SET, path, value)])
         assert made == after
         assert "one" not in f"{change.before_json} {change.after_json}"
-        assert "one" not in str(record.masked({"path": path, "value": value}))
+        assert "one" not in str(record.mask_secrets({"path": path, "value": value}))
     text = '{"community": "new-one"}'
-    assert "one" not in str(record.masked({"path": "snmp", "value": text}))
-    assert masked_path("snmp.community.new-one") == f"snmp.community.{MASK}"
+    assert "one" not in str(record.mask_secrets({"path": "snmp", "value": text}))
+    assert mask_path("snmp.community.new-one") == f"snmp.community.{MASK}"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.audit.record import MOST, masked, of_session, result_of
+from gateway_api.audit.record import MOST, mask_secrets, of_session, result_of
 from gateway_contract.base.logs import MASK, masked_text
-from gateway_contract.configuration import masked_path
+from gateway_contract.configuration import mask_path
 from tests.support.audit_records import a_record
 from tests.support.documents import SECRET_HASH
 
@@ -103,20 +103,20 @@ def bodies(secret: str) -> Iterator[Any]:
 def test_a_secret_is_nowhere_in_a_record(secret: str) -> None:
     for body in bodies(secret):
         for refused in (False, True):
-            assert secret not in json.dumps(masked(body, refused=refused)), body
+            assert secret not in json.dumps(mask_secrets(body, refused=refused)), body
 
 
 def test_a_value_is_kept_unless_the_configuration_refused_it() -> None:
     body = {"path": "qos.default_down", "value": "200mbit"}
-    assert masked(body) == body
-    assert masked(body, refused=True) == {**body, "value": MASK}
+    assert mask_secrets(body) == body
+    assert mask_secrets(body, refused=True) == {**body, "value": MASK}
     deletion = {"path": "qos.default_down", "value": None, "secret": None}
-    assert masked(deletion, refused=True) == deletion
+    assert mask_secrets(deletion, refused=True) == deletion
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_a_secret_is_masked_in_every_object_of_an_array(kind: Any) -> None:
-    assert masked(kind([{"secret": "hidden", "name": "a"}])) == [{"secret": MASK, "name": "a"}]
+    assert mask_secrets(kind([{"secret": "hidden", "name": "a"}])) == [{"secret": MASK, "name": "a"}]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_secret_is_masked_in_every_object_of_an_array(kind: Any) -> None:
 )
 def test_a_text_that_looks_like_a_secret_is_masked_wherever_it_is(text: str) -> None:
     assert masked_text(f"see {text} there") == f"see {MASK} there"
-    assert masked({"comment": text, "value": [text]}) == {"comment": MASK, "value": [MASK]}
+    assert mask_secrets({"comment": text, "value": [text]}) == {"comment": MASK, "value": [MASK]}
 
 
 def test_the_query_of_a_url_is_masked_and_no_other_question() -> None:
@@ -149,4 +149,4 @@ def test_the_query_of_a_url_is_masked_and_no_other_question() -> None:
     ],
 )
 def test_a_path_is_shown_up_to_the_name_of_a_secret(path: str, shown: str) -> None:
-    assert masked_path(path) == shown
+    assert mask_path(path) == shown

@@ -10,7 +10,15 @@ from varlink import scanner
 import gateway_contract
 from gateway_api.hub import interface
 from gateway_api.hub.interface import HUB
-from gateway_contract.contract import Contract, Method, Nothing, Record, description, record_of, served
+from gateway_contract.contract import (
+    Contract,
+    Method,
+    Nothing,
+    Record,
+    bind_handlers,
+    interface_text,
+    record_of,
+)
 from gateway_contract.core.interface import CORE
 
 FOLDERS = {CORE: Path(gateway_contract.__file__).parent, HUB: Path(interface.__file__).parent}
@@ -52,7 +60,7 @@ class Service:
 @pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.name)
 def test_the_interface_file_is_the_contract(contract: Contract) -> None:
     text = (FOLDERS[contract] / f"{contract.name}.varlink").read_text()
-    assert text == description(contract), "make interface writes it"
+    assert text == interface_text(contract), "make interface writes it"
     members = list(scanner.Interface(text).members)
     assert members[-1] == "InternalError"
     assert {method.__name__ for method in contract.methods} < set(members)
@@ -66,7 +74,7 @@ def test_an_unknown_parameter_is_an_error_in_every_call() -> None:
 
 def test_each_method_has_the_handler_of_its_name_or_is_refused_at_the_start() -> None:
     service = Service()
-    methods = served(EXAMPLE, object(), service).methods
+    methods = bind_handlers(EXAMPLE, object(), service).methods
     assert {name: method.handler for name, method in methods.items()} == {
         "ListAllThings": service.list_all_things,
         "CountThings": service.count_things,
@@ -75,7 +83,7 @@ def test_each_method_has_the_handler_of_its_name_or_is_refused_at_the_start() ->
     assert [name for name, method in methods.items() if method.knows_peer] == ["CountThings"]
     assert methods["CountThings"].parameters is CountThings
     with pytest.raises(NotImplementedError, match="ListAllThings"):
-        served(EXAMPLE, object())
+        bind_handlers(EXAMPLE, object())
 
 
 # Copies

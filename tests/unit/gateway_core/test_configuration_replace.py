@@ -10,7 +10,7 @@ import pytest
 
 from gateway_contract.base.errors import Invalid, Problem, Stale
 from gateway_contract.base.logs import MASK
-from gateway_contract.configuration import masked
+from gateway_contract.configuration import mask_secrets
 from gateway_contract.core.configuration import Edit
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.configuration.documents import InvalidDocument, unmasked
@@ -78,7 +78,7 @@ def test_an_error_names_an_item_by_its_key_if_no_other_item_has_it(
 
 
 def test_what_is_shown_stands_for_what_runs(document: dict[str, Any]) -> None:
-    shown = masked(document)
+    shown = mask_secrets(document)
     before = copy.deepcopy((shown, document))
     secrets = ("between-us", "0123456789abcdef", SECRET_HASH, OTHER_HASH, "pw-neighbor", "of-sue", "of-tom")
     assert not [secret for secret in secrets if secret in str(shown)]
@@ -92,7 +92,7 @@ def test_what_is_shown_stands_for_what_runs(document: dict[str, Any]) -> None:
 
 
 def test_an_item_s_secret_goes_with_its_key_and_not_with_its_place(document: dict[str, Any]) -> None:
-    shown = masked(document)
+    shown = mask_secrets(document)
     shown["api"]["users"].reverse()
     del shown["subscribers"]["local"][0]
     made = unmasked(shown, document)
@@ -101,7 +101,7 @@ def test_an_item_s_secret_goes_with_its_key_and_not_with_its_place(document: dic
 
 
 def test_a_mask_where_no_secret_runs_is_refused_by_its_place(document: dict[str, Any]) -> None:
-    shown = masked(document)
+    shown = mask_secrets(document)
     shown["api"]["users"][1]["username"] = "another"
     del document["api"]["auth_token"]
     document["radius"]["secret"] = None
@@ -134,10 +134,10 @@ def test_what_runs_already_is_neither_committed_nor_staged(
     workspace: Workspace, document: dict[str, Any]
 ) -> None:
     before = workspace.snapshot.etag
-    reply = workspace.replace_running(masked(document), ME)
+    reply = workspace.replace_running(mask_secrets(document), ME)
     assert (reply.changes, reply.author, reply.etag) == (0, "factory", before)
     assert workspace.snapshot.commits[1:] == ()
-    staged = workspace.replace_candidate(masked(document), ME)
+    staged = workspace.replace_candidate(mask_secrets(document), ME)
     assert (staged.changes, staged.etag) == (0, before)
     assert workspace.snapshot.state.candidate is None
 
@@ -145,7 +145,7 @@ def test_what_runs_already_is_neither_committed_nor_staged(
 def test_it_is_one_commit_and_archives_what_ran(workspace: Workspace, document: dict[str, Any]) -> None:
     seen: list[str] = []
     workspace.follow(lambda sections: seen.append(sections.system.hostname))
-    wanted = {**masked(document), "system": {"hostname": "bng7"}, "qos": {**document["qos"]}}
+    wanted = {**mask_secrets(document), "system": {"hostname": "bng7"}, "qos": {**document["qos"]}}
     wanted["qos"]["default_up"] = "5mbit"
     reply = workspace.replace_running(wanted, ChangeRequest("me", "all of it"))
     assert (reply.changes, reply.confirm_deadline, seen) == (2, None, ["bng7"])
@@ -205,7 +205,7 @@ def test_as_any_commit_it_confirms_one_that_waits(
 ) -> None:
     stage(workspace, "bng2")
     workspace.commit(ADMIN, 60)
-    assert workspace.replace_running(masked(workspace.snapshot.running.document), ME).confirm_deadline
+    assert workspace.replace_running(mask_secrets(workspace.snapshot.running.document), ME).confirm_deadline
     assert workspace.replace_running({**document, "bgp": None}, ME).confirm_deadline is None
     clock.now = NOW + 61
     assert not workspace.return_if_due()
@@ -225,7 +225,7 @@ def test_a_whole_candidate_takes_the_place_of_what_was_staged(
     workspace: Workspace, document: dict[str, Any]
 ) -> None:
     stage(workspace, "bng2")
-    reply = workspace.replace_candidate({**masked(document), "bgp": None}, ME)
+    reply = workspace.replace_candidate({**mask_secrets(document), "bgp": None}, ME)
     assert workspace.snapshot.candidate == {**document, "bgp": None}
     assert workspace.snapshot.running.document == document
     assert '+ system.hostname = "bng2"' in reply.before.diff
@@ -239,7 +239,7 @@ def test_a_whole_candidate_takes_the_place_of_what_was_staged(
 def test_a_mask_stands_for_the_secret_of_the_candidate(workspace: Workspace) -> None:
     workspace.edit([Edit("set", "radius.secret", "the-new-one")], ADMIN)
     workspace.edit([Edit("delete", "subscribers.local.sue")], ADMIN)
-    shown = masked(workspace.snapshot.candidate)
+    shown = mask_secrets(workspace.snapshot.candidate)
     workspace.replace_candidate({**shown, "bgp": None}, ME)
     assert workspace.snapshot.candidate["radius"]["secret"] == "the-new-one"
     shown["subscribers"]["local"].append({"username": "sue", "password": MASK})

@@ -607,7 +607,7 @@ class DhcpServer(SourceDaemon):
         range can renew it. dnsmasq runs without a DHCP profile, too: a source that does not reply is a fault.
         Leases of the networks and trunks that the file has now can still end."""
         demux = configuration.demux
-        heads = [head for trunk in demux.trunks for head in demux.heads(trunk)]
+        heads = [head for trunk in demux.trunks for head in demux.name_prefixes(trunk)]
         before = self._files.read(_FILE) or ""
         former_heads = [head for head in _HEAD.findall(before) if head not in heads]
         if not self._is_source or not (heads or former_heads):
