@@ -76,7 +76,7 @@ def filled(core: LinuxCore, number: int) -> tuple[float, float, float]:
 
 def shapers() -> int:
     """The number of TBF qdiscs: two a session."""
-    return sum(qdisc.kind == "tbf" for qdisc in KernelReader().qdisc_entries())
+    return sum(qdisc.kind == "tbf" for qdisc in KernelReader().read_qdisc_entries())
 
 
 def settled(core: LinuxCore) -> None:

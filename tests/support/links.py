@@ -7,7 +7,7 @@ from gateway_contract.core.network import AdminState, InterfaceStats
 from gateway_contract.core.sessions import SessionState, SessionType
 from gateway_core.gateways.linux.kernel.fib import RouteEntry
 from gateway_core.gateways.linux.kernel.links import Address, Link
-from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.sessions.session import LinuxSession, SessionRecord
 from gateway_core.gateways.linux.sessions.session_store import SessionKey
 from tests.support.sources import TERMS, listed
@@ -48,13 +48,13 @@ class KnownLinks:
         self.fails = False
         self.readings = 0
 
-    def links(self) -> dict[int, Link]:
+    def read_links(self) -> dict[int, Link]:
         self.readings += 1
         if self.fails:
             raise KernelError("read the links", "No buffer space available")
         return {each.index: each for each in self.found}
 
-    def link(self, name: str) -> Link:
+    def find_link(self, name: str) -> Link:
         if self.fails:
             raise KernelError(f"find the link {name}", "No buffer space available")
         for each in self.found:
@@ -62,12 +62,12 @@ class KnownLinks:
                 return each
         raise NoDevice(f"find the link {name}", "there is none")
 
-    def statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
-        return {each.name: (each.index, each.stats) for each in self.links().values()}
+    def read_statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
+        return {each.name: (each.index, each.stats) for each in self.read_links().values()}
 
-    def addresses(self) -> list[Address]:
+    def read_addresses(self) -> list[Address]:
         return self.assigned
 
-    def routes(self, tables: Iterable[int]) -> list[RouteEntry]:
+    def read_routes(self, tables: Iterable[int]) -> list[RouteEntry]:
         self.tables = list(tables)
         return [entry for entry in self.entries if entry.table in self.tables]

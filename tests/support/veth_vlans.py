@@ -28,7 +28,7 @@ class VethVlans(VlanDevices):
             self._far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def existing(self, trunk: str) -> Iterator[AccessVlan]:
-        named = (AccessVlan.named(link.name, (trunk,)) for link in KernelReader().links().values())
+        named = (AccessVlan.named(link.name, (trunk,)) for link in KernelReader().read_links().values())
         return (vlan for vlan in named if vlan is not None)
 
     def make(self, vlan: AccessVlan) -> None:

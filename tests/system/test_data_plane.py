@@ -23,7 +23,7 @@ from gateway_core.gateways.linux.dataplane.fault_register import Place
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.dataplane.reconciler import Comparison, Reconciler
 from gateway_core.gateways.linux.dataplane.wanted import KernelState, WantedSession
-from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import EVERYTHING
 from gateway_core.gateways.linux.threads import Crew
@@ -725,13 +725,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """The devices whose routes were asked for, None for all: for those on one device, the kernel goes through
     those of all sessions."""
     asked: list[int | None] = []
-    entries = KernelReader.fib_entries
+    entries = KernelReader.read_fib_entries
 
     def told(*arguments: Any, **options: Any) -> Any:
         asked.append(options.get("ifindex"))
         return entries(*arguments, **options)
 
-    monkeypatch.setattr(KernelReader, "fib_entries", told)
+    monkeypatch.setattr(KernelReader, "read_fib_entries", told)
     return asked
 
 
@@ -787,11 +787,11 @@ def test_a_repair_gives_way_to_a_change(plane: DataPlane) -> None:
 
 
 def test_the_next_session_on_a_device_keeps_what_it_can(running: Reconciler, sessions: Sessions) -> None:
-    before = KernelReader().link("ifb-acc0").index
+    before = KernelReader().find_link("ifb-acc0").index
     sessions.present = {8: replace(WANTED, session_id=8, address=IPv4Address("100.64.0.10"))}
     running.changed(7, 8)
     wait_for("its route", lambda: "100.64.0.10 dev acc0" in routes())
-    assert KernelReader().link("ifb-acc0").index == before
+    assert KernelReader().find_link("ifb-acc0").index == before
 
 
 def test_a_device_that_the_kernel_told_of_is_looked_at_before_its_turn(
@@ -813,7 +813,7 @@ def test_a_device_that_the_kernel_told_of_is_looked_at_before_its_turn(
 
     def found(*shaped: str) -> list[int]:
         # The first of a round is session 7.
-        indexes = {KernelReader().link(name).index for name in shaped}
+        indexes = {KernelReader().find_link(name).index for name in shaped}
         comparison = Comparison(plane, clock.steady)
         comparison.read(EVERYTHING)
         compared = comparison.compare(present, plane.applied(), EVERYTHING, indexes, ())
@@ -877,7 +877,7 @@ def test_a_device_of_others_with_the_name_of_an_ifb_does_not_keep_a_session_from
     sessions.present = {}
     reconciler.sweep()
     assert reconciler.fault_register.faults() == []
-    assert KernelReader().link("ifb-acc0").kind == "veth"
+    assert KernelReader().find_link("ifb-acc0").kind == "veth"
     assert "acc0" not in routes()
 
 

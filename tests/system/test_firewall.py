@@ -667,7 +667,7 @@ def test_the_rules_stay_while_the_core_is_dead_and_the_core_repairs_a_flush(core
     def to_world() -> None:
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as packets:
             packets.bind((far(VLAN), 0))
-            address = KernelReader().link(VLAN).mac_address
+            address = KernelReader().find_link(VLAN).mac_address
             assert address is not None
             ethernet = bytes.fromhex(address.replace(":", "")) + bytes(6) + b"\x08\x00"
             packets.send(ethernet + udp("8.8.8.8", WORLD, b"x", PORT, PORT))

@@ -55,7 +55,9 @@ def core(tmp_path: Path) -> Iterator[LinuxCore]:
 def rates() -> dict[str, tuple[int, int]]:
     """What the kernel allows each session, down and up, in bits per second."""
     names = (
-        name for name in (link.name for link in KernelReader().links().values()) if name.startswith("ppp")
+        name
+        for name in (link.name for link in KernelReader().read_links().values())
+        if name.startswith("ppp")
     )
     found = {name: (limit(name), limit(f"ifb-{name}")) for name in names}
     return {name: (down, up) for name, (down, up) in found.items() if down is not None and up is not None}
@@ -63,12 +65,12 @@ def rates() -> dict[str, tuple[int, int]]:
 
 def steered() -> set[str]:
     """The addresses with a host route in the table of the appliance."""
-    found = KernelReader().routes([100])
+    found = KernelReader().read_routes([100])
     return {entry.destination.removesuffix("/32") for entry in found if entry.destination.endswith("/32")}
 
 
 def devices() -> set[str]:
-    return {link.name for link in KernelReader().links().values()}
+    return {link.name for link in KernelReader().read_links().values()}
 
 
 def test_a_session_is_in_the_table_the_kernel_and_the_lists_and_leaves_them(core: LinuxCore) -> None:
@@ -115,8 +117,8 @@ def test_a_change_of_the_rate_shapes_before_its_reply_and_a_limit_that_goes_come
 
 def test_a_trunk_that_comes_late_is_set_up_and_one_that_an_operator_set_down_is_not(core: LinuxCore) -> None:
     ip("link set trunk0 down", "link delete trunk1", "link add trunk1 type veth peer name late")
-    wait_for("trunk1", lambda: KernelReader().link("trunk1").is_up)
-    assert not KernelReader().link("trunk0").is_up
+    wait_for("trunk1", lambda: KernelReader().find_link("trunk1").is_up)
+    assert not KernelReader().find_link("trunk0").is_up
 
 
 def test_a_disconnect_ends_the_session_before_its_reply_and_replies_while_accel_ppp_hangs(
@@ -206,7 +208,7 @@ def in_effect(core: LinuxCore) -> tuple[object, ...]:
         said("ip", "rule"),
         # Without what is no route, such as a link that is down.
         *(sorted(said("ip", "route", "show", "table", table).splitlines()) for table in ("100", "main")),
-        {link.name: link.is_up for link in KernelReader().links().values()},
+        {link.name: link.is_up for link in KernelReader().read_links().values()},
         (core.root / SERVICES.relative_to("/") / "accel-ppp.conf").read_text(),
     )
 

@@ -7,7 +7,7 @@ import pytest
 
 from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
-from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, ip, network_namespace
 
@@ -33,7 +33,7 @@ def shown(name: str) -> str:
 
 
 def names() -> set[str]:
-    return {link.name for link in KernelReader().links().values()} - {"lo", "trunk0", "access0"}
+    return {link.name for link in KernelReader().read_links().values()} - {"lo", "trunk0", "access0"}
 
 
 def test_a_trunk_with_a_long_name_has_vlans_with_any_tags(devices: VlanDevices) -> None:
@@ -60,7 +60,7 @@ def test_one_tag_is_a_device_on_the_trunk_and_two_are_802_1q_on_802_1ad(devices:
     assert "trunk0.50.7@trunk0-50" in shown("trunk0.50.7")
     assert "protocol 802.1Q id 7" in shown("trunk0.50.7")
     assert "protocol 802.1ad id 50" in shown("trunk0-50")
-    assert all(KernelReader().link(name).is_up for name in ("trunk0.300", "trunk0-50", "trunk0.50.7"))
+    assert all(KernelReader().find_link(name).is_up for name in ("trunk0.300", "trunk0-50", "trunk0.50.7"))
     # Of VLANs of an earlier life, an operator's are none.
     ip("link add link trunk0 name trunk0.301 type vlan id 301")
     assert set(VlanDevices(KernelReader()).former()) == {SINGLE, DOUBLE, other, same}
@@ -75,12 +75,12 @@ def test_one_tag_is_a_device_on_the_trunk_and_two_are_802_1q_on_802_1ad(devices:
 def test_what_exists_is_found_and_stays_and_is_set_up(devices: VlanDevices) -> None:
     devices.make(DOUBLE)
     ip("link add link trunk0 name trunk0.300 type vlan id 300")
-    index = KernelReader().link("trunk0.300").index
+    index = KernelReader().find_link("trunk0.300").index
     assert existing(devices) == {SINGLE, DOUBLE}
     for vlan in (SINGLE, DOUBLE):
         devices.make(vlan)
-    assert KernelReader().link("trunk0.300").index == index
-    assert KernelReader().link("trunk0.300").is_up
+    assert KernelReader().find_link("trunk0.300").index == index
+    assert KernelReader().find_link("trunk0.300").is_up
 
 
 def test_an_outer_device_of_an_operator_is_used_and_stays(devices: VlanDevices) -> None:

@@ -6,14 +6,14 @@ import socket
 
 import pytest
 
-from gateway_core.gateways.linux.kernel.links import raise_thresholds, thresholds
-from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.links import raise_thresholds, read_thresholds
+from gateway_core.gateways.linux.kernel.netlink import KernelError
 from tests.support.namespaces import can, network_namespace
 
 
 @pytest.mark.skipif(not can("ip link"), reason="needs to be root, for a network of its own")
 def test_another_network_namespace_cannot_raise_them() -> None:
-    before = thresholds(socket.AF_INET)
+    before = read_thresholds(socket.AF_INET)
     assert before is not None
     with network_namespace():
         with pytest.raises(
@@ -21,4 +21,4 @@ def test_another_network_namespace_cannot_raise_them() -> None:
         ) as refused:
             raise_thresholds(before.third + 1)
         assert refused.value.code == errno.ENOENT
-        assert thresholds(socket.AF_INET) == before
+        assert read_thresholds(socket.AF_INET) == before

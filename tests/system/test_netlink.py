@@ -14,11 +14,10 @@ from unittest.mock import DEFAULT, Mock
 import pytest
 
 from gateway_contract.core.network import AdminState, VlanProtocol
-from gateway_core.gateways.linux.kernel import exchange
-from gateway_core.gateways.linux.kernel.exchange import make
+from gateway_core.gateways.linux.kernel import netlink
 from gateway_core.gateways.linux.kernel.fib import FibEntry, add_route, delete_route, replace_route
 from gateway_core.gateways.linux.kernel.links import VlanTag
-from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice, try_changes
 from gateway_core.gateways.linux.kernel.qdiscs import INGRESS, ROOT, QdiscEntry
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed, Watcher
@@ -52,7 +51,7 @@ def test_links_are_those_of_iproute2(links: None) -> None:
     wait_for(
         "the end of the carrier", lambda: told("link", "show", "trunk0")[0]["operstate"] == "LOWERLAYERDOWN"
     )
-    found = KernelReader().links()
+    found = KernelReader().read_links()
     for one in told("-details", "link"):
         link = found.pop(one["ifindex"])
         assert (link.name, link.mtu, link.mac_address) == (one["ifname"], one["mtu"], one["address"])
@@ -62,14 +61,14 @@ def test_links_are_those_of_iproute2(links: None) -> None:
         # The peer of a veth is none.
         assert link.parent is None
     assert found == {}
-    trunk = KernelReader().link("trunk0")
+    trunk = KernelReader().find_link("trunk0")
     assert (trunk.mtu, trunk.has_ethernet_header, trunk.admin_state) == (1600, True, AdminState.UP)
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "a" * 16, "a" * 300, "/"])
 def test_a_name_that_no_link_has_is_an_error_of_its_own(name: str) -> None:
     with pytest.raises(NoDevice):
-        KernelReader().link(name)
+        KernelReader().find_link(name)
 
 
 def test_counters_are_the_kernels(links: None) -> None:
@@ -80,19 +79,19 @@ def test_counters_are_the_kernels(links: None) -> None:
             sender.sendto(bytes(1000), ("192.0.2.255", 9))
 
     def agree() -> bool:
-        links = {link.name: (link.index, link.stats) for link in KernelReader().links().values()}
+        links = {link.name: (link.index, link.stats) for link in KernelReader().read_links().values()}
         ours = links["trunk0"][1]
         (theirs,) = told("-statistics", "link", "show", "trunk0")
         tx, rx = theirs["stats64"]["tx"], theirs["stats64"]["rx"]
         assert ours.tx_bytes > 50_000
-        return KernelReader().statistics() == links and (
+        return KernelReader().read_statistics() == links and (
             (ours.tx_bytes, ours.tx_packets, ours.rx_bytes, ours.rx_packets)
             == (tx["bytes"], tx["packets"], rx["bytes"], rx["packets"])
         )
 
     # The kernel itself may send between the readings.
     wait_for("the same counters twice", agree)
-    assert KernelReader().statistics().keys() == {"lo", "trunk0", "far0"}
+    assert KernelReader().read_statistics().keys() == {"lo", "trunk0", "far0"}
 
 
 def test_counters_whose_devices_cannot_be_named_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +100,7 @@ def test_counters_whose_devices_cannot_be_named_are_an_error(monkeypatch: pytest
 
     monkeypatch.setattr("fcntl.ioctl", refused)
     with pytest.raises(KernelError, match="cannot read the counters: Cannot allocate memory"):
-        KernelReader().statistics()
+        KernelReader().read_statistics()
 
 
 @pytest.mark.skipif(
@@ -120,12 +119,12 @@ def test_vlans_have_parent_protocol_and_id_and_links_of_a_vrf_have_it_as_master(
         "link add cgnat type vrf table 100",
         "link set trunk0 master cgnat",
     )
-    trunk, single, outer, inner = map(KernelReader().link, ("trunk0", "trunk0.300", "outer", "inner"))
+    trunk, single, outer, inner = map(KernelReader().find_link, ("trunk0", "trunk0.300", "outer", "inner"))
     assert (single.parent, outer.parent, inner.parent) == (trunk.index, trunk.index, outer.index)
     assert single.vlan == VlanTag(VlanProtocol.DOT1Q, 300)
     assert outer.vlan == VlanTag(VlanProtocol.DOT1AD, 50)
     assert inner.vlan == VlanTag(VlanProtocol.DOT1Q, 7)
-    assert trunk.master == KernelReader().link("cgnat").index
+    assert trunk.master == KernelReader().find_link("cgnat").index
 
 
 def test_addresses_are_those_of_iproute2(links: None) -> None:
@@ -136,7 +135,7 @@ def test_addresses_are_those_of_iproute2(links: None) -> None:
     )
 
     def agree() -> bool:
-        ours = {(each.ifindex, each.address, each.prefix_length) for each in KernelReader().addresses()}
+        ours = {(each.ifindex, each.address, each.prefix_length) for each in KernelReader().read_addresses()}
         return ours == {
             (link["ifindex"], each["local"], each["prefixlen"])
             for link in told("address")
@@ -157,7 +156,7 @@ def test_routes_are_those_of_iproute2(links: None) -> None:
         "route add 100.64.0.1 dev trunk0 table 70000",
         "route add 192.88.99.0/24 nexthop via 192.0.2.2 nexthop via 192.0.2.3",
     )
-    names = {link.index: link.name for link in KernelReader().links().values()}
+    names = {link.index: link.name for link in KernelReader().read_links().values()}
 
     def agree() -> bool:
         ours = {
@@ -166,7 +165,7 @@ def test_routes_are_those_of_iproute2(links: None) -> None:
                 tuple((hop.gateway, names[hop.ifindex or 0]) for hop in route.next_hops),
                 *(route.protocol, route.type, route.metric, route.source),
             )
-            for route in KernelReader().routes((254, 255, 100, 70000))
+            for route in KernelReader().read_routes((254, 255, 100, 70000))
         }
         return ours == {
             (
@@ -180,7 +179,7 @@ def test_routes_are_those_of_iproute2(links: None) -> None:
 
     # The kernel adds those of link-local addresses a moment later.
     wait_for("the same routes twice", agree)
-    assert KernelReader().routes([4711]) == []
+    assert KernelReader().read_routes([4711]) == []
 
 
 def destination(text: str, family: str) -> str:
@@ -192,7 +191,7 @@ def destination(text: str, family: str) -> str:
 
 def test_rules_have_priority_table_device_and_source_network() -> None:
     ip("rule add iif ppp7 table 70000 priority 1234", "rule add from 100.64.0.0/10 table 9 priority 1235")
-    found = [rule for rule in KernelReader().rules() if rule.priority in (1234, 1235)]
+    found = [rule for rule in KernelReader().read_rules() if rule.priority in (1234, 1235)]
     assert [(rule.priority, rule.table, rule.iif, rule.source) for rule in found] == [
         (1234, 70000, "ppp7", None),
         (1235, 9, None, "100.64.0.0/10"),
@@ -202,14 +201,14 @@ def test_rules_have_priority_table_device_and_source_network() -> None:
 def test_entries_of_links_and_qdiscs_agree_with_their_records(links: None) -> None:
     ip("link set far0 down")
     tc(f"qdisc add dev trunk0 root {LIMIT}", "qdisc add dev trunk0 ingress")
-    records = KernelReader().links().values()
+    records = KernelReader().read_links().values()
     assert {(link.index, link.name, link.is_up, link.has_ethernet_header) for link in records} == set(
-        KernelReader().link_entries().values()
+        KernelReader().read_link_entries().values()
     )
     shown = subprocess.run(["tc", "-j", "qdisc"], check=True, capture_output=True).stdout
-    entries = {(entry.ifindex, entry.kind) for entry in KernelReader().qdisc_entries() if entry.handle}
+    entries = {(entry.ifindex, entry.kind) for entry in KernelReader().read_qdisc_entries() if entry.handle}
     assert entries == {
-        (KernelReader().link(each["dev"]).index, each["kind"])
+        (KernelReader().find_link(each["dev"]).index, each["kind"])
         for each in json.loads(shown)
         if each["handle"] != "0:"
     }
@@ -224,35 +223,35 @@ def test_entries_of_routes_are_of_a_protocol_and_a_device(links: None) -> None:
         "-6 route add 2001:db8:9::/56 via 2001:db8::9 proto 140",
         "route add 203.0.113.0/24 dev far0 proto 140",
     )
-    reader, index = KernelReader(), KernelReader().link("trunk0").index
+    reader, index = KernelReader(), KernelReader().find_link("trunk0").index
     via = FibEntry(254, bytes((198, 51, 100, 0)), 24, index, bytes((192, 0, 2, 9)), bytes((192, 0, 2, 1)))
     in_table = FibEntry(70000, bytes((198, 51, 100, 7)), 32, index, None, None)
-    assert set(reader.fib_entries(socket.AF_INET, 140, ifindex=index)) == {via, in_table}
-    assert reader.fib_entries(socket.AF_INET, 140, table=70000) == [in_table]
-    assert reader.fib_entries(socket.AF_INET, 140, table=9) == []
-    assert len(reader.fib_entries(socket.AF_INET, 140)) == 3
-    (sixth,) = reader.fib_entries(socket.AF_INET6, 140)
+    assert set(reader.read_fib_entries(socket.AF_INET, 140, ifindex=index)) == {via, in_table}
+    assert reader.read_fib_entries(socket.AF_INET, 140, table=70000) == [in_table]
+    assert reader.read_fib_entries(socket.AF_INET, 140, table=9) == []
+    assert len(reader.read_fib_entries(socket.AF_INET, 140)) == 3
+    (sixth,) = reader.read_fib_entries(socket.AF_INET6, 140)
     assert (sixth.table, sixth.length, sixth.ifindex) == (254, 56, index)
     assert sixth.gateway == socket.inet_pton(socket.AF_INET6, "2001:db8::9")
 
 
 def test_many_routes_are_changed_in_one_call(links: None) -> None:
-    index = KernelReader().link("trunk0").index
+    index = KernelReader().find_link("trunk0").index
     routes = [FibEntry(70000, bytes((10, 0, *divmod(n, 256))), 32, index, None, None) for n in range(1000)]
-    assert set(make("add", [add_route(route) for route in routes])) == {0}
-    assert make("add", [add_route(routes[0]), replace_route(routes[0])]) == [errno.EEXIST, 0]
-    assert set(KernelReader().fib_entries(socket.AF_INET, 140)) == set(routes)
-    assert make("remove", [delete_route(route) for route in routes] + [delete_route(routes[0])]) == [
+    assert set(try_changes("add", [add_route(route) for route in routes])) == {0}
+    assert try_changes("add", [add_route(routes[0]), replace_route(routes[0])]) == [errno.EEXIST, 0]
+    assert set(KernelReader().read_fib_entries(socket.AF_INET, 140)) == set(routes)
+    assert try_changes("remove", [delete_route(route) for route in routes] + [delete_route(routes[0])]) == [
         *[0] * 1000,
         errno.ESRCH,
     ]
-    assert KernelReader().fib_entries(socket.AF_INET, 140) == []
+    assert KernelReader().read_fib_entries(socket.AF_INET, 140) == []
 
 
 def test_qdiscs_are_found_by_their_places(links: None) -> None:
     tc(f"qdisc add dev trunk0 root {LIMIT}", "qdisc add dev trunk0 ingress")
-    reader, index = KernelReader(), KernelReader().link("trunk0").index
-    root, ingress, leaf, of_nothing = reader.qdiscs(
+    reader, index = KernelReader(), KernelReader().find_link("trunk0").index
+    root, ingress, leaf, of_nothing = reader.find_qdiscs(
         [(index, ROOT), (index, INGRESS), (index, 0x10001), (4711, ROOT)]
     )
     assert root is not None and (root.kind, root.handle) == ("tbf", 0x10000)
@@ -261,13 +260,13 @@ def test_qdiscs_are_found_by_their_places(links: None) -> None:
     assert {
         QdiscEntry(index, ROOT, root.handle, "tbf"),
         QdiscEntry(index, INGRESS, ingress.handle, "ingress"),
-    } <= set(reader.qdisc_entries())
+    } <= set(reader.read_qdisc_entries())
     assert (leaf, of_nothing) == (None, None)
 
 
 def test_replies_that_other_processes_send_are_left_out(links: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # Another process with CAP_NET_ADMIN may send to the socket. Here the test does, from its own.
-    make = exchange.socket.socket
+    make = netlink.socket.socket
 
     def attacked(*arguments: int) -> Any:
         made = make(*arguments)
@@ -276,9 +275,9 @@ def test_replies_that_other_processes_send_are_left_out(links: None, monkeypatch
             other.sendto(b"not a message", made.getsockname())
         return made
 
-    expected = set(KernelReader().links())
-    monkeypatch.setattr(exchange.socket, "socket", attacked)
-    assert set(KernelReader().links()) == expected
+    expected = set(KernelReader().read_links())
+    monkeypatch.setattr(netlink.socket, "socket", attacked)
+    assert set(KernelReader().read_links()) == expected
 
 
 @pytest.mark.parametrize(
@@ -314,7 +313,7 @@ def test_a_change_of_a_qdisc_names_its_device(links: None, change: str) -> None:
     with Watcher(frozenset({Changed.QDISCS})) as watcher:
         tc(change)
         assert next(iter(watcher)) == {Changed.QDISCS}
-        assert watcher.take_shaped() == {KernelReader().link("trunk0").index}
+        assert watcher.take_shaped() == {KernelReader().find_link("trunk0").index}
         assert watcher.take_shaped() == set()
 
 
@@ -335,9 +334,9 @@ def test_an_ifb_is_told_from_other_links(change: str) -> None:
 
 def test_neither_a_question_of_our_own_nor_what_another_process_sends_is_a_change(links: None) -> None:
     tc(f"qdisc add dev trunk0 root {LIMIT}")
-    index = KernelReader().link("trunk0").index
+    index = KernelReader().find_link("trunk0").index
     with Watcher() as watcher:
-        assert KernelReader().qdiscs([(index, ROOT)]) != [None]
+        assert KernelReader().find_qdiscs([(index, ROOT)]) != [None]
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as other:
             other.sendto(b"not a message", watcher._events.getsockname())
         # A change before the first wait is not lost.

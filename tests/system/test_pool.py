@@ -106,7 +106,7 @@ def test_the_route_to_the_pool_is_the_last_one_and_goes_with_the_pool(plane: Dat
     assert "via 10.255.0.2" in way(OFFLINE)
     (row,) = (
         row
-        for row in route_rows(KernelReader().routes([MAIN_TABLE]), {}, []).records()
+        for row in route_rows(KernelReader().read_routes([MAIN_TABLE]), {}, []).records()
         if (row.dst, row.type) == (str(POOL), "unreachable")
     )
     assert (row.dev, row.gateway, row.session_id) == ("", None, None)

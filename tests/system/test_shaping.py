@@ -14,11 +14,10 @@ import pytest
 
 from gateway_contract.core.network import OVERHEAD_PROFILES
 from gateway_core.gateways.linux.dataplane.shaping import Limits, Shaper
-from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
-from gateway_core.gateways.linux.kernel.exchange import DATAGRAM
-from gateway_core.gateways.linux.kernel.links import link_entry
-from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.links import parse_link_entry
+from gateway_core.gateways.linux.kernel.netlink import MAX_DATAGRAM_BYTES, KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.qdiscs import ROOT
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, ip, ip_batch, neighbour, network_namespace, network_of, tc
@@ -69,7 +68,9 @@ def told(*arguments: str) -> str:
 def shaped() -> set[str]:
     """Names of the devices with TBF or a redirect, and of the IFBs."""
     found = {qdisc["dev"] for qdisc in json.loads(told("-j", "qdisc")) if qdisc["kind"] in {"tbf", "ingress"}}
-    return found | {link.name for link in KernelReader().links().values() if link.name.startswith("ifb-")}
+    return found | {
+        link.name for link in KernelReader().read_links().values() if link.name.startswith("ifb-")
+    }
 
 
 def dropped() -> int:
@@ -85,8 +86,8 @@ def queues() -> set[str]:
 
 def limit(device: str) -> int | None:
     """Bits per second. None without a limit."""
-    (link,) = KernelReader().links_named([device])
-    (found,) = KernelReader().qdiscs([(link.index if link else 0, ROOT)])
+    (link,) = KernelReader().find_links([device])
+    (found,) = KernelReader().find_qdiscs([(link.index if link else 0, ROOT)])
     return 8 * found.bucket.rate if found is not None and found.bucket is not None else None
 
 
@@ -96,14 +97,16 @@ def limits() -> tuple[int | None, int | None]:
 
 
 def remove_surplus(shaper: Shaper, *kept: str) -> set[str]:
-    return set(shaper.remove_surplus(KernelReader().link_entries(), KernelReader().qdisc_entries(), kept))
+    return set(
+        shaper.remove_surplus(KernelReader().read_link_entries(), KernelReader().read_qdisc_entries(), kept)
+    )
 
 
 def shape(
     shaper: Shaper, down: int = DOWN, up: int = UP, names: tuple[str, str] = NAMES
 ) -> tuple[bool, bool]:
     """True for a direction in which something was missing or different."""
-    link = KernelReader().link(names[0])
+    link = KernelReader().find_link(names[0])
     ((downstream, upstream),) = shaper.shape([Limits(link, names[1], down, up, PROFILE)])
     for each in (downstream, upstream):
         if each.error is not None:
@@ -118,14 +121,14 @@ def changes_told(act: Callable[[], object]) -> list[tuple[str, str]]:
         events.bind((0, rt.RTMGRP_LINK | rt.RTMGRP_TC))
         act()
         events.setblocking(False)
-        names = {link.ifindex: link.name for link in KernelReader().link_entries().values()}
+        names = {link.ifindex: link.name for link in KernelReader().read_link_entries().values()}
         with suppress(BlockingIOError):
             while True:
-                for type, _, sequence, body in nl.messages(events.recv(DATAGRAM)):
-                    if type == rt.RTM_NEWLINK and link_entry(body).is_up:
-                        changes.append(("up", link_entry(body).name))
-                    elif type in _TOLD and sequence != nl.QUESTION:
-                        changes.append((_TOLD[type], names[nl.unpacked(rt.TCMSG, body)[1]]))
+                for type, _, sequence, body in nl.split_messages(events.recv(MAX_DATAGRAM_BYTES)):
+                    if type == rt.RTM_NEWLINK and parse_link_entry(body).is_up:
+                        changes.append(("up", parse_link_entry(body).name))
+                    elif type in _TOLD and sequence != nl.QUERY_SEQUENCE:
+                        changes.append((_TOLD[type], names[nl.unpack(rt.TCMSG, body)[1]]))
     return changes
 
 
@@ -150,7 +153,7 @@ def test_a_session_gets_a_limit_each_way(shaper: Shaper) -> None:
 
 def test_an_ifb_has_no_ipv6_and_the_group_that_udev_leaves_alone(shaper: Shaper) -> None:
     shape(shaper)
-    assert KernelReader().link("ifb-acc0").is_up
+    assert KernelReader().find_link("ifb-acc0").is_up
     # Each one's own routes would be siblings in one node of the tables.
     for file in ("if_inet6", "ipv6_route", "igmp6"):
         assert "ifb-acc0" not in Path("/proc/thread-self/net", file).read_text()
@@ -163,7 +166,7 @@ def test_many_sessions_get_one_kind_of_change_after_the_other(shaper: Shaper) ->
     # The first may have another queue tried.
     shape(shaper)
     ip_batch([each for n in range(3) for each in (f"link add line{n} type ifb", f"link set line{n} up")])
-    links = [KernelReader().link(f"line{number}") for number in range(3)]
+    links = [KernelReader().find_link(f"line{number}") for number in range(3)]
     limits = [Limits(link, f"ifb-{link.name}", DOWN, UP, PROFILE) for link in links]
     changes = [kind for kind, _ in changes_told(lambda: shaper.shape(limits))]
     # The queue that each of these devices has of the kernel goes with the first.
@@ -261,7 +264,7 @@ def test_nothing_is_left_of_a_session(shaper: Shaper, by: str) -> None:
     assert told("qdisc") == before
     assert shaped() == set()
     with pytest.raises(NoDevice):
-        KernelReader().link("ifb-acc0")
+        KernelReader().find_link("ifb-acc0")
 
 
 def test_what_others_made_is_not_left_over(shaper: Shaper) -> None:

@@ -15,7 +15,7 @@ from gateway_contract.core.health import FaultKind
 from gateway_contract.core.network import OVERHEAD_PROFILES
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_core.gateways.linux.kernel.messages import KernelError, messages
+from gateway_core.gateways.linux.kernel.netlink import KernelError, split_messages
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, network_of
 
@@ -75,16 +75,16 @@ def plane(subscriber: int) -> DataPlane:
 
 def rules() -> list[tuple[int, int, str | None, str | None, int]]:
     """Ours, all fields."""
-    found = [rule for rule in KernelReader().rules() if rule.protocol == 140]
+    found = [rule for rule in KernelReader().read_rules() if rule.protocol == 140]
     return [(rule.priority, rule.table, rule.source, rule.iif, rule.protocol) for rule in found]
 
 
 def routes(table: int = TABLE) -> set[tuple[str, str | None, str]]:
     """Destination, gateway and device of ours in a table."""
-    names = {link.index: link.name for link in KernelReader().links().values()}
+    names = {link.index: link.name for link in KernelReader().read_links().values()}
     return {
         (route.destination, hop.gateway, names[hop.ifindex])
-        for route in KernelReader().routes([table])
+        for route in KernelReader().read_routes([table])
         for hop in route.next_hops
         if route.protocol == "140" and hop.ifindex is not None
     }
@@ -172,7 +172,7 @@ def test_another_table_takes_the_routes_along_and_packets_are_steered_meanwhile(
         plane.configure(replace(CGNAT, vrf_table=100))
         steps = []
         while len(steps) < 10:
-            steps += [type for type, _, _, _ in messages(events.recv(1 << 16))]
+            steps += [type for type, _, _, _ in split_messages(events.recv(1 << 16))]
     assert steps == [*[NEW_ROUTE] * 4, NEW_RULE, DELETED_RULE, *[DELETED_ROUTE] * 4]
     assert rules() == [(1500, 100, "100.64.0.0/10", None, 140)]
     assert (routes(100), routes(TABLE)) == (before, set())
@@ -259,8 +259,8 @@ def test_what_an_earlier_life_made_is_not_doubled_or_goes_and_what_others_made_s
     assert unreachable() == before
     plane.configure(replace(CGNAT, enabled=False))
     plane.remove(SECOND)
-    assert [rule.priority for rule in KernelReader().rules() if rule.iif == "acc0"] == [99]
-    assert str(OTHER) + "/32" in {route.destination for route in KernelReader().routes([TABLE])}
+    assert [rule.priority for rule in KernelReader().read_rules() if rule.iif == "acc0"] == [99]
+    assert str(OTHER) + "/32" in {route.destination for route in KernelReader().read_routes([TABLE])}
 
 
 def test_a_handoff_interface_that_is_down_keeps_no_commit_from_its_pools_and_its_range(

@@ -39,7 +39,7 @@ from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_core.gateways.linux.entries import skipped_entries
 from gateway_core.gateways.linux.health.watch import DependencyWatch
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE
-from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import Changed, RulesetEvents, Watcher
 from gateway_core.gateways.linux.sessions.commit_ends import ended_by_commit
@@ -267,7 +267,7 @@ class LinuxGateway:
         cgnat = self._configuration.cgnat
         tables = [MAIN_TABLE, cgnat.vrf_table] if cgnat.enabled else [MAIN_TABLE]
         with not_done("read the routes"):
-            entries, links = self._parts.reader.routes(tables), self._links.now()
+            entries, links = self._parts.reader.read_routes(tables), self._links.now()
         return route_rows(entries, links.names(), self.sessions.all())
 
     def bgp_summary(self) -> dict[str, Any]:

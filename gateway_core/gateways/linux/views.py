@@ -63,10 +63,10 @@ class Links:
     """All links with their addresses, of one moment. Raises KernelError."""
 
     def __init__(self, reader: KernelReader) -> None:
-        self._links = reader.links()
+        self._links = reader.read_links()
         self._by_name = {link.name: link for link in self._links.values()}
         self._addresses: dict[int, list[InterfaceAddress]] = defaultdict(list)
-        for address in reader.addresses():
+        for address in reader.read_addresses():
             shown = InterfaceAddress(address.family, address.address, address.prefix_length)
             self._addresses[address.ifindex].append(shown)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gateway_core.gateways.linux.kernel.links import thresholds
+from gateway_core.gateways.linux.kernel.links import read_thresholds
 from tests.support.free_radius import FreeRadius, section_of
 from tests.support.inside import as_accel_ppp, attack, false_sources, gateway_failures, homes, installed
 from tests.support.inside.gateway_world import World, pppd_of, soon
@@ -103,7 +103,7 @@ def mtu(world: World) -> dict[str, int]:
 
 def neighbours(world: World) -> list[int]:
     """The kernel has one table for all network namespaces, so this shows in a machine of its own."""
-    found = thresholds(socket.AF_INET)
+    found = read_thresholds(socket.AF_INET)
     assert found
     return list(found)
 

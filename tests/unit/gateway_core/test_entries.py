@@ -24,10 +24,10 @@ from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_core.gateways.linux.daemons.pppd import JournalTail, SystemdJournal
 from gateway_core.gateways.linux.dataplane.nftables import UNREADABLE, Nft
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry, skipped_entries
-from gateway_core.gateways.linux.kernel import exchange, links, qdiscs
-from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import links, qdiscs
+from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
-from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.netlink import KernelError
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed, parse_events
 from gateway_core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
@@ -145,7 +145,7 @@ def _summary(folder: Path, family: dict[str, Any], others: dict[str, Any] | None
 
 def _dumped(read: Callable[[], object], *bodies: bytes) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "_dump", lambda *_: (list(bodies), False))
+        patch.setattr(nl, "_exchange", lambda *_: [nl.Reply(0, list(bodies))])
         return read()
 
 
@@ -162,21 +162,21 @@ def kernel_case(
 
 # A tag that the gateway does not know.
 STRANGE_VLAN = VLAN.replace(bytes.fromhex("88a8"), bytes.fromhex("9100"))
-THRESHOLDS = bytes(4) + b"".join(nl.u32_attribute(number, number) for number in range(2, 5))
-COUNTERS = rt.IF_STATS_MSG.pack(0, 0, 1, 0) + nl.attribute(rt.IFLA_STATS_LINK_64, bytes(64))
+THRESHOLDS = bytes(4) + b"".join(nl.pack_u32(number, number) for number in range(2, 5))
+COUNTERS = rt.IF_STATS_MSG.pack(0, 0, 1, 0) + nl.pack_attribute(rt.IFLA_STATS_LINK_64, bytes(64))
 KERNEL = KernelReader()
 
 
 def kernel_questions(folder: Path, bad: bool) -> object:
-    replies = [exchange.Reply(0, TBF), exchange.Reply(0, CUT if bad else b""), exchange.Reply(0, TBF)]
+    replies = [nl.Reply(0, [TBF]), nl.Reply(0, [CUT] if bad else []), nl.Reply(0, [TBF])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "_in_parts", lambda *_: replies)
-        return KernelReader().qdiscs([(1, 0), (2, 0), (3, 0)])
+        patch.setattr(nl, "_exchange", lambda *_: replies)
+        return KernelReader().find_qdiscs([(1, 0), (2, 0), (3, 0)])
 
 
 def kernel_events(folder: Path, bad: bool) -> object:
-    good = nl.request(rt.RTM_NEWQDISC, 0, 0, rt.TCMSG.pack(0, 7, 0, 0, 0))
-    return parse_events(good + nl.request(rt.RTM_NEWQDISC, 0, 0, CUT)) if bad else (EVERYTHING, set())
+    good = nl.pack_request(rt.RTM_NEWQDISC, 0, 0, rt.TCMSG.pack(0, 7, 0, 0, 0))
+    return parse_events(good + nl.pack_request(rt.RTM_NEWQDISC, 0, 0, CUT)) if bad else (EVERYTHING, set())
 
 
 def nft_objects(folder: Path, bad: bool) -> object:
@@ -234,16 +234,18 @@ CASES = [
     Case("core", "ipoe_interface", ipoe_interfaces),
     Case("frr", "neighbor", frr_neighbours),
     Case("frr", "family", frr_families),
-    kernel_case("link", KERNEL.link_entries, VLAN, PPP),
-    kernel_case("link", KERNEL.links, VLAN, PPP, bad=STRANGE_VLAN, place=0),
-    kernel_case("address", KERNEL.addresses, PEER),
-    kernel_case("route", lambda: KERNEL.routes([254]), MULTIPATH, VIA_IPV6),
-    kernel_case("route", lambda: KERNEL.fib_entries(2, 140), MULTIPATH, VIA_IPV6),
-    kernel_case("rule", KERNEL.rules, VIA_IPV6),
-    kernel_case("qdisc", KERNEL.qdisc_entries, TBF),
-    kernel_case("filter", lambda: KERNEL.ingress_filters(10), REDIRECT),
-    kernel_case("neighbour_table", lambda: links.thresholds(2), THRESHOLDS, bad=THRESHOLDS[:-1], place=0),
-    kernel_case("counters", KERNEL.statistics, COUNTERS, bad=COUNTERS[:-9], place=0),
+    kernel_case("link", KERNEL.read_link_entries, VLAN, PPP),
+    kernel_case("link", KERNEL.read_links, VLAN, PPP, bad=STRANGE_VLAN, place=0),
+    kernel_case("address", KERNEL.read_addresses, PEER),
+    kernel_case("route", lambda: KERNEL.read_routes([254]), MULTIPATH, VIA_IPV6),
+    kernel_case("route", lambda: KERNEL.read_fib_entries(2, 140), MULTIPATH, VIA_IPV6),
+    kernel_case("rule", KERNEL.read_rules, VIA_IPV6),
+    kernel_case("qdisc", KERNEL.read_qdisc_entries, TBF),
+    kernel_case("filter", lambda: KERNEL.read_filters(10), REDIRECT),
+    kernel_case(
+        "neighbour_table", lambda: links.read_thresholds(2), THRESHOLDS, bad=THRESHOLDS[:-1], place=0
+    ),
+    kernel_case("counters", KERNEL.read_statistics, COUNTERS, bad=COUNTERS[:-9], place=0),
     Case("kernel", "qdisc", kernel_questions),
     Case("kernel", "event", kernel_events),
     Case("nftables", "object", nft_objects),
@@ -312,7 +314,7 @@ def test_a_bad_entry_is_logged_and_counted_once_while_it_stays(
 
 def test_a_reply_without_an_entry_that_can_be_read_is_an_error() -> None:
     with pytest.raises(KernelError, match="cannot read the links: no reply of the kernel is in its format"):
-        _dumped(KernelReader().links, CUT, CUT)
+        _dumped(KernelReader().read_links, CUT, CUT)
     with pytest.raises(UnreadableReply):
         table_sessions(accel_table(Peer("?" * 16)), 1_700_000_000)
 
@@ -363,11 +365,11 @@ def test_a_source_gets_the_sessions_that_it_listed_last_also_those_of_an_earlier
 
 
 def test_after_an_unreadable_event_all_is_read_again_and_a_qdisc_is_none(tmp_path: Path) -> None:
-    event = nl.request(rt.RTM_NEWQDISC, 0, 0, rt.TCMSG.pack(0, 7, 0, 0, 0))
+    event = nl.pack_request(rt.RTM_NEWQDISC, 0, 0, rt.TCMSG.pack(0, 7, 0, 0, 0))
     assert parse_events(event) == ({Changed.QDISCS}, {7})
     for cut in (1, 17):
         assert parse_events(event + event[:cut]) == (EVERYTHING, set())
-    assert kernel_questions(tmp_path, bad=True) == [qdiscs.qdisc(TBF), None, qdiscs.qdisc(TBF)]
+    assert kernel_questions(tmp_path, bad=True) == [qdiscs.parse_qdisc(TBF), None, qdiscs.parse_qdisc(TBF)]
 
 
 def test_a_table_with_an_object_that_cannot_be_read_is_not_the_one_without(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from gateway_core.gateways.linux.dataplane.routes import surplus
 from gateway_core.gateways.linux.dataplane.wanted import KernelState, RouteState, WantedSession
 from gateway_core.gateways.linux.kernel.fib import FibEntry
 from gateway_core.gateways.linux.kernel.links import LinkEntry
-from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.netlink import KernelError
 from gateway_core.gateways.linux.kernel.qdiscs import QdiscEntry
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.threads import Crew

@@ -33,7 +33,7 @@ from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.gateway import GatewayParts, LinuxGateway
 from gateway_core.gateways.linux.health.watch import DependencyWatch
 from gateway_core.gateways.linux.kernel.fib import NextHop, RouteEntry
-from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.watcher import Changed
 from gateway_core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
 from gateway_core.gateways.linux.sessions.provision import DesiredSessions, Provision

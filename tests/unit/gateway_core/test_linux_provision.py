@@ -17,9 +17,9 @@ from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceTraf
 from gateway_core.gateways.linux.demux.admission import AccessVlan, Occupancy
 from gateway_core.gateways.linux.demux.vlan_devices import VlanServing
 from gateway_core.gateways.linux.gateway import SessionTraffic
-from gateway_core.gateways.linux.kernel import exchange
-from gateway_core.gateways.linux.kernel.links import add_address, proxy_arp
-from gateway_core.gateways.linux.kernel.messages import KernelChange, KernelError
+from gateway_core.gateways.linux.kernel import netlink
+from gateway_core.gateways.linux.kernel.links import add_address, enable_proxy_arp
+from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError
 from gateway_core.gateways.linux.sessions.provision import DesiredSessions, Provision, wanted_by
 from gateway_core.gateways.linux.sessions.session import (
     NO_COUNTERS,
@@ -209,13 +209,13 @@ def test_each_type_is_served_by_its_source_and_dhcp_on_an_address(monkeypatch: p
         done.extend(changes)
         return [0 for _ in changes]
 
-    monkeypatch.setattr(exchange, "make", make)
+    monkeypatch.setattr(netlink, "try_changes", make)
     pppoe, dhcp, address = Noting("pppoe-server"), Noting("dnsmasq"), IPv4Address("100.64.0.1")
     sources = {SessionType.PPPOE: pppoe, SessionType.DHCP: dhcp}
     serving = VlanServing(sources, KnownLinks(link(11, "trunk0.100")), lambda: [address])
     serving.serve(["trunk0.200"], SessionType.PPPOE)
     serving.serve(["trunk0.100"], SessionType.DHCP)
-    assert done == ["trunk0.200", add_address(11, address), proxy_arp(11), "trunk0.100"]
+    assert done == ["trunk0.200", add_address(11, address), enable_proxy_arp(11), "trunk0.100"]
     assert (list(pppoe.served), list(dhcp.served)) == (["trunk0.200"], ["trunk0.100"])
     # A source of another type that does not reply is no obstacle.
     dhcp.fails = True

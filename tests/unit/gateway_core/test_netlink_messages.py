@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_contract.core.network import AdminState, VlanProtocol
-from gateway_core.gateways.linux.kernel import exchange, fib, links, qdiscs
-from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import fib, links, qdiscs
+from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
 from gateway_core.gateways.linux.kernel.fib import NextHop
 from gateway_core.gateways.linux.kernel.links import VlanTag
-from gateway_core.gateways.linux.kernel.messages import MalformedMessage
+from gateway_core.gateways.linux.kernel.netlink import MalformedMessage
 from gateway_core.gateways.linux.kernel.qdiscs import PacketFilter, Qdisc, TbfLimit
 from gateway_core.gateways.linux.kernel.watcher import Changed, parse_events
 
@@ -54,58 +54,58 @@ REDIRECT = bytes.fromhex(
 )
 
 PARSERS: list[tuple[Callable[[bytes], object], bytes]] = [
-    (links.link, VLAN),
-    (links.link, PPP),
-    (links.link_address, PEER),
-    (fib.route, MULTIPATH),
-    (fib.route, VIA_IPV6),
-    (fib.rule, VIA_IPV6),
-    (qdiscs.qdisc, TBF),
-    (qdiscs.packet_filter, REDIRECT),
-    (links.link_entry, VLAN),
-    (qdiscs.qdisc_entry, TBF),
-    (fib.fib_entry, VIA_IPV6),
+    (links.parse_link, VLAN),
+    (links.parse_link, PPP),
+    (links.parse_address, PEER),
+    (fib.parse_route, MULTIPATH),
+    (fib.parse_route, VIA_IPV6),
+    (fib.parse_rule, VIA_IPV6),
+    (qdiscs.parse_qdisc, TBF),
+    (qdiscs.parse_filter, REDIRECT),
+    (links.parse_link_entry, VLAN),
+    (qdiscs.parse_qdisc_entry, TBF),
+    (fib.parse_fib_entry, VIA_IPV6),
 ]
 
 
 def test_a_vlan_has_tag_and_parent() -> None:
-    link = links.link(VLAN)
+    link = links.parse_link(VLAN)
     assert (link.index, link.name, link.kind, link.mtu) == (6, "t.50", "vlan", 1500)
     assert (link.vlan, link.parent) == (VlanTag(VlanProtocol.DOT1AD, 50), 4)
     assert (link.admin_state, link.oper_state) == (AdminState.DOWN, "down")
     assert link.mac_address == "4e:a2:49:ab:eb:01"
     # The parent in another namespace is none of ours.
-    assert links.link(VLAN + nl.attribute(37, bytes(4))).parent is None
+    assert links.parse_link(VLAN + nl.pack_attribute(37, bytes(4))).parent is None
 
 
 def test_a_ppp_device_has_no_mac_and_no_ethernet_header() -> None:
-    link = links.link(PPP)
+    link = links.parse_link(PPP)
     assert (link.name, link.kind, link.mac_address, link.has_ethernet_header) == ("ppp0", "ppp", None, False)
     assert (link.admin_state, link.oper_state, link.parent) == (AdminState.UP, "unknown", None)
     # A name that is not UTF-8 can be shown.
-    assert links.link(PPP + nl.attribute(3, b"\xff\0")).name == "\\xff"
+    assert links.parse_link(PPP + nl.pack_attribute(3, b"\xff\0")).name == "\\xff"
 
 
 def test_a_route_has_all_next_hops() -> None:
-    route = fib.route(MULTIPATH)
+    route = fib.parse_route(MULTIPATH)
     assert (route.destination, route.table, route.protocol) == ("203.0.113.0/24", 254, "boot")
     assert route.next_hops == (NextHop("192.0.2.2", 5), NextHop("192.0.2.3", 5))
     # An IPv4 route may have an IPv6 gateway.
-    assert fib.route(VIA_IPV6).next_hops == (NextHop("2001:db8::9", 5),)
+    assert fib.parse_route(VIA_IPV6).next_hops == (NextHop("2001:db8::9", 5),)
 
 
 def test_a_limit_has_rate_overhead_mpu_and_burst_and_over_34_gbit_another_attribute() -> None:
-    assert qdiscs.qdisc(TBF) == Qdisc("tbf", 0x20000, TbfLimit(2_500_000, 36, 84, 78_125))
-    options = nl.attributes(TBF, 20)[2] + nl.attribute(4, (5 * 10**9).to_bytes(8, "little"))
-    changed = qdiscs.qdisc(TBF + nl.attribute(2, options))
+    assert qdiscs.parse_qdisc(TBF) == Qdisc("tbf", 0x20000, TbfLimit(2_500_000, 36, 84, 78_125))
+    options = nl.split_attributes(TBF, 20)[2] + nl.pack_attribute(4, (5 * 10**9).to_bytes(8, "little"))
+    changed = qdiscs.parse_qdisc(TBF + nl.pack_attribute(2, options))
     assert changed.bucket is not None and changed.bucket.rate == 5 * 10**9
 
 
 def test_a_filter_for_some_packets_is_no_redirect_and_a_hash_table_no_filter() -> None:
     match_all = bytes.fromhex("0000000000000000000000000000000008000200")
     some = REDIRECT.replace(match_all, b"\xff" + match_all[1:])
-    assert qdiscs.packet_filter(some) == PacketFilter(10, None)
-    assert qdiscs.packet_filter(HASH_TABLE) is None
+    assert qdiscs.parse_filter(some) == PacketFilter(10, None)
+    assert qdiscs.parse_filter(HASH_TABLE) is None
 
 
 @given(st.sampled_from(PARSERS), st.data())
@@ -123,20 +123,20 @@ def test_a_damaged_message_gives_a_value_or_the_error(
 @given(st.binary(max_size=200))
 def test_any_datagram_gives_messages_or_the_error(data: bytes) -> None:
     with suppress(MalformedMessage):
-        assert all(len(body) <= len(data) for _, _, _, body in nl.messages(data))
+        assert all(len(body) <= len(data) for _, _, _, body in nl.split_messages(data))
         parse_events(data)
 
 
 @given(st.lists(st.tuples(st.integers(4, 60000), st.binary(max_size=20))))
 def test_messages_come_out_as_they_went_in(sent: list[tuple[int, bytes]]) -> None:
-    parts = [nl.request(type, 0, 7, body) for type, body in sent]
+    parts = [nl.pack_request(type, 0, 7, body) for type, body in sent]
     data = b"".join(part + bytes(-len(part) % 4) for part in parts)
-    assert [(type, body) for type, _, _, body in nl.messages(data)] == sent
+    assert [(type, body) for type, _, _, body in nl.split_messages(data)] == sent
 
 
 def test_a_lost_link_may_have_taken_routes_along_and_an_event_of_another_kind_changes_nothing() -> None:
-    assert parse_events(nl.request(17, 0, 0, b"")) == ({Changed.LINKS, Changed.ROUTES}, set())
-    assert parse_events(nl.request(28, 0, 0, b"")) == (frozenset(), set())
+    assert parse_events(nl.pack_request(17, 0, 0, b"")) == ({Changed.LINKS, Changed.ROUTES}, set())
+    assert parse_events(nl.pack_request(28, 0, 0, b"")) == (frozenset(), set())
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,8 @@ def test_a_lost_link_may_have_taken_routes_along_and_an_event_of_another_kind_ch
 def test_an_interrupted_list_is_read_again(
     monkeypatch: pytest.MonkeyPatch, replies: list[tuple[bytes, bool]], found: bytes
 ) -> None:
-    lists = iter([([bytes([letter]) for letter in letters], is_cut) for letters, is_cut in replies])
-    monkeypatch.setattr(exchange, "_dump", lambda *_: next(lists))
-    assert b"".join(exchange.dump("read", rt.RTM_GETLINK, b"", bytes)) == found
+    lists = iter(
+        [nl.Reply(0, [bytes([letter]) for letter in letters], is_cut) for letters, is_cut in replies]
+    )
+    monkeypatch.setattr(nl, "_exchange", lambda *_: [next(lists)])
+    assert b"".join(nl.dump("read", rt.RTM_GETLINK, b"", bytes)) == found

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from gateway_contract.core.network import VlanProtocol
 from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
-from gateway_core.gateways.linux.kernel import exchange, links
-from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import links
+from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
 from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS, Link, VlanTag
-from gateway_core.gateways.linux.kernel.messages import KernelChange, KernelError
+from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError
 from tests.support.links import KnownLinks, link
 
 DOT1Q, DOT1AD = VlanProtocol.DOT1Q, VlanProtocol.DOT1AD
@@ -37,10 +37,12 @@ class MemoryKernel(KnownLinks):
 
     def _make(self, type: int, _: int, body: bytes) -> int:
         index = rt.IFINFOMSG.unpack_from(body)[2]
-        group = nl.u32(nl.attributes(body, rt.IFINFOMSG.size)[rt.IFLA_GROUP])
+        group = nl.parse_u32(nl.split_attributes(body, rt.IFINFOMSG.size)[rt.IFLA_GROUP])
         assert group is not None
         if type == rt.RTM_NEWLINK:
-            self.found.append(replace(links.link(body), index=1 + max(each.index for each in self.found)))
+            self.found.append(
+                replace(links.parse_link(body), index=1 + max(each.index for each in self.found))
+            )
             return 0
         if type == rt.RTM_SETLINK:
             self.groups[index] = group
@@ -69,7 +71,7 @@ def kernel() -> MemoryKernel:
 
 @pytest.fixture
 def devices(kernel: MemoryKernel, monkeypatch: pytest.MonkeyPatch) -> VlanDevices:
-    monkeypatch.setattr(exchange, "make", kernel.make)
+    monkeypatch.setattr(nl, "try_changes", kernel.make)
     return VlanDevices(kernel)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from gateway_contract.configuration import Demux
 from gateway_contract.core.health import TriggerRefusal
 from gateway_core.gateways.linux.dataplane.nftables import Nft, OwnTable
-from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.netlink import KernelError
 from gateway_core.sessions.session import Session
 
 TABLE = "inet gateway_dhcp"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gateway_contract.base.texts import join_names
 from gateway_contract.core.health import Fault, FaultKind
-from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.netlink import KernelError
 
 #: Names in one line of the log.
 NAMED = 5

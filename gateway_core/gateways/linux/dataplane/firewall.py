@@ -28,7 +28,7 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.core.health import PacketDrops
 from gateway_core.gateways.linux.dataplane.nftables import Nft, OwnTable
 from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS
-from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.netlink import KernelError
 
 TABLE = "inet gateway"
 ARP_TABLE = "arp gateway"

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from gateway_contract.core.health import FaultKind
 from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister, Place
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
-from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.netlink import KernelError
 from gateway_core.gateways.linux.kernel.watcher import RulesetEvents
 from gateway_core.gateways.linux.program import ProgramFailed, run
 

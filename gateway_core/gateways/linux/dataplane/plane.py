@@ -18,10 +18,9 @@ from gateway_core.gateways.linux.dataplane.routes import (
 )
 from gateway_core.gateways.linux.dataplane.shaping import Limits, Shaper
 from gateway_core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, RouteState, WantedSession
-from gateway_core.gateways.linux.kernel.exchange import make, refusal
 from gateway_core.gateways.linux.kernel.fib import FibEntry
-from gateway_core.gateways.linux.kernel.links import Link, add_router, delete_router
-from gateway_core.gateways.linux.kernel.messages import KernelChange, KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.links import Link, add_ipv6_gateway, delete_ipv6_gateway
+from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError, NoDevice, try_changes
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed
 
@@ -58,7 +57,7 @@ class DataPlane:
             self.cgnat, self.pools = cgnat, tuple(pools)
             self._pools.configure(*cgnat.source_ranges, *pools)
             unused = self._steering.configure(cgnat)
-            links = self._reader.link_entries()
+            links = self._reader.read_link_entries()
             replaced = self._routes.replace(
                 route
                 for wanted in self._applied.values()
@@ -69,7 +68,7 @@ class DataPlane:
             refused = [error for error in replaced if error.code != errno.ENETDOWN]
             own = self._routes.own()
             refused += self._pools.settle(own).failed.values()
-            refused += self._steering.settle(self._reader.rules(), own).failed.values()
+            refused += self._steering.settle(self._reader.read_rules(), own).failed.values()
             for error in refused:
                 if not isinstance(error, NoDevice):
                     raise error
@@ -157,14 +156,14 @@ class DataPlane:
         if state.revision != before.revision:
             changed = EVERYTHING
         if changed & {Changed.LINKS, Changed.IFBS}:
-            state = state._replace(links=self._reader.link_entries())
+            state = state._replace(links=self._reader.read_link_entries())
         # Qdiscs and routes go with a link, without an event of their own.
         if changed & {Changed.QDISCS, Changed.LINKS, Changed.IFBS}:
-            state = state._replace(qdiscs=frozenset(self._reader.qdisc_entries()))
+            state = state._replace(qdiscs=frozenset(self._reader.read_qdisc_entries()))
         if changed & {Changed.ROUTES, Changed.LINKS, Changed.ADDRESSES}:
             state = state._replace(routes=self._routes.read())
         if Changed.RULES in changed:
-            state = state._replace(rules=self._reader.rules())
+            state = state._replace(rules=self._reader.read_rules())
         return state
 
     def settle(self, state: KernelState) -> Outcome | None:
@@ -241,7 +240,7 @@ class DataPlane:
         if moved:
             # First: both may have the same IFB.
             self._remove(moved)
-        links = self._reader.links_named([wanted.device for wanted, _ in todo])
+        links = self._reader.find_links([wanted.device for wanted, _ in todo])
         made = [
             _Made(wanted, link, sets_host_route)
             for (wanted, sets_host_route), link in zip(todo, links, strict=True)
@@ -285,7 +284,7 @@ class DataPlane:
         codes = self._routes.add([route for _, _, route in wanted], known)
         for (each, place, _), code in zip(wanted, codes, strict=True):
             step = f"add the route to {place.object} on {each.wanted.device}"
-            each.note(place, refusal(step, code) if code else None, code == 0)
+            each.note(place, KernelError.of(step, code) if code else None, code == 0)
 
     def _steered(self, wanted: WantedSession, ifindex: int) -> FibEntry | None:
         return None if wanted.address is None else self._steering.host_route(wanted.address, ifindex)
@@ -312,7 +311,7 @@ class DataPlane:
         return self._owners.get(key, wanted.session_id) != wanted.session_id
 
     def _remove(self, wanted: Sequence[WantedSession]) -> None:
-        links = self._reader.links_named([each.device for each in wanted])
+        links = self._reader.find_links([each.device for each in wanted])
         gone = [
             route
             for each, link in zip(wanted, links, strict=True)
@@ -321,10 +320,10 @@ class DataPlane:
             for _, route in self.routes(each, link.index)
         ]
         self._routes.remove(gone)
-        make(
+        try_changes(
             "remove the gateway's addresses in the prefixes of sessions",
             [
-                delete_router(link.index, each.ipv6_gateway)
+                delete_ipv6_gateway(link.index, each.ipv6_gateway)
                 for each, link in zip(wanted, links, strict=True)
                 if link is not None and each.ipv6_gateway is not None
             ],
@@ -365,16 +364,16 @@ def _set_ipv6_gateways(made: Sequence[_Made], before: Mapping[int, WantedSession
         if each.link is None:
             continue
         if earlier is not None and earlier.ipv6_gateway not in (None, address):
-            former.append(delete_router(each.link.index, earlier.ipv6_gateway))
+            former.append(delete_ipv6_gateway(each.link.index, earlier.ipv6_gateway))
         if address is not None:
-            added.append((each, address, add_router(each.link.index, address)))
+            added.append((each, address, add_ipv6_gateway(each.link.index, address)))
     # It may be gone with the former device.
-    make("remove the gateway's former addresses", former)
-    codes = make("add the gateway's addresses", [change for _, _, change in added])
+    try_changes("remove the gateway's former addresses", former)
+    codes = try_changes("add the gateway's addresses", [change for _, _, change in added])
     for (each, address, _), code in zip(added, codes, strict=True):
         if code not in (0, errno.EEXIST):
             place = Place(FaultKind.DELEGATED_PREFIX, str(each.wanted.prefix))
-            each.note(place, refusal(f"add {address} to {each.wanted.device}", code), is_changed=False)
+            each.note(place, KernelError.of(f"add {address} to {each.wanted.device}", code), is_changed=False)
 
 
 def _keys(wanted: WantedSession) -> Iterator[object]:

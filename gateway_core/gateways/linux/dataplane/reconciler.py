@@ -19,7 +19,7 @@ from gateway_core.gateways.linux.dataplane.plane import LIMITS, DataPlane
 from gateway_core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, RouteState, WantedSession
 from gateway_core.gateways.linux.kernel.fib import FibEntry
 from gateway_core.gateways.linux.kernel.links import LinkEntry
-from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.netlink import KernelError
 from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed, Watcher
 from gateway_core.gateways.linux.threads import Crew
 from gateway_core.records.clock import Clock

@@ -10,10 +10,10 @@ from gateway_contract.configuration import Cgnat
 from gateway_contract.core.health import FaultKind
 from gateway_core.gateways.linux.dataplane.fault_register import Outcome, Place
 from gateway_core.gateways.linux.dataplane.wanted import RouteState
-from gateway_core.gateways.linux.kernel import exchange, fib
+from gateway_core.gateways.linux.kernel import fib, netlink
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, OWN_PROTOCOL, FibEntry, Rule
-from gateway_core.gateways.linux.kernel.messages import KernelChange, KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
@@ -47,18 +47,20 @@ class SessionRoutes:
         others = [
             entry
             for family, protocol in _OTHERS
-            for entry in self._reader.fib_entries(family, protocol, table=MAIN_TABLE)
+            for entry in self._reader.read_fib_entries(family, protocol, table=MAIN_TABLE)
         ]
         return _state(self.own(), others)
 
     def own(self) -> set[FibEntry]:
         """Return the routes that the core added."""
-        return {entry for family in _FAMILIES for entry in self._reader.fib_entries(family, OWN_PROTOCOL)}
+        return {
+            entry for family in _FAMILIES for entry in self._reader.read_fib_entries(family, OWN_PROTOCOL)
+        }
 
     def add(self, routes: Sequence[FibEntry], known: RouteState | None = None) -> list[int | None]:
         """Add routes to sessions, in place of those to elsewhere. For each, None if it was there, else the
         error number, 0 for none. What is there may be `known`."""
-        codes: list[int | None] = list(exchange.make("add routes", list(map(fib.add_route, routes))))
+        codes: list[int | None] = list(netlink.try_changes("add routes", list(map(fib.add_route, routes))))
         present = [number for number, code in enumerate(codes) if code == errno.EEXIST]
         devices = {routes[number].ifindex for number in present}
         # For those on one device, the kernel goes through the routes of all.
@@ -70,7 +72,9 @@ class SessionRoutes:
                 codes[number] = None
             else:
                 others.append(number)
-        replaced = exchange.make("replace routes", [fib.replace_route(routes[number]) for number in others])
+        replaced = netlink.try_changes(
+            "replace routes", [fib.replace_route(routes[number]) for number in others]
+        )
         for number, code in zip(others, replaced, strict=True):
             codes[number] = code
         return codes
@@ -79,9 +83,9 @@ class SessionRoutes:
         """Put routes, in place of those to elsewhere. Return what the kernel refuses, NoDevice for a device
         that is gone."""
         routes = list(routes)
-        codes = exchange.make("replace routes", [fib.replace_route(route) for route in routes])
+        codes = netlink.try_changes("replace routes", [fib.replace_route(route) for route in routes])
         return [
-            exchange.refusal(f"add the route to {destination(route)}", code)
+            KernelError.of(f"add the route to {destination(route)}", code)
             for route, code in zip(routes, codes, strict=True)
             if code
         ]
@@ -89,7 +93,7 @@ class SessionRoutes:
     def remove(self, routes: Iterable[FibEntry]) -> list[FibEntry]:
         """Remove routes of ours, and return those that were there."""
         routes = list(routes)
-        codes = exchange.make("remove routes", [fib.delete_route(route) for route in routes])
+        codes = netlink.try_changes("remove routes", [fib.delete_route(route) for route in routes])
         return [route for route, code in zip(routes, codes, strict=True) if code == 0]
 
     def _on_device(self, ifindex: int) -> RouteState:
@@ -97,7 +101,7 @@ class SessionRoutes:
             {
                 entry
                 for family in _FAMILIES
-                for entry in self._reader.fib_entries(family, protocol, ifindex=ifindex)
+                for entry in self._reader.read_fib_entries(family, protocol, ifindex=ifindex)
             }
             for protocol in (OWN_PROTOCOL, 0)
         )
@@ -243,7 +247,7 @@ class Steering:
     def _handoff(self, cgnat: Cgnat) -> FibEntry:
         """Return the route to the appliance. Raises NoDevice, also while the interface is down: the kernel
         takes no route on it then, and says the same as for a wrong gateway."""
-        link = self._reader.link(cgnat.handoff_interface)
+        link = self._reader.find_link(cgnat.handoff_interface)
         if not link.is_up:
             raise NoDevice(f"{_STEER} {_TO_APPLIANCE}", f"{link.name} is down", errno.ENETDOWN)
         return FibEntry(cgnat.vrf_table, _ANY, 0, link.index, cgnat.handoff_gateway.packed, None)
@@ -251,12 +255,14 @@ class Steering:
 
 def _made(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]]) -> Outcome:
     """Make changes of named objects. What is there already, or gone, is neither changed nor failed."""
-    codes = exchange.make(f"{verb} {changes[0][0]}", [change for _, change in changes]) if changes else []
+    codes = (
+        netlink.try_changes(f"{verb} {changes[0][0]}", [change for _, change in changes]) if changes else []
+    )
     places = [(Place(kind, name), code) for (name, _), code in zip(changes, codes, strict=True)]
     return Outcome(
         tuple(place for place, code in places if not code),
         {
-            place: exchange.refusal(f"{verb} {place.object}", code)
+            place: KernelError.of(f"{verb} {place.object}", code)
             for place, code in places
             if code not in {0, errno.EEXIST, errno.ENOENT}
         },

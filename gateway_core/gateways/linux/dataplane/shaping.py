@@ -16,7 +16,6 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway_contract.core.network import OverheadProfile
-from gateway_core.gateways.linux.kernel.exchange import change, make, refusal
 from gateway_core.gateways.linux.kernel.links import (
     IFB,
     Link,
@@ -26,7 +25,13 @@ from gateway_core.gateways.linux.kernel.links import (
     set_group,
     set_up,
 )
-from gateway_core.gateways.linux.kernel.messages import KernelChange, KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.netlink import (
+    KernelChange,
+    KernelError,
+    NoDevice,
+    change,
+    try_changes,
+)
 from gateway_core.gateways.linux.kernel.qdiscs import (
     INGRESS,
     INGRESS_HANDLE,
@@ -39,10 +44,10 @@ from gateway_core.gateways.linux.kernel.qdiscs import (
     add_ingress,
     add_redirect,
     add_tbf,
+    count_ticks,
     delete_qdisc,
     delete_redirects,
-    replacing,
-    ticks,
+    make_replacing,
 )
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.sessions.session import IFB_PREFIX, LONGEST_NAME
@@ -158,7 +163,7 @@ class Shaper:
         wanted."""
         limit = partial(_limit, profile=profile, link=link)
         places = [(link.ifindex, ROOT), (0 if ifb is None else ifb.ifindex, ROOT)]
-        down, up = self._reader.qdiscs(places)
+        down, up = self._reader.find_qdiscs(places)
         if down_bps and down != _tbf(limit(down_bps)):
             return False
         if not up_bps:
@@ -173,7 +178,7 @@ class Shaper:
         """Remove all limits of sessions, by the names of device and IFB. The devices may be gone. The kernel
         takes 20 ms for each IFB alone, and as long for many at once. Raises the first error."""
         step = f"remove the limits of {len(sessions)} sessions"
-        links = self._reader.links_named([interface for interface, _ in sessions])
+        links = self._reader.find_links([interface for interface, _ in sessions])
         going = [
             Direction(step, 0 if link is None else link.index, None, ifb)
             for link, (_, ifb) in zip(links, sessions, strict=True)
@@ -206,7 +211,7 @@ class Shaper:
                         surplus[name] = names.get(each.redirect, IFB_PREFIX + name)
         alone = {names[index] for index in ifbs} - set(surplus.values())
         candidates = [name for name in alone if name not in kept]
-        found = zip(candidates, self._reader.links_named(candidates), strict=True)
+        found = zip(candidates, self._reader.find_links(candidates), strict=True)
         removed = {name: name for name, link in found if link is not None and link.kind == IFB} | surplus
         if removed:
             self.unshape(*removed.items())
@@ -221,7 +226,7 @@ class Shaper:
         made, present = _run([(each, add_ifb(each.ifb)) for each in _working(directions)], {errno.EEXIST})
         down = []
         found = [*made, *present]
-        links = self._reader.links_named([each.ifb for each in found])
+        links = self._reader.find_links([each.ifb for each in found])
         for each, link in zip(found, links, strict=True):
             if link is None:
                 each.error = NoDevice(each.step, f"{each.ifb} is gone", errno.ENODEV)
@@ -262,7 +267,7 @@ class Shaper:
             self._has_fq_codel = True
         elif direction.error.code == errno.ENOENT:
             # The same error may say that TBF is gone.
-            (root,) = self._reader.qdiscs([(direction.limited, ROOT)])
+            (root,) = self._reader.find_qdiscs([(direction.limited, ROOT)])
             if root is not None and root.handle == _TBF_HANDLE:
                 self._has_fq_codel, direction.error = False, None
                 _log.warning("the kernel has no fq_codel: sessions get a plain queue")
@@ -281,7 +286,7 @@ class Shaper:
         place; another one goes in the same step."""
         wanted = {each: (qdisc, add) for each, qdisc, add in todo}
         _, present = _run([(each, add) for each, _, add in todo], {errno.EEXIST})
-        found = self._reader.qdiscs([(each.limited, parent) for each in present])
+        found = self._reader.find_qdiscs([(each.limited, parent) for each in present])
         others = [
             (each, qdisc) for each, qdisc in zip(present, found, strict=True) if qdisc != wanted[each][0]
         ]
@@ -294,11 +299,11 @@ class Shaper:
             and qdisc.kind != wanted[each][0].kind
         ]
         _run(alien, _GONE)
-        _run([(each, replacing(wanted[each][1])) for each in _working(each for each, _ in others)])
+        _run([(each, make_replacing(wanted[each][1])) for each in _working(each for each, _ in others)])
 
     def _remove_limits(self, directions: Sequence[Direction]) -> None:
         working = _working(directions)
-        found = self._reader.qdiscs([(each.device, ROOT) for each in working])
+        found = self._reader.find_qdiscs([(each.device, ROOT) for each in working])
         ours = [
             (each, delete_qdisc(each.device, ROOT, qdisc))
             for each, qdisc in zip(working, found, strict=True)
@@ -311,7 +316,7 @@ class Shaper:
             [(each, add_ingress(each.device)) for each in _working(directions)], {errno.EEXIST}
         )
         wrong, missing = [], list(made)
-        found = self._reader.qdiscs([(each.device, INGRESS) for each in present])
+        found = self._reader.find_qdiscs([(each.device, INGRESS) for each in present])
         for each, qdisc in zip(present, found, strict=True):
             if qdisc is not None and qdisc.kind != _INGRESS.kind:
                 each.error = KernelError(each.step, f"another program added the qdisc {qdisc.kind}")
@@ -327,16 +332,16 @@ class Shaper:
     def _remove_redirects(self, directions: Sequence[Direction]) -> None:
         ours = [each for each in _working(directions) if self._our_filters(each.device)]
         _run([(each, delete_redirects(each.device, _PRIORITY)) for each in ours], _GONE)
-        unused = [each for each in _working(ours) if not self._reader.ingress_filters(each.device)]
+        unused = [each for each in _working(ours) if not self._reader.read_filters(each.device)]
         _run([(each, delete_qdisc(each.device, INGRESS, _INGRESS)) for each in unused], _GONE)
 
     def _our_filters(self, ifindex: int) -> list[PacketFilter]:
-        return [each for each in self._reader.ingress_filters(ifindex) if each.priority == _PRIORITY]
+        return [each for each in self._reader.read_filters(ifindex) if each.priority == _PRIORITY]
 
     def _remove_ifbs(self, directions: Sequence[Direction]) -> None:
         """No redirect leads to them: its packets would be lost."""
         working, changes = _working(directions), []
-        for each, link in zip(working, self._reader.links_named([each.ifb for each in working]), strict=True):
+        for each, link in zip(working, self._reader.find_links([each.ifb for each in working]), strict=True):
             if link is not None and link.kind == IFB:
                 changes.append((each, set_group(link.index, _OUTGOING)))
             elif link is not None:
@@ -365,7 +370,7 @@ def _run(
     """Make changes in this order. Return the directions whose change was made, and those for which the kernel
     refused it with a number to accept. What else it refuses becomes the error of the direction."""
     made, refused = [], []
-    codes = make("shape sessions", [change for _, change in changes])
+    codes = try_changes("shape sessions", [change for _, change in changes])
     for (each, _), code in zip(changes, codes, strict=True):
         if not code:
             each.is_changed = True
@@ -373,7 +378,7 @@ def _run(
         elif code in accept:
             refused.append(each)
         else:
-            each.error = refusal(each.step, code)
+            each.error = KernelError.of(each.step, code)
     return made, refused
 
 
@@ -383,7 +388,7 @@ def _limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TbfLim
     rate = max(bps // 8, _LEAST_RATE)
     counted = _ETHERNET_HEADER if link.has_ethernet_header else 0
     burst = max(int(rate * _BURST_SECONDS), _LEAST_BURST)
-    return TbfLimit(rate, max(profile.overhead - counted, 0), profile.mpu, ticks(burst, rate))
+    return TbfLimit(rate, max(profile.overhead - counted, 0), profile.mpu, count_ticks(burst, rate))
 
 
 def _tbf(limit: TbfLimit) -> Qdisc:

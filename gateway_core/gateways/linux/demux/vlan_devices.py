@@ -10,7 +10,6 @@ from gateway_contract.core.network import VlanProtocol
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.source import Source, SourceRefused, SourceUnavailable
 from gateway_core.gateways.linux.demux.admission import AccessVlan
-from gateway_core.gateways.linux.kernel.exchange import change
 from gateway_core.gateways.linux.kernel.links import (
     DEFAULT_GROUP,
     SUBSCRIBERS,
@@ -19,12 +18,12 @@ from gateway_core.gateways.linux.kernel.links import (
     add_address,
     add_vlan,
     delete_group,
-    proxy_arp,
+    enable_proxy_arp,
     set_down,
     set_group,
     set_up,
 )
-from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice, change
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 
 #: Nobody else uses groups from here on (linux/if_link.h, IFLA_GROUP): for links that are about to be removed.
@@ -45,7 +44,7 @@ class VlanDevices:
 
     def existing(self, trunk: str) -> Iterator[AccessVlan]:
         """The VLANs on a trunk whose device has the name that `make` gives."""
-        links = self._reader.links()
+        links = self._reader.read_links()
         for link in links.values():
             vlan = AccessVlan.named(link.name, (trunk,))
             if vlan is not None and _is_device_of(vlan, link, links):
@@ -54,7 +53,7 @@ class VlanDevices:
     def former(self) -> Iterator[AccessVlan]:
         """The VLANs that `make` made, on any trunk, also in an earlier life of the core. A device that may be
         of two trunks is a VLAN of each."""
-        links = self._reader.links()
+        links = self._reader.read_links()
         for link in links.values():
             parent = _parent(link, links)
             if link.group == SUBSCRIBERS and parent is not None:
@@ -65,7 +64,7 @@ class VlanDevices:
 
     def raise_trunk(self, trunk: str) -> bool:
         """Set a trunk up. False if it was up. Raises NoDevice if there is none."""
-        link = self._reader.link(trunk)
+        link = self._reader.find_link(trunk)
         if not link.is_up:
             change(f"set {trunk} up", set_up(link.index))
         self._raised[trunk] = link.index
@@ -74,12 +73,12 @@ class VlanDevices:
     def lower_trunk(self, trunk: str) -> None:
         """Set a trunk down, as it was before `raise_trunk`. Raises NoDevice if there is none."""
         self._raised.pop(trunk, None)
-        change(f"set {trunk} down", set_down(self._reader.link(trunk).index))
+        change(f"set {trunk} down", set_down(self._reader.find_link(trunk).index))
 
     def raise_new_trunk(self, trunk: str) -> None:
         """Set a trunk up if its device came after the last `raise_trunk`."""
         try:
-            is_new = self._reader.link(trunk).index != self._raised.get(trunk)
+            is_new = self._reader.find_link(trunk).index != self._raised.get(trunk)
         except NoDevice:
             return
         if is_new:
@@ -90,7 +89,7 @@ class VlanDevices:
         that is not the gateway's own, for it takes the place of an operator's, is none of `former` later."""
         step, group = f"make {vlan.name}", SUBSCRIBERS if is_own else DEFAULT_GROUP
         with self._lock:
-            parent = self._reader.link(vlan.trunk)
+            parent = self._reader.find_link(vlan.trunk)
             if vlan.outer_vlan_id is not None:
                 # An operator may have made it, with another name.
                 tag = VlanTag(VlanProtocol.DOT1AD, vlan.outer_vlan_id)
@@ -102,7 +101,7 @@ class VlanDevices:
     def remove(self, vlans: Sequence[AccessVlan]) -> None:
         """Remove the devices that exist, and the outer ones that `make` made and that carry nothing then."""
         with self._lock:
-            links, wanted = self._reader.links(), {vlan.name: vlan for vlan in vlans}
+            links, wanted = self._reader.read_links(), {vlan.name: vlan for vlan in vlans}
             going = {
                 link.index: link
                 for link in links.values()
@@ -119,8 +118,8 @@ class VlanDevices:
         found = self._found(name, parent, tag)
         if found is None:
             if any(change(step, add_vlan(name, parent.index, tag, group), accept={errno.EEXIST})):
-                return self._reader.link(name)
-            with_tag = (link for link in self._reader.links().values() if _has_tag(link, parent, tag))
+                return self._reader.find_link(name)
+            with_tag = (link for link in self._reader.read_links().values() if _has_tag(link, parent, tag))
             found = next(with_tag, None)
         if found is None:
             raise KernelError(f"make {name}", "another device has the name")
@@ -131,7 +130,7 @@ class VlanDevices:
     def _found(self, name: str, parent: Link, tag: VlanTag) -> Link | None:
         """By its name: it costs the same for any number of devices."""
         try:
-            link = self._reader.link(name)
+            link = self._reader.find_link(name)
         except NoDevice:
             return None
         return link if _has_tag(link, parent, tag) else None
@@ -196,7 +195,7 @@ class VlanServing:
             raise SourceRefused(f"no source of this gateway serves {type}")
         if type is SessionType.DHCP:
             for interface in interfaces:
-                index = self._reader.link(interface).index
+                index = self._reader.find_link(interface).index
                 # A DHCP server offers addresses only where the gateway has its own. With /32, many links can.
                 # One of a former `cgnat.source_range` stays until the VLAN goes: subscribers use it until
                 # they renew.
@@ -205,7 +204,7 @@ class VlanServing:
                     change(step, add_address(index, address), accept={errno.EEXIST})
                 # Subscribers have the netmask of the whole range, and ask for each other by ARP. The kernel
                 # answers for those that have a session, and for no other address of the range.
-                change(f"answer ARP on {interface}", proxy_arp(index))
+                change(f"answer ARP on {interface}", enable_proxy_arp(index))
         source.serve(interfaces, type)
 
     def release(self, interface: str, types: Collection[SessionType]) -> None:

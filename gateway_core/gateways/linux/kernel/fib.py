@@ -1,4 +1,4 @@
-"""Routes and IPv4 policy rules: read from messages of the kernel, and changed."""
+"""Routes and IPv4 policy rules: parsers of the kernel's messages, and changes."""
 
 import socket
 import struct
@@ -6,18 +6,18 @@ from ipaddress import IPv4Network
 from typing import NamedTuple
 
 from gateway_contract.contract import Record
-from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
-from gateway_core.gateways.linux.kernel.messages import KernelChange, MalformedMessage
+from gateway_core.gateways.linux.kernel.netlink import KernelChange, MalformedMessage
 
-#: What the core adds carries this protocol, so that a later core finds what an earlier one left. No protocol
-#: of iproute2 6.1 or FRR 8.4 has the number.
+#: Protocol of the routes and rules that the core adds, so that a later core finds what an earlier one left.
+#: No protocol of iproute2 6.1 or FRR 8.4 has the number.
 OWN_PROTOCOL = 140
 MAIN_TABLE = rt.RT_TABLE_MAIN
 
 _FAMILY = struct.Struct("=H")
 _WORST_METRIC = 0xFFFFFFFF
-#: Tables that fit into the header.
+#: Tables whose number fits into the header.
 _SHORT_TABLES = 256
 # As `ip route` of iproute2 6.1 prints them.
 _PROTOCOLS = {
@@ -31,14 +31,14 @@ _TYPES = ("none", "unicast", "local", "broadcast", "anycast", "multicast", "blac
 
 
 class NextHop(Record, frozen=True):
-    """Where a route leads. `gateway` is None when the destination is on the link itself."""
+    """Next hop of a route. `gateway` is None when the destination is on the link itself."""
 
     gateway: str | None
     ifindex: int | None
 
 
 class RouteEntry(Record, frozen=True):
-    """A route of the kernel. Texts are those of `ip route`."""
+    """Route of the kernel. Texts are those of `ip route`."""
 
     table: int
     #: With the length of the prefix; the default route is 0.0.0.0/0 or ::/0.
@@ -53,9 +53,9 @@ class RouteEntry(Record, frozen=True):
 
 
 class FibEntry(NamedTuple):
-    """The fields of a route that a comparison of tens of thousands needs. Addresses are in network byte
-    order; the length of the destination tells the family. `ifindex` is 0 for a route over several devices, or
-    none. One that is unreachable has no device, and the worst metric where it is the core's."""
+    """Fields of a route that a comparison of tens of thousands needs. Addresses are in network byte order;
+    the length of the destination tells the family. `ifindex` is 0 for a route over several devices or none.
+    An unreachable route has no device, and the worst metric where it is the core's."""
 
     table: int
     destination: bytes
@@ -67,8 +67,8 @@ class FibEntry(NamedTuple):
 
 
 class Rule(Record, frozen=True):
-    """An IPv4 policy rule. `source` is a network, None for any. `iif` is the device on which a packet
-    arrived; it may be gone."""
+    """IPv4 policy rule. `source` is a network, None for any. `iif` is the device on which a packet arrived,
+    which may be gone."""
 
     priority: int
     table: int
@@ -77,141 +77,146 @@ class Rule(Record, frozen=True):
     protocol: int
 
 
-def route(body: bytes) -> RouteEntry:
+def parse_route(body: bytes) -> RouteEntry:
     """Return the route of an RTM_NEWROUTE."""
-    family, length, _, _, table, protocol, scope, type, _ = nl.unpacked(rt.RTMSG, body)
-    found = nl.attributes(body, rt.RTMSG.size)
+    family, length, _, _, table, protocol, scope, type, _ = nl.unpack(rt.RTMSG, body)
+    found = nl.split_attributes(body, rt.RTMSG.size)
     if family not in nl.ADDRESS_BYTES or length > 8 * nl.ADDRESS_BYTES[family]:
         raise MalformedMessage("a route has no family, or a prefix that is too long")
-    destination = nl.address(family, found.get(rt.RTA_DST, bytes(nl.ADDRESS_BYTES[family])))
-    listed = found.get(rt.RTA_TABLE)
+    destination = nl.parse_address(family, found.get(rt.RTA_DST, bytes(nl.ADDRESS_BYTES[family])))
     return RouteEntry(
-        # The field of the header holds 255 tables.
-        table=table if listed is None else nl.u32(listed) or 0,
+        table=_parse_table(table, found.get(rt.RTA_TABLE)),
         destination=f"{destination}/{length}",
-        next_hops=_hops(family, found),
+        next_hops=_parse_next_hops(family, found),
         protocol=_PROTOCOLS.get(protocol) or str(protocol),
         scope=_SCOPES.get(scope) or str(scope),
         type=_TYPES[type] if type < len(_TYPES) else str(type),
-        metric=nl.u32(found.get(rt.RTA_PRIORITY)),
-        source=nl.address(family, found[rt.RTA_PREFSRC]) if rt.RTA_PREFSRC in found else None,
+        metric=nl.parse_u32(found.get(rt.RTA_PRIORITY)),
+        source=nl.parse_address(family, found[rt.RTA_PREFSRC]) if rt.RTA_PREFSRC in found else None,
     )
 
 
-def fib_entry(body: bytes) -> FibEntry:
+def parse_fib_entry(body: bytes) -> FibEntry:
     """Return the route of an RTM_NEWROUTE."""
-    family, length, _, _, table, _, _, type, _ = nl.unpacked(rt.RTMSG, body)
-    found = nl.attributes(body, rt.RTMSG.size)
+    family, length, _, _, table, _, _, type, _ = nl.unpack(rt.RTMSG, body)
+    found = nl.split_attributes(body, rt.RTMSG.size)
     if family not in nl.ADDRESS_BYTES:
         raise MalformedMessage("a route has no family")
-    listed = found.get(rt.RTA_TABLE)
     return FibEntry(
-        table=table if listed is None else nl.u32(listed) or 0,
+        table=_parse_table(table, found.get(rt.RTA_TABLE)),
         destination=found.get(rt.RTA_DST) or bytes(nl.ADDRESS_BYTES[family]),
         length=length,
         # For IPv6, the kernel names the loopback.
-        ifindex=0 if type == rt.RTN_UNREACHABLE else nl.u32(found.get(rt.RTA_OIF)) or 0,
+        ifindex=0 if type == rt.RTN_UNREACHABLE else nl.parse_u32(found.get(rt.RTA_OIF)) or 0,
         gateway=found.get(rt.RTA_GATEWAY),
         source=found.get(rt.RTA_PREFSRC),
         is_unreachable=type == rt.RTN_UNREACHABLE,
     )
 
 
-def rule(body: bytes) -> Rule:
+def parse_rule(body: bytes) -> Rule:
     """Return the rule of an RTM_NEWRULE."""
-    _, _, length, _, table, *_ = nl.unpacked(rt.RTMSG, body)
-    found = nl.attributes(body, rt.RTMSG.size)
-    listed = found.get(rt.FRA_TABLE)
+    _, _, length, _, table, *_ = nl.unpack(rt.RTMSG, body)
+    found = nl.split_attributes(body, rt.RTMSG.size)
     return Rule(
-        priority=nl.u32(found.get(rt.FRA_PRIORITY)) or 0,
-        table=table if listed is None else nl.u32(listed) or 0,
-        source=f"{nl.address(socket.AF_INET, found[rt.FRA_SRC])}/{length}" if rt.FRA_SRC in found else None,
-        iif=nl.text(found[rt.FRA_IIFNAME]) if rt.FRA_IIFNAME in found else None,
+        priority=nl.parse_u32(found.get(rt.FRA_PRIORITY)) or 0,
+        table=_parse_table(table, found.get(rt.FRA_TABLE)),
+        source=f"{nl.parse_address(socket.AF_INET, found[rt.FRA_SRC])}/{length}"
+        if rt.FRA_SRC in found
+        else None,
+        iif=nl.parse_text(found[rt.FRA_IIFNAME]) if rt.FRA_IIFNAME in found else None,
         protocol=found.get(rt.FRA_PROTOCOL, b"\0")[0] if found.get(rt.FRA_PROTOCOL) else 0,
     )
 
 
 def add_route(route: FibEntry) -> KernelChange:
-    """Refused with EEXIST if there is a route to the destination, in this table, with this metric."""
-    return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.EXCLUSIVE, _route(route, _scope(route)))
+    """Return the change that adds a route. The kernel refuses it with EEXIST if there is a route to the
+    destination in this table, with this metric."""
+    return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.EXCLUSIVE, _pack_route(route, _find_scope(route)))
 
 
 def replace_route(route: FibEntry) -> KernelChange:
-    """Put it in the place of the route to the destination, if there is one."""
-    return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.REPLACE, _route(route, _scope(route)))
+    """Return the change that puts a route in the place of the one to its destination, if there is one."""
+    return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.REPLACE, _pack_route(route, _find_scope(route)))
 
 
 def delete_route(route: FibEntry) -> KernelChange:
-    """Refused with ESRCH if the core added no such route."""
+    """Return the change that deletes a route. The kernel refuses it with ESRCH if the core added no such
+    route."""
     scope = rt.RT_SCOPE_NOWHERE if len(route.destination) == 4 else rt.RT_SCOPE_UNIVERSE
-    return KernelChange(rt.RTM_DELROUTE, 0, _route(route, scope))
+    return KernelChange(rt.RTM_DELROUTE, 0, _pack_route(route, scope))
 
 
 def add_rule(rule: Rule) -> KernelChange:
-    """Refused with EEXIST if it is there."""
-    return KernelChange(rt.RTM_NEWRULE, nl.CREATE | nl.EXCLUSIVE, _rule(rule))
+    """Return the change that adds a rule. The kernel refuses it with EEXIST if the rule is there."""
+    return KernelChange(rt.RTM_NEWRULE, nl.CREATE | nl.EXCLUSIVE, _pack_rule(rule))
 
 
 def delete_rule(rule: Rule) -> KernelChange:
-    return KernelChange(rt.RTM_DELRULE, 0, _rule(rule))
+    return KernelChange(rt.RTM_DELRULE, 0, _pack_rule(rule))
 
 
-def _hops(family: int, found: dict[int, bytes]) -> tuple[NextHop, ...]:
+def _parse_table(short: int, attribute: bytes | None) -> int:
+    """Return a table from its attribute: the field of the header holds 255 tables."""
+    return short if attribute is None else nl.parse_u32(attribute) or 0
+
+
+def _parse_next_hops(family: int, found: dict[int, bytes]) -> tuple[NextHop, ...]:
     if rt.RTA_MULTIPATH not in found:
-        hop = NextHop(_gateway(family, found), nl.u32(found.get(rt.RTA_OIF)))
+        hop = NextHop(_parse_gateway(family, found), nl.parse_u32(found.get(rt.RTA_OIF)))
         return () if hop == NextHop(None, None) else (hop,)
     hops, data, offset = [], found[rt.RTA_MULTIPATH], 0
     while offset < len(data):
-        length, _, _, ifindex = nl.unpacked(rt.RTNEXTHOP, data, offset)
+        length, _, _, ifindex = nl.unpack(rt.RTNEXTHOP, data, offset)
         if not rt.RTNEXTHOP.size <= length <= len(data) - offset:
             raise MalformedMessage("the length of a next hop is wrong")
-        hop_attributes = nl.attributes(data[offset : offset + length], rt.RTNEXTHOP.size)
-        hops.append(NextHop(_gateway(family, hop_attributes), ifindex))
+        hop_attributes = nl.split_attributes(data[offset : offset + length], rt.RTNEXTHOP.size)
+        hops.append(NextHop(_parse_gateway(family, hop_attributes), ifindex))
         offset += (length + 3) & ~3
     return tuple(hops)
 
 
-def _gateway(family: int, found: dict[int, bytes]) -> str | None:
+def _parse_gateway(family: int, found: dict[int, bytes]) -> str | None:
     if rt.RTA_GATEWAY in found:
-        return nl.address(family, found[rt.RTA_GATEWAY])
+        return nl.parse_address(family, found[rt.RTA_GATEWAY])
     if rt.RTA_VIA in found:
-        # Of another family than the destination: IPv4 over IPv6 (RFC 5549).
+        # The gateway is of another family than the destination: IPv4 over IPv6 (RFC 5549).
         via = found[rt.RTA_VIA]
-        return nl.address(nl.unpacked(_FAMILY, via)[0], via[_FAMILY.size :])
+        return nl.parse_address(nl.unpack(_FAMILY, via)[0], via[_FAMILY.size :])
     return None
 
 
-def _scope(route: FibEntry) -> int:
+def _find_scope(route: FibEntry) -> int:
     is_on_link = len(route.destination) == 4 and route.gateway is None and not route.is_unreachable
     return rt.RT_SCOPE_LINK if is_on_link else rt.RT_SCOPE_UNIVERSE
 
 
-def _route(route: FibEntry, scope: int) -> bytes:
+def _pack_route(route: FibEntry, scope: int) -> bytes:
     family = socket.AF_INET if len(route.destination) == 4 else socket.AF_INET6
     short = route.table if route.table < _SHORT_TABLES else 0
     type = rt.RTN_UNREACHABLE if route.is_unreachable else rt.RTN_UNICAST
     body = rt.RTMSG.pack(family, route.length, 0, 0, short, OWN_PROTOCOL, scope, type, 0)
-    body += nl.u32_attribute(rt.RTA_TABLE, route.table) + nl.attribute(rt.RTA_DST, route.destination)
+    body += nl.pack_u32(rt.RTA_TABLE, route.table) + nl.pack_attribute(rt.RTA_DST, route.destination)
     if route.is_unreachable:
-        body += nl.u32_attribute(rt.RTA_PRIORITY, _WORST_METRIC)
+        body += nl.pack_u32(rt.RTA_PRIORITY, _WORST_METRIC)
     else:
-        body += nl.u32_attribute(rt.RTA_OIF, route.ifindex)
+        body += nl.pack_u32(rt.RTA_OIF, route.ifindex)
     if route.gateway is not None:
-        body += nl.attribute(rt.RTA_GATEWAY, route.gateway)
+        body += nl.pack_attribute(rt.RTA_GATEWAY, route.gateway)
     if route.source is not None:
-        body += nl.attribute(rt.RTA_PREFSRC, route.source)
+        body += nl.pack_attribute(rt.RTA_PREFSRC, route.source)
     return body
 
 
-def _rule(rule: Rule) -> bytes:
+def _pack_rule(rule: Rule) -> bytes:
     source = None if rule.source is None else IPv4Network(rule.source)
     length = source.prefixlen if source else 0
     short = rule.table if rule.table < _SHORT_TABLES else 0
     body = rt.RTMSG.pack(socket.AF_INET, 0, length, 0, short, 0, 0, rt.FR_ACT_TO_TBL, 0)
-    body += nl.u32_attribute(rt.FRA_TABLE, rule.table) + nl.u32_attribute(rt.FRA_PRIORITY, rule.priority)
-    body += nl.attribute(rt.FRA_PROTOCOL, bytes([rule.protocol]))
+    body += nl.pack_u32(rt.FRA_TABLE, rule.table) + nl.pack_u32(rt.FRA_PRIORITY, rule.priority)
+    body += nl.pack_attribute(rt.FRA_PROTOCOL, bytes([rule.protocol]))
     if source is not None:
-        body += nl.attribute(rt.FRA_SRC, source.network_address.packed)
+        body += nl.pack_attribute(rt.FRA_SRC, source.network_address.packed)
     if rule.iif is not None:
-        body += nl.text_attribute(rt.FRA_IIFNAME, rule.iif)
+        body += nl.pack_text(rt.FRA_IIFNAME, rule.iif)
     return body

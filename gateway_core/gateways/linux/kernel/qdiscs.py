@@ -1,15 +1,15 @@
-"""Queueing disciplines and redirects: read from messages of the kernel, and changed (tc(8))."""
+"""Queueing disciplines and redirects (tc(8)): parsers of the kernel's messages, and changes."""
 
 import socket
 import struct
 from typing import NamedTuple
 
 from gateway_contract.contract import Record
-from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
-from gateway_core.gateways.linux.kernel.messages import KernelChange, MalformedMessage
+from gateway_core.gateways.linux.kernel.netlink import KernelChange, MalformedMessage
 
-#: Parents of a device's own qdiscs.
+#: The parents of a device's own qdiscs.
 ROOT, INGRESS = rt.TC_H_ROOT, rt.TC_H_INGRESS
 #: The handle of the ingress qdisc, which is the parent of its filters.
 INGRESS_HANDLE = 0xFFFF0000
@@ -20,7 +20,7 @@ _FIRST_ACTION = 1
 
 
 class TbfLimit(Record, frozen=True):
-    """The limit of TBF (tc-tbf(8)). The rate is in bytes per second, overhead and mpu in bytes. The burst is
+    """Limit of TBF (tc-tbf(8)). The rate is in bytes per second, overhead and mpu in bytes. The burst is
     the time that its bytes take at this rate, in ticks."""
 
     rate: int
@@ -30,7 +30,7 @@ class TbfLimit(Record, frozen=True):
 
 
 class Qdisc(Record, frozen=True):
-    """A queueing discipline. `bucket` is TBF's."""
+    """Queueing discipline. `bucket` is the limit of TBF."""
 
     kind: str
     handle: int
@@ -38,7 +38,7 @@ class Qdisc(Record, frozen=True):
 
 
 class QdiscEntry(NamedTuple):
-    """The fields of a qdisc that a comparison of tens of thousands needs, with the index of its device."""
+    """Fields of a qdisc that a comparison of tens of thousands needs, with the index of its device."""
 
     ifindex: int
     parent: int
@@ -47,137 +47,139 @@ class QdiscEntry(NamedTuple):
 
 
 class PacketFilter(Record, frozen=True):
-    """A filter of a device. `redirect` is the index of the device that gets every packet; None for a filter
+    """Filter of a device. `redirect` is the index of the device that gets every packet; None for a filter
     that does anything else, 0 when that device is gone."""
 
     priority: int
     redirect: int | None
 
 
-def qdisc(body: bytes) -> Qdisc:
+def parse_qdisc(body: bytes) -> Qdisc:
     """Return the qdisc of an RTM_NEWQDISC."""
-    handle, _, kind, options = _parts(body)
-    return Qdisc(kind, handle, _bucket(nl.attributes(options)) if kind == "tbf" else None)
+    handle, _, kind, options = _split(body)
+    return Qdisc(kind, handle, _parse_limit(nl.split_attributes(options)) if kind == "tbf" else None)
 
 
-def qdisc_entry(body: bytes) -> QdiscEntry:
+def parse_qdisc_entry(body: bytes) -> QdiscEntry:
     """Return the qdisc of an RTM_NEWQDISC."""
-    _, ifindex, handle, parent, _ = nl.unpacked(rt.TCMSG, body)
-    return QdiscEntry(ifindex, parent, handle, nl.first_text(body, rt.TCMSG.size, rt.TCA_KIND))
+    _, ifindex, handle, parent, _ = nl.unpack(rt.TCMSG, body)
+    return QdiscEntry(ifindex, parent, handle, nl.find_text(body, rt.TCMSG.size, rt.TCA_KIND))
 
 
-def packet_filter(body: bytes) -> PacketFilter | None:
+def parse_filter(body: bytes) -> PacketFilter | None:
     """Return the filter of an RTM_NEWTFILTER; None for a part of one, such as a hash table of u32."""
-    handle, info, kind, options = _parts(body)
+    handle, info, kind, options = _split(body)
     # A u32 filter comes in three messages: its hash list and hash table have no item number.
     if kind == "u32" and not handle & 0xFFF:
         return None
-    return PacketFilter(info >> 16, _redirect(nl.attributes(options)) if kind == "u32" else None)
+    return PacketFilter(info >> 16, _parse_redirect(nl.split_attributes(options)) if kind == "u32" else None)
 
 
-def ticks(size: int, rate: int) -> int:
-    """Return the time that so many bytes take at a rate in bytes per second, as the kernel wants it: it takes
-    4.2 s at most."""
+def count_ticks(size: int, rate: int) -> int:
+    """Return the time of `size` bytes at a rate in bytes per second, in ticks of the kernel: at most 4.2
+    s."""
     return min(round(size / rate * 1e9 / rt.TICK), _MOST_U32 // rt.TICK)
 
 
 def add_tbf(ifindex: int, handle: int, bucket: TbfLimit, limit: int) -> KernelChange:
-    """TBF as the root of a device, with a plain queue of at most `limit` bytes. It drops packets that are
-    larger than its burst. Another queue takes the place of the plain one."""
+    """Return the change that adds TBF as the root of a device, with a plain queue of at most `limit` bytes.
+    TBF drops packets that are larger than its burst. Another queue takes the place of the plain one."""
     rate = min(bucket.rate, _MOST_U32)
     parameters = rt.TC_TBF_QOPT.pack(
         rt.TC_LINKLAYER_ETHERNET, bucket.overhead, bucket.mpu, rate, limit, bucket.burst
     )
-    options = nl.attribute(rt.TCA_TBF_PARMS, parameters)
+    options = nl.pack_attribute(rt.TCA_TBF_PARMS, parameters)
     if bucket.rate > _MOST_U32:
-        options += nl.attribute(rt.TCA_TBF_RATE64, _U64.pack(bucket.rate))
-    return _add(ifindex, ROOT, handle, "tbf", options)
+        options += nl.pack_attribute(rt.TCA_TBF_RATE64, _U64.pack(bucket.rate))
+    return _add_qdisc(ifindex, ROOT, handle, "tbf", options)
 
 
-def replacing(change: KernelChange) -> KernelChange:
-    """Return the change that adds a qdisc also where there is one: with another handle, that one goes in the
-    same step; with the same handle and kind, it changes in place; with the same handle alone, it is refused
-    with EINVAL."""
+def make_replacing(change: KernelChange) -> KernelChange:
+    """Return a change that adds a qdisc also where there is one. A qdisc with another handle goes in the same
+    step; one with the same handle and kind changes in place; for one with the same handle alone, the kernel
+    refuses the change with EINVAL."""
     return change._replace(flags=nl.CREATE | nl.REPLACE)
 
 
 def add_fq_codel(ifindex: int, parent: int, handle: int, flows: int, memory: int) -> KernelChange:
-    """Its packets take at most so many bytes of memory. Refused with ENOENT by a kernel without fq_codel."""
-    options = nl.u32_attribute(rt.TCA_FQ_CODEL_FLOWS, flows)
-    options += nl.u32_attribute(rt.TCA_FQ_CODEL_MEMORY_LIMIT, memory)
-    return _add(ifindex, parent, handle, "fq_codel", options)
+    """Return the change that adds fq_codel, whose packets take at most `memory` bytes. A kernel without
+    fq_codel refuses it with ENOENT."""
+    options = nl.pack_u32(rt.TCA_FQ_CODEL_FLOWS, flows)
+    options += nl.pack_u32(rt.TCA_FQ_CODEL_MEMORY_LIMIT, memory)
+    return _add_qdisc(ifindex, parent, handle, "fq_codel", options)
 
 
 def add_ingress(ifindex: int) -> KernelChange:
-    return _add(ifindex, INGRESS, INGRESS_HANDLE, "ingress", b"")
+    return _add_qdisc(ifindex, INGRESS, INGRESS_HANDLE, "ingress", b"")
 
 
 def delete_qdisc(ifindex: int, parent: int, found: Qdisc) -> KernelChange:
-    """Refused with ENOENT or EINVAL if another one, or none, is there."""
-    return KernelChange(rt.RTM_DELQDISC, 0, _body(ifindex, parent, found.handle, found.kind, b""))
+    """Return the change that deletes a qdisc. The kernel refuses it with ENOENT or EINVAL if another qdisc,
+    or none, is there."""
+    return KernelChange(rt.RTM_DELQDISC, 0, _pack(ifindex, parent, found.handle, found.kind, b""))
 
 
 def add_redirect(ifindex: int, priority: int, target: int) -> KernelChange:
-    """Redirect every packet that arrives on a device with an ingress qdisc to another device. u32: some
-    kernels have no matchall."""
+    """Return the change that redirects every packet that arrives on a device with an ingress qdisc to another
+    device. u32: some kernels have no matchall."""
     mirred = rt.TC_MIRRED.pack(rt.TC_ACT_STOLEN, rt.TCA_EGRESS_REDIR, target)
-    action = nl.text_attribute(rt.TCA_ACT_KIND, "mirred")
-    action += nl.attribute(rt.TCA_ACT_OPTIONS, nl.attribute(rt.TCA_MIRRED_PARMS, mirred))
+    action = nl.pack_text(rt.TCA_ACT_KIND, "mirred")
+    action += nl.pack_attribute(rt.TCA_ACT_OPTIONS, nl.pack_attribute(rt.TCA_MIRRED_PARMS, mirred))
     every_packet = rt.TC_U32_SEL.pack(rt.TC_U32_TERMINAL, 1) + rt.TC_U32_KEY.pack(0)
-    options = nl.attribute(rt.TCA_U32_SEL, every_packet)
-    options += nl.attribute(rt.TCA_U32_ACT, nl.attribute(_FIRST_ACTION, action))
-    body = _body(ifindex, INGRESS_HANDLE, 0, "u32", options, _of_all_protocols(priority))
+    options = nl.pack_attribute(rt.TCA_U32_SEL, every_packet)
+    options += nl.pack_attribute(rt.TCA_U32_ACT, nl.pack_attribute(_FIRST_ACTION, action))
+    body = _pack(ifindex, INGRESS_HANDLE, 0, "u32", options, _pack_info(priority))
     return KernelChange(rt.RTM_NEWTFILTER, nl.CREATE | nl.EXCLUSIVE, body)
 
 
 def delete_redirects(ifindex: int, priority: int) -> KernelChange:
-    """Remove the filters of a priority, for packets that arrive."""
-    body = _body(ifindex, INGRESS_HANDLE, 0, "u32", b"", _of_all_protocols(priority))
+    """Return the change that removes the filters of a priority, for packets that arrive."""
+    body = _pack(ifindex, INGRESS_HANDLE, 0, "u32", b"", _pack_info(priority))
     return KernelChange(rt.RTM_DELTFILTER, 0, body)
 
 
-def _add(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> KernelChange:
-    body = _body(ifindex, parent, handle, kind, options)
+def _add_qdisc(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> KernelChange:
+    body = _pack(ifindex, parent, handle, kind, options)
     return KernelChange(rt.RTM_NEWQDISC, nl.CREATE | nl.EXCLUSIVE, body)
 
 
-def _body(ifindex: int, parent: int, handle: int, kind: str, options: bytes, info: int = 0) -> bytes:
-    body = rt.TCMSG.pack(0, ifindex, handle, parent, info) + nl.text_attribute(rt.TCA_KIND, kind)
-    return body + nl.attribute(rt.TCA_OPTIONS, options) if options else body
+def _pack(ifindex: int, parent: int, handle: int, kind: str, options: bytes, info: int = 0) -> bytes:
+    body = rt.TCMSG.pack(0, ifindex, handle, parent, info) + nl.pack_text(rt.TCA_KIND, kind)
+    return body + nl.pack_attribute(rt.TCA_OPTIONS, options) if options else body
 
 
-def _of_all_protocols(priority: int) -> int:
+def _pack_info(priority: int) -> int:
     return priority << 16 | socket.htons(rt.ETH_P_ALL)
 
 
-def _parts(body: bytes) -> tuple[int, int, str, bytes]:
-    """Handle, information, kind and options."""
-    _, _, handle, _, info = nl.unpacked(rt.TCMSG, body)
-    found = nl.attributes(body, rt.TCMSG.size)
+def _split(body: bytes) -> tuple[int, int, str, bytes]:
+    """Return handle, information, kind and options."""
+    _, _, handle, _, info = nl.unpack(rt.TCMSG, body)
+    found = nl.split_attributes(body, rt.TCMSG.size)
     if rt.TCA_KIND not in found:
         raise MalformedMessage("a qdisc, class or filter has no kind")
-    return handle, info, nl.text(found[rt.TCA_KIND]), found.get(rt.TCA_OPTIONS, b"")
+    return handle, info, nl.parse_text(found[rt.TCA_KIND]), found.get(rt.TCA_OPTIONS, b"")
 
 
-def _bucket(found: dict[int, bytes]) -> TbfLimit:
-    _, overhead, mpu, rate, _, burst = nl.unpacked(rt.TC_TBF_QOPT, found.get(rt.TCA_TBF_PARMS, b""))
+def _parse_limit(found: dict[int, bytes]) -> TbfLimit:
+    _, overhead, mpu, rate, _, burst = nl.unpack(rt.TC_TBF_QOPT, found.get(rt.TCA_TBF_PARMS, b""))
     if rt.TCA_TBF_RATE64 in found:
-        (rate,) = nl.unpacked(_U64, found[rt.TCA_TBF_RATE64])
+        (rate,) = nl.unpack(_U64, found[rt.TCA_TBF_RATE64])
     return TbfLimit(rate, overhead, mpu, burst)
 
 
-def _redirect(found: dict[int, bytes]) -> int | None:
+def _parse_redirect(found: dict[int, bytes]) -> int | None:
     selector = found.get(rt.TCA_U32_SEL, b"")
-    _, count = nl.unpacked(rt.TC_U32_SEL, selector)
+    _, count = nl.unpack(rt.TC_U32_SEL, selector)
     offsets = range(rt.TC_U32_SEL.size, rt.TC_U32_SEL.size + count * rt.TC_U32_KEY.size, rt.TC_U32_KEY.size)
-    if any(nl.unpacked(rt.TC_U32_KEY, selector, offset)[0] for offset in offsets):
+    if any(nl.unpack(rt.TC_U32_KEY, selector, offset)[0] for offset in offsets):
         return None
-    actions = nl.attributes(found.get(rt.TCA_U32_ACT, b""))
+    actions = nl.split_attributes(found.get(rt.TCA_U32_ACT, b""))
     if set(actions) != {_FIRST_ACTION}:
         return None
-    action = nl.attributes(actions[_FIRST_ACTION])
-    if nl.text(action.get(rt.TCA_ACT_KIND, b"")) != "mirred":
+    action = nl.split_attributes(actions[_FIRST_ACTION])
+    if nl.parse_text(action.get(rt.TCA_ACT_KIND, b"")) != "mirred":
         return None
-    options = nl.attributes(action.get(rt.TCA_ACT_OPTIONS, b""))
-    _, what, ifindex = nl.unpacked(rt.TC_MIRRED, options.get(rt.TCA_MIRRED_PARMS, b""))
+    options = nl.split_attributes(action.get(rt.TCA_ACT_OPTIONS, b""))
+    _, what, ifindex = nl.unpack(rt.TC_MIRRED, options.get(rt.TCA_MIRRED_PARMS, b""))
     return ifindex if what == rt.TCA_EGRESS_REDIR else None

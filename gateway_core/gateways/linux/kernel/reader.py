@@ -1,7 +1,4 @@
-"""Reads links, addresses, routes, rules and qdiscs of the kernel in bulk.
-
-Any thread may read. The namespace is that of the calling thread.
-"""
+"""Reader of the kernel's links, addresses, routes, rules and qdiscs, many at once."""
 
 import errno
 import socket
@@ -9,29 +6,35 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from gateway_contract.core.network import InterfaceStats
-from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
-from gateway_core.gateways.linux.kernel.exchange import ask, dump
-from gateway_core.gateways.linux.kernel.fib import FibEntry, RouteEntry, Rule, fib_entry, route, rule
+from gateway_core.gateways.linux.kernel.fib import (
+    FibEntry,
+    RouteEntry,
+    Rule,
+    parse_fib_entry,
+    parse_route,
+    parse_rule,
+)
 from gateway_core.gateways.linux.kernel.links import (
     Address,
     Link,
     LinkEntry,
-    link,
-    link_address,
-    link_entry,
-    names,
-    statistics,
+    find_names,
+    parse_address,
+    parse_link,
+    parse_link_entry,
+    parse_statistics,
 )
-from gateway_core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice, dump, query
 from gateway_core.gateways.linux.kernel.qdiscs import (
     INGRESS_HANDLE,
     PacketFilter,
     Qdisc,
     QdiscEntry,
-    packet_filter,
-    qdisc,
-    qdisc_entry,
+    parse_filter,
+    parse_qdisc,
+    parse_qdisc_entry,
 )
 
 T = TypeVar("T")
@@ -41,48 +44,49 @@ _64_BIT_COUNTERS = rt.IF_STATS_MSG.pack(socket.AF_UNSPEC, 0, 0, 1 << (rt.IFLA_ST
 
 
 class KernelReader:
-    """Reads what the kernel has now. Raises KernelError."""
+    """Reader of what the kernel has now, in the network namespace of the calling thread. Thread-safe. Methods
+    raise KernelError."""
 
-    def links(self) -> dict[int, Link]:
+    def read_links(self) -> dict[int, Link]:
         """Return all links, by index."""
-        found = dump("read the links", rt.RTM_GETLINK, _ANY_LINK, link, lambda link: link.index)
+        found = dump("read the links", rt.RTM_GETLINK, _ANY_LINK, parse_link, lambda link: link.index)
         return {link.index: link for link in found}
 
-    def link(self, name: str) -> Link:
-        """Raises NoDevice for an unknown name."""
-        (found,) = self.links_named([name])
+    def find_link(self, name: str) -> Link:
+        """Return the link of this name. Raises NoDevice for an unknown name."""
+        (found,) = self.find_links([name])
         if found is None:
             raise NoDevice(f"find the link {name}", "there is none", errno.ENODEV)
         return found
 
-    def links_named(self, names: Sequence[str]) -> list[Link | None]:
-        """Return the links of names, None for each that is unknown, or cannot be read."""
-        bodies = [_ANY_LINK + nl.text_attribute(rt.IFLA_IFNAME, name) for name in names]
+    def find_links(self, names: Sequence[str]) -> list[Link | None]:
+        """Return the links of names, None for each name that is unknown, or whose link cannot be read."""
+        bodies = [_ANY_LINK + nl.pack_text(rt.IFLA_IFNAME, name) for name in names]
         # A name that no link can have is one that no link has.
         unknown = {errno.ENODEV, errno.ERANGE, errno.EINVAL}
-        return ask("find a link", rt.RTM_GETLINK, 0, bodies, link, unknown)
+        return query("find a link", rt.RTM_GETLINK, 0, bodies, parse_link, unknown)
 
-    def statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
+    def read_statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
         """Return the index and the counters of all links, by name. The dump of statistics takes a tenth of
         the time of one of the links, each of which has 1,400 bytes, but has no names."""
         step = "read the counters"
-        found = dict(dump(step, rt.RTM_GETSTATS, _64_BIT_COUNTERS, statistics, lambda one: one[0]))
+        found = dict(dump(step, rt.RTM_GETSTATS, _64_BIT_COUNTERS, parse_statistics, lambda one: one[0]))
         try:
-            return {name: (index, found[index]) for index, name in names(found).items()}
+            return {name: (index, found[index]) for index, name in find_names(found).items()}
         except OSError as error:
             raise KernelError(step, error.strerror, error.errno) from error
 
-    def link_entries(self) -> dict[str, LinkEntry]:
+    def read_link_entries(self) -> dict[str, LinkEntry]:
         """Return all links by name, as entries."""
-        body = _ANY_LINK + nl.u32_attribute(rt.IFLA_EXT_MASK, rt.RTEXT_FILTER_SKIP_STATS)
-        found = dump("read the links", rt.RTM_GETLINK, body, link_entry, lambda link: link.ifindex)
+        body = _ANY_LINK + nl.pack_u32(rt.IFLA_EXT_MASK, rt.RTEXT_FILTER_SKIP_STATS)
+        found = dump("read the links", rt.RTM_GETLINK, body, parse_link_entry, lambda link: link.ifindex)
         return {link.name: link for link in found}
 
-    def qdisc_entries(self) -> list[QdiscEntry]:
+    def read_qdisc_entries(self) -> list[QdiscEntry]:
         """Return the qdiscs of all devices, as entries."""
-        return dump("read the qdiscs", rt.RTM_GETQDISC, rt.TCMSG.pack(0, 0, 0, 0, 0), qdisc_entry)
+        return dump("read the qdiscs", rt.RTM_GETQDISC, rt.TCMSG.pack(0, 0, 0, 0, 0), parse_qdisc_entry)
 
-    def fib_entries(
+    def read_fib_entries(
         self, family: int, protocol: int, table: int | None = None, ifindex: int | None = None
     ) -> list[FibEntry]:
         """Return the routes of a protocol, as entries: of all tables or one, over all devices or one.
@@ -90,20 +94,20 @@ class KernelReader:
         body = rt.RTMSG.pack(family, 0, 0, 0, 0, protocol, 0, 0, 0)
         for type, value in ((rt.RTA_TABLE, table), (rt.RTA_OIF, ifindex)):
             if value is not None:
-                body += nl.u32_attribute(type, value)
-        return _routes("read the routes", body, fib_entry)
+                body += nl.pack_u32(type, value)
+        return _routes("read the routes", body, parse_fib_entry)
 
-    def addresses(self) -> list[Address]:
+    def read_addresses(self) -> list[Address]:
         """Return all IPv4 and IPv6 addresses."""
         return [
             found
             for family in (socket.AF_INET, socket.AF_INET6)
             for found in dump(
-                "read the addresses", rt.RTM_GETADDR, rt.IFADDRMSG.pack(family, 0, 0, 0, 0), link_address
+                "read the addresses", rt.RTM_GETADDR, rt.IFADDRMSG.pack(family, 0, 0, 0, 0), parse_address
             )
         ]
 
-    def routes(self, tables: Iterable[int]) -> list[RouteEntry]:
+    def read_routes(self, tables: Iterable[int]) -> list[RouteEntry]:
         """Return the IPv4 and IPv6 routes of the tables, without the entries of the cache. A table that does
         not exist has none."""
         return [
@@ -112,29 +116,31 @@ class KernelReader:
             for family in (socket.AF_INET, socket.AF_INET6)
             for found in _routes(
                 f"read the routes of table {table}",
-                rt.RTMSG.pack(family, *bytes(7), 0) + nl.u32_attribute(rt.RTA_TABLE, table),
-                route,
+                rt.RTMSG.pack(family, *bytes(7), 0) + nl.pack_u32(rt.RTA_TABLE, table),
+                parse_route,
             )
         ]
 
-    def rules(self) -> list[Rule]:
+    def read_rules(self) -> list[Rule]:
         """Return the IPv4 policy rules."""
         return dump(
-            "read the policy rules", rt.RTM_GETRULE, rt.RTMSG.pack(socket.AF_INET, *bytes(7), 0), rule
+            "read the policy rules", rt.RTM_GETRULE, rt.RTMSG.pack(socket.AF_INET, *bytes(7), 0), parse_rule
         )
 
-    def qdiscs(self, places: Sequence[tuple[int, int]]) -> list[Qdisc | None]:
+    def find_qdiscs(self, places: Sequence[tuple[int, int]]) -> list[Qdisc | None]:
         """Return the qdiscs at places: the index of a device, and the parent. None for each without one, or
         without the device, and for the kernel's invisible default."""
         bodies = [rt.TCMSG.pack(0, ifindex, 0, parent, 0) for ifindex, parent in places]
         # Without an echo, the kernel sends the reply to listeners for events alone.
-        return ask("read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, qdisc, {errno.ENOENT, errno.ENODEV})
+        return query(
+            "read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, parse_qdisc, {errno.ENOENT, errno.ENODEV}
+        )
 
-    def ingress_filters(self, ifindex: int) -> list[PacketFilter]:
+    def read_filters(self, ifindex: int) -> list[PacketFilter]:
         """Return the filters of a device's ingress qdisc; none without the qdisc."""
         body = rt.TCMSG.pack(0, ifindex, 0, INGRESS_HANDLE, 0)
         try:
-            found = dump(f"read the filters of link {ifindex}", rt.RTM_GETTFILTER, body, packet_filter)
+            found = dump(f"read the filters of link {ifindex}", rt.RTM_GETTFILTER, body, parse_filter)
         except KernelError as error:
             if error.code in {errno.ENODEV, errno.ENOENT, errno.EINVAL}:
                 return []

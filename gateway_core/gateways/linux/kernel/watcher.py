@@ -14,11 +14,10 @@ from operator import or_
 from typing import Self
 
 from gateway_core.gateways.linux.entries import EntryReader
-from gateway_core.gateways.linux.kernel import messages as nl
+from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
-from gateway_core.gateways.linux.kernel.exchange import DATAGRAM
 from gateway_core.gateways.linux.kernel.links import is_ifb
-from gateway_core.gateways.linux.kernel.messages import KernelError, MalformedMessage
+from gateway_core.gateways.linux.kernel.netlink import MAX_DATAGRAM_BYTES, KernelError, MalformedMessage
 
 
 class Changed(Enum):
@@ -116,7 +115,7 @@ class _EventSocket:
         """Yield the datagrams that wait. Raises _EventsLost, with all events read, and KernelError."""
         try:
             for _ in range(_MAX_DATAGRAMS):
-                data, (sender, _) = self._events.recvfrom(DATAGRAM)
+                data, (sender, _) = self._events.recvfrom(MAX_DATAGRAM_BYTES)
                 # Another process may send to the socket.
                 if sender == 0:
                     yield data
@@ -186,13 +185,13 @@ def parse_events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
 
 def _parse_events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
     changed, shaped = _NOTHING, set()
-    for type, _, sequence, body in nl.messages(data):
-        if sequence != nl.QUESTION:
+    for type, _, sequence, body in nl.split_messages(data):
+        if sequence != nl.QUERY_SEQUENCE:
             is_about_ifb = type >> 2 == _LINK and is_ifb(body)
             found = _IFB_CHANGED if is_about_ifb else _CHANGED.get(type >> 2, _NOTHING)
             changed |= found
             if Changed.QDISCS in found:
-                shaped.add(nl.unpacked(rt.TCMSG, body)[1])
+                shaped.add(nl.unpack(rt.TCMSG, body)[1])
     return changed, shaped
 
 
@@ -230,6 +229,6 @@ class RulesetEvents(_EventSocket):
 
 def _is_about_rules(data: bytes) -> bool:
     try:
-        return any(type not in _NO_RULE_TYPES for type, *_ in nl.messages(data))
+        return any(type not in _NO_RULE_TYPES for type, *_ in nl.split_messages(data))
     except MalformedMessage:
         return True

@@ -15,7 +15,7 @@ from gateway_core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
-from gateway_core.gateways.linux.kernel.messages import KernelError
+from gateway_core.gateways.linux.kernel.netlink import KernelError
 from gateway_core.gateways.linux.sessions.session import (
     NO_COUNTERS,
     ConfiguredTerms,

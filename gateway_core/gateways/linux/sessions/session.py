@@ -12,7 +12,7 @@ from gateway_contract.core.network import InterfaceStats
 from gateway_contract.core.sessions import SessionState, SessionSummary, SessionType
 from gateway_core.gateways.linux.daemons.source import START_JITTER, SourceSession
 from gateway_core.gateways.linux.demux.admission import AccessVlan, VlanProfiles, session_type
-from gateway_core.gateways.linux.kernel.messages import NoDevice
+from gateway_core.gateways.linux.kernel.netlink import NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sessions.session_store import SessionKey
 from gateway_core.records.clock import Expiry
@@ -184,7 +184,7 @@ class DeviceCounters:
         """Read those of all devices. Of the devices that sessions use, one that is gone keeps its last ones:
         a session may end long after its device, while its source does not reply. So does one of `own`, which
         one session has alone, when another device has its name: that is of a session to come."""
-        present = self._reader.statistics()
+        present = self._reader.read_statistics()
         with self._lock:
             kept = {
                 device: held
@@ -205,7 +205,7 @@ class DeviceCounters:
         """If the device is gone, those of the last sweep that saw it. So too of a session's own device, when
         another one has its name."""
         try:
-            link = self._reader.link(device)
+            link = self._reader.find_link(device)
         except NoDevice:
             return self.last(device)
         index, last = self._last.get(device, (link.index, link.stats))

@@ -1,0 +1,295 @@
+"""Messages of netlink (RFC 3549 section 2.2), and their exchange with the kernel.
+
+Each exchange has a socket of its own: any thread may call, and no reply belongs to another exchange. The
+network namespace is that of the calling thread. Many changes, or queries of single things, go in one
+datagram: what thousands of sessions need must be there within seconds.
+
+The parsers of the kernel's messages are pure functions. Any bytes give a value or a `MalformedMessage`.
+"""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence, Set
+from typing import Any, NamedTuple, TypeVar
+
+from gateway_contract.base.errors import GatewayApiError
+from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
+from gateway_core.gateways.linux.kernel import rtnetlink as rt
+
+T = TypeVar("T")
+
+ERROR, DONE = 2, 3
+REQUEST, ACK, ECHO = 0x01, 0x04, 0x08
+DUMP = 0x300
+REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
+#: The kernel's tables changed during a dump: entries may be missing.
+INTERRUPTED = 0x10
+#: Sequence numbers of the core's changes and queries. The kernel sends the replies to some queries to all
+#: listeners for events: an event with the number of queries is no change.
+_CHANGE_SEQUENCE, QUERY_SEQUENCE = 0, 0x47415445
+#: By the family of addresses.
+ADDRESS_BYTES: dict[int, int] = {socket.AF_INET: 4, socket.AF_INET6: 16}
+#: The kernel fills 32 KiB at most, unless one message is larger.
+MAX_DATAGRAM_BYTES = 1 << 18
+
+_HEADER = struct.Struct("=IHHII")
+_ATTRIBUTE = struct.Struct("=HH")
+#: The type of an attribute, without the bits for nested attributes and for network byte order.
+_TYPE_MASK = 0x3FFF
+_U32 = struct.Struct("=I")
+_CODE = struct.Struct("=i")
+_SOL_NETLINK, _CAP_ACK, _STRICT = 270, 10, 12
+#: Attempts at a dump that changes interrupt.
+_DUMP_ATTEMPTS = 4
+#: Changes, and queries, in one datagram: the replies fit into the buffer of a socket.
+_CHANGES_PER_DATAGRAM, _QUERIES_PER_DATAGRAM = 256, 64
+#: The kernel takes twice as many bytes, and counts 768 for an acknowledgement.
+_BUFFER_BYTES = 1 << 18
+
+#: Type, flags, sequence number and body.
+Message = tuple[int, int, int, bytes]
+
+
+class KernelChange(NamedTuple):
+    """A message that changes something."""
+
+    type: int
+    flags: int
+    body: bytes
+
+
+class KernelError(GatewayApiError):
+    """Refusal of the kernel. `step` is a verb and an object, `code` the error number, None without one."""
+
+    def __init__(self, step: str, reason: object, code: int | None = None) -> None:
+        self.code = code
+        super().__init__(f"cannot {step}: {reason}")
+
+    @staticmethod
+    def of(step: str, code: int) -> "KernelError":
+        """Return the error for an error number."""
+        kind = NoDevice if code == errno.ENODEV else KernelError
+        return kind(step, os.strerror(code), code)
+
+
+class NoDevice(KernelError):
+    """A device does not exist, or no longer."""
+
+
+class MalformedMessage(KernelError, UnreadableEntry):
+    """A message that the kernel doesn't send."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__("read a netlink message", rule)
+
+
+def pack_request(type: int, flags: int, sequence: int, body: bytes) -> bytes:
+    return _HEADER.pack(_HEADER.size + len(body), type, REQUEST | flags, sequence, 0) + body
+
+
+def pack_attribute(type: int, value: bytes) -> bytes:
+    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), type) + value + bytes(-len(value) % 4)
+
+
+def pack_u32(type: int, value: int) -> bytes:
+    return pack_attribute(type, _U32.pack(value))
+
+
+def pack_text(type: int, value: str) -> bytes:
+    """Return an attribute with a text, and the zero byte that ends it."""
+    return pack_attribute(type, value.encode() + b"\0")
+
+
+def split_messages(data: bytes) -> Iterator[Message]:
+    """Yield the messages of one datagram."""
+    offset, end = 0, len(data)
+    while offset < end:
+        if end - offset < _HEADER.size:
+            raise MalformedMessage("the header is cut off")
+        length, type, flags, sequence, _ = _HEADER.unpack_from(data, offset)
+        if not _HEADER.size <= length <= end - offset:
+            raise MalformedMessage("the length is wrong")
+        yield type, flags, sequence, data[offset + _HEADER.size : offset + length]
+        offset += (length + 3) & ~3
+
+
+def split_attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
+    """Return the values of attributes by their type: of several with one type, the last."""
+    found = {}
+    end = len(data)
+    unpack = _ATTRIBUTE.unpack_from
+    while offset < end:
+        if end - offset < 4:
+            raise MalformedMessage("an attribute is cut off")
+        length, type = unpack(data, offset)
+        if not 4 <= length <= end - offset:
+            raise MalformedMessage("the length of an attribute is wrong")
+        found[type & _TYPE_MASK] = data[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
+    return found
+
+
+def find_text(data: bytes, offset: int, type: int) -> str:
+    """Return the text of an attribute that the kernel puts first. To split all attributes takes five times as
+    long."""
+    if len(data) >= offset + _ATTRIBUTE.size:
+        length, first = _ATTRIBUTE.unpack_from(data, offset)
+        if first == type and length <= len(data) - offset:
+            return parse_text(data[offset + _ATTRIBUTE.size : offset + length])
+    found = split_attributes(data, offset)
+    if type not in found:
+        raise MalformedMessage("a link has no name, or a qdisc no kind")
+    return parse_text(found[type])
+
+
+def unpack(form: struct.Struct, data: bytes, offset: int = 0) -> tuple[int, ...]:
+    """Return the numbers at the start of a structure: a later kernel may have appended to it."""
+    if len(data) - offset < form.size:
+        raise MalformedMessage("a structure is cut off")
+    return form.unpack_from(data, offset)
+
+
+def parse_u32(data: bytes | None) -> int | None:
+    """Return the number of an attribute; None for an absent one."""
+    return None if data is None else unpack(_U32, data)[0]
+
+
+def parse_text(data: bytes) -> str:
+    """Return a text without its zero byte. What isn't UTF-8 appears as backslash and number."""
+    return data.partition(b"\0")[0].decode(errors="backslashreplace")
+
+
+def parse_address(family: int, data: bytes) -> str:
+    if len(data) != ADDRESS_BYTES.get(family):
+        raise MalformedMessage("an address has the wrong length")
+    return socket.inet_ntop(family, data)
+
+
+def _entry_reader(kind: str, entries: str) -> EntryReader:
+    return EntryReader("kernel", kind, f"the {entries} of the kernel", "such a one counts as absent")
+
+
+#: By the type of the query.
+_READERS = {
+    rt.RTM_GETLINK: _entry_reader("link", "links"),
+    rt.RTM_GETSTATS: _entry_reader("counters", "counters of links"),
+    rt.RTM_GETADDR: _entry_reader("address", "addresses"),
+    rt.RTM_GETROUTE: _entry_reader("route", "routes"),
+    rt.RTM_GETRULE: _entry_reader("rule", "policy rules"),
+    rt.RTM_GETQDISC: _entry_reader("qdisc", "qdiscs"),
+    rt.RTM_GETTFILTER: _entry_reader("filter", "filters"),
+    rt.RTM_GETNEIGHTBL: _entry_reader("neighbour_table", "neighbour tables"),
+}
+
+
+class Reply(NamedTuple):
+    """Reply of the kernel to one message: its error number, 0 for none, and the bodies of what it told."""
+
+    code: int
+    bodies: list[bytes]
+    is_interrupted: bool = False
+
+
+def _get_itself(entry: Any) -> Any:
+    return entry
+
+
+def dump(
+    step: str,
+    type: int,
+    body: bytes,
+    parse: Callable[[bytes], T],
+    key: Callable[[T], Hashable] = _get_itself,
+) -> list[T]:
+    """Return all entries that the kernel has, and that can be read. When changes interrupt each attempt, the
+    entries of all attempts, by their key: one that went may be there, and one that stays is missing only if
+    each attempt has missed it. Raises KernelError."""
+    found: dict[Hashable, T] = {}
+    for _ in range(_DUMP_ATTEMPTS):
+        (reply,) = _exchange(step, [pack_request(type, DUMP, QUERY_SEQUENCE, body)])
+        if reply.code:
+            raise KernelError.of(step, reply.code)
+        entries = _READERS[type].read(reply.bodies, parse, place=(step, body))
+        if reply.bodies and not entries:
+            raise KernelError(step, "no reply of the kernel is in its format")
+        if not reply.is_interrupted:
+            return entries
+        found.update((key(entry), entry) for entry in entries)
+    return list(found.values())
+
+
+def query(
+    step: str, type: int, flags: int, bodies: Sequence[bytes], parse: Callable[[bytes], T], absent: Set[int]
+) -> list[T | None]:
+    """Return the things that queries are about. None for each that the kernel refuses with a number of
+    `absent`, does not tell, or that cannot be read. Raises KernelError for any other refusal."""
+    requests = [pack_request(type, flags | ACK, QUERY_SEQUENCE, body) for body in bodies]
+    found: list[T | None] = []
+    for body, reply in zip(bodies, _exchange(step, requests, _QUERIES_PER_DATAGRAM), strict=True):
+        if reply.code and reply.code not in absent:
+            raise KernelError.of(step, reply.code)
+        entries = _READERS[type].read(reply.bodies[-1:], parse, place=(step, body))
+        found.append(next(iter(entries), None))
+    return found
+
+
+def try_changes(step: str, changes: Sequence[KernelChange]) -> list[int]:
+    """Make changes in this order, each by itself. Return an error number for each, 0 for one that was made.
+    Raises KernelError when the socket fails."""
+    requests = [pack_request(each.type, each.flags | ACK, _CHANGE_SEQUENCE, each.body) for each in changes]
+    return [reply.code for reply in _exchange(step, requests, _CHANGES_PER_DATAGRAM)]
+
+
+def change(step: str, *changes: KernelChange, accept: Container[int] = ()) -> list[bool]:
+    """Make changes in this order. Return False for each that the kernel refused with a number to accept, such
+    as EEXIST for a thing that is there. Raises KernelError for the first other refusal, NoDevice if a device
+    is gone; the changes after it are made all the same."""
+    codes = try_changes(step, changes)
+    for code in codes:
+        if code and code not in accept:
+            raise KernelError.of(step, code)
+    return [not code for code in codes]
+
+
+def _exchange(step: str, requests: Sequence[bytes], per_datagram: int = 1) -> list[Reply]:
+    """Return the replies to requests, each of which is a dump or wants an acknowledgement. The kernel handles
+    one request after the other, and ends each reply with DONE or ERROR."""
+    replies: list[Reply] = []
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+            # So that the kernel filters by table, and refuses what it doesn't understand.
+            kernel.setsockopt(_SOL_NETLINK, _STRICT, 1)
+            # An acknowledgement of an error doesn't repeat the request.
+            kernel.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)
+            kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+            for first in range(0, len(requests), per_datagram):
+                sent = requests[first : first + per_datagram]
+                kernel.send(b"".join(sent))
+                replies += _receive(step, kernel, len(sent))
+    except OSError as error:
+        raise KernelError(step, error.strerror, error.errno) from error
+    return replies
+
+
+def _receive(step: str, kernel: socket.socket, number: int) -> list[Reply]:
+    replies: list[Reply] = []
+    bodies: list[bytes] = []
+    interrupted = 0
+    while len(replies) < number:
+        data, _, how, (sender, _) = kernel.recvmsg(MAX_DATAGRAM_BYTES)
+        if how & socket.MSG_TRUNC:
+            raise KernelError(step, f"a reply has more than {MAX_DATAGRAM_BYTES} bytes")
+        if sender != 0:
+            # Another process may send to the socket.
+            continue
+        for type, flags, _, body in split_messages(data):
+            interrupted |= flags & INTERRUPTED
+            if type in {DONE, ERROR}:
+                code = -unpack(_CODE, body)[0] if body else 0
+                replies.append(Reply(code, bodies, bool(interrupted)))
+                bodies, interrupted = [], 0
+            else:
+                bodies.append(body)
+    return replies
