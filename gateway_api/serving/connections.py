@@ -1,39 +1,53 @@
-"""The connections of a worker, and the deadlines of their clients.
+"""Connections of a worker, with their sockets and the deadlines of their clients.
 
 A connection ends when its client misses a deadline, and earlier when others need its place: then the client
-that we have waited for longest loses it. So no new client is rejected for clients that do nothing, and health
-has a response for every address.
+that the worker has waited for longest loses it. So no new client is rejected for clients that do nothing, and
+health has a response for every address.
+
+Internals of gevent, read in 26.9: `_sock`, and `SSLSocket` as a context's `sslsocket_class`. gunicorn reads
+and writes through `recv` and `sendall` only.
 """
 
 import heapq
 import logging
 import math
+import ssl
+import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
 from operator import attrgetter
+from typing import Any, cast
 
+from gevent import socket
+from gevent.ssl import SSLSocket
+
+from gateway_api.base import tls_errors
 from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.texts import identify_client
+from gateway_contract.base.turns import give_way
 
 _log = logging.getLogger(__name__)
 
-_SINCE = attrgetter("since")
-#: Inside another wait.
+#: Bytes that are sent or read at once, in a tenth of a millisecond; with TLS, in three.
+_PIECE_BYTES = 64 << 10
+#: Bytes of a response that the kernel holds unsent.
+_UNSENT_BYTES = 64 << 10
+#: For a wait inside another one.
 _NO_WAIT = nullcontext()
 
 
 class Phase(Enum):
-    """The phase of a connection. The value completes the sentence "it did not ... in time"."""
+    """Phase of a connection. The value completes the sentence "it did not ... in time"."""
 
     HANDSHAKE = "finish its TLS handshake"
     HEADER = "send the header of a request"
     IDLE = "send another request"
     BODY = "send a request's body"
     RESPONSE = "receive its response"
-    #: The client waits for us.
+    #: The client waits for the worker.
     WORK = "wait"
     #: The client receives events, without an end; the stream has its own limits.
     STREAM = "stream"
@@ -41,7 +55,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits for the clients of a worker."""
+    """Limits for the clients of a worker."""
 
     #: Seconds of each phase. A response has more, by its size.
     handshake: float = 10.0
@@ -54,10 +68,10 @@ class Limits:
     #: Connections, without streams.
     of_one_address: int = 1024
     in_all: int = 4096
-    #: In addition, for clients on this machine while all others wait for us.
+    #: Connections in addition, for clients on this machine while all others wait for the worker.
     for_loopback: int = 64
     #: Bytes of responses in memory. One response for several clients counts once.
-    waiting_bytes: int = 128 << 20
+    unsent_bytes: int = 128 << 20
 
     def within(self, places: int) -> "Limits":
         """Return the limits for this number of connections, those for loopback included."""
@@ -66,22 +80,22 @@ class Limits:
 
 
 class NoRoom(GatewayApiError):
-    """All connections have requests in progress."""
+    """Rejection of a connection: all others have requests in progress."""
 
 
 class Connection:
-    """The connection of one client. `end` closes it at once."""
+    """Connection of one client. `end` closes it at once."""
 
-    __slots__ = ("_body_until", "_table", "address", "deadline", "end", "phase", "since", "waiting")
+    __slots__ = ("_body_deadline", "_table", "address", "deadline", "end", "phase", "since", "unsent")
 
     def __init__(self, table: "Connections", address: str, end: Callable[[], None]) -> None:
         self._table = table
         self.address = address
         self.end = end
-        #: The deadline of the request's body, which pieces of it do not extend.
-        self._body_until: float | None = None
+        #: Deadline of the request's body, which pieces of the body do not extend.
+        self._body_deadline: float | None = None
         #: Bytes of a response that the client has not received yet.
-        self.waiting: bytes | None = None
+        self.unsent: bytes | None = None
         self.begin(Phase.HANDSHAKE, table.limits.handshake)
 
     def begin(self, phase: Phase, seconds: float | None = None) -> None:
@@ -89,47 +103,46 @@ class Connection:
         self.since = self._table.clock()
         self.deadline = None if seconds is None else self.since + seconds
 
-    def next_request(self) -> AbstractContextManager[None]:
-        """During the wait for the header of a request."""
-        self._body_until = None
+    def wait_for_request(self) -> AbstractContextManager[None]:
+        """Return the wait for the header of a request."""
+        self._body_deadline = None
         if self.phase is Phase.HANDSHAKE:
             self.begin(Phase.HEADER, self._table.limits.header)
         else:
             self.begin(Phase.IDLE, self._table.limits.idle)
         return self
 
-    def reading(self) -> AbstractContextManager[None]:
-        """During the wait for bytes of a body."""
+    def wait_for_body(self) -> AbstractContextManager[None]:
+        """Return the wait for bytes of a request's body."""
         if self.phase is not Phase.WORK:
             return _NO_WAIT
         now = self._table.clock()
-        if self._body_until is None:
-            self._body_until = now + self._table.limits.body
-        self.begin(Phase.BODY, self._body_until - now)
+        if self._body_deadline is None:
+            self._body_deadline = now + self._table.limits.body
+        self.begin(Phase.BODY, self._body_deadline - now)
         return self
 
-    def writing(self, data: bytes) -> AbstractContextManager[None]:
-        """While the client receives these bytes."""
+    def wait_for_receiver(self, data: bytes) -> AbstractContextManager[None]:
+        """Return the wait for the client, which receives these bytes."""
         if self.phase is not Phase.WORK:
             return _NO_WAIT
         limits = self._table.limits
-        self.waiting = data
+        self.unsent = data
         self.begin(Phase.RESPONSE, limits.response + len(data) / limits.rate)
         self._table.hold(data)
         return self
 
     def __enter__(self) -> None:
-        """Wait for the client, since a call of one of the three above. A generator for each wait would take
-        more time than all that it does."""
+        """Begin a wait. A generator for each wait would take more time than the wait's own code."""
 
     def __exit__(self, *error: object) -> None:
         self._table.release(self)
         self.begin(Phase.WORK)
 
-    def is_stream(self) -> None:
-        """Begin a stream, the last response of a connection."""
+    def begin_stream(self) -> None:
+        """Begin a stream without a deadline, the last response of the connection."""
         self.begin(Phase.STREAM)
-        self._table.is_stream(self)
+        self._table.count_as_stream(self)
 
 
 class Connections:
@@ -138,11 +151,11 @@ class Connections:
     def __init__(self, clock: Callable[[], float], limits: Limits = Limits()) -> None:
         self.clock = clock
         self.limits = limits
-        self._of_address: defaultdict[str, set[Connection]] = defaultdict(set)
+        self._by_address: defaultdict[str, set[Connection]] = defaultdict(set)
         self._all: set[Connection] = set()
         self._streams: set[Connection] = set()
-        self._waiting_bytes = 0
-        #: The number of clients that receive the same bytes, by the id of the bytes.
+        self._unsent_bytes = 0
+        #: Number of clients that receive the same bytes, by the id of the bytes.
         self._receivers: Counter[int] = Counter()
         self._rejected = 0
 
@@ -153,94 +166,150 @@ class Connections:
     def admit(self, address: str, end: Callable[[], None]) -> Connection:
         """Return a new connection, which may end others. Raises NoRoom."""
         network = identify_client(address)
-        if len(self._of_address[network]) >= self.limits.of_one_address:
-            self._make_room(self._of_address[network])
+        if len(self._by_address[network]) >= self.limits.of_one_address:
+            self._make_room(self._by_address[network])
         if len(self._all) >= self.limits.in_all:
             self._make_room(self._all)
-        reserve = self.limits.for_loopback if _is_loopback(network) else 0
+        is_loopback = network.startswith("127.") or network == identify_client("::1")
+        reserve = self.limits.for_loopback if is_loopback else 0
         if len(self._all) >= self.limits.in_all + reserve:
             self._rejected += 1
             raise NoRoom
         connection = Connection(self, network, end)
-        self._of_address[network].add(connection)
+        self._by_address[network].add(connection)
         self._all.add(connection)
         return connection
 
-    def leave(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         """Remove a connection that is closed."""
         self._forget(connection)
         self._streams.discard(connection)
 
-    def sweep(self) -> Counter[Phase]:
-        """End connections past their deadlines. Return the number in each phase."""
+    def end_late(self) -> Counter[Phase]:
+        """End connections past their deadlines. Return their number in each phase."""
         now = self.clock()
-        late = [one for one in self._all if one.deadline is not None and now >= one.deadline]
-        found = Counter(one.phase for one in late)
+        late = [each for each in self._all if each.deadline is not None and now >= each.deadline]
+        phases = Counter(each.phase for each in late)
         self._end(late)
-        return found
+        return phases
 
-    def rejected(self) -> int:
+    def take_rejected(self) -> int:
         """Return the number of rejected connections since the last call."""
         number, self._rejected = self._rejected, 0
         return number
 
-    def end_unasked(self, idle: float, new: float) -> None:
-        """End connections without a request for so many seconds, after a response or after their start."""
+    def end_without_request(self, idle: float, new: float) -> None:
+        """End connections that have sent no request for so many seconds, after a response or their start."""
         now = self.clock()
-        patience = {Phase.IDLE: idle, Phase.HANDSHAKE: new, Phase.HEADER: new}
-        self._end([one for one in self._all if now - one.since >= patience.get(one.phase, math.inf)])
+        waits = {Phase.IDLE: idle, Phase.HANDSHAKE: new, Phase.HEADER: new}
+        self._end([each for each in self._all if now - each.since >= waits.get(each.phase, math.inf)])
 
     def end_all(self) -> None:
         self._end([*self._all, *self._streams])
 
     def hold(self, data: bytes) -> None:
-        """One more client receives these bytes. Too many bytes end the slowest clients."""
+        """Count one more client that receives these bytes. Too many bytes end the slowest clients."""
         if not self._receivers[id(data)]:
-            self._waiting_bytes += len(data)
+            self._unsent_bytes += len(data)
         self._receivers[id(data)] += 1
-        while self._waiting_bytes > self.limits.waiting_bytes:
-            slow = [one for one in self._all if one.phase is Phase.RESPONSE]
-            if len({id(one.waiting) for one in slow}) < 2:
+        while self._unsent_bytes > self.limits.unsent_bytes:
+            slow = [each for each in self._all if each.phase is Phase.RESPONSE]
+            if len({id(each.unsent) for each in slow}) < 2:
                 # A single response may be larger than the limit.
                 return
-            slowest = min(slow, key=_SINCE)
+            slowest = min(slow, key=attrgetter("since"))
             # Now, not when its greenlet runs: until then, this loop would end more than it needs to.
             self.release(slowest)
             self._end([slowest])
 
     def release(self, connection: Connection) -> None:
-        """End `hold` for the connection."""
-        data, connection.waiting = connection.waiting, None
+        """Undo `hold` for the connection."""
+        data, connection.unsent = connection.unsent, None
         if data is None:
             return
         self._receivers[id(data)] -= 1
         if not self._receivers[id(data)]:
             del self._receivers[id(data)]
-            self._waiting_bytes -= len(data)
+            self._unsent_bytes -= len(data)
 
-    def is_stream(self, connection: Connection) -> None:
-        """Count the connection as a stream, without a deadline."""
+    def count_as_stream(self, connection: Connection) -> None:
         self._forget(connection)
         self._streams.add(connection)
 
     def _make_room(self, among: set[Connection]) -> None:
         # Several at a time: the search for one takes as long.
         share = max(1, len(among) // 16)
-        waited_for = (one for one in among if one.phase not in (Phase.WORK, Phase.STREAM))
-        self._end(heapq.nsmallest(share, waited_for, key=_SINCE))
+        waits = (each for each in among if each.phase not in (Phase.WORK, Phase.STREAM))
+        self._end(heapq.nsmallest(share, waits, key=attrgetter("since")))
 
     def _end(self, connections: list[Connection]) -> None:
-        for one in connections:
-            self.leave(one)
-            one.end()
+        for connection in connections:
+            self.remove(connection)
+            connection.end()
 
     def _forget(self, connection: Connection) -> None:
         self._all.discard(connection)
-        of_address = self._of_address[connection.address]
+        of_address = self._by_address[connection.address]
         of_address.discard(connection)
         if not of_address:
-            del self._of_address[connection.address]
+            del self._by_address[connection.address]
 
 
-def _is_loopback(network: str) -> bool:
-    return network.startswith("127.") or network == identify_client("::1")
+class _WatchedSocket:
+    """Socket of a client that tells its connection what it waits for."""
+
+    #: None until the socket has a connection: TLS reads before.
+    connection: Connection | None = None
+    #: Body of the last request. The view may have read nothing of it.
+    body: Any = None
+
+    def recv(self, size: int, *more: Any) -> bytes:
+        with self.connection.wait_for_body() if self.connection else nullcontext():
+            # gunicorn takes up to a megabyte of a body, and copies what is left of it at each piece.
+            return cast(bytes, super().recv(min(size, _PIECE_BYTES), *more))  # type: ignore[misc]
+
+    def sendall(self, data: bytes) -> None:
+        with self.connection.wait_for_receiver(data) if self.connection else nullcontext():
+            for start in range(0, len(data), _PIECE_BYTES):
+                if start:
+                    # A client that reads as fast as it gets would otherwise leave no turn to others.
+                    give_way()
+                piece = memoryview(data)[start : start + _PIECE_BYTES]
+                # gevent's `sendall` looks up the size of the kernel's buffer first. Most responses are short.
+                sent: int = self.send(piece)  # type: ignore[attr-defined]
+                if sent < len(piece):
+                    super().sendall(piece[sent:])  # type: ignore[misc]
+
+
+class PlainSocket(_WatchedSocket, socket.socket):  # type: ignore[misc]
+    """Socket of a client over TCP, or a Unix socket."""
+
+
+class TlsSocket(_WatchedSocket, SSLSocket):  # type: ignore[misc]
+    """Socket of a client over TLS."""
+
+    do_handshake = tls_errors.forget_after(SSLSocket.do_handshake)
+    read = tls_errors.forget_after(SSLSocket.read)
+    send = tls_errors.forget_after(SSLSocket.send)
+
+
+def take_over(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:
+    """Return the watched socket of an accepted one. A context has `TlsSocket` as its class; the handshake
+    comes later."""
+    if client.family != socket.AF_UNIX:
+        # The kernel would buffer megabytes for a client that does not read, and no deadline would notice.
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+    if context is None:
+        return PlainSocket(client.family, client.type, client.proto, fileno=client.detach())
+    return cast(TlsSocket, context.wrap_socket(client, server_side=True, do_handshake_on_connect=False))
+
+
+def close_at_once(client: PlainSocket | TlsSocket) -> None:
+    """Close a connection and drop unsent bytes: the kernel would keep them for minutes for a client that does
+    not read. TLS is not closed first, for the same reason."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    try:
+        # gevent's own shutdown raises in the greenlet that waits, where it would look like a fault.
+        client._sock.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        _log.debug("the connection was closed already: %s", error)

@@ -12,7 +12,7 @@ from gateway_api.serving.configuration import (
     common,
     forget_configuration,
 )
-from gateway_api.serving.worker import hold_signals_at_fork, report_turns
+from gateway_api.serving.worker import feed_watchdog, hold_signals_at_fork
 
 # For the workers, which inherit it.
 from gateway_api.web import app  # noqa: F401
@@ -37,7 +37,7 @@ except GatewayApiError as error:
 def on_starting(server: Any) -> None:
     forget_configuration(server)
     hold_signals_at_fork()
-    report_turns(server)
+    feed_watchdog(server)
     raise_descriptor_limit()
     try:
         prepare_folder(Settings.from_environment(os.environ, TOKEN).audit)

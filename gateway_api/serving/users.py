@@ -24,13 +24,13 @@ from gateway_api.history import sessions as history
 from gateway_api.hub import service as hub
 from gateway_api.serving.configuration import common, forget_configuration
 from gateway_api.serving.worker import (
+    feed_watchdog,
     has_forked,
-    has_speaker,
     hold_signals_at_fork,
-    listening,
+    is_expiry_logged,
+    listener_descriptors,
     pids_in_use,
     readiness,
-    report_turns,
 )
 from gateway_api.web import counters
 from gateway_contract.base.certificate import SERVED
@@ -50,7 +50,7 @@ keyfile = value(os.environ, "GATEWAY_API_KEY")
 def on_starting(server: Any) -> None:
     forget_configuration(server)
     hold_signals_at_fork()
-    report_turns(server)
+    feed_watchdog(server)
     try:
         _prepare()
         _load_pair(server.cfg)
@@ -87,16 +87,16 @@ def _has_forked(server: weakref.ref[Any]) -> bool:
 
 
 def pre_fork(server: Any, worker: Any) -> None:
-    worker.follows = counters.find_ended(pids_in_use(server))
-    worker.speaks_for_all = not has_speaker(server)
+    worker.predecessor = counters.find_ended(pids_in_use(server))
+    worker.logs_expiry = not is_expiry_logged(server)
 
 
 def post_fork(server: Any, worker: Any) -> None:
     # The hub in the arbiter has imported requests, with unpatched names. No worker uses it.
     warnings.simplefilter("ignore", MonkeyPatchWarning)
-    hub.give_up_sockets(listening(server))
+    hub.give_up_sockets(listener_descriptors(server))
     # Before the application makes a metric.
-    counters.begin(worker.follows)
+    counters.begin(worker.predecessor)
 
 
 def child_exit(server: Any, worker: Any) -> None:

@@ -1,11 +1,19 @@
-"""Access of callers to operations: decided before anything else of a request is read."""
+"""Access of callers to operations, decided before anything else of a request is read.
 
+The live page has its token in a cookie (RFC 6265), which survives a reload, and which no script can read. A
+browser may add the cookie to a request that another page has caused. So the cookie counts only with a header
+that a page of another origin cannot send: the browser would first ask this API (Fetch Standard, section 4.8),
+which allows the header to no other origin.
+"""
+
+import re
 from contextlib import suppress
 from enum import Enum
 
+from flask import Response, after_this_request, request
+
 from gateway_api.auth.tokens import AUTHOR, Claims, is_token
 from gateway_api.base.settings import USERS
-from gateway_api.web import page_token
 from gateway_api.web.request import ApiRequest, current
 from gateway_api.web.services import services, user_services
 from gateway_contract.base.errors import CoreUnavailable, Disabled, NotAllowed, NotAuthenticated
@@ -14,10 +22,16 @@ _ADMIN = "admin"
 _NO_TOKEN = "The running configuration has no api.auth_token"  # noqa: S105 - a sentence
 #: Seconds for the core's reply where a caller has access without it.
 _SHORT_TIMEOUT = 0.2
+#: Header in each request of the live page, and its value.
+_PAGE_HEADER, _PAGE_VALUE = "X-Gateway-Page", "1"
+#: Start of the name of the cookie: no other host and no plain HTTP can set it (RFC 6265bis section
+#: 4.1.3.2).
+_COOKIE_PREFIX = "__Host-gateway"
+_PORT = re.compile(r":([0-9]+)$")
 
 
 class Access(Enum):
-    """Required to call an operation. The static token has the role admin."""
+    """Access that an operation requires. The static token has the role admin."""
 
     #: No token, even while the API is disabled.
     ALWAYS = "always"
@@ -50,18 +64,41 @@ def require_access(access: Access, *, without_core: bool = False) -> None:
                 raise NotAllowed
 
 
-def signed_in() -> Claims | None:
-    """Return the claims of the request's token, None without a valid one. In views that require no token."""
+def find_claims() -> Claims | None:
+    """Return the claims of the current request's token, None without a valid token. For views that require
+    none."""
     with suppress(NotAuthenticated):
         _identify_user(without_core=False)
         return current().claims
     return None
 
 
+def keep_in_browser(token: str) -> None:
+    """Give the browser of the live page the token, until the browser is closed."""
+
+    def set_cookie(response: Response) -> Response:
+        response.set_cookie(_cookie_name(), token, secure=True, httponly=True, samesite="Strict")
+        return response
+
+    if _is_page():
+        after_this_request(set_cookie)
+
+
+def remove_from_browser() -> None:
+    """Remove the token from the browser of the live page."""
+
+    def delete_cookie(response: Response) -> Response:
+        response.delete_cookie(_cookie_name(), secure=True, httponly=True, samesite="Strict")
+        return response
+
+    if _is_page():
+        after_this_request(delete_cookie)
+
+
 def _identify(without_core: bool) -> str:
     """Note who the caller is, and return the caller's role."""
     try:
-        return _identify_user(without_core) if _has_users() else _identify_holder_of_static_token()
+        return _identify_user(without_core) if _has_users() else _identify_token_holder()
     except NotAuthenticated:
         # All callers get the same response while the API is disabled.
         with suppress(CoreUnavailable):
@@ -71,12 +108,12 @@ def _identify(without_core: bool) -> str:
 
 def _require_enabled() -> None:
     if not _has_users():
-        _static_token()
+        _read_static_token()
     elif not services().access.of_user(None).enabled:
         raise Disabled
 
 
-def _static_token() -> str:
+def _read_static_token() -> str:
     """Return the token of the running configuration. Raises Disabled without one."""
     settings = services().access.of_api()
     if not settings.enabled:
@@ -91,7 +128,7 @@ def _has_users() -> bool:
 
 
 def _identify_user(without_core: bool) -> str:
-    """The caller has a token that a login returned."""
+    """Note the user whose login returned the request's token, and return the user's role."""
     request = current()
     claims = user_services().tokens.read(_user_token(request))
     timeout = _SHORT_TIMEOUT if without_core else None
@@ -100,7 +137,7 @@ def _identify_user(without_core: bool) -> str:
     except CoreUnavailable:
         if not without_core:
             raise
-        # The core may hang: nobody knows whether the user was changed since the login.
+        # While the core hangs, nobody knows whether the user was changed since the login.
         settings = None
     if settings is not None and not settings.enabled:
         raise Disabled
@@ -112,24 +149,40 @@ def _identify_user(without_core: bool) -> str:
     return claims.role
 
 
-def _identify_holder_of_static_token() -> str:
+def _identify_token_holder() -> str:
+    """Note the holder of the static token, and return the role admin."""
     request = current()
-    if not is_token(_bearer_token(request), _static_token()):
+    if not is_token(_bearer_token(request), _read_static_token()):
         raise NotAuthenticated("another token")
     request.identify(AUTHOR, _ADMIN)
     return _ADMIN
 
 
 def _user_token(request: ApiRequest) -> str:
-    """Raises NotAuthenticated when there is none."""
-    # The cookie never stands in for a header that is wrong.
-    return _bearer_token(request) if "HTTP_AUTHORIZATION" in request.environ else page_token.presented()
+    """Return the token in the header, or else in the cookie. Raises NotAuthenticated without a token."""
+    # The cookie never stands in for a wrong header.
+    if "HTTP_AUTHORIZATION" in request.environ:
+        return _bearer_token(request)
+    token = request.cookies.get(_cookie_name()) if _is_page() else None
+    if not token:
+        raise NotAuthenticated("no token")
+    return token
 
 
 def _bearer_token(request: ApiRequest) -> str:
-    """Raises NotAuthenticated when there is none."""
+    """Return the token in the header Authorization. Raises NotAuthenticated without a token."""
     # RFC 6750 section 2.1. Not request.authorization: it decodes other schemes, and fails on their data.
     scheme, _, token = request.environ.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise NotAuthenticated("no bearer token")
     return str(token.strip())
+
+
+def _is_page() -> bool:
+    return request.headers.get(_PAGE_HEADER) == _PAGE_VALUE
+
+
+def _cookie_name() -> str:
+    # A host's cookies are the same at all of its ports. Several gateways have one host name behind tunnels.
+    port = _PORT.search(request.host)
+    return f"{_COOKIE_PREFIX}-{port[1] if port else 443}"

@@ -8,7 +8,7 @@ const TIMEOUT = 15_000;
 /** Milliseconds for a commit and its confirmation: the API gives the core 30 s. */
 export const COMMIT_TIMEOUT = 40_000;
 export const POLL = {'X-Poll': '1'};
-// Without it the API does not accept the browser's token: see page_token.py.
+// Without it the API does not accept the browser's token: see web/access.py.
 const FROM_PAGE = {'X-Gateway-Page': '1'};
 
 /** @typedef {{username: string, role: string}} User */

@@ -2,8 +2,7 @@
 
 from flask import Blueprint, request
 
-from gateway_api.web import page_token
-from gateway_api.web.access import ANY_ROLE, OPEN, signed_in
+from gateway_api.web.access import ANY_ROLE, OPEN, find_claims, keep_in_browser, remove_from_browser
 from gateway_api.web.operation import operation
 from gateway_api.web.records import Message, SignedIn, Token, User
 from gateway_api.web.request import caller, current
@@ -33,7 +32,7 @@ def log_in(body: LoginRequest) -> Token:
     current().identify(user.username, user.role)
     lifetime = known.token_lifetime
     token = user_services().tokens.issue(user.username, user.role, user.generation, lifetime)
-    page_token.keep(token)
+    keep_in_browser(token)
     return Token(token, "bearer", lifetime)
 
 
@@ -41,7 +40,7 @@ def log_in(body: LoginRequest) -> Token:
 @operation(OPEN)
 def token_user() -> SignedIn:
     """The user of the token that came with the request."""
-    claims = signed_in()
+    claims = find_claims()
     return SignedIn(User(claims.sub, claims.role, claims.exp) if claims else None)
 
 
@@ -50,7 +49,7 @@ def token_user() -> SignedIn:
 def log_out() -> Message:
     """Revokes the token that came with the request."""
     user_services().revocations.revoke(caller().jti, caller().exp)
-    page_token.forget()
+    remove_from_browser()
     return Message("Logged out")
 
 
@@ -63,5 +62,5 @@ def log_out_everywhere(body: LogoutEverywhere) -> Message:
         raise NotAllowed
     core().call_raw(EndTokens(username))
     if username == caller().sub:
-        page_token.forget()
+        remove_from_browser()
     return Message(f"Ended all tokens of {username}")

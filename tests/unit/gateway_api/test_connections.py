@@ -26,7 +26,7 @@ class Table:
     def ends_after(self) -> float:
         """Seconds until a sweep ends the only one that is left, which must not be before."""
         began = self.clock.now
-        while not self.connections.sweep():
+        while not self.connections.end_late():
             assert not self.ended
             self.clock.now += 0.5
             assert self.clock.now < began + 10_000
@@ -41,7 +41,7 @@ def table() -> Table:
 
 def work(connection: Connection) -> Connection:
     """The head of a request has come, and waits for us."""
-    with connection.next_request():
+    with connection.wait_for_request():
         pass
     return connection
 
@@ -52,39 +52,39 @@ def test_a_handshake_and_the_first_request_have_10_seconds_each_and_the_next_has
     table.ended.clear()
     connection = table.admit("b")
     table.clock.now += 9
-    with connection.next_request():
+    with connection.wait_for_request():
         table.clock.now += 6
         # A head gets no more time by coming in pieces.
-        with connection.reading():
+        with connection.wait_for_body():
             pass
-        with connection.reading():
+        with connection.wait_for_body():
             assert table.ends_after() == 4
     table.ended.clear()
     connection = table.admit("c")
     work(connection)
     # Work of ours has no deadline.
     table.clock.now += 10_000
-    assert not table.connections.sweep()
+    assert not table.connections.end_late()
     assert connection.phase is Phase.WORK
-    with connection.next_request():
+    with connection.wait_for_request():
         assert table.ends_after() == 30
 
 
 def test_each_body_has_20_seconds_however_many_pieces_it_comes_in(table: Table) -> None:
     connection = work(table.admit("a"))
-    with connection.reading():
+    with connection.wait_for_body():
         table.clock.now += 15
     work(connection)
     for _ in range(19):
-        with connection.reading():
+        with connection.wait_for_body():
             table.clock.now += 1
-    with connection.reading():
+    with connection.wait_for_body():
         assert table.ends_after() == 1
 
 
 def test_an_answer_has_10_seconds_and_one_for_each_32_kb(table: Table) -> None:
     connection = work(table.admit("a"))
-    with connection.writing(bytes(64 << 10)):
+    with connection.wait_for_receiver(bytes(64 << 10)):
         assert table.ends_after() == 12
 
 
@@ -94,11 +94,11 @@ def test_an_answer_inside_another_wait_keeps_its_deadline_and_a_sweep_tells_what
     table.admit("a")
     table.admit("b")
     connection = table.admit("c")
-    with connection.next_request():
-        with connection.writing(bytes(64 << 10)):
+    with connection.wait_for_request():
+        with connection.wait_for_receiver(bytes(64 << 10)):
             assert connection.phase is Phase.HEADER
         table.clock.now += 11
-        assert table.connections.sweep() == {Phase.HANDSHAKE: 2, Phase.HEADER: 1}
+        assert table.connections.end_late() == {Phase.HANDSHAKE: 2, Phase.HEADER: 1}
     assert connection.phase is Phase.WORK
     assert sorted(table.ended) == ["a", "b", "c"]
 
@@ -107,10 +107,10 @@ def test_a_stream_has_no_deadline_and_takes_nobodys_place() -> None:
     table = Table(in_all=2, of_one_address=2)
     for name in ("a", "b", "c"):
         connection = work(table.admit(name))
-        connection.is_stream()
+        connection.begin_stream()
     table.clock.now += 10_000
-    with connection.writing(bytes(100)):
-        assert not table.connections.sweep()
+    with connection.wait_for_receiver(bytes(100)):
+        assert not table.connections.end_late()
     assert len(table.connections) == 3
     assert not table.ended
 
@@ -145,38 +145,38 @@ def test_one_clients_addresses_count_as_one(one: str, other: str) -> None:
 def test_a_place_is_free_again_when_its_connection_is_closed() -> None:
     table = Table(of_one_address=1, in_all=1)
     first = table.waiting("a")
-    table.connections.leave(first)
-    table.connections.leave(first)
+    table.connections.remove(first)
+    table.connections.remove(first)
     table.waiting("b")
     assert not table.ended
     assert len(table.connections) == 1
 
 
 def test_the_slowest_of_those_who_take_their_answers_makes_room_for_the_next_answer() -> None:
-    table = Table(waiting_bytes=1000)
+    table = Table(unsent_bytes=1000)
     a, b, c = (work(table.waiting(name)) for name in "abc")
-    with a.writing(bytes(400)):
+    with a.wait_for_receiver(bytes(400)):
         table.clock.now += 1
-        with b.writing(bytes(400)):
+        with b.wait_for_receiver(bytes(400)):
             assert not table.ended
-            with c.writing(bytes(400)):
+            with c.wait_for_receiver(bytes(400)):
                 assert table.ended == ["a"]
     # A single one may be larger than all may be.
-    with b.writing(bytes(5000)):
+    with b.wait_for_receiver(bytes(5000)):
         assert table.ended == ["a"]
 
 
 def test_an_answer_that_several_take_counts_once() -> None:
-    table = Table(waiting_bytes=1000)
+    table = Table(unsent_bytes=1000)
     shared = bytes(900)
     a, b, c = (work(table.waiting(name)) for name in "abc")
-    with a.writing(shared), b.writing(shared), c.writing(shared):
+    with a.wait_for_receiver(shared), b.wait_for_receiver(shared), c.wait_for_receiver(shared):
         assert not table.ended
     # Nobody else takes them any more, so their room is free.
-    with a.writing(bytes(900)):
+    with a.wait_for_receiver(bytes(900)):
         assert not table.ended
         table.clock.now += 1
-        with b.writing(bytes(200)):
+        with b.wait_for_receiver(bytes(200)):
             assert table.ended == ["a"]
 
 
@@ -195,7 +195,7 @@ def test_who_comes_is_turned_away_where_all_wait_for_us() -> None:
         table.admit("c", "192.0.2.3")
     assert not table.ended
     assert len(table.connections) == 2
-    assert (table.connections.rejected(), table.connections.rejected()) == (1, 0)
+    assert (table.connections.take_rejected(), table.connections.take_rejected()) == (1, 0)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
@@ -210,23 +210,23 @@ def test_some_room_is_for_this_machine_s_own(address: str) -> None:
 
 def test_who_has_asked_nothing_yet_ends_at_a_stop_but_a_little_later(table: Table) -> None:
     table.admit("handshake")
-    with table.admit("head").next_request():
+    with table.admit("head").wait_for_request():
         table.clock.now += 1.9
-        table.connections.end_unasked(0.5, 2)
+        table.connections.end_without_request(0.5, 2)
         assert not table.ended
         table.clock.now += 0.2
-        table.connections.end_unasked(0.5, 2)
+        table.connections.end_without_request(0.5, 2)
     assert sorted(table.ended) == ["handshake", "head"]
 
 
 def test_idle_ones_end_at_a_stop_and_those_under_way_do_not(table: Table) -> None:
     idle, _ = (work(table.admit(name)) for name in ("idle", "asking"))
     coming = table.admit("coming")
-    with idle.next_request(), coming.next_request():
-        table.connections.end_unasked(0.5, 2)
+    with idle.wait_for_request(), coming.wait_for_request():
+        table.connections.end_without_request(0.5, 2)
         assert not table.ended
         table.clock.now += 0.5
-        table.connections.end_unasked(0.5, 2)
+        table.connections.end_without_request(0.5, 2)
         assert table.ended == ["idle"]
         table.connections.end_all()
     assert sorted(table.ended) == ["asking", "coming", "idle"]
