@@ -1,4 +1,4 @@
-"""Events as clients get them, in the stream and from webhooks: `EVENTS` says which data each event has.
+"""Events as clients get them, in event streams and from webhooks. `EVENTS` says which data each event has.
 Fields are sent in the order of the records."""
 
 from collections.abc import Mapping

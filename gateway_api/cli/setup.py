@@ -16,7 +16,7 @@ import click
 
 from gateway_api.cli import certificates
 from gateway_contract.base import durable
-from gateway_contract.base.certificate import end_of
+from gateway_contract.base.certificate import read_end
 from gateway_contract.base.errors import CoreAbsent, GatewayApiError
 from gateway_contract.base.texts import format_utc
 from gateway_contract.base.variables import CONFIGURATION, ETC
@@ -94,7 +94,7 @@ def renew_certificate(etc: Path) -> None:
 
 
 def _warn_of_expiry(certificate: Path) -> None:
-    end = end_of(certificate)
+    end = read_end(certificate)
     if end is not None and end <= time.time():
         say(
             f"{certificate} expired at {format_utc(end)}: clients reject it.\n"

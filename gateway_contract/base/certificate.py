@@ -1,5 +1,6 @@
 """The TLS certificate of a service: the copy that workers serve, its end (RFC 5280 section 4.1.2.5), and
-whether it is self-signed. Both are read from its DER: ssl tells them of a peer only."""
+whether it is self-signed. The end and the issuer are read from the DER of the certificate: Python's ssl has
+them for peers only."""
 
 import logging
 import os
@@ -30,21 +31,20 @@ class _Element(NamedTuple):
     value: bytes
 
 
-def end_of(certificate: Path) -> float | None:
-    """Return the end of the first certificate in a PEM file, epoch seconds. None for one that cannot be
-    read."""
+def read_end(certificate: Path) -> float | None:
+    """Return the end of the first certificate in a PEM file, in epoch seconds; None if it cannot be read."""
     try:
-        return _end(_fields(certificate))
+        return _parse_end(_read_fields(certificate))
     except (OSError, ValueError, IndexError, KeyError) as error:
         _log.warning("cannot read the end of the certificate %s: %s", certificate, error)
         return None
 
 
 def is_self_signed(certificate: Path) -> bool:
-    """Return whether the first certificate in a PEM file names itself as its issuer. False for one that
-    cannot be read."""
+    """Return True if the first certificate in a PEM file names itself as its issuer; False if it cannot be
+    read."""
     try:
-        fields = _fields(certificate)
+        fields = _read_fields(certificate)
         return fields[_ISSUER] == fields[_SUBJECT]
     except (OSError, ValueError, IndexError, KeyError):
         return False
@@ -52,7 +52,7 @@ def is_self_signed(certificate: Path) -> bool:
 
 class ServedPair:
     """The certificate that all workers of a service serve, with its key: a checked copy of the operator's
-    files in memory. A worker that starts later serves the same pair, whatever has become of the files."""
+    files in memory. A worker that starts later serves the same pair, even if the files have changed."""
 
     def __init__(self) -> None:
         self._copies: tuple[BinaryIO, ...] = ()
@@ -62,8 +62,9 @@ class ServedPair:
         self.is_former = False
 
     def load(self, certificate: Path, key: Path) -> None:
-        """Check this pair, and serve it in workers that are forked from now on. Raises OSError for a file
-        that cannot be read, and ValueError for a pair that cannot be used: then the former pair stays."""
+        """Check a certificate and its key, and serve them in workers that are forked from now on. Raises
+        OSError for a file that cannot be read, and ValueError for a pair that cannot be used: then the former
+        pair stays."""
         self.is_former = True
         copies = _copy(certificate), _copy(key)
         try:
@@ -73,11 +74,11 @@ class ServedPair:
             raise
         _close(self._copies)
         self._copies = copies
-        self.end = end_of(certificate)
+        self.end = read_end(certificate)
         self.is_former = False
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Give the pair to the context of a worker."""
+        """Load the pair into the TLS context of a worker."""
         load_pair(context, *map(_path, self._copies))
 
 
@@ -86,7 +87,8 @@ SERVED = ServedPair()
 
 
 def load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Load both files into a context. Raises OSError, and ValueError if they cannot be used together."""
+    """Load a certificate and its key into a TLS context. Raises OSError, and ValueError if they do not belong
+    together."""
     try:
         # With an empty password, an encrypted key is an error. Without one, openssl would prompt.
         context.load_cert_chain(certificate, key, password="")
@@ -102,8 +104,8 @@ def log_expiry(
     sleep: Callable[[float], object],
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Log an error at once and then daily, for ever, while the certificate has expired. `end` is that of the
-    served certificate, in epoch seconds: the file may be newer. None ends the watch."""
+    """Log an error when the certificate has expired, and then daily, for ever. `end` is the end of the served
+    certificate, in epoch seconds; the file may be newer. Returns at once if `end` is None."""
     while end is not None:
         if clock() >= end:
             _log.error(
@@ -113,8 +115,8 @@ def log_expiry(
 
 
 def _copy(path: Path) -> BinaryIO:
-    """Return a copy of a file that only this process and its children see (memfd_create(2)). Raises
-    OSError."""
+    """Return a copy of a file in memory, which only this process and its children see (memfd_create(2)).
+    Raises OSError."""
     content = path.read_bytes()
     copy = os.fdopen(os.memfd_create("tls"), "wb")
     copy.write(content)
@@ -131,26 +133,26 @@ def _close(copies: Iterable[BinaryIO]) -> None:
         copy.close()
 
 
-def _fields(certificate: Path) -> list[_Element]:
-    """Return the fields of the signed part, from the serial number on. Raises OSError, ValueError and
-    IndexError."""
+def _read_fields(certificate: Path) -> list[_Element]:
+    """Return the fields of the signed part of a certificate, from the serial number on. Raises OSError,
+    ValueError and IndexError."""
     found = _PEM.search(certificate.read_text("ascii"))
     if found is None:
         raise ValueError("it has no certificate")
-    (whole,) = _elements(ssl.PEM_cert_to_DER_cert(found[0]))
-    (signed, *_) = _elements(whole.value)
-    return [field for field in _elements(signed.value) if field.tag != _VERSION]
+    (whole,) = _parse_elements(ssl.PEM_cert_to_DER_cert(found[0]))
+    (signed, *_) = _parse_elements(whole.value)
+    return [field for field in _parse_elements(signed.value) if field.tag != _VERSION]
 
 
-def _end(fields: Sequence[_Element]) -> float:
-    """Raises ValueError, IndexError and KeyError."""
-    _, end = _elements(fields[_VALIDITY].value)
+def _parse_end(fields: Sequence[_Element]) -> float:
+    """Return the end of a certificate in epoch seconds. Raises ValueError, IndexError and KeyError."""
+    _, end = _parse_elements(fields[_VALIDITY].value)
     # RFC 5280 and Python differ about the years 50 to 68 only.
     return datetime.strptime(end.value.decode("ascii"), _FORMATS[end.tag]).replace(tzinfo=UTC).timestamp()
 
 
-def _elements(der: bytes) -> Iterator[_Element]:
-    """Elements one after the other (X.690 section 8.1). Raises ValueError and IndexError."""
+def _parse_elements(der: bytes) -> Iterator[_Element]:
+    """Yield the elements in a piece of DER (X.690 section 8.1). Raises ValueError and IndexError."""
     place = 0
     while place < len(der):
         tag, length = der[place], der[place + 1]

@@ -137,7 +137,7 @@ class DependencyState(Enumeration):
 
     @property
     def severity(self) -> int:
-        """0 for ok and unused, 1 for unknown, 2 for degraded, 3 for failed."""
+        """The severity of the state: 0 for ok and unused, 1 for unknown, 2 for degraded, 3 for failed."""
         return max(list(DependencyState).index(self) - 1, 0)
 
 
@@ -156,7 +156,7 @@ class Dependency(Record, frozen=True):
 
 
 def worst(dependencies: Iterable[Dependency]) -> DependencyState:
-    """Return the state of the whole. An unused dependency does not count."""
+    """Return the worst state of these dependencies. An unused dependency does not count."""
     return max(
         (one.state for one in dependencies), key=lambda state: state.severity, default=DependencyState.OK
     )

@@ -15,8 +15,8 @@ from gateway_contract.core import (
 )
 
 
-def _declared(kind: type[Any]) -> tuple[type[Any], ...]:
-    """Return the classes of a kind, in the order of the modules that declare them."""
+def _subclasses_of(kind: type[Any]) -> tuple[type[Any], ...]:
+    """Return the subclasses of a class, in the order of the modules that declare them."""
     return tuple(
         member
         for module in (sessions, sign_ons, traffic, jobs, configuration, impact, network, health)
@@ -54,7 +54,7 @@ REQUIRED: frozenset[type[Method[Any]]] = frozenset(
         sessions.SubscribeEvents,
     )
 )
-_METHODS = _declared(Method)
+_METHODS = _subclasses_of(Method)
 
 CORE = Contract(
     "org.gatewayapi.core",
@@ -78,6 +78,6 @@ CORE = Contract(
     require the method, and does without it elsewhere.
     """,
     _METHODS,
-    _declared(Failure),
+    _subclasses_of(Failure),
     frozenset(_METHODS) - REQUIRED,
 )

@@ -67,12 +67,12 @@ _IPV6_PREFIX = rf"^{IPV6}/[0-9]{{1,3}}$"
 
 
 def ipv4(description: str, example: str | None) -> Meta:
-    """As `about`, for an IPv4 address."""
+    """Return the documentation of an IPv4 address, as `about` does."""
     return about(description, example, format="ipv4", pattern=f"^{IPV4}$")
 
 
 def vlan(description: str, *examples: int | None) -> Meta:
-    """As `about`, for the id of a VLAN."""
+    """Return the documentation of a VLAN id, as `about` does."""
     return about(description, *examples, minimum=1, maximum=4094)
 
 
@@ -330,7 +330,7 @@ class AuditedFields(msgspec.Struct, frozen=True):
 
 
 class SessionSnapshot(AuditedFields, frozen=True):
-    """An excerpt of a SessionDetail."""
+    """The fields of a SessionDetail that the audit log keeps of a session."""
 
     id: SessionId
     session_type: Type
@@ -351,7 +351,7 @@ class SessionRates(AuditedFields, frozen=True, omit_defaults=True):
 
 
 class EndedSession(AuditedFields, frozen=True):
-    """Of a SessionSummary, where there are many."""
+    """The fields of a SessionSummary that the audit log keeps of each of many sessions."""
 
     id: SessionId
     username: Username
