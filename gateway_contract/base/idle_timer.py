@@ -1,4 +1,4 @@
-"""A timer that ends what nobody uses."""
+"""Timer that ends what nobody uses."""
 
 import logging
 import threading
@@ -9,24 +9,23 @@ _log = logging.getLogger(__name__)
 
 
 class IdleTimer:
-    """Calls `forget` when nobody has called `used` for so many seconds, and at most twice as many. Any thread
-    may call."""
+    """Timer that calls `forget` after `seconds` without `restart`, and at most twice as many. Thread-safe."""
 
     def __init__(self, seconds: float, forget: Callable[[], None]) -> None:
         self._seconds = seconds
         self._forget = forget
         self._lock = threading.Lock()
         self._is_used = False
-        self._waits = False
+        self._is_running = False
 
     def restart(self) -> None:
         with self._lock:
             self._is_used = True
-            if not self._waits:
-                self._wait()
+            if not self._is_running:
+                self._start()
 
-    def _wait(self) -> None:
-        timer = threading.Timer(self._seconds, self._look)
+    def _start(self) -> None:
+        timer = threading.Timer(self._seconds, self._check)
         timer.daemon = True
         try:
             # Not in the context of a request: its greenlet would keep the application, and at the end of the
@@ -36,12 +35,12 @@ class IdleTimer:
             # The next use tries again.
             _log.error("cannot start a timer: %s", error)
             return
-        self._waits = True
+        self._is_running = True
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         with self._lock:
-            was_used, self._is_used, self._waits = self._is_used, False, False
+            was_used, self._is_used, self._is_running = self._is_used, False, False
             if was_used:
-                self._wait()
+                self._start()
         if not was_used:
             self._forget()

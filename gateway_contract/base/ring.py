@@ -1,4 +1,4 @@
-"""The last of many things, numbered from 1 on without holes."""
+"""Ring buffers whose items are numbered from 1 on, without holes."""
 
 from typing import Generic, TypeVar
 
@@ -6,11 +6,11 @@ T = TypeVar("T")
 
 
 class Ring(Generic[T]):
-    """Holds at most `held` items. The first one gets the number after `newest`. Not for several threads at
-    once."""
+    """Ring buffer of at most `size` items. The first item gets the number after `newest`. For one thread at a
+    time."""
 
-    def __init__(self, held: int, newest: int = 0) -> None:
-        self._held = held
+    def __init__(self, size: int, newest: int = 0) -> None:
+        self._size = size
         self._first = newest + 1
         self._items: list[T] = []
         #: The number of the last item.
@@ -18,22 +18,22 @@ class Ring(Generic[T]):
 
     @property
     def oldest(self) -> int:
-        """The number of the first item that is held; one more than the newest if none is."""
-        return max(self._first, self.newest - self._held + 1)
+        """The number of the first item that is kept; one more than `newest` in an empty ring."""
+        return max(self._first, self.newest - self._size + 1)
 
     def add(self, item: T) -> None:
-        """The oldest makes room for it, where there is none."""
+        """Add an item. In a full ring, it replaces the oldest one."""
         self.newest += 1
-        place = (self.newest - self._first) % self._held
+        place = (self.newest - self._first) % self._size
         if place < len(self._items):
             self._items[place] = item
         else:
             self._items.append(item)
 
-    def after(self, number: int, most: int) -> list[T] | None:
-        """Return the items after one, at most so many; None when some of them are not held, or not there
-        yet."""
+    def after(self, number: int, limit: int) -> list[T] | None:
+        """Return at most `limit` items after a number; None if some are no longer kept, or the number is not
+        given yet."""
         if not self.oldest - 1 <= number <= self.newest:
             return None
-        last = min(self.newest, number + most)
-        return [self._items[(n - self._first) % self._held] for n in range(number + 1, last + 1)]
+        last = min(self.newest, number + limit)
+        return [self._items[(n - self._first) % self._size] for n in range(number + 1, last + 1)]

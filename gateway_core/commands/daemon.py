@@ -32,10 +32,9 @@ from gateway_core.configuration.store import ConfigurationStore, Unreadable
 from gateway_core.configuration.workspace import GatewayServices, Workspace
 from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.changes import ChangeLog
-from gateway_core.records.clock import Clock
-from gateway_core.records.clock import boot_id as boot_id_of_machine
+from gateway_core.records.clock import Clock, read_boot_id
 from gateway_core.service.core import IDENTITY, CoreService
-from gateway_core.service.jobs import Jobs, JobService, JobStore
+from gateway_core.service.jobs import Jobs, JobService
 from gateway_core.service.outcomes import Outcomes
 from gateway_core.service.traffic import TrafficService
 from gateway_core.sessions.journal import Journal
@@ -113,7 +112,7 @@ def serve(
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     raise_descriptor_limit()
     try:
-        clock = Clock(boot_id or boot_id_of_machine())
+        clock = Clock(boot_id or read_boot_id())
         first = partial(_factory, factory, users)
         workspace = Workspace(ConfigurationStore(configuration), first, clock, services)
         # The log comes and goes with the configuration. The key itself must stay secret.
@@ -130,7 +129,7 @@ def serve(
         # before it exists: it ends those that began with that one.
         _done(workspace.return_if_due, _NOT_RETURNED)
         service = CoreService(gateway, journal, workspace, changes, clock)
-        jobs = Jobs(JobStore(configuration / "jobs"), clock)
+        jobs = Jobs(configuration / "jobs", clock)
         of_jobs = JobService(gateway, journal, service.rates, jobs, changes, clock)
         outcomes = Outcomes(changes)
         interface = outcomes.of(service.interface(of_jobs, TrafficService(gateway, clock), outcomes))

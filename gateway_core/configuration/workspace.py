@@ -241,7 +241,7 @@ class Workspace:
             if confirm_seconds is not None:
                 # Of several commits, the baseline of the first: that configuration is known to work.
                 baseline = snapshot.state.running if waiting is None else waiting.baseline
-                deadline = Deadline(baseline=baseline, at=0).after(confirm_seconds, self._clock)
+                deadline = Deadline(baseline=baseline, at=0).schedule_in(confirm_seconds, self._clock)
             if snapshot.state.candidate is not None:
                 return self._run_if_other(snapshot.next, request, deadline)
             before = self._difference(snapshot, [])
@@ -314,7 +314,7 @@ class Workspace:
             if state.deadline is None:
                 return False
             if not state.deadline.has_come(self._clock):
-                deadline = state.deadline.following(self._clock)
+                deadline = state.deadline.follow_clock(self._clock)
                 # The next start uses the deadline on disk.
                 if held is None or held.deadline != deadline:
                     self._amend(replace(state, deadline=deadline), "store the deadline", None)
@@ -526,7 +526,7 @@ class Workspace:
 
     def _difference(self, snapshot: Snapshot, found: list[Change]) -> wire.ConfigurationDifference:
         deadline = snapshot.state.deadline
-        shown = None if deadline is None else deadline.shown(self._clock)
+        shown = None if deadline is None else deadline.compute_shown_time(self._clock)
         return wire.ConfigurationDifference(diff_text(found), snapshot.etag, shown)
 
 

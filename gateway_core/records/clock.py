@@ -1,4 +1,4 @@
-"""The wall clock and the steady clock of the machine; moments, and the limit of a rate, by them."""
+"""Clocks of the machine, moments by them, and the limit of a rate."""
 
 import math
 import secrets
@@ -9,83 +9,81 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-_KERNELS_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 #: Seconds by which the two clocks may drift apart before the wall clock counts as set.
-_DRIFT = 1
+_DRIFT_SECONDS = 1
 #: For a record of a version that did not store the seconds: the wall clock alone decides.
-_UNKNOWN = 1 << 40
+_UNKNOWN_SECONDS = 1 << 40
 
 M = TypeVar("M", bound="Moment")
 
 
 class Clock:
-    """Times of one boot of the machine, which `boot_id` identifies."""
+    """Wall clock and steady clock in one boot of the machine, which `boot_id` identifies."""
 
     def __init__(self, boot_id: str) -> None:
         self.boot_id = boot_id
 
     def wall(self) -> float:
-        """Epoch seconds. They jump when the clock is set."""
+        """Return epoch seconds, which jump when the clock is set."""
         return time.time()
 
     def steady(self) -> float:
-        """Seconds since the boot, time asleep included. They never jump."""
+        """Return the seconds since the boot, time asleep included. They never jump."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def booted(self) -> float:
-        """When the machine booted, in epoch seconds by the wall clock as it is set now."""
+    def boot_time(self) -> float:
+        """Return the epoch seconds at which the machine booted, by the wall clock as it is set now."""
         return self.wall() - self.steady()
 
 
-def boot_id() -> str:
-    """Return the kernel's id of this boot. A random id where it cannot be read: then earlier times count as
-    those of another boot, which is safe."""
+def read_boot_id() -> str:
+    """Return the kernel's id of this boot. Return a random id where the kernel's cannot be read: then earlier
+    times count as times of another boot, which is safe."""
     try:
-        return _KERNELS_BOOT_ID.read_text().strip()
+        return _BOOT_ID_FILE.read_text().strip()
     except OSError:
         return secrets.token_hex(16)
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The end of a number of seconds, or a given time: of an unconfirmed commit, and of temporary rates. In
-    the boot `boot_id`: at `due` by the steady clock, or, if that is None, at `at` by the wall clock, in epoch
-    seconds. It was `seconds` away when it was asked for.
+    """Moment at which an unconfirmed commit or temporary rates end: `seconds` after the request, or at a
+    given time.
 
-    After a number of seconds, the steady clock of the boot decides. For a given time, the wall clock does.
-    Over a reboot only the wall clock knows how long the machine was down, and it may be wrong until the
-    network corrects it. So after a reboot a moment has come as soon as the wall clock reaches it, and at the
-    latest when the machine has been up for the seconds that were asked for: then they have passed, whatever
-    the clock says. A wall clock that is ahead ends it too early.
+    In the boot `boot_id`, a moment after seconds comes at `due` by the steady clock; a given time (`due` is
+    None) comes at `at` by the wall clock, in epoch seconds. After a reboot, only the wall clock knows how
+    long the machine was down, and it may be wrong until the network corrects it. So the moment comes when the
+    wall clock reaches `at`, and at the latest when the machine has been up for `seconds`, which have passed
+    by then whatever the clock says. A wall clock that is ahead ends the wait too early.
     """
 
     at: int
-    seconds: int = _UNKNOWN
+    seconds: int = _UNKNOWN_SECONDS
     boot_id: str = ""
     due: float | None = None
 
-    def after(self: M, seconds: int, clock: Clock) -> M:
-        """Return a copy with the end so many seconds from now."""
+    def schedule_in(self: M, seconds: int, clock: Clock) -> M:
+        """Return a copy that comes in so many seconds."""
         now = clock.wall()
         at = math.ceil(now + seconds)
         return replace(self, at=at, seconds=seconds, boot_id=clock.boot_id, due=clock.steady() + at - now)
 
-    def at_time(self: M, at: int, clock: Clock) -> M:
-        """Return a copy with the end at a given time in epoch seconds."""
+    def schedule_at(self: M, at: int, clock: Clock) -> M:
+        """Return a copy that comes at a given time, in epoch seconds."""
         seconds = max(0, math.ceil(at - clock.wall()))
         return replace(self, at=at, seconds=seconds, boot_id=clock.boot_id, due=None)
 
-    def following(self: M, clock: Clock) -> M:
-        """Return a copy with `at` by the wall clock as it is set now: the same object if it has not
-        changed."""
+    def follow_clock(self: M, clock: Clock) -> M:
+        """Return a copy with `at` by the wall clock as it is set now; the same object without a change."""
         if self.due is None or self.boot_id != clock.boot_id:
             return self
         at = round(clock.wall() + self.due - clock.steady())
-        return self if abs(at - self.at) <= _DRIFT else replace(self, at=at)
+        return self if abs(at - self.at) <= _DRIFT_SECONDS else replace(self, at=at)
 
-    def shown(self, clock: Clock) -> int:
-        """Return the time to show, by the wall clock as it is set now, in epoch seconds."""
+    def compute_shown_time(self, clock: Clock) -> int:
+        """Return the time to show, in epoch seconds, by the wall clock as it is set now."""
         if self.boot_id == clock.boot_id:
-            return self.following(clock).at
+            return self.follow_clock(clock).at
         return min(self.at, math.ceil(clock.wall() + self.seconds - clock.steady()))
 
     def has_come(self, clock: Clock) -> bool:
@@ -95,8 +93,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Expiry(Moment, frozen=True, gc=False):
-    """When the former rates of a session return, and which: bits per second. `shows` is the time to show, as
-    `shown` had it last; None for `at`."""
+    """Moment at which the former rates of a session return, and these rates in bits per second. `shows` is
+    the time to show; None for `at`."""
 
     former_down: int
     former_up: int
@@ -107,20 +105,19 @@ class Expiry(Moment, frozen=True, gc=False):
         """The time to show, in epoch seconds."""
         return self.at if self.shows is None else self.shows
 
-    def showing(self, clock: Clock) -> "Expiry":
-        """Return a copy by the wall clock as it is set now: the same object if it has not changed."""
-        following = self.following(clock)
-        shown = following.shown(clock)
-        if abs(shown - following.expires_at) <= _DRIFT:
-            return following
-        return replace(following, shows=None if shown == following.at else shown)
-
-
-"""A limit of a rate, with a burst."""
+    def refresh_shown_time(self, clock: Clock) -> "Expiry":
+        """Return a copy with the time to show by the wall clock as it is set now; the same object without a
+        change."""
+        expiry = self.follow_clock(clock)
+        shown = expiry.compute_shown_time(clock)
+        if abs(shown - expiry.expires_at) <= _DRIFT_SECONDS:
+            return expiry
+        return replace(expiry, shows=None if shown == expiry.at else shown)
 
 
 class TokenBucket:
-    """Earns `rate` tokens a second, up to `burst`. It is full at first; `now` is monotonic seconds."""
+    """Limit of a rate with a burst: earns `rate` tokens a second, up to `burst`, and is full at first. `now`
+    is in seconds of a steady clock."""
 
     def __init__(self, rate: float, burst: int, now: float = 0.0) -> None:
         self._rate = rate
@@ -129,7 +126,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> bool:
-        """Take a token. False if there is none."""
+        """Take a token. Return False if there is none."""
         self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._rate)
         self._at = now
         if self._tokens < 1:

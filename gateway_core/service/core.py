@@ -1,4 +1,4 @@
-"""The methods of the core's interface, for a gateway and its configuration."""
+"""Core service: the methods of the core's interface, for a gateway and its configuration."""
 
 import logging
 from collections import Counter
@@ -10,48 +10,9 @@ from typing import Any
 
 from gateway_contract.base.errors import StepFailed, StillConnected
 from gateway_contract.contract import Method, SelectingMethod, bind_handlers, record_of
-from gateway_contract.core.configuration import ChangesReply, ListChanges, StepFailedError
-from gateway_contract.core.health import (
-    DependenciesReply,
-    FaultKind,
-    ListFaults,
-    RefusalCount,
-    RepairCount,
-    TriggerRefusal,
-)
+from gateway_contract.core import configuration, health, network, sessions, sign_ons
+from gateway_contract.core.health import FaultKind, TriggerRefusal
 from gateway_contract.core.interface import CORE
-from gateway_contract.core.network import (
-    OVERHEAD_PROFILES,
-    ListCgnatSessions,
-    ListInterfaces,
-    ListQos,
-    ListRoutes,
-    ListVlans,
-)
-from gateway_contract.core.sessions import (
-    DisconnectInterface,
-    DisconnectSession,
-    EndedSession,
-    EventsReply,
-    GetSession,
-    Health,
-    InterfaceNotFoundError,
-    ListSessions,
-    SessionDetail,
-    SessionFilter,
-    SessionNotFoundError,
-    SessionRateReply,
-    SessionRates,
-    SessionReply,
-    SessionsConnectedError,
-    SessionSnapshot,
-    SessionSummary,
-    SessionsVersionReply,
-    SetSessionRate,
-    Statistics,
-    SubscribeEvents,
-)
-from gateway_contract.core.sign_ons import FailedSignOnsReply, SubscribeFailedSignOns
 from gateway_contract.varlink.dispatcher import Identity, ServedInterface, invalid_parameter
 from gateway_contract.varlink.protocol import Peer
 from gateway_contract.version import PRODUCT, VERSION
@@ -69,14 +30,14 @@ from gateway_core.records.paging import (
     list_reply,
     select_records,
 )
-from gateway_core.service.rates import Rates, Wanted
+from gateway_core.service.rates import Changed, NewRates, Rates
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Session, session_ordering
 from gateway_core.sessions.table import SessionTable
 
 IDENTITY = Identity("gateway-api", f"{PRODUCT} core (embedded)", VERSION, "urn:gateway-api")
 
-#: The refusals for which the limits of the configuration are the reason.
+#: The refusals whose reason is a limit of the configuration.
 _LIMITS = (
     TriggerRefusal.RATE_LIMITED,
     TriggerRefusal.OUTER_VLAN_RATE_LIMITED,
@@ -87,20 +48,20 @@ _LIMITS = (
 _log = logging.getLogger(__name__)
 
 _summary = attrgetter("summary")
-#: The rows of each list whose fields select its records.
+#: The rows of each list that is filtered and sorted by the fields of its records.
 LISTS: dict[type[Method[Any]], Callable[[Gateway], Rows]] = {
-    ListInterfaces: lambda gateway: gateway.interfaces(),
-    ListVlans: lambda gateway: gateway.vlans(),
-    ListQos: lambda gateway: gateway.sessions.rows(Session.qos),
-    ListRoutes: lambda gateway: gateway.routes(),
-    ListCgnatSessions: lambda gateway: gateway.sessions.cgnat_sessions(),
-    ListFaults: lambda gateway: gateway.faults(),
+    network.ListInterfaces: lambda gateway: gateway.interfaces(),
+    network.ListVlans: lambda gateway: gateway.vlans(),
+    network.ListQos: lambda gateway: gateway.sessions.rows(Session.qos),
+    network.ListRoutes: lambda gateway: gateway.routes(),
+    network.ListCgnatSessions: lambda gateway: gateway.sessions.cgnat_sessions(),
+    health.ListFaults: lambda gateway: gateway.faults(),
 }
 
 
 class CoreService:
-    """Serves one gateway, the journal of its sessions, the workspace of its configuration, and the log of
-    changes that did not come through the API."""
+    """Service for one gateway, the journal of its sessions, the workspace of its configuration, and the log
+    of changes that did not come through the API."""
 
     def __init__(
         self, gateway: Gateway, journal: Journal, workspace: Workspace, changes: ChangeLog, clock: Clock
@@ -112,15 +73,17 @@ class CoreService:
         self._clock = clock
         self._started = clock.steady()
         self._configuration = ConfigurationService(workspace)
-        self.rates = Rates(gateway, journal, clock, self._note_return)
+        self.rates = Rates(
+            gateway, journal, clock, partial(self._note_rates, "subscribers.return_rate", None)
+        )
 
     def interface(self, *others: object) -> ServedInterface:
-        """Return the interface with a handler for each of its methods, some of which `others` have."""
-        lists = {method: partial(self._selected, rows) for method, rows in LISTS.items()}
+        """Return the interface with the handlers of this service, of the configuration, and of `others`."""
+        lists = {method: partial(self._list, rows) for method, rows in LISTS.items()}
         return bind_handlers(CORE, self, self._configuration, *others, handlers=lists)
 
-    def get_health(self, _: Method[Any]) -> Health:
-        return Health(
+    def get_health(self, _: Method[Any]) -> sessions.Health:
+        return sessions.Health(
             uptime_seconds=int(self._clock.steady() - self._started),
             active_sessions=len(self._sessions),
             stale_sessions=self._sessions.statistics().stale_sessions,
@@ -129,33 +92,33 @@ class CoreService:
             version=VERSION,
         )
 
-    def get_statistics(self, _: Method[Any]) -> Statistics:
+    def get_statistics(self, _: Method[Any]) -> sessions.Statistics:
         repairs, refusals = self._gateway.repairs(), self._gateway.refusals()
         return record_of(
-            Statistics, self._sessions.statistics(),
+            sessions.Statistics, self._sessions.statistics(),
             unavailable_sources=tuple(self._gateway.unavailable_sources()),
             faults=len(self._gateway.faults()),
-            repairs=tuple(RepairCount(kind, repairs[kind]) for kind in FaultKind),
-            demux_refusals=_refusal_counts(refusals),
+            repairs=tuple(health.RepairCount(kind, repairs[kind]) for kind in FaultKind),
+            demux_refusals=_count_refusals(refusals),
             packet_drops=self._gateway.packet_drops(),
             limit_delays=self._gateway.limit_delays(),
             skipped_entries=self._gateway.skipped_entries(),
         )  # fmt: skip
 
-    def get_sessions_version(self, _: Method[Any]) -> SessionsVersionReply:
-        return SessionsVersionReply(f"{self._journal.boot_id}-{self._sessions.version}")
+    def get_sessions_version(self, _: Method[Any]) -> sessions.SessionsVersionReply:
+        return sessions.SessionsVersionReply(f"{self._journal.boot_id}-{self._sessions.version}")
 
-    def list_sessions(self, call: ListSessions) -> Reply:
+    def list_sessions(self, call: sessions.ListSessions) -> Reply:
         order = call.sort or "id"
         field = order.removeprefix("-")
-        if field not in SessionSummary.__struct_fields__:
+        if field not in sessions.SessionSummary.__struct_fields__:
             raise invalid_parameter("sort")
 
-        wanted, descending = call.filter or SessionFilter(), order.startswith("-")
+        wanted, descending = call.filter or sessions.SessionFilter(), order.startswith("-")
         rows: Rows
-        if call.page is None and order == "id" and wanted == SessionFilter():
+        if call.page is None and order == "id" and wanted == sessions.SessionFilter():
             return self._sessions.whole()
-        if wanted == SessionFilter(type=wanted.type):
+        if wanted == sessions.SessionFilter(type=wanted.type):
             ordering = session_ordering(field, wanted.type)
             rows = SortedRows(self._sessions.ordered(ordering), ordering.key, _summary, descending)
         else:
@@ -165,33 +128,35 @@ class CoreService:
                 rows, order = FieldSortedRows(rows, field, descending), f"found {order}"
         return list_reply("sessions", rows, call.page, order)
 
-    def get_session(self, call: GetSession) -> SessionReply:
-        with errors():
+    def get_session(self, call: sessions.GetSession) -> sessions.SessionReply:
+        with translate_errors():
             session = self._gateway.detail(call.id)
         if session is None:
-            raise CORE.error(SessionNotFoundError(call.id))
-        return SessionReply(session)
+            raise CORE.error(sessions.SessionNotFoundError(call.id))
+        return sessions.SessionReply(session)
 
-    def disconnect_session(self, call: DisconnectSession, peer: Peer | None) -> SessionReply:
-        self._journal.disconnects(call.author, [call.id])
-        with errors():
+    def disconnect_session(
+        self, call: sessions.DisconnectSession, peer: Peer | None
+    ) -> sessions.SessionReply:
+        self._journal.note_disconnect(call.author, [call.id])
+        with translate_errors():
             session = self._gateway.disconnect(call.id)
         if session is None:
-            raise CORE.error(SessionNotFoundError(call.id))
+            raise CORE.error(sessions.SessionNotFoundError(call.id))
         if call.request_id is None:
-            self._note("subscribers.disconnect", peer, SessionSnapshot.of(session))
-        return SessionReply(session)
+            self._note("subscribers.disconnect", peer, sessions.SessionSnapshot.of(session))
+        return sessions.SessionReply(session)
 
-    def disconnect_interface(self, call: DisconnectInterface, peer: Peer | None) -> dict[str, Any]:
-        def note(ended: Sequence[EndedSession]) -> None:
+    def disconnect_interface(self, call: sessions.DisconnectInterface, peer: Peer | None) -> dict[str, Any]:
+        def note(ended: Sequence[sessions.EndedSession]) -> None:
             if call.request_id is None and not call.dry_run:
                 before = {"interface": call.interface, "sessions": ended}
                 self._note("subscribers.disconnect_by_interface", peer, before)
 
         if not call.dry_run:
             arrived = self._sessions.on_access_interface(call.interface)
-            self._journal.disconnects(call.author, [session.id for session in arrived])
-        with errors():
+            self._journal.note_disconnect(call.author, [session.id for session in arrived])
+        with translate_errors():
             try:
                 found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
             except StillConnected as error:
@@ -199,78 +164,82 @@ class CoreService:
                     note(error.ended)
                 raise
         if found is None:
-            raise CORE.error(InterfaceNotFoundError(call.interface))
-        note([EndedSession.of(session.summary) for session in found])
+            raise CORE.error(sessions.InterfaceNotFoundError(call.interface))
+        note([sessions.EndedSession.of(session.summary) for session in found])
         return {"sessions": encode_records(map(_summary, found))}
 
-    def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> SessionRateReply:
-        wanted = Wanted(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
-        with errors():
-            changed = self.rates.change(call.id, wanted.checked(self._clock), call.author)
+    def set_session_rate(self, call: sessions.SetSessionRate, peer: Peer | None) -> sessions.SessionRateReply:
+        new = NewRates(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
+        new.check(self._clock)
+        with translate_errors():
+            changed = self.rates.change(call.id, new, call.author)
         if changed is None:
-            raise CORE.error(SessionNotFoundError(call.id))
-        before, after = changed
+            raise CORE.error(sessions.SessionNotFoundError(call.id))
         if call.request_id is None:
-            self._note("subscribers.change_rate", peer, SessionSnapshot.of(before), SessionRates.of(after))
-        return SessionRateReply(before, after)
+            self._note_rates("subscribers.change_rate", peer, changed)
+        return sessions.SessionRateReply(*changed)
 
-    def list_changes(self, call: ListChanges) -> ChangesReply:
+    def list_changes(self, call: configuration.ListChanges) -> configuration.ChangesReply:
         try:
-            return self._changes.after(call.log, call.after_sequence or 0)
+            return self._changes.read_after(call.log, call.after_sequence or 0)
         except StepFailed as error:
-            # The log of changes has told why, once.
-            raise CORE.error(StepFailedError(error.step, error.reason)) from error
+            # The log of changes has logged the reason, once.
+            raise CORE.error(configuration.StepFailedError(error.step, error.reason)) from error
 
-    def subscribe_events(self, call: SubscribeEvents) -> Iterator[EventsReply | None]:
+    def subscribe_events(self, call: sessions.SubscribeEvents) -> Iterator[sessions.EventsReply | None]:
         return self._journal.follow(call.boot_id, call.after_sequence)
 
-    def subscribe_failed_sign_ons(self, call: SubscribeFailedSignOns) -> Iterator[FailedSignOnsReply | None]:
+    def subscribe_failed_sign_ons(
+        self, call: sign_ons.SubscribeFailedSignOns
+    ) -> Iterator[sign_ons.FailedSignOnsReply | None]:
         return self._journal.follow_failed_sign_ons(call.boot_id, call.after_sequence)
 
     def list_overhead_profiles(self, _: Method[Any]) -> dict[str, Any]:
-        return {"profiles": list(OVERHEAD_PROFILES.values()), "count": len(OVERHEAD_PROFILES)}
+        profiles = list(network.OVERHEAD_PROFILES.values())
+        return {"profiles": profiles, "count": len(profiles)}
 
     def get_bgp_summary(self, _: Method[Any]) -> dict[str, Any]:
-        with errors():
+        with translate_errors():
             return {"summary": self._gateway.bgp_summary()}
 
     def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
-        with errors():
+        with translate_errors():
             vlans, refused = self._gateway.demux_vlans(), self._gateway.refusals()
         return select_records(
             vlans,
             call,
             rate_limited_total=sum(refused[reason] for reason in _LIMITS),
-            refusals=_refusal_counts(refused),
+            refusals=_count_refusals(refused),
         )
 
-    def get_dependencies(self, _: Method[Any]) -> DependenciesReply:
-        return DependenciesReply(tuple(self._gateway.dependencies()))
+    def get_dependencies(self, _: Method[Any]) -> health.DependenciesReply:
+        return health.DependenciesReply(tuple(self._gateway.dependencies()))
 
-    def _selected(self, rows: Callable[[Gateway], Rows], call: SelectingMethod[Any]) -> Reply:
-        with errors():
+    def _list(self, rows: Callable[[Gateway], Rows], call: SelectingMethod[Any]) -> Reply:
+        with translate_errors():
             return select_records(rows(self._gateway), call)
 
-    def _note_return(self, changed: tuple[SessionDetail, SessionDetail]) -> None:
+    def _note_rates(self, action: str, peer: Peer | None, changed: Changed) -> None:
         before, after = changed
-        self._note("subscribers.return_rate", None, SessionSnapshot.of(before), SessionRates.of(after))
+        self._note(action, peer, sessions.SessionSnapshot.of(before), sessions.SessionRates.of(after))
 
     def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:
         self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), before=before, after=after))
 
 
-def _refusal_counts(refusals: Counter[TriggerRefusal]) -> tuple[RefusalCount, ...]:
-    return tuple(RefusalCount(reason, refusals[reason]) for reason in TriggerRefusal)
+def _count_refusals(refusals: Counter[TriggerRefusal]) -> tuple[health.RefusalCount, ...]:
+    return tuple(health.RefusalCount(reason, refusals[reason]) for reason in TriggerRefusal)
 
 
 @contextmanager
-def errors() -> Iterator[None]:
-    """The gateway's errors as those of the interface."""
+def translate_errors() -> Iterator[None]:
+    """Raise the errors of the gateway in the block as errors of the interface."""
     try:
         yield
     except StepFailed as error:
         _log.error("%s", error.sentence)
-        raise CORE.error(StepFailedError(error.step, error.reason)) from error
+        raise CORE.error(configuration.StepFailedError(error.step, error.reason)) from error
     except StillConnected as error:
         _log.error("%s", error)
-        raise CORE.error(SessionsConnectedError(error.connected, error.ended, error.reason)) from error
+        failure = sessions.SessionsConnectedError(error.connected, error.ended, error.reason)
+        raise CORE.error(failure) from error

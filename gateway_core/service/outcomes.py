@@ -15,7 +15,7 @@ from gateway_contract.core.configuration import ResolveCalls, ResolveCallsReply,
 from gateway_contract.core.interface import CORE
 from gateway_contract.varlink.dispatcher import Handler, ServedInterface
 from gateway_contract.varlink.protocol import Peer
-from gateway_core.records.changes import HELD, ChangeLog
+from gateway_core.records.changes import MAX_KEPT, ChangeLog
 
 
 class Outcomes:
@@ -45,7 +45,7 @@ class Outcomes:
             # Before the look-up: one that begins meanwhile would not be found.
             self._refused = _newest(self._refused, (id for id in wanted if id not in ended))
         try:
-            noted = self._changes.calls_among(wanted)
+            noted = self._changes.find_calls(wanted)
         except StepFailed as error:
             raise CORE.error(StepFailedError(error.step, error.reason)) from error
         outcomes = dict.fromkeys(noted, True) | ended
@@ -85,10 +85,10 @@ class Outcomes:
         with self._lock:
             self._running.discard(id)
             self._ended[id] = done
-            if len(self._ended) > HELD:
+            if len(self._ended) > MAX_KEPT:
                 del self._ended[next(iter(self._ended))]
 
 
 def _newest(held: dict[str, bool], more: Iterable[str]) -> dict[str, bool]:
     """Return the calls that are kept, of these and `more`."""
-    return dict(list((held | dict.fromkeys(more, True)).items())[-HELD:])
+    return dict(list((held | dict.fromkeys(more, True)).items())[-MAX_KEPT:])

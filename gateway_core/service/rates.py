@@ -19,18 +19,18 @@ from gateway_core.sessions.session import Session
 from gateway_core.sessions.table import SessionTable
 
 #: Seconds until a return that failed is tried again.
-_AGAIN = 5.0
+_RETRY_SECONDS = 5.0
 
-#: Of the sessions with temporary rates.
 _TEMPORARY: Ordering[Any] = Ordering(attrgetter("summary.id"), attrgetter("expiry"))
 
 _log = logging.getLogger(__name__)
 
+#: A session before and after a change.
 Changed = tuple[SessionDetail, SessionDetail]
 
 
-class Wanted(NamedTuple):
-    """Rates in bits per second, of one direction or of both; for good, for `expires_in` seconds, or `until`
+class NewRates(NamedTuple):
+    """Rates to set, in bits per second: `down`, `up` or both; for good, for `expires_in` seconds, or `until`
     a time in epoch seconds."""
 
     down: int | None
@@ -38,20 +38,19 @@ class Wanted(NamedTuple):
     expires_in: int | None
     until: int | None
 
-    def checked(self, clock: Clock) -> "Wanted":
-        """Check the rates and their end, and return itself. Raises ErrorReply: InvalidParameter."""
+    def check(self, clock: Clock) -> None:
+        """Raise ErrorReply: InvalidParameter for rates that are missing, or that end at a wrong time."""
         if self.down is None and self.up is None:
             raise invalid_parameter("rate_down_bps")
         if self.until is not None:
             ahead = self.until - clock.wall()
             if self.expires_in is not None or not 0 < ahead <= LONGEST_EXPIRY:
                 raise invalid_parameter("until")
-        return self
 
 
 class Rates:
-    """The rates of a gateway's sessions. Their changes are in the `journal`. `returned` is called with the
-    records of a session before and after its former rates have returned. Any thread may call."""
+    """Rates of a gateway's sessions. Changes are added to the `journal`. `returned` is called after the
+    former rates of a session have returned. Thread-safe."""
 
     def __init__(
         self, gateway: Gateway, journal: Journal, clock: Clock, returned: Callable[[Changed], None]
@@ -61,31 +60,34 @@ class Rates:
         self._sessions: SessionTable[Any] = gateway.sessions
         self._clock = clock
         self._returned = returned
-        # Between a look at a session and its change, no other change may come.
+        # Held from the look at a session until its change.
         self._lock = threading.Lock()
-        #: By the id of a session whose return failed, the time of the next attempt.
-        self._again: dict[int, float] = {}
+        #: The steady time of the next attempt, by the id of a session whose return failed.
+        self._retry_at: dict[int, float] = {}
 
-    def change(self, id: int, wanted: Wanted, author: str | None = None) -> Changed | None:
-        """Return the session before and after. None for an unknown id. Raises StepFailed."""
+    def change(self, id: int, new: NewRates, author: str | None = None) -> Changed | None:
+        """Return the session before and after the change; None for an unknown id. Raises StepFailed."""
         with self._lock:
             session = self._sessions.get(id)
             if session is None:
                 return None
-            now = session.summary
-            down = now.rate_down if wanted.down is None else wanted.down
-            up = now.rate_up if wanted.up is None else wanted.up
-            return self._set(id, down, up, self._expiry(session, wanted), author)
+            summary = session.summary
+            down = summary.rate_down if new.down is None else new.down
+            up = summary.rate_up if new.up is None else new.up
+            return self._set(id, down, up, self._make_expiry(session, new), author)
 
     def return_due(self) -> None:
-        """Return the former rates whose time has come. A failure is logged, and tried again later."""
+        """Let former rates return whose time has come. A failure is logged, and tried again later."""
         for session in self._sessions.ordered(_TEMPORARY):
-            if self._clock.steady() >= self._again.get(session.id, 0.0):
-                self._follow(session.id)
-        if self._again:
-            self._again = {id: at for id, at in self._again.items() if self._sessions.get(id) is not None}
+            if self._clock.steady() >= self._retry_at.get(session.id, 0.0):
+                self._check_expiry(session.id)
+        if self._retry_at:
+            self._retry_at = {
+                id: at for id, at in self._retry_at.items() if self._sessions.get(id) is not None
+            }
 
-    def _follow(self, id: int) -> None:
+    def _check_expiry(self, id: int) -> None:
+        """Let the former rates of a session return if they are due; else follow a clock that was set."""
         with self._lock:
             session = self._sessions.get(id)
             expiry = None if session is None else session.expiry
@@ -96,14 +98,14 @@ class Rates:
                     changed = self._set(id, expiry.former_down, expiry.former_up)
                     if changed is not None:
                         self._returned(changed)
-                elif (showing := expiry.showing(self._clock)) is not expiry:
-                    now = session.summary
-                    self._gateway.set_rate(id, now.rate_down, now.rate_up, showing)
+                elif (refreshed := expiry.refresh_shown_time(self._clock)) is not expiry:
+                    summary = session.summary
+                    self._gateway.set_rate(id, summary.rate_down, summary.rate_up, refreshed)
             except StepFailed as error:
                 _log.error("the former rates of session %d do not return yet: %s", id, error.sentence)
-                self._again[id] = self._clock.steady() + _AGAIN
+                self._retry_at[id] = self._clock.steady() + _RETRY_SECONDS
             else:
-                self._again.pop(id, None)
+                self._retry_at.pop(id, None)
 
     def _set(
         self, id: int, down: int, up: int, expiry: Expiry | None = None, author: str | None = None
@@ -112,15 +114,13 @@ class Rates:
         session = self._sessions.get(id)
         if changed is not None and session is not None:
             expires_at = None if expiry is None else expiry.at
-            self._journal.session_rate(session.summary, self._clock.wall(), expires_at, author)
+            self._journal.add_rate_change(session.summary, self._clock.wall(), expires_at, author)
         return changed
 
-    def _expiry(self, session: Session, wanted: Wanted) -> Expiry | None:
-        if wanted.expires_in is None and wanted.until is None:
-            return None
-        former = session.expiry or Expiry(session.summary.rate_down, session.summary.rate_up, at=0)
-        former = replace(former, shows=None)
-        if wanted.until is not None:
-            return former.at_time(wanted.until, self._clock)
-        assert wanted.expires_in is not None  # noqa: S101 - one of the two is given
-        return former.after(wanted.expires_in, self._clock)
+    def _make_expiry(self, session: Session, new: NewRates) -> Expiry | None:
+        summary = session.summary
+        expiry = session.expiry or Expiry(former_down=summary.rate_down, former_up=summary.rate_up, at=0)
+        expiry = replace(expiry, shows=None)
+        if new.until is not None:
+            return expiry.schedule_at(new.until, self._clock)
+        return None if new.expires_in is None else expiry.schedule_in(new.expires_in, self._clock)

@@ -22,7 +22,7 @@ from gateway_contract.core.traffic import (
 )
 from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.clock import Clock
-from gateway_core.service.core import errors
+from gateway_core.service.core import translate_errors
 from gateway_core.sessions.session import Counters
 
 #: Seconds between two samples of a session that is watched.
@@ -209,10 +209,10 @@ class TrafficService:
         self._talkers = Talkers(gateway, clock)
 
     def watch_traffic(self, call: WatchTraffic) -> Iterator[TrafficReply]:
-        with errors():
+        with translate_errors():
             yield from self._watches.watch(call.id)
         raise CORE.error(SessionNotFoundError(call.id))
 
     def list_talkers(self, call: ListTalkers) -> TalkersReply:
-        with errors():
+        with translate_errors():
             return self._talkers.top(call.sort, call.limit)

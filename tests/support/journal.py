@@ -46,11 +46,11 @@ def session(id: int, **fields: Any) -> SessionSummary:
 
 def grow(journal: Journal, number: int) -> None:
     for id in range(number):
-        journal.session_up(session(id + 1), 1.0)
+        journal.add_session_up(session(id + 1), 1.0)
 
 
 def fail(journal: Journal, username: str, at: float = 1.0) -> None:
-    journal.sign_on_failed(
+    journal.add_failed_sign_on(
         "rejected",
         at,
         type="PPPoE",

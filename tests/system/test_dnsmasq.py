@@ -365,7 +365,7 @@ def test_a_lease_that_outlives_a_reboot_is_another_session_without_a_word_of_its
     server.kill()
     server.boot_id = "2"
     server.start()
-    source, booted = server.source(Clock("2")), Clock("2").booted()
+    source, booted = server.source(Clock("2")), Clock("2").boot_time()
     found = the_session(source)
     route(found)
     assert found.key != session.key

@@ -31,7 +31,7 @@ from gateway_core.gateways.linux.daemons.source import (
     SourceTraffic,
     SourceUnavailable,
 )
-from gateway_core.records.clock import Clock, boot_id
+from gateway_core.records.clock import Clock, read_boot_id
 from tests.support.core_clock import StillClock
 from tests.support.namespaces import can, ip, network_namespace, unshared
 from tests.support.stack import wait_for
@@ -203,7 +203,7 @@ def test_a_session_that_comes_up_on_a_full_run_is_seen_and_none_begins_there(
 ) -> None:
     with unshared(*sign_on, ":") as pid:
         records = Path(f"/proc/{pid}/root{hooks.records}")
-        (session,) = ours(Clock(boot_id()), records).sessions()
+        (session,) = ours(Clock(read_boot_id()), records).sessions()
         assert (session.username, session.ip_address) == ("alice", "100.64.0.16")
         # The core is in the group.
         (record,) = records.glob(f"{pid}-*.ip")
@@ -283,7 +283,7 @@ def test_the_first_request_is_a_goodbye_and_the_next_one_within_a_minute_kills(
 def test_another_process_gets_no_signal_and_without_the_right_to_signal_the_request_is_refused(
     process: "subprocess.Popen[bytes]", tmp_path: Path
 ) -> None:
-    clock = Clock(boot_id())
+    clock = Clock(read_boot_id())
     source, earlier = ours(clock, tmp_path), session_of(clock, process.pid, 1)
     session = session_of(clock, process.pid, start(process.pid))
     for _ in range(2):

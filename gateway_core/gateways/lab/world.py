@@ -186,7 +186,7 @@ class World:
                 failure = self._locked_out.draw_failure(session.summary, self.configuration.demux.trunks)
                 if failure is not None:
                     subscriber, reason = failure
-                    self._journal.sign_on_failed(reason, due + self.ahead, subscriber)
+                    self._journal.add_failed_sign_on(reason, due + self.ahead, subscriber)
         return True
 
     def set_ahead(self, ahead: int) -> None:
@@ -272,7 +272,7 @@ class World:
         self.vlans.join(session, now - age)
         heapq.heappush(self._departures, (now + self._crowd.stay(), session.id))
         if not is_first:
-            self._journal.session_up(session.summary, now + self.ahead)
+            self._journal.add_session_up(session.summary, now + self.ahead)
 
     def _start_session(self, subscriber: Subscriber, started: float) -> LabSession | None:
         """Return a session with an address; None if no address is free."""
@@ -331,7 +331,9 @@ class World:
             pool.give_back(session.summary.ip_address)
         kind = "ppp" if session.is_pppoe else "ipoe"
         self._units[kind].give_back(int(session.interface.removeprefix(kind)))
-        self._journal.session_down(session.summary, reason, now + self.ahead, session.traffic.counters(usage))
+        self._journal.add_session_down(
+            session.summary, reason, now + self.ahead, session.traffic.counters(usage)
+        )
 
     def _number_interfaces(self) -> None:
         interfaces = self.configuration.interfaces

@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway_contract.core.interface import CORE
 from gateway_contract.varlink.client import Client
-from gateway_core.records.clock import boot_id
+from gateway_core.records.clock import read_boot_id
 from tests.support.inside import homes, installed
 from tests.support.inside.gateway_world import CORE as UNIT
 from tests.support.inside.gateway_world import PATIENCE, soon
@@ -64,7 +64,7 @@ def first() -> dict[str, Any]:
     sessions = core.sessions()
     _LEASES.write_text(json.dumps({one["access_interface"]: one["ip_address"] for one in sessions}))
     run(f"tar --create --file {_DISK} --directory /var/lib gateway-core gateway-dnsmasq")
-    return {"sessions": sessions, "boot_id": boot_id()}
+    return {"sessions": sessions, "boot_id": read_boot_id()}
 
 
 def again() -> dict[str, Any]:
@@ -85,7 +85,7 @@ def again() -> dict[str, Any]:
         return not missing
 
     soon("connection of all", all_reached)
-    return {"sessions": core.sessions(), "events": core.events(), "boot_id": boot_id()}
+    return {"sessions": core.sessions(), "events": core.events(), "boot_id": read_boot_id()}
 
 
 def _is_reached(address: str) -> bool:

@@ -80,8 +80,8 @@ def test_an_event_on_its_way_is_waited_for(greenlets: None) -> None:
 def test_each_event_of_the_core_has_a_name_and_bytes() -> None:
     journal = Journal("life")
     grow(journal, 1)
-    journal.session_rate(session(1), 2.0, None, "admin")
-    journal.session_down(session(1), "user_request", 3.0, Counters(0, 0, 0, 0))
+    journal.add_rate_change(session(1), 2.0, None, "admin")
+    journal.add_session_down(session(1), "user_request", 3.0, Counters(0, 0, 0, 0))
     (reply,) = islice(journal.follow("life", 0), 1)
     held = msgspec.json.decode(msgspec.json.encode(reply), type=EventsReply)
     found = list(entries("life", held.events))

@@ -110,7 +110,7 @@ class RealLog(CoreClient):
     def call(self, call: Any, *, timeout: float | None = None) -> Any:
         """Of ListChanges, the one method that is called."""
         return msgspec.convert(
-            msgspec.to_builtins(self._log.after(call.log, call.after_sequence)), ChangesReply
+            msgspec.to_builtins(self._log.read_after(call.log, call.after_sequence)), ChangesReply
         )
 
 

@@ -37,8 +37,8 @@ def events(path: Path) -> Iterator[Events]:
 def test_events_after_an_event_come_as_they_happened(path: Path, events: Events) -> None:
     journal = Journal("life")
     with serving(path, journal):
-        journal.session_up(session(7), 12.0)
-        journal.session_down(session(7, type="DHCP"), "lost_carrier", 13.0, Counters(1, 2, 1, 2))
+        journal.add_session_up(session(7), 12.0)
+        journal.add_session_down(session(7, type="DHCP"), "lost_carrier", 13.0, Counters(1, 2, 1, 2))
         with closing(events.follow_after("life", 0)) as batches:
             batch = next(batches)
     common = {"id": 7, "username": "user7", "ip_address": "100.64.0.7", "interface": "ppp6"}
@@ -122,7 +122,7 @@ def test_who_wants_all_that_is_held_gets_it_after_another_life_began(path: Path,
 
 
 def test_who_wants_all_that_is_held_begins_with_the_oldest_after_a_gap(path: Path, events: Events) -> None:
-    journal = Journal("life", held=4)
+    journal = Journal("life", size=4)
     with closing(events.follow_for_ever(no_pause, all_held=True)) as batches:
         with serving(path, journal):
             next(batches)

@@ -97,7 +97,7 @@ def test_failures_of_another_run_of_the_core_come_from_its_first_on(recording: R
 def test_failures_that_the_core_no_longer_holds_are_counted_in_the_log(
     recording: Recording, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(journals, "HELD_FAILURES", 2)
+    monkeypatch.setattr(journals, "MAX_FAILED_SIGN_ONS", 2)
     journal = Journal("life")
     with serving(recording.socket, journal, tells_failures=True), caplog.at_level(logging.WARNING):
         fail(journal, "ann")

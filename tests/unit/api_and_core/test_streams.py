@@ -275,9 +275,9 @@ def test_a_client_gets_the_names_and_the_type_that_it_wants(worker: Worker) -> N
         for resume in (None, 0, EventId("other", 7))
     ]
     for id, type in enumerate(("PPPoE", "DHCP"), 1):
-        worker.journal.session_up(session(id, type=type), 1.0)
+        worker.journal.add_session_up(session(id, type=type), 1.0)
     for id, type in enumerate(("PPPoE", "DHCP"), 1):
-        worker.journal.session_down(session(id, type=type), "user_request", 2.0, Counters(1, 2, 1, 2))
+        worker.journal.add_session_down(session(id, type=type), "user_request", 2.0, Counters(1, 2, 1, 2))
     for client, expected in clients:
         client.wait_for(expected[-1])
         assert [message.sequence for message in client.messages if message.name != "gap"] == expected
@@ -390,7 +390,7 @@ def test_another_life_of_the_core_is_one_gap_for_everybody_and_then_it_goes_on(w
     # Who comes after the gap hears of it where it knows only the former life.
     clients.append(worker.listener(resume=20))
     late = [worker.listener(), worker.listener(resume=EventId("second", 3))]
-    second.session_down(session(1, type="DHCP"), "lost_carrier", 2.0, Counters(1, 2, 1, 2))
+    second.add_session_down(session(1, type="DHCP"), "lost_carrier", 2.0, Counters(1, 2, 1, 2))
     for client in clients:
         client.wait_for(4)
         assert client.names == [("gap", 3), ("session_down", 4)]
@@ -401,7 +401,7 @@ def test_another_life_of_the_core_is_one_gap_for_everybody_and_then_it_goes_on(w
 
 
 def test_a_worker_that_the_core_left_behind_tells_everybody_what_is_held(worker: Worker) -> None:
-    worker.core.journal = worker.journal = Journal("life", held=4)
+    worker.core.journal = worker.journal = Journal("life", size=4)
     clients = [worker.listener(), worker.listener(names=DOWN)]
     worker.core.holds = lambda _: True
     grow(worker.journal, 10)

@@ -17,21 +17,21 @@ def note(action: str = "subscribers.disconnect", **more: Any) -> Note:
 
 
 def actions(log: ChangeLog, after: int = 0) -> list[str]:
-    return [change.action for change in log.after("log", after).changes]
+    return [change.action for change in log.read_after("log", after).changes]
 
 
 def test_changes_are_numbered_told_from_a_place_on_and_outlive_the_process(tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "changes", "log")
-    assert log.after(None, 0).newest == 0
+    assert log.read_after(None, 0).newest == 0
     for action in ("a.a", "b.b", "c.c"):
         log.add(note(action))
     for held in (log, ChangeLog(tmp_path / "changes", "log")):
-        told = held.after("log", 1)
+        told = held.read_after("log", 1)
         assert [(change.sequence, change.action) for change in told.changes] == [(2, "b.b"), (3, "c.c")]
         assert (told.log, told.oldest, told.newest) == ("log", 1, 3)
         # Another log is told whole, and of what has not happened nothing.
-        assert [change.sequence for change in held.after("another", 7).changes] == [1, 2, 3]
-        assert held.after("log", 99).changes == ()
+        assert [change.sequence for change in held.read_after("another", 7).changes] == [1, 2, 3]
+        assert held.read_after("log", 99).changes == ()
 
 
 def test_a_damaged_log_is_set_aside_and_a_new_one_begun(
@@ -55,11 +55,13 @@ def test_a_log_that_is_harmed_while_it_is_in_use_keeps_what_comes_after_under_ne
     for action in ("a.a", "b.b"):
         log.add(note(action))
     harm(tmp_path / "changes.sqlite")
-    told = log.after("log", 2)
+    told = log.read_after("log", 2)
     assert (told.newest, told.changes) == (2, ())
     log.add(note("c.c"))
     for held in (log, ChangeLog(tmp_path, "log")):
-        assert [(change.sequence, change.action) for change in held.after("log", 2).changes] == [(3, "c.c")]
+        assert [(change.sequence, change.action) for change in held.read_after("log", 2).changes] == [
+            (3, "c.c")
+        ]
 
 
 def test_a_change_that_was_settled_is_not_kept_twice_whatever_came_after_it(tmp_path: Path) -> None:
@@ -70,7 +72,7 @@ def test_a_change_that_was_settled_is_not_kept_twice_whatever_came_after_it(tmp_
         log.add(note())
     again = ChangeLog(tmp_path / "changes", "log")
     again.settle(settled)
-    assert again.after("log", 0).newest == 31
+    assert again.read_after("log", 0).newest == 31
 
 
 def test_what_a_disk_refuses_is_told_once_it_is_written(
@@ -88,15 +90,15 @@ def test_what_a_disk_refuses_is_told_once_it_is_written(
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway_core.records.changes.HELD", 10)
+    monkeypatch.setattr("gateway_core.records.changes.MAX_KEPT", 10)
     log = ChangeLog(tmp_path / "changes", "log")
     for number in range(25):
         log.add(note(f"a.{'ab'[number % 2]}", before={"text": "x" * 10_000}))
-    told = log.after("log", 3)
+    told = log.read_after("log", 3)
     assert (told.oldest, told.newest, told.changes[0].sequence) == (16, 25, 16)
     assert told.changes[0].before is not None
     assert told.changes[0].before["cut"]
-    assert ChangeLog(tmp_path / "changes", "log").after("log", 0).oldest == 16
+    assert ChangeLog(tmp_path / "changes", "log").read_after("log", 0).oldest == 16
 
 
 # What is staged, on top of what runs

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.core.jobs import MOST_RUNNING, Job, JobError, JobKind, JobState
 from gateway_contract.varlink.protocol import ErrorReply
-from gateway_core.service.jobs import Act, JobOutcome, Jobs, JobStore
+from gateway_core.service.jobs import Act, JobOutcome, Jobs
 from tests.support.clocks import NOW
 from tests.support.core_clock import StillClock
 from tests.support.stack import PATIENCE, wait_for
@@ -36,7 +36,7 @@ class World:
 
     def start_again(self) -> None:
         """As after a restart of the core."""
-        self.jobs = Jobs(JobStore(self.folder, self.held), self.clock, self._sleep)
+        self.jobs = Jobs(self.folder, self.clock, self._sleep, self.held)
 
     def run(self, act: Act, ids: Sequence[int] = IDS, **more: int) -> Job:
         return self.jobs.start(replace(WANTED, **more), ids, act)

@@ -11,7 +11,7 @@ import pytest
 
 from gateway_contract.core.sessions import EventsReply
 from gateway_core.sessions import journal as feed
-from gateway_core.sessions.journal import HELD, HELD_FAILURES, Journal
+from gateway_core.sessions.journal import MAX_EVENTS, MAX_FAILED_SIGN_ONS, Journal
 from gateway_core.sessions.session import Counters
 from tests.support.journal import fail, grow, session
 
@@ -34,8 +34,8 @@ def test_an_event_has_all_that_its_readers_need() -> None:
         "outer_vlan_id": 100,
     }
     subscriber = session(7, **networks)
-    journal.session_up(subscriber, 12.9)
-    journal.session_down(subscriber, "user_request", 13.1, Counters(1200, 34000, 12, 34))
+    journal.add_session_up(subscriber, 12.9)
+    journal.add_session_down(subscriber, "user_request", 13.1, Counters(1200, 34000, 12, 34))
     counters = {"bytes_in": 1200, "bytes_out": 34000, "packets_in": 12, "packets_out": 34}
     ended = {**counters, "duration_seconds": 10, "reason": "user_request"}
     common = {
@@ -59,7 +59,7 @@ def test_an_event_has_all_that_its_readers_need() -> None:
 
 def test_other_rates_are_an_event_with_their_author_and_their_end() -> None:
     journal = Journal("life")
-    journal.session_rate(session(7), 12.9, 99, "admin")
+    journal.add_rate_change(session(7), 12.9, 99, "admin")
     (event,) = events_of(journal)
     assert (event["event"], event["at"], event["id"]) == ("session.rate", 12, 7)
     assert (event["rate_down"], event["rate_up"], event["rate_expires_at"]) == (1000, 2000, 99)
@@ -68,15 +68,15 @@ def test_other_rates_are_an_event_with_their_author_and_their_end() -> None:
 
 def test_the_end_of_a_session_names_the_user_who_ordered_it() -> None:
     journal = Journal("life")
-    journal.disconnects("admin", [7, 8])
-    journal.session_down(session(7), "admin_disconnect", 13.1, Counters(0, 0, 0, 0))
+    journal.note_disconnect("admin", [7, 8])
+    journal.add_session_down(session(7), "admin_disconnect", 13.1, Counters(0, 0, 0, 0))
     # The order failed.
-    journal.session_down(session(8), "lost_carrier", 13.1, Counters(0, 0, 0, 0))
-    journal.session_down(session(9), "admin_disconnect", 13.1, Counters(0, 0, 0, 0))
+    journal.add_session_down(session(8), "lost_carrier", 13.1, Counters(0, 0, 0, 0))
+    journal.add_session_down(session(9), "admin_disconnect", 13.1, Counters(0, 0, 0, 0))
     # Another run of the same id was not ordered to end.
-    journal.session_down(session(7), "admin_disconnect", 14.1, Counters(0, 0, 0, 0))
+    journal.add_session_down(session(7), "admin_disconnect", 14.1, Counters(0, 0, 0, 0))
     # The clock went back: no session lasted less than no time.
-    journal.session_down(session(7, started_at=20), "user_request", 13.1, Counters(0, 0, 0, 0))
+    journal.add_session_down(session(7, started_at=20), "user_request", 13.1, Counters(0, 0, 0, 0))
     events = events_of(journal)
     assert [event["author"] for event in events] == ["admin", None, None, None, None]
     assert [event["duration_seconds"] for event in events] == [10, 10, 10, 11, 0]
@@ -128,8 +128,8 @@ def test_what_was_never_there_is_a_gap_and_then_it_goes_on(boot_id: str | None, 
 
 def test_a_follower_of_what_is_held_no_more_hears_of_a_gap() -> None:
     # As many are held as the interface promises.
-    assert min(HELD, HELD_FAILURES) >= 65_536
-    journal = Journal("life", held=4)
+    assert min(MAX_EVENTS, MAX_FAILED_SIGN_ONS) >= 65_536
+    journal = Journal("life", size=4)
     replies = journal.follow(None, None)
     next(replies)
     grow(journal, 10)
@@ -154,7 +154,7 @@ def test_many_events_come_in_several_replies() -> None:
 def test_a_follower_hears_of_silence_after_15_looks_at_whether_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(feed, "_WAIT", 0.001)
+    monkeypatch.setattr(feed, "_WAIT_SECONDS", 0.001)
     journal = Journal("life")
     grow(journal, 2)
     found = list(islice(journal.follow(None, None), 33))
@@ -172,7 +172,7 @@ def test_an_event_wakes_the_follower_that_waits_for_it(monkeypatch: pytest.Monke
             waits.set()
             return super().wait(timeout)
 
-    monkeypatch.setattr(feed, "_WAIT", 20.0)
+    monkeypatch.setattr(feed, "_WAIT_SECONDS", 20.0)
     monkeypatch.setattr(feed, "threading", SimpleNamespace(Condition=Condition, Lock=threading.Lock))
     journal, found = Journal("life"), []
     replies = journal.follow(None, None)
@@ -199,9 +199,9 @@ def test_failed_sign_ons_are_numbered_apart_from_session_events() -> None:
 
 
 def test_subscribers_who_fail_again_and_again_push_no_session_event_out() -> None:
-    journal = Journal("life", held=4)
+    journal = Journal("life", size=4)
     grow(journal, 4)
-    for _ in range(HELD_FAILURES + 1):
+    for _ in range(MAX_FAILED_SIGN_ONS + 1):
         fail(journal, "ann")
     (events,) = islice(journal.follow("life", 0), 1)
     (failures,) = islice(journal.follow_failed_sign_ons("life", 0), 1)

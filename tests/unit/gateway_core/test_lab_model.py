@@ -44,10 +44,10 @@ class Told(Journal):
         self.came: list[int] = []
         self.ended: list[tuple[SessionSummary, str, Counters]] = []
 
-    def session_up(self, session: SessionSummary, at: float) -> None:
+    def add_session_up(self, session: SessionSummary, at: float) -> None:
         self.came.append(session.id)
 
-    def session_down(self, session: SessionSummary, reason: str, at: float, counters: Counters) -> None:
+    def add_session_down(self, session: SessionSummary, reason: str, at: float, counters: Counters) -> None:
         self.ended.append((session, reason, counters))
 
 

@@ -12,7 +12,7 @@ from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.lab.gateway import LabGateway
 from gateway_core.gateways.lab.population import Population
-from gateway_core.service.rates import Changed, Rates, Wanted
+from gateway_core.service.rates import Changed, NewRates, Rates
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Session
 from tests.support.clocks import NOW
@@ -38,8 +38,9 @@ class Core:
 
     def change(self, id: int = 2, **wanted: int | None) -> None:
         names = ("down", "up", "expires_in", "until")
-        change = Wanted(*(wanted.get(name) for name in names)).checked(self.clock)
-        assert self.rates.change(id, change) is not None
+        new = NewRates(*(wanted.get(name) for name in names))
+        new.check(self.clock)
+        assert self.rates.change(id, new) is not None
 
     def detail(self, id: int = 2) -> SessionDetail:
         found = self.gateway.detail(id)
@@ -164,15 +165,15 @@ def test_a_clock_that_is_set_moves_a_given_time_and_no_number_of_seconds(core: C
 @pytest.mark.parametrize(
     ("wanted", "named"),
     [
-        (Wanted(None, None, 60, None), "rate_down_bps"),
-        (Wanted(1, None, 60, NOW + 60), "until"),
-        (Wanted(1, None, None, NOW), "until"),
-        (Wanted(1, None, None, NOW + LONGEST_EXPIRY + 1), "until"),
+        (NewRates(None, None, 60, None), "rate_down_bps"),
+        (NewRates(1, None, 60, NOW + 60), "until"),
+        (NewRates(1, None, None, NOW), "until"),
+        (NewRates(1, None, None, NOW + LONGEST_EXPIRY + 1), "until"),
     ],
 )
-def test_what_makes_no_sense_is_refused(core: Core, wanted: Wanted, named: str) -> None:
+def test_what_makes_no_sense_is_refused(core: Core, wanted: NewRates, named: str) -> None:
     with pytest.raises(ErrorReply) as raised:
-        wanted.checked(core.clock)
+        wanted.check(core.clock)
     assert bytes(raised.value.parameters) == b'{"parameter":"%s"}' % named.encode()
 
 

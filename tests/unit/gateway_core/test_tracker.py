@@ -78,7 +78,7 @@ def test_after_a_reboot_each_session_has_ended_once_and_one_that_is_listed_is_an
     downs = lives.events[2:4]
     assert [event.reason for event in downs] == ["nas_reboot"] * 2
     # It was up until the reboot, and not until the core started.
-    assert {(event.at, event.duration_seconds) for event in downs} == {(lives.clock.booted(), 161)}
+    assert {(event.at, event.duration_seconds) for event in downs} == {(lives.clock.boot_time(), 161)}
     assert only(lives).key.name == "b"
 
 
@@ -429,7 +429,7 @@ def test_a_start_that_was_not_announced_is_so_by_the_next_core(
     lives: Lives, source: ListedSource, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     source.up(listed("a"), listed("b"))
-    monkeypatch.setattr(lives.journal, "session_up", killed)
+    monkeypatch.setattr(lives.journal, "add_session_up", killed)
     poll_until_killed(lives)
     if ends:
         source.down("a", "user_request")

@@ -475,7 +475,7 @@ class Records:
             return record
         # The same after a restart of the core.
         key = blake2b(f"{record.key} {self._clock.boot_id}".encode(), digest_size=8).hexdigest()
-        return replace(record, key=key, started_at=max(record.started_at, int(self._clock.booted())))
+        return replace(record, key=key, started_at=max(record.started_at, int(self._clock.boot_time())))
 
 
 def _readable(kept: tuple[str, _Kept]) -> tuple[str, LeaseRecord]:

@@ -304,7 +304,7 @@ class Lifecycle:
         this = self._clock.boot_id
         if former := [each.key for each in self.sessions.all() if each.record.boot_id != this]:
             _log.info("%d sessions have ended with the reboot of the machine", len(former))
-            self._end(dict.fromkeys(former, SourceEnd(NAS_REBOOT)), self._clock.booted())
+            self._end(dict.fromkeys(former, SourceEnd(NAS_REBOOT)), self._clock.boot_time())
 
     def _begun(self, listed: SourceSession) -> SessionRecord:
         terms = self._surroundings.terms(listed)
@@ -327,7 +327,7 @@ class Lifecycle:
     def _announce(self, sessions: Iterable[LinuxSession]) -> None:
         now = self._clock.wall()
         for session in sessions:
-            self._journal.session_up(session.summary, now)
+            self._journal.add_session_up(session.summary, now)
             self._unannounced.discard(session.key)
             self._announced.add(session.key)
 
@@ -344,7 +344,7 @@ class Lifecycle:
             self._announce(end.session for end in ends if end.session.key in self._unannounced)
             at = self._clock.wall() if at is None else at
             for end in ends:
-                self._journal.session_down(end.session.summary, end.reason, at, end.traffic)
+                self._journal.add_session_down(end.session.summary, end.reason, at, end.traffic)
                 self._forget(end)
             self.settle()
 

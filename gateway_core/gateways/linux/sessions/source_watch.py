@@ -183,7 +183,7 @@ class SignOnWatch:
     def _add(self, source: str, failure: SourceFailure) -> None:
         trunks = self._configuration.interfaces.trunks
         vlan = AccessVlan.named(failure.access_interface, trunks)
-        self._journal.sign_on_failed(
+        self._journal.add_failed_sign_on(
             failure.reason,
             failure.at,
             failure,
