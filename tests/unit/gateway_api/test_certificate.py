@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.cli import certificates, setup
-from gateway_contract.base.certificate import read_end, is_self_signed, log_expiry
+from gateway_contract.base.certificate import is_self_signed, log_expiry, read_end
 
 DAY = 86400.0
 
