@@ -26,13 +26,12 @@ from gateway_core.gateways.linux.health.requirements import serving
 from gateway_core.gateways.linux.health.watch import DependencyWatch
 from gateway_core.gateways.linux.kernel.links import raise_thresholds
 from gateway_core.gateways.linux.kernel.reader import KernelReader
+from gateway_core.gateways.linux.sessions.commit_ends import PendingCommits
 from gateway_core.gateways.linux.sessions.hooks import TRIGGER, HookSocket
-from gateway_core.gateways.linux.sessions.owed_ends import OwedEnds
 from gateway_core.gateways.linux.sessions.provision import DesiredSessions, Provision
 from gateway_core.gateways.linux.sessions.session import DeviceCounters
 from gateway_core.gateways.linux.sessions.session_store import SessionStore
-from gateway_core.gateways.linux.sessions.source_watch import SignOnWatch
-from gateway_core.gateways.linux.sessions.tracker import Tracker
+from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
 from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
 
@@ -133,7 +132,7 @@ class LinuxMachine:
                 journal,
             ),
             raise_thresholds=raise_thresholds,
-            owed_ends=OwedEnds(_SESSIONS, configuration),
+            pending_commits=PendingCommits(_SESSIONS, configuration),
             guard=guard,
         )
         return LinuxGateway(configuration, parts)
@@ -145,7 +144,7 @@ def occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy
     # Before the sessions are read: a source that replies meanwhile may have more of them.
     incomplete = tracker.incomplete_sources
     unknown = {type for type, source in sources.items() if source in incomplete}
-    return Occupancy(tracker.occupied(), unknown)
+    return Occupancy({session.access_interface for session in tracker.sessions.all()}, unknown)
 
 
 def _leased(sources: Iterable[Source]) -> list[str]:

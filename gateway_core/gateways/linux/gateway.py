@@ -1,4 +1,4 @@
-"""A Debian machine as a gateway: real subscribers behind the protocols of the core."""
+"""Gateway with real subscribers, on a Debian machine."""
 
 import logging
 import threading
@@ -42,16 +42,15 @@ from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import Changed, RulesetEvents, Watcher
-from gateway_core.gateways.linux.sessions.commit_ends import ended_by_commit
-from gateway_core.gateways.linux.sessions.hooks import HookSocket
-from gateway_core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
-from gateway_core.gateways.linux.sessions.provision import Provision, wanted_by
-from gateway_core.gateways.linux.sessions.session import (
-    DeviceCounters,
-    LinuxSession,
+from gateway_core.gateways.linux.sessions.commit_ends import (
+    PendingCommit,
+    PendingCommits,
+    find_sessions_to_end,
 )
-from gateway_core.gateways.linux.sessions.source_watch import SignOnWatch
-from gateway_core.gateways.linux.sessions.tracker import Tracker
+from gateway_core.gateways.linux.sessions.hooks import HookSocket
+from gateway_core.gateways.linux.sessions.provision import Provision, wanted_by
+from gateway_core.gateways.linux.sessions.session import DeviceCounters, LinuxSession
+from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
 from gateway_core.gateways.linux.threads import Crew, Debounced
 from gateway_core.gateways.linux.views import Links, ManagedVlans, Reading, route_rows
 from gateway_core.gateways.protocols import fault_rows
@@ -60,23 +59,23 @@ from gateway_core.records.paging import Rows
 from gateway_core.sessions.session import Counters
 from gateway_core.sessions.table import SessionTable
 
-#: Neighbours that the kernel keeps. It reaches four times as many, in some 100 MB: with fewer, a flood of one
-#: line would fill the tables, and with more, a scan would take more memory.
-_NEIGHBOURS = 65_536
-#: Seconds for which links that come and go are gathered. Each trunk reads all links then: of 10,000 sessions,
+#: Neighbours that the kernel keeps, of which it uses four times as many, in some 100 MB: with fewer, a flood
+#: of one line would fill the tables, and with more, a scan would take more memory.
+_MAX_NEIGHBOURS = 65_536
+#: Time for which links that come and go are gathered. Each trunk reads all links then: of 10,000 sessions, in
 #: half a second.
-_ADOPTION = 5.0
-#: Seconds for sessions to end by request before a restart ends them, and until another attempt at that.
-_GOODBYE, _AGAIN = 3.0, 60.0
-#: Seconds between two readings of all counters.
-_EACH = 5.0
+_ADOPTION_SECONDS = 5.0
+#: Times for sessions to end by request before a restart ends them, and until the next attempt at that.
+_GOODBYE_SECONDS, _RETRY_SECONDS = 3.0, 60.0
+#: Time between two readings of all counters.
+_COUNTER_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class GatewayParts:
-    """All that a gateway works with."""
+    """Parts of which the gateway consists."""
 
     clock: Clock
     tracker: Tracker
@@ -95,12 +94,12 @@ class GatewayParts:
     dependencies: DependencyWatch
     sign_ons: SignOnWatch
     raise_thresholds: Callable[[int], bool]
-    owed_ends: OwedEnds
+    pending_commits: PendingCommits
     guard: DhcpGuard
 
 
 class LinuxGateway:
-    """A `Gateway` of what `assembly` has put together. Methods raise StepFailed where the machine refuses."""
+    """`Gateway` of the parts that `assembly` has made."""
 
     def __init__(self, configuration: Configuration, parts: GatewayParts) -> None:
         self._configuration = configuration
@@ -110,8 +109,9 @@ class LinuxGateway:
         self._traffic = SessionTraffic(self.sessions, parts.counters)
 
     def run(self) -> NoReturn:
-        """Works until the process ends. Raises the error that ended one of the threads."""
-        # Before the reconciler: without it, the routes of an earlier life would belong to nothing.
+        """Start all threads, and work until the process ends. Raises the error that ended one of the
+        threads."""
+        # Before the reconciler: otherwise the routes of an earlier life would belong to nothing.
         self._steer()
         self._keep_neighbours()
         self._raise_trunks()
@@ -126,38 +126,37 @@ class LinuxGateway:
             parts.sign_ons.run,
             self._traffic.run,
             parts.guard.run,
-            # The core may have ended between a commit and that.
-            self._finish,
+            # The core may have ended between a commit and the restart of a service.
+            self._finish_services,
         ):
             crew.start(work)
-        for commit in parts.owed_ends.commits:
-            crew.start(partial(self._end, commit))
+        for commit in parts.pending_commits.commits:
+            crew.start(partial(self._end_sessions, commit))
         crew.wait()
 
     @contextmanager
     def applying(self, configuration: Configuration) -> Iterator[None]:
-        """An interface that does not exist is no refusal: it may come later, and is served then."""
+        # An interface that does not exist is no refusal: it may come later, and is served then.
         running, raised = self._configuration, list[str]()
         try:
-            if _steered(configuration) != _steered(running):
-                with not_done("steer the sessions"):
-                    self._parts.plane.configure(*_steered(configuration))
-            with not_done("filter the packets of subscribers"):
+            if _steering(configuration) != _steering(running):
+                with gateway_step("steer the sessions"):
+                    self._parts.plane.configure(*_steering(configuration))
+            with gateway_step("filter the packets of subscribers"):
                 self._parts.firewall.apply(configuration)
-            with not_done("set the trunks up"):
+            with gateway_step("set the trunks up"):
                 for trunk in sorted({*configuration.demux.trunks} - {*running.demux.trunks}):
                     with suppress(NoDevice):
                         if self._parts.devices.raise_trunk(trunk):
                             raised.append(trunk)
             yield
         except BaseException:
-            self._put_back(raised)
+            self._restore_kernel(raised)
             raise
 
     def configure(self, configuration: Configuration) -> None:
-        """The sessions that it ends are gone within seconds."""
         addresses = self._parts.provision.addresses
-        ending = self._ends(configuration)
+        commit = self._pending_commit(configuration)
         self._configuration = configuration
         self._parts.firewall.configure(configuration)
         self._parts.provision.configure(configuration)
@@ -172,34 +171,37 @@ class LinuxGateway:
         self._parts.sign_ons.configure(configuration)
         if self._parts.provision.addresses != addresses:
             self._parts.demux.serve_again(SessionType.DHCP)
-        if ending.ids:
-            threading.Thread(target=self._end, args=(ending,), daemon=True).start()
-        threading.Thread(target=self._finish, daemon=True).start()
+        if commit.session_ids:
+            threading.Thread(target=self._end_sessions, args=(commit,), daemon=True).start()
+        threading.Thread(target=self._finish_services, daemon=True).start()
 
     def impact(self, configuration: Configuration) -> Impact:
-        """A service that cannot say what would happen to it is left out."""
+        # Without the services if one of them cannot say what would happen to it.
         try:
             services = self._parts.services.plan(configuration)
         except StepFailed as error:
-            _log.error("it is not known what a commit would do to the services: %s", error)
+            _log.error("cannot plan what a commit would do to the services: %s", error)
             services = ()
         if former_range(configuration) is None:
             running = self._configuration
             configuration = until_confirmed(
                 configuration, former_range(running) or running.cgnat.source_range
             )
-        return replace(self._ended(configuration), services=services)
+        return replace(self._impact_on_sessions(configuration), services=services)
 
     @contextmanager
     def ending(self, configuration: Configuration) -> Iterator[Impact]:
         with self._parts.tracker.standstill():
-            ending = self._ends(configuration)
-            self._parts.owed_ends.keep([*self._owed(), ending])
-            yield self._ended(configuration)
+            commit = self._pending_commit(configuration)
+            self._parts.pending_commits.replace([*self._still_pending(), commit])
+            yield self._impact_on_sessions(configuration)
 
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
-        return None if session is None else self._detail(session)
+        if session is None:
+            return None
+        faults = self._parts.reconciler.fault_register.faults_of(session.id)
+        return session.detail(self._traffic.of(session), faults)
 
     def counters(self) -> Mapping[int, Counters]:
         return self._traffic.all()
@@ -227,12 +229,11 @@ class LinuxGateway:
     def set_rate(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[SessionDetail, SessionDetail] | None:
-        """Raises StepFailed where the kernel or the disk refuses."""
         session = self.sessions.get(id)
         if session is None:
             return None
         counted, wanted = self._traffic.of(session), wanted_by(session)
-        with not_done("shape the session"):
+        with gateway_step("shape the session"):
             # The kernel first: it may refuse.
             self._parts.plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
             try:
@@ -266,7 +267,7 @@ class LinuxGateway:
     def routes(self) -> Rows:
         cgnat = self._configuration.cgnat
         tables = [MAIN_TABLE, cgnat.vrf_table] if cgnat.enabled else [MAIN_TABLE]
-        with not_done("read the routes"):
+        with gateway_step("read the routes"):
             entries, links = self._parts.reader.read_routes(tables), self._links.now()
         return route_rows(entries, links.names(), self.sessions.all())
 
@@ -297,34 +298,37 @@ class LinuxGateway:
     def _tables(self) -> list[OwnTable]:
         return [self._parts.firewall, self._parts.arp_limit, self._parts.guard]
 
-    def _ends(self, configuration: Configuration) -> CommitEnds:
-        ids = ended_by_commit(self.sessions.all(), self._configuration, configuration)
-        return CommitEnds(tuple(ids), self._configuration)
+    def _pending_commit(self, configuration: Configuration) -> PendingCommit:
+        ids = find_sessions_to_end(self.sessions.all(), self._configuration, configuration)
+        return PendingCommit(tuple(ids), self._configuration)
 
-    def _ended(self, configuration: Configuration) -> Impact:
-        """Return the effect on sessions, with those that end only at the confirmation."""
-        ends, held = self._ends(as_confirmed(configuration)).ids, 0
+    def _impact_on_sessions(self, configuration: Configuration) -> Impact:
+        """Return the sessions that end, including those that end only at the confirmation."""
+        ends, held = self._pending_commit(as_confirmed(configuration)).session_ids, 0
         if former_range(configuration) is not None:
-            held = len(ends) - len(self._ends(configuration).ids)
+            held = len(ends) - len(self._pending_commit(configuration).session_ids)
         return Impact.of(ends, held=held)
 
-    def _end(self, commit: CommitEnds) -> None:
-        # Another commit may bring back what a session needs.
-        self._parts.tracker.end(lambda: commit.left(self.sessions.all(), self._configuration).ids)
+    def _end_sessions(self, commit: PendingCommit) -> None:
+        def find_remaining() -> tuple[int, ...]:
+            # Another commit may bring back what a session needs.
+            return commit.without_ended(self.sessions.all(), self._configuration).session_ids
+
+        self._parts.tracker.end(find_remaining)
         try:
-            # Not while a commit is about to count: it is among them, and ends nothing before.
+            # Not while a commit is about to count: it is pending, and ends nothing before.
             with self._parts.tracker.standstill():
-                self._parts.owed_ends.keep(self._owed())
+                self._parts.pending_commits.replace(self._still_pending())
         except StepFailed as error:
-            _log.error("the next commit tries again: %s", error)
+            _log.error("cannot remove ended sessions from disk, the next commit tries again: %s", error)
 
-    def _owed(self) -> list[CommitEnds]:
-        sessions = self.sessions.all()
-        return [each.left(sessions, self._configuration) for each in self._parts.owed_ends.commits]
+    def _still_pending(self) -> list[PendingCommit]:
+        sessions, commits = self.sessions.all(), self._parts.pending_commits.commits
+        return [commit.without_ended(sessions, self._configuration) for commit in commits]
 
-    def _finish(self) -> None:
-        """Has the services do what ends sessions, when these had the time to end by request."""
-        pause = _GOODBYE
+    def _finish_services(self) -> None:
+        """Let the services do what ends sessions, after a time for the sessions to end by request."""
+        pause = _GOODBYE_SECONDS
         while True:
             try:
                 if not self._parts.services.is_unfinished():
@@ -332,50 +336,51 @@ class LinuxGateway:
                 time.sleep(pause)
                 self._parts.services.finish(self._configuration)
             except StepFailed as error:
-                pause = _AGAIN
+                pause = _RETRY_SECONDS
                 _log.error("a commit is not finished, trying again in %g s: %s", pause, error)
 
-    def _put_back(self, raised: Sequence[str]) -> None:
+    def _restore_kernel(self, raised_trunks: Sequence[str]) -> None:
+        """Put the running configuration back in the kernel, after a commit that failed."""
         if not self._is_steered():
             self._steer()
         self._parts.firewall.configure(self._configuration)
-        for trunk in raised:
+        for trunk in raised_trunks:
             try:
                 self._parts.devices.lower_trunk(trunk)
             except KernelError as error:
-                _log.error("a trunk of a failed commit stays up: %s", error)
+                _log.error("the trunk %s of a failed commit stays up: %s", trunk, error)
 
     def _is_steered(self) -> bool:
         plane = self._parts.plane
-        return (plane.cgnat, plane.pools) == _steered(self._configuration)
+        return (plane.cgnat, plane.pools) == _steering(self._configuration)
 
     def _steer(self) -> None:
         try:
-            self._parts.plane.configure(*_steered(self._configuration))
+            self._parts.plane.configure(*_steering(self._configuration))
         except KernelError as error:
-            _log.error("the reconciler tries again: %s", error)
+            _log.error("cannot steer the sessions, the reconciler tries again: %s", error)
 
     def _keep_neighbours(self) -> None:
-        """Each DHCP session is a neighbour, and the kernel reaches 1,024 by itself."""
+        # Each DHCP session is a neighbour, and the kernel reaches 1,024 by itself.
         try:
-            if self._parts.raise_thresholds(_NEIGHBOURS):
-                _log.info("the kernel keeps %d neighbours of each family", _NEIGHBOURS)
+            if self._parts.raise_thresholds(_MAX_NEIGHBOURS):
+                _log.info("the kernel keeps %d neighbours of each family", _MAX_NEIGHBOURS)
         except KernelError as error:
-            _log.warning("subscribers beyond the limit of neighbours are not reached: %s", error)
+            _log.warning("subscribers beyond the kernel's limit of neighbours have no service: %s", error)
 
     def _raise_trunks(self) -> None:
-        """At a start and at a commit: later, an operator may have set one down."""
+        # At a start and at a commit only: later, an operator may have set one down.
         for trunk in self._configuration.demux.trunks:
             try:
                 self._parts.devices.raise_trunk(trunk)
             except KernelError as error:
-                _log.error("the subscribers of a trunk have no service: %s", error)
+                _log.error("the subscribers on the trunk %s have no service: %s", trunk, error)
 
     def _watch_links(self) -> None:
-        """A link that comes or goes may be a session, or a VLAN. An IFB, which the data plane makes, is
+        """Look for sessions and VLANs when links come or go. An IFB, which the data plane makes, is
         neither."""
         links = Watcher(frozenset({Changed.LINKS}))
-        with closing(Debounced(self._adopt, _ADOPTION)) as adoption, links as watcher:
+        with closing(Debounced(self._adopt_links, _ADOPTION_SECONDS)) as adoption, links as watcher:
             for changed in watcher:
                 self._links.forget()
                 if Changed.LINKS in changed:
@@ -386,22 +391,18 @@ class LinuxGateway:
         with RulesetEvents() as events:
             keep_tables(self._tables(), events)
 
-    def _adopt(self) -> None:
+    def _adopt_links(self) -> None:
         refused: KernelError | None = None
         for trunk in self._configuration.demux.trunks:
             try:
-                # After a boot, its driver may be later than the core.
+                # After a boot, the driver of a trunk may be later than the core.
                 self._parts.devices.raise_new_trunk(trunk)
             except KernelError as error:
-                # The trunks after it do not wait for it.
+                # The trunks after this one must not wait.
                 refused = error
             self._parts.demux.adopt(trunk)
         if refused is not None:
             raise refused
-
-    def _detail(self, session: LinuxSession) -> SessionDetail:
-        faults = self._parts.reconciler.fault_register.faults_of(session.id)
-        return session.detail(self._traffic.of(session), faults)
 
     def _managed_vlans(self) -> ManagedVlans:
         links = self._read_links()
@@ -412,20 +413,19 @@ class LinuxGateway:
         return self.sessions.has_interface(name) or name in self._read_links()
 
     def _read_links(self) -> Links:
-        with not_done("read the interfaces"):
+        with gateway_step("read the interfaces"):
             return self._links.now()
 
 
-def _steered(
-    configuration: Configuration,
-) -> tuple[Cgnat, tuple[IPv4Network | IPv6Network, ...]]:
-    """Return the part of a configuration that the data plane has."""
+def _steering(configuration: Configuration) -> tuple[Cgnat, tuple[IPv4Network | IPv6Network, ...]]:
+    """Return the part of a configuration that the data plane applies."""
     return configuration.cgnat, configuration.subscribers.pool_networks
 
 
 @contextmanager
-def not_done(step: str) -> Iterator[None]:
-    """Raises StepFailed with the `step`. The texts have no secret, and nothing that a subscriber sent."""
+def gateway_step(step: str) -> Iterator[None]:
+    """Raise StepFailed for an error of the block. The texts have no secret, and nothing that a subscriber
+    sent."""
     try:
         yield
     except (KernelError, StepFailed) as error:
@@ -433,20 +433,19 @@ def not_done(step: str) -> Iterator[None]:
 
 
 class SessionTraffic:
-    """The traffic of the sessions in a table. Any thread may call."""
+    """Traffic of the sessions in a table. Thread-safe. Raises StepFailed."""
 
     def __init__(self, sessions: SessionTable[LinuxSession], counters: DeviceCounters) -> None:
         self._sessions = sessions
         self._counters = counters
 
     def of(self, session: LinuxSession) -> Counters:
-        """Raises StepFailed."""
-        with not_done("read the counters of the session"):
+        with gateway_step("read the counters of the session"):
             return session.traffic(self._counters.now(session.interface, is_own=session.has_own_device))
 
     def all(self) -> Mapping[int, Counters]:
-        """By session id, from one reading. Raises StepFailed."""
-        with not_done("read the counters of all sessions"):
+        """Return the traffic of all sessions by id, from one reading."""
+        with gateway_step("read the counters of all sessions"):
             self._sweep()
         return {each.id: each.traffic(self._counters.last(each.interface)) for each in self._sessions.all()}
 
@@ -456,8 +455,8 @@ class SessionTraffic:
             try:
                 self._sweep()
             except KernelError as error:
-                _log.warning("the traffic of sessions that end now may be too low: %s", error)
-            time.sleep(_EACH)
+                _log.warning("cannot read counters, the traffic of ending sessions may be too low: %s", error)
+            time.sleep(_COUNTER_SECONDS)
 
     def _sweep(self) -> None:
         sessions = self._sessions.all()

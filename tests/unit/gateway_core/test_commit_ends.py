@@ -10,7 +10,7 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.core.sessions import SessionType
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.configuration.unconfirmed import as_confirmed, until_confirmed
-from gateway_core.gateways.linux.sessions.commit_ends import ended_by_commit
+from gateway_core.gateways.linux.sessions.commit_ends import find_sessions_to_end
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import SessionKey
 from tests.support.documents import valid_document
@@ -35,7 +35,7 @@ def at(id: int, address: str | None, source: str = "accel-ppp", **more: Any) -> 
 def ended(
     sessions: list[LinuxSession], wanted: Configuration, running: Configuration | None = None
 ) -> list[int]:
-    return ended_by_commit(sessions, running or configured(), wanted)
+    return find_sessions_to_end(sessions, running or configured(), wanted)
 
 
 PPPOE = valid_document()["demux"]["vlan_profiles"][0]

@@ -30,7 +30,7 @@ from gateway_core.gateways.linux.kernel import rtnetlink as rt
 from gateway_core.gateways.linux.kernel.netlink import KernelError
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed, parse_events
-from gateway_core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
+from gateway_core.gateways.linux.sessions.commit_ends import PendingCommit, PendingCommits
 from tests.support.accel import Peer, table
 from tests.support.core_clock import StillClock
 from tests.support.documents import valid_document
@@ -211,13 +211,13 @@ def _restarted(folder: Path, change: str | None) -> object:
     return [session.summary.username for session in lives.tracker.sessions.all()]
 
 
-def owed_ends(folder: Path, bad: bool) -> object:
-    owed = OwedEnds(folder, CONFIGURATION)
-    owed.keep([CommitEnds((1, 2), CONFIGURATION)])
+def pending_commits(folder: Path, bad: bool) -> object:
+    owed = PendingCommits(folder, CONFIGURATION)
+    owed.replace([PendingCommit((1, 2), CONFIGURATION)])
     file = folder / "owed-ends.json"
     (kept,) = msgspec.json.decode(file.read_bytes())
     file.write_bytes(msgspec.json.encode([*([{"ids": "all"}] if bad else []), kept]))
-    return OwedEnds(folder, CONFIGURATION).commits
+    return PendingCommits(folder, CONFIGURATION).commits
 
 
 CASES = [
@@ -252,7 +252,7 @@ CASES = [
     stored_case("record = x'7b'"),
     stored_case(f"record = {SET_ADDRESS}"),
     stored_case("name = 'b'"),
-    Case("core", "owed_end", owed_ends),
+    Case("core", "owed_end", pending_commits),
 ]
 
 

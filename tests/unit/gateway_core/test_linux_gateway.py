@@ -35,12 +35,11 @@ from gateway_core.gateways.linux.health.watch import DependencyWatch
 from gateway_core.gateways.linux.kernel.fib import NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.watcher import Changed
-from gateway_core.gateways.linux.sessions.owed_ends import CommitEnds, OwedEnds
+from gateway_core.gateways.linux.sessions.commit_ends import PendingCommit, PendingCommits
 from gateway_core.gateways.linux.sessions.provision import DesiredSessions, Provision
 from gateway_core.gateways.linux.sessions.session import DeviceCounters, LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import SessionStore
-from gateway_core.gateways.linux.sessions.source_watch import SignOnWatch
-from gateway_core.gateways.linux.sessions.tracker import Tracker
+from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
 from gateway_core.records.clock import Expiry
 from gateway_core.sessions.journal import Journal
 from tests.support.clocks import NOW
@@ -171,7 +170,7 @@ class Machine:
             self.trunks, self.kernel, self.counters, LinuxServices(self.daemons, 12, 8),
             frr, SimpleNamespace(), DependencyWatch(configuration, self.tracker, None, frr, tuple),
             SignOnWatch(configuration, None, self.journal), self._raise_thresholds,
-            OwedEnds(folder, configuration), self.guard,
+            PendingCommits(folder, configuration), self.guard,
         )  # fmt: skip
         self.gateway = LinuxGateway(configuration, parts)
         self.source.up(
@@ -359,9 +358,9 @@ def test_a_session_that_stays_on_a_removed_trunk_goes_on_when_the_trunk_is_back(
     assert machine.ids() == [1, 2]
 
 
-def kept(folder: Path, running: Configuration = WITHOUT_TRUNK1) -> Sequence[CommitEnds]:
+def kept(folder: Path, running: Configuration = WITHOUT_TRUNK1) -> Sequence[PendingCommit]:
     """What another core would find."""
-    return OwedEnds(folder / "0", running).commits
+    return PendingCommits(folder / "0", running).commits
 
 
 def test_a_commit_whose_ends_are_not_kept_is_refused_and_one_that_did_not_count_ends_nothing(
@@ -373,7 +372,7 @@ def test_a_commit_whose_ends_are_not_kept_is_refused_and_one_that_did_not_count_
         assert kept(tmp_path)[0] == ((2,), CONFIGURATION)
         raise StepFailed("replace the running configuration", "No space left on device")
     (commit,) = kept(tmp_path, CONFIGURATION)
-    assert commit.left(gateway.sessions.all(), CONFIGURATION).ids == ()
+    assert commit.without_ended(gateway.sessions.all(), CONFIGURATION).session_ids == ()
     with gateway.ending(CONFIGURATION):
         assert kept(tmp_path) == []
 
@@ -381,12 +380,12 @@ def test_a_commit_whose_ends_are_not_kept_is_refused_and_one_that_did_not_count_
 def test_kept_ends_outlive_the_core_and_those_of_another_version_are_given_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    commit = CommitEnds((1,), until_confirmed(CONFIGURATION, IPv4Network("10.8.0.0/16")))
-    OwedEnds(tmp_path, CONFIGURATION).keep([commit])
-    assert OwedEnds(tmp_path, CONFIGURATION).commits == [commit]
+    commit = PendingCommit((1,), until_confirmed(CONFIGURATION, IPv4Network("10.8.0.0/16")))
+    PendingCommits(tmp_path, CONFIGURATION).replace([commit])
+    assert PendingCommits(tmp_path, CONFIGURATION).commits == [commit]
     for text in ("no JSON", '[{"ids": [1], "former": {"demux": {"trunks": 7}}}]'):
         (tmp_path / "owed-ends.json").write_text(text)
-        assert OwedEnds(tmp_path, CONFIGURATION).commits == []
+        assert PendingCommits(tmp_path, CONFIGURATION).commits == []
     assert caplog.text.count("the sessions that a former commit was to end go on") == 2
 
 
@@ -461,7 +460,7 @@ def test_a_trunk_that_stays_down_keeps_no_other_from_vlans(machine: Machine, gat
     # They come later than the core.
     machine.trunks.up.clear()
     with pytest.raises(KernelError, match="cannot set stuck up"):
-        gateway._adopt()
+        gateway._adopt_links()
     assert machine.trunks.up == ["fine"]
 
 

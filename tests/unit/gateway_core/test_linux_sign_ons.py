@@ -10,7 +10,7 @@ import pytest
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.pppd import LoggedLine, PppdFailures, PppdRefusal, refusal_of
 from gateway_core.gateways.linux.daemons.source import SourceFailure, SourceUnavailable
-from gateway_core.gateways.linux.sessions.source_watch import SignOnWatch
+from gateway_core.gateways.linux.sessions.tracker import SignOnWatch
 from gateway_core.sessions.journal import Journal
 from tests.support.documents import valid_document
 
@@ -128,7 +128,7 @@ def test_a_log_that_cannot_be_read_is_named_once_and_read_on(
         watch.read(failures)
         watch.read(failures)
     assert [record.message for record in caplog.records] == [
-        "failed sign-ons are not known: cannot read the journal: journalctl ended with status 1"
+        "cannot read failed sign-ons: cannot read the journal: journalctl ended with status 1"
     ]
     lines.failure = None
     lines.log(7, REFUSED)

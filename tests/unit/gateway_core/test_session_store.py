@@ -37,7 +37,7 @@ def records(*names: str) -> dict[SessionKey, bytes]:
 
 
 def known(store: SessionStore) -> dict[str, int]:
-    return {key.name: row.id for key, row in store.known().items()}
+    return {key.name: row.id for key, row in store.read_all().items()}
 
 
 def bounds(folder: Path) -> list[str]:
@@ -91,7 +91,7 @@ def test_a_damaged_database_is_set_aside_and_begins_anew_above_all_ids(
     for life in (1, 2):
         damage(tmp_path / "sessions.sqlite")
         with closing(SessionStore(tmp_path)) as store:
-            assert store.known() == {}
+            assert store.read_all() == {}
             assert ids(store, "0", "1") == [life * STEP, life * STEP + 1]
         assert bounds(tmp_path) == [f"session-ids-below-{(life + 1) * STEP}"]
     if damage is break_all:
@@ -175,7 +175,7 @@ def test_a_full_disk_gives_no_id_and_the_next_call_tries_again(store: SessionSto
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     store = SessionStore(tmp_path / "file" / "state")
-    for call in (lambda: ids(store, "a"), lambda: store.settle(released=keys("a")), store.known):
+    for call in (lambda: ids(store, "a"), lambda: store.write(released=keys("a")), store.read_all):
         with pytest.raises(StepFailed, match="File exists"):
             call()
 
@@ -215,13 +215,13 @@ class AnyUse(RuleBasedStateMachine):
 
     @rule(wanted=consumes(names))
     def release(self, wanted: list[str]) -> None:
-        self.store.settle(released=keys(*wanted))
+        self.store.write(released=keys(*wanted))
         for key in keys(*wanted):
             self.expected.pop(key, None)
 
     @rule(announced=names, changed=names, record=st.binary(max_size=3))
     def change(self, announced: list[str], changed: list[str], record: bytes) -> None:
-        self.store.settle(announced=keys(*announced), records=dict.fromkeys(keys(*changed), record))
+        self.store.write(announced=keys(*announced), records=dict.fromkeys(keys(*changed), record))
         for key in self.expected.keys() & keys(*announced):
             self.expected[key] = self.expected[key]._replace(announced=True)
         for key in self.expected.keys() & keys(*changed):
@@ -240,7 +240,7 @@ class AnyUse(RuleBasedStateMachine):
 
     @invariant()
     def knows_what_is_expected(self) -> None:
-        assert list(self.store.known().items()) == list(self.expected.items())
+        assert list(self.store.read_all().items()) == list(self.expected.items())
         assert len(set(self.given)) == len(self.given)
 
     def teardown(self) -> None:

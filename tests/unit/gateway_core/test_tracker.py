@@ -14,7 +14,7 @@ from gateway_contract.base.errors import StepFailed
 from gateway_contract.core.sessions import SessionFilter, SessionType
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.source import SourceRefused
-from gateway_core.gateways.linux.sessions import source_watch
+from gateway_core.gateways.linux.sessions import tracker
 from gateway_core.gateways.linux.sessions.hooks import HookSocket
 from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, ConfiguredTerms, LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import STORE
@@ -86,7 +86,7 @@ def test_a_start_that_no_event_told_before_a_reboot_is_told_with_its_end(
     lives: Lives, source: ListedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.up(listed("a"))
-    monkeypatch.setattr(lives.store, "settle", lambda **_: None)
+    monkeypatch.setattr(lives.store, "write", lambda **_: None)
     lives.poll()
     lives.clock.reboot()
     lives.restart()
@@ -98,10 +98,10 @@ def test_the_sessions_of_a_version_that_stored_no_boot_last_until_the_next_one(
 ) -> None:
     source.up(listed("a"))
     lives.poll()
-    key, row = next(iter(lives.store.known().items()))
+    key, row = next(iter(lives.store.read_all().items()))
     former = row.record.replace(b'"boot_id":"boot 1"', b'"boot_id":null')
     assert former != row.record
-    lives.store.settle(records={key: former})
+    lives.store.write(records={key: former})
     lives.restart()
     lives.poll()
     assert told(lives) == [("up", 1)]
@@ -403,7 +403,7 @@ def test_a_record_of_another_version_is_forgotten(
 ) -> None:
     source.up(listed("a"))
     lives.poll()
-    lives.store.settle(records=dict.fromkeys(lives.store.known(), b'{"other": 1}'))
+    lives.store.write(records=dict.fromkeys(lives.store.read_all(), b'{"other": 1}'))
     lives.restart()
     lives.poll()
     assert [session.id for session in lives.tracker.sessions.all()] == [2]
@@ -446,7 +446,7 @@ def test_an_event_that_is_not_on_disk_comes_again_with_the_same_id(
     if ends:
         lives.poll()
         source.down("a", "user_request")
-    monkeypatch.setattr(lives.store, "settle", killed)
+    monkeypatch.setattr(lives.store, "write", killed)
     poll_until_killed(lives)
     lives.start()
     lives.poll()
@@ -479,7 +479,7 @@ def test_with_a_full_disk_no_session_starts_and_ends_are_events(
     lives.poll()
     lives.restart()
     lives.poll()
-    assert len(lives.tracker.sessions) == len(lives.store.known()) == 200
+    assert len(lives.tracker.sessions) == len(lives.store.read_all()) == 200
     assert len(told(lives)) == 202
     ids = [session.id for session in lives.tracker.sessions.all()]
     assert ids == sorted(ids)
@@ -502,16 +502,16 @@ def test_rates_that_cannot_be_stored_do_not_change(lives: Lives, source: ListedS
 def test_rates_that_are_on_disk_after_a_failure_do_not_return(
     lives: Lives, source: ListedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle = lives.store.settle
+    write = lives.store.write
 
     def fail_late(**what: Any) -> None:
-        settle(**what)
+        write(**what)
         raise StepFailed(STORE, "no reply")
 
     source.up(listed("a"))
     lives.poll()
     with monkeypatch.context() as patched, pytest.raises(StepFailed):
-        patched.setattr(lives.store, "settle", fail_late)
+        patched.setattr(lives.store, "write", fail_late)
         lives.tracker.set_rates(1, 7, 3)
     lives.poll()
     lives.restart()
@@ -790,7 +790,7 @@ def send(path: Path, data: bytes) -> None:
 @pytest.fixture
 def unswept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a trigger makes the tracker poll."""
-    monkeypatch.setattr(source_watch, "_SWEEP", 10 * PATIENCE)
+    monkeypatch.setattr(tracker, "_POLL_SECONDS", 10 * PATIENCE)
 
 
 @pytest.mark.parametrize("data", [b"", b"<13>Nov 22 10:00:00 ip-up", b"\0" * 100_000])

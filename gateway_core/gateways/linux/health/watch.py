@@ -11,8 +11,7 @@ from gateway_contract.core.health import Dependency, DependencyState
 from gateway_core.gateways.linux.daemons.frr import REMEDY, Frr, RoutingUnavailable, RoutingUnreadable, shown
 from gateway_core.gateways.linux.daemons.source import RadiusClient
 from gateway_core.gateways.linux.program import ProgramFailed, run
-from gateway_core.gateways.linux.sessions.source_watch import SourceWatch
-from gateway_core.gateways.linux.sessions.tracker import Tracker
+from gateway_core.gateways.linux.sessions.tracker import SourceWatch, Tracker
 
 TIMEDATECTL = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
 #: Seconds and bytes of its reply.

@@ -1,6 +1,6 @@
-"""The sessions that a commit ends: those that cannot go on with the new configuration.
+"""Sessions that a commit ends, and the file of those that have not ended yet.
 
-A session ends
+A session ends if it cannot go on with the new configuration:
 
 - on a trunk that the demux loses;
 - on a VLAN that had a profile, and has none of its session type any more: the VLAN goes;
@@ -16,97 +16,132 @@ an interface of the operator's for example, is not the configuration's to end by
 
 While a commit of another range waits for its confirmation, a session of dnsmasq with an address of the former
 range goes on. The confirmation ends it, and so does the next commit that has no such range.
+
+The file is written before a commit counts, so a core that is killed meanwhile leaves the ends to the next
+one. A commit that failed ends nothing, nor does a commit that another has taken back: the file has the former
+configuration, and a session ends only if it cannot go on with the one that runs by then.
 """
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
-from gateway_contract.configuration import Configuration
-from gateway_core.configuration.unconfirmed import former_range
+import msgspec
+
+from gateway_contract.base import durable
+from gateway_contract.base.errors import Invalid
+from gateway_contract.configuration import Configuration, Section
+from gateway_contract.contract import Record
+from gateway_core.configuration.rules import load_section
+from gateway_core.configuration.store import Unreadable, disk_step, read_json
+from gateway_core.configuration.unconfirmed import as_confirmed, former_range, until_confirmed
 from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppReload
 from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer
 from gateway_core.gateways.linux.daemons.subscriber_addresses import SharedRange
 from gateway_core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
+from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 
+_FILE = "owed-ends.json"
+#: The sections that the rules read.
+_SECTIONS = ("interfaces", "radius", "cgnat", "demux", "subscribers")
 
-def ended_by_commit(
+_ENTRIES = EntryReader(
+    "core",
+    "owed_end",
+    f"the commits in {_FILE}",
+    "the sessions that a former commit was to end go on",
+)
+
+#: Returns True for a session that ends.
+Rule = Callable[[LinuxSession], bool]
+
+_log = logging.getLogger(__name__)
+
+
+def find_sessions_to_end(
     sessions: Iterable[LinuxSession], running: Configuration, wanted: Configuration
 ) -> list[int]:
     """Return the ids of the sessions that end when `wanted` runs in place of `running`, in the order of the
     sessions."""
-    rules = (_Vlans(running, wanted), _Addresses(running, wanted), _Prefixes(running, wanted))
-    restarts = (running.radius.server is None) != (wanted.radius.server is None)
-    return [
-        each.id
-        for each in sessions
-        if any(rule.end(each) for rule in rules) or (restarts and each.key.source == AccelPppReload.name)
-    ]
+    rules = [*_vlan_rules(running, wanted), *_address_rules(running, wanted), *_prefix_rules(running, wanted)]
+    if (running.radius.server is None) != (wanted.radius.server is None):
+        rules.append(_is_of_accel_ppp)
+    return [session.id for session in sessions if any(ends(session) for ends in rules)]
 
 
-class _Vlans:
-    def __init__(self, running: Configuration, wanted: Configuration) -> None:
-        # By all trunks, as everywhere: `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
-        self._trunks = running.interfaces.trunks
-        self._lost = set(running.demux.trunks).difference(wanted.demux.trunks)
-        self._before, self._after = VlanProfiles(running.demux), VlanProfiles(wanted.demux)
-        self._is_same = not self._lost and running.demux.vlan_profiles == wanted.demux.vlan_profiles
+def _is_of_accel_ppp(session: LinuxSession) -> bool:
+    return session.key.source == AccelPppReload.name
 
-    def end(self, session: LinuxSession) -> bool:
-        if self._is_same:
-            return False
-        vlan = AccessVlan.named(session.access_interface, self._trunks)
+
+def _vlan_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
+    lost = set(running.demux.trunks).difference(wanted.demux.trunks)
+    if not lost and running.demux.vlan_profiles == wanted.demux.vlan_profiles:
+        return
+    # By all trunks, as everywhere: `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
+    trunks = running.interfaces.trunks
+    profiles_before, profiles_after = VlanProfiles(running.demux), VlanProfiles(wanted.demux)
+
+    def ends(session: LinuxSession) -> bool:
+        vlan = AccessVlan.named(session.access_interface, trunks)
         if vlan is None:
             return False
-        if vlan.trunk in self._lost:
-            return True
-        before, after = self._before.of(vlan), self._after.of(vlan)
-        return before is not None and (after is None or after.type != before.type)
+        before, after = profiles_before.of(vlan), profiles_after.of(vlan)
+        loses_profile = before is not None and (after is None or after.type != before.type)
+        return vlan.trunk in lost or loses_profile
+
+    yield ends
 
 
-class _Addresses:
-    def __init__(self, running: Configuration, wanted: Configuration) -> None:
-        self._before, (self._after, *self._held) = _ranges(running), _ranges(wanted)
-        self._pools_before, self._pools_after = _pools(running), _pools(wanted)
-        after = [self._after, *self._held]
-        self._is_same = (self._before, self._pools_before) == (after, self._pools_after)
+def _address_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
+    ranges_before, ranges_after = _shared_ranges(running), _shared_ranges(wanted)
+    pools_before, pools_after = _pools(running), _pools(wanted)
+    if (ranges_before, pools_before) == (ranges_after, pools_after):
+        return
+    after, *unconfirmed = ranges_after
+    networks_before = (*(each.network for each in ranges_before), *pools_before)
 
-    def end(self, session: LinuxSession) -> bool:
-        text = session.summary.ip_address
-        if self._is_same or text is None:
+    def ends(session: LinuxSession) -> bool:
+        if session.summary.ip_address is None:
             return False
-        address = IPv4Address(text)
-        was_ours = _is_in(address, (*(each.network for each in self._before), *self._pools_before))
-        if was_ours and not (self._after.is_of_subscriber(address) or _is_in(address, self._pools_after)):
-            is_held = any(each.is_of_subscriber(address) for each in self._held)
+        address, type = IPv4Address(session.summary.ip_address), session.summary.type
+        is_ours = after.is_of_subscriber(address) or _is_in(address, pools_after)
+        if _is_in(address, networks_before) and not is_ours:
+            is_held = any(each.is_of_subscriber(address) for each in unconfirmed)
             return not (is_held and session.key.source == DhcpServer.name)
-        if session.key.source == AccelPppReload.name:
-            # It has the whole network, for both types.
-            return False
-        type = session.summary.type
-        return any(each.has(address, type) for each in self._before) and not self._after.has(address, type)
+        # accel-ppp has the whole range, for both types.
+        return (
+            not _is_of_accel_ppp(session)
+            and any(each.has(address, type) for each in ranges_before)
+            and not after.has(address, type)
+        )
+
+    yield ends
 
 
-class _Prefixes:
-    """The prefixes of accel-ppp. Sessions of the other sources get another prefix at the commit."""
+def _prefix_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
+    """Yield the rule of accel-ppp's prefixes. Sessions of the other sources get another prefix at the
+    commit."""
+    before, after = running.subscribers.ipv6_networks, wanted.subscribers.ipv6_networks
+    if before == after:
+        return
 
-    def __init__(self, running: Configuration, wanted: Configuration) -> None:
-        self._before, self._after = running.subscribers.ipv6_networks, wanted.subscribers.ipv6_networks
-
-    def end(self, session: LinuxSession) -> bool:
-        if self._before == self._after or session.key.source != AccelPppReload.name:
-            return False
+    def ends(session: LinuxSession) -> bool:
         summary = session.summary
         first = () if summary.ipv6_prefix is None else (summary.ipv6_prefix,)
         prefixes = map(IPv6Network, (*first, *summary.delegated_prefixes))
-        return any(
-            _is_part_of(prefix, self._before) and not _is_part_of(prefix, self._after) for prefix in prefixes
+        return _is_of_accel_ppp(session) and any(
+            _is_part_of(prefix, before) and not _is_part_of(prefix, after) for prefix in prefixes
         )
 
+    yield ends
 
-def _ranges(configuration: Configuration) -> list[SharedRange]:
-    """Return the source range, and then the former one that is still served."""
+
+def _shared_ranges(configuration: Configuration) -> list[SharedRange]:
+    """Return the source range, and then the former one that is served until the confirmation."""
     shared, former = SharedRange.of(configuration), former_range(configuration)
     return [shared] if former is None else [shared, replace(shared, network=former)]
 
@@ -121,3 +156,93 @@ def _is_in(address: IPv4Address, networks: Iterable[IPv4Network]) -> bool:
 
 def _is_part_of(prefix: IPv6Network, networks: Iterable[IPv6Network]) -> bool:
     return any(prefix.subnet_of(network) for network in networks)
+
+
+class PendingCommit(NamedTuple):
+    """A commit whose sessions have not all ended: their ids, and the configuration before the commit."""
+
+    session_ids: tuple[int, ...]
+    former: Configuration
+
+    def without_ended(self, sessions: Iterable[LinuxSession], running: Configuration) -> Self:
+        """Return the commit without the sessions that have ended, or can go on with the configuration that
+        runs."""
+        ids = frozenset(self.session_ids)
+        present = [session for session in sessions if session.id in ids]
+        return self._replace(session_ids=tuple(find_sessions_to_end(present, self.former, running)))
+
+
+class _StoredCommit(Record, frozen=True):
+    """A pending commit in the file: ids, sections of the former configuration by name, and the range that was
+    served beside that of `former`."""
+
+    ids: tuple[int, ...]
+    former: dict[str, Any]
+    former_range: str | None = None
+
+
+class PendingCommits:
+    """The pending `commits`, in the file of a folder that only one process uses. Not thread-safe.
+
+    `running` is the configuration at the start.
+    """
+
+    def __init__(self, folder: Path, running: Configuration) -> None:
+        self._path = folder / _FILE
+        self.commits: Sequence[PendingCommit] = self._load(running)
+
+    def replace(self, commits: Iterable[PendingCommit]) -> None:
+        """Store the commits that still have sessions to end, in place of the former ones. Raises StepFailed:
+        then the file has either."""
+        wanted = [commit for commit in commits if commit.session_ids]
+        if wanted == self.commits:
+            return
+        with disk_step("store the ends of a commit"):
+            if wanted:
+                durable.make_folder(self._path.parent)
+                durable.replace(self._path, msgspec.json.encode([_to_stored(commit) for commit in wanted]))
+            else:
+                # If a power cut brings it back, it ends nothing: no session outlives a reboot.
+                self._path.unlink(missing_ok=True)
+        self.commits = wanted
+
+    def _load(self, running: Configuration) -> list[PendingCommit]:
+        if not self._path.exists():
+            return []
+        try:
+            entries = read_json(self._path, list[Any])
+        except Unreadable as error:
+            _log.error("the sessions that a former commit was to end go on: %s", error)
+            return []
+        return _ENTRIES.read(entries, lambda each: _from_stored(each, running), name=repr, place=self._path)
+
+
+def _to_stored(commit: PendingCommit) -> _StoredCommit:
+    former, held = as_confirmed(commit.former), former_range(commit.former)
+    sections = {name: _to_json(getattr(former, name)) for name in _SECTIONS}
+    return _StoredCommit(commit.session_ids, sections, None if held is None else str(held))
+
+
+def _from_stored(entry: Any, running: Configuration) -> PendingCommit:
+    """Return the commit of an entry of the file. Raises UnreadableEntry."""
+    try:
+        stored = msgspec.convert(entry, _StoredCommit)
+        sections = {
+            name: load_section(name, stored.former[name]) for name in _SECTIONS if name in stored.former
+        }
+        former = replace(running, **sections)
+        if stored.former_range is not None:
+            former = until_confirmed(former, IPv4Network(stored.former_range))
+    except (Invalid, ValueError) as error:
+        # Of another version, which a downgrade left.
+        raise UnreadableEntry(f"one of another version: {error}") from error
+    return PendingCommit(stored.ids, former)
+
+
+def _to_json(value: Any) -> Any:
+    """Return the JSON value from which `load_section` makes this value."""
+    if isinstance(value, Section):
+        return {name: _to_json(held) for name, held in vars(value).items()}
+    if isinstance(value, tuple):
+        return [_to_json(item) for item in value]
+    return value if value is None or isinstance(value, int) else str(value)

@@ -90,7 +90,7 @@ class SessionStore:
                 self._rows |= self._database.use(partial(self._give, new))
             return {key: self._rows[key].id for key in records}
 
-    def settle(
+    def write(
         self,
         *,
         announced: Iterable[SessionKey] = (),
@@ -110,12 +110,12 @@ class SessionStore:
             gone = [key for key in dict.fromkeys(released) if key in self._rows]
             if changed or gone:
                 ids = [self._rows[key].id for key in gone]
-                self._database.use(partial(_settle, changed=changed.values(), gone=ids))
+                self._database.use(partial(_write, changed=changed.values(), gone=ids))
                 self._rows |= changed
                 for key in gone:
                     del self._rows[key]
 
-    def known(self) -> dict[SessionKey, StoredSession]:
+    def read_all(self) -> dict[SessionKey, StoredSession]:
         """Return all sessions by key, of this moment, in the order of their ids."""
         with self._lock, self._usable("read the sessions"):
             return dict(self._rows)
@@ -184,7 +184,7 @@ class SessionStore:
         return {int(name[1]): path for name, path in found if name}
 
 
-def _settle(connection: sqlite3.Connection, changed: Iterable[StoredSession], gone: Iterable[int]) -> None:
+def _write(connection: sqlite3.Connection, changed: Iterable[StoredSession], gone: Iterable[int]) -> None:
     connection.executemany(_UPDATE, ((row.record, row.announced, row.id) for row in changed))
     connection.executemany(_DELETE, ((id,) for id in gone))
 

@@ -1,37 +1,218 @@
-"""Follows the sources of sessions: each is polled by a thread of its own, and the table, the journal and the
-disk follow what it lists. See `lifecycle` for what a restart of the core changes."""
+"""Tracker of the sources of sessions: one thread polls each source, and the table, the journal and the disk
+follow what it lists. See `lifecycle` for the effects of a restart of the core."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager
 from functools import partial
 
 from gateway_contract.base.errors import StillConnected
-from gateway_contract.configuration import Cgnat
-from gateway_contract.core.sessions import EndedSession
-from gateway_core.gateways.linux.daemons.source import Source, SourceEnd, SourceRefused, SourceUnavailable
+from gateway_contract.configuration import Cgnat, Configuration
+from gateway_contract.core.sessions import EndedSession, SessionState, SessionType
+from gateway_core.gateways.linux.daemons.source import (
+    FailureSource,
+    Source,
+    SourceEnd,
+    SourceFailure,
+    SourceRefused,
+    SourceSession,
+    SourceUnavailable,
+)
+from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.sessions.hooks import HookSocket
 from gateway_core.gateways.linux.sessions.lifecycle import Lifecycle, SessionEnd, SessionSurroundings
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import SessionKey, SessionStore
-from gateway_core.gateways.linux.sessions.source_watch import SourceWatch
 from gateway_core.gateways.linux.threads import Crew
-from gateway_core.records.clock import Clock, Expiry
+from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.table import SessionTable
 
-#: Seconds from a request to end a session to another one.
-_AGAIN = 1.5
-#: Seconds between two looks whether it is gone.
-_LOOK = 0.1
+#: Longest time between two polls of a source without a trigger.
+_POLL_SECONDS = 5.0
+#: Time from a trigger to the poll, which serves all triggers until then.
+_DEBOUNCE_SECONDS = 0.05
+#: Time between two readings of failed sign-ons.
+_SIGN_ON_SECONDS = 5.0
+#: Time from a request to end a session to the second request.
+_REPEAT_SECONDS = 1.5
+#: Time between two polls while sessions are to end.
+_CHECK_SECONDS = 0.1
+#: Time in which a session must be gone. The API waits 3 s for the reply.
+_DISCONNECT_SECONDS = 2.5
+#: The same where no client waits, and the times until the next attempt and until a silent source may reply.
+_END_SECONDS, _RETRY_SECONDS, _SILENT_SECONDS = 30.0, 60.0, 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class SourceWatch:
+    """Polls of one source, whose sessions are stale until it replies. Thread-safe.
+
+    `is_complete` is True while all sessions that the source lists are in the table. `silent_since` is the
+    time of the first failed poll, in epoch seconds; None while the source replies, and before the first poll
+    ends.
+    """
+
+    def __init__(self, source: Source, lifecycle: Lifecycle, clock: Clock) -> None:
+        self.source = source
+        self._lifecycle = lifecycle
+        self._clock = clock
+        self._poll_lock = threading.Lock()
+        self._polls = 0
+        self._listed: Mapping[str, SourceSession] = lifecycle.sessions_of(source.name)
+        self.is_available = False
+        self.is_complete = False
+        self.silent_since: float | None = None
+        self._triggered = threading.Event()
+        self._stopped = threading.Event()
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    def trigger(self) -> None:
+        """Let `run` poll soon."""
+        self._triggered.set()
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._stopped.set()
+        self._triggered.set()
+
+    def run(self) -> None:
+        """Poll until `stop`: now, after each trigger, and from time to time."""
+        while True:
+            began = self._clock.steady()
+            self.poll()
+            ended = self._clock.steady()
+            pause = 0.0
+            if self._triggered.wait(_POLL_SECONDS):
+                # A rest as long as the poll: triggers without end take no more than half of the time of the
+                # core and of the source.
+                pause = max(_DEBOUNCE_SECONDS, ended + (ended - began) - self._clock.steady())
+            if self._stopped.wait(pause):
+                return
+            # Before the poll, which may miss what comes while it runs.
+            self._triggered.clear()
+
+    def poll(self) -> None:
+        """Bring the sessions up to a moment after the call. Callers at the same time share a poll."""
+        before = self._polls
+        with self._poll_lock:
+            # A poll that was under way at the call has the number `before`.
+            if self._polls == before:
+                self._polls += 1
+                try:
+                    found = self._list_sessions()
+                except SourceUnavailable as error:
+                    self._note_failure(error)
+                else:
+                    self._update(found)
+
+    def _list_sessions(self) -> dict[str, SourceSession]:
+        listed = self.source.sessions(self._listed)
+        found = {session.key: session for session in listed}
+        if len(found) != len(listed):
+            raise SourceUnavailable("it lists two sessions with one key")
+        return found
+
+    def _update(self, found: dict[str, SourceSession]) -> None:
+        before, name = self._listed, self.name
+        gone = [SessionKey(name, key) for key in before if key not in found]
+        # A session that did not change is the same object.
+        differing = [session for key, session in found.items() if before.get(key) is not session]
+        self._listed = {key: session for key, session in before.items() if key in found}
+        self._lifecycle.end(gone, self._explain_ends)
+        if not self.is_available:
+            self._note_reply()
+        changed = {SessionKey(name, s.key): s for s in differing if s.key in before}
+        self._lifecycle.follow(changed)
+        new = {SessionKey(name, s.key): s for s in differing if s.key not in before}
+        self.is_complete = not new or self._lifecycle.start(new)
+        if not self.is_complete:
+            found = {key: session for key, session in found.items() if key in before}
+        self._listed = found
+        self._lifecycle.write_unsaved()
+
+    def _note_failure(self, error: SourceUnavailable) -> None:
+        if self.silent_since is None:
+            _log.error("the sessions of %s are stale: %s", self.name, error)
+            self.silent_since = self._clock.wall()
+        self.is_complete = False
+        if self.is_available:
+            self.is_available = False
+            self._set_state(SessionState.STALE)
+
+    def _note_reply(self) -> None:
+        if self.silent_since is not None:
+            _log.info("%s replies again", self.name)
+        self.is_available, self.silent_since = True, None
+        self._set_state(SessionState.ACTIVE)
+
+    def _set_state(self, state: SessionState) -> None:
+        self._lifecycle.set_state([SessionKey(self.name, key) for key in self._listed], state)
+
+    def _explain_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+        try:
+            return self.source.ends(keys)
+        except SourceUnavailable as error:
+            _log.warning("%d sessions of %s ended for unknown reasons: %s", len(keys), self.name, error)
+            return dict.fromkeys(keys, SourceEnd())
+
+
+class SignOnWatch:
+    """Readings of failed sign-ons for the journal. There are none without `failures`. Thread-safe."""
+
+    def __init__(
+        self, configuration: Configuration, failures: FailureSource | None, journal: Journal
+    ) -> None:
+        self._trunks = configuration.interfaces.trunks
+        self._failures = failures
+        self._journal = journal
+        self._warned = False
+
+    def configure(self, configuration: Configuration) -> None:
+        """Use the trunks of a new configuration to find the VLANs of access interfaces."""
+        self._trunks = configuration.interfaces.trunks
+
+    def run(self) -> None:
+        """Read from time to time until the process ends."""
+        while self._failures is not None:
+            self.read(self._failures)
+            time.sleep(_SIGN_ON_SECONDS)
+
+    def read(self, failures: FailureSource) -> None:
+        try:
+            found = failures.read()
+        except SourceUnavailable as error:
+            (_log.debug if self._warned else _log.warning)("cannot read failed sign-ons: %s", error)
+            self._warned = True
+            return
+        self._warned = False
+        for failure in found:
+            self._add(failures.name, failure)
+
+    def _add(self, source: str, failure: SourceFailure) -> None:
+        vlan = AccessVlan.named(failure.access_interface, self._trunks)
+        self._journal.add_failed_sign_on(
+            failure.reason,
+            failure.at,
+            failure,
+            type=SessionType.PPPOE,
+            outer_vlan_id=None if vlan is None else vlan.outer_vlan_id,
+            inner_vlan_id=None if vlan is None else vlan.vlan_id,
+            source=source,
+        )
 
 
 class Disconnection:
-    """Ends sessions of one source, on one thread; any thread may read how far it is. `failure` says why the
-    source did not take a request; a client may see it."""
+    """Request to end sessions of one source, which runs on one thread. Others may read its state.
+
+    `failure` says why the source did not accept a request. Clients may see it.
+    """
 
     def __init__(
         self,
@@ -46,50 +227,50 @@ class Disconnection:
         self._ids = tuple(ids)
         self._clock = clock
         self._sleep = sleep
-        #: The ids of sessions whose end the source was asked for.
+        #: The ids of sessions whose end the source accepted.
         self._requested: set[int] = set()
         self._ends: Mapping[int, SessionEnd | None] = {}
         self.failure = ""
 
-    def left(self) -> list[LinuxSession]:
-        """Return the sessions that are still there."""
+    def remaining(self) -> list[LinuxSession]:
+        """Return the sessions that have not ended."""
         found = map(self._lifecycle.sessions.get, self._ids)
         return [session for session in found if session is not None]
 
     def ends(self) -> Sequence[SessionEnd]:
-        """Return the ends of the sessions that ended after they were looked for."""
+        """Return the ends of sessions since the requests."""
         return [end for end in self._ends.values() if end is not None]
 
     def run(self, seconds: float) -> None:
-        """Return when they are gone, or after so many seconds; later if a call of the source lasts longer, or
-        if there are many to request."""
+        """Return when the sessions have ended, or after so many seconds; later if a call of the source lasts
+        longer, or if there are many requests."""
         deadline = self._clock.steady() + seconds
         # A session that has ended by itself must not be reported as ended by this request.
-        self._look()
-        with self._lifecycle.awaiting(session.id for session in self.left()) as self._ends:
-            self._request()
-            again = self._clock.steady() + _AGAIN
-            while self._clock.steady() < deadline and self._requested & {each.id for each in self.left()}:
-                if self._clock.steady() >= again:
-                    self._request()
-                    again = deadline
-                self._sleep(_LOOK)
-                self._look()
+        self._poll()
+        with self._lifecycle.awaiting(session.id for session in self.remaining()) as self._ends:
+            self._send_requests()
+            repeat_at = self._clock.steady() + _REPEAT_SECONDS
+            while self._clock.steady() < deadline and self._requested & {s.id for s in self.remaining()}:
+                if self._clock.steady() >= repeat_at:
+                    self._send_requests()
+                    repeat_at = deadline
+                self._sleep(_CHECK_SECONDS)
+                self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         # A source that does not reply would take until its deadline each time.
         if self._watch.is_available:
             self._watch.poll()
 
-    def _request(self) -> None:
-        for session in self.left():
+    def _send_requests(self) -> None:
+        for session in self.remaining():
             if not self._watch.is_available:
                 self.failure = f"{self._watch.name} does not reply"
                 return
             try:
                 self._watch.source.terminate(session.record.listed)
             except SourceUnavailable as error:
-                # So would each further request.
+                # Each further request would fail too.
                 self.failure = f"{self._watch.name} does not reply"
                 _log.error("cannot disconnect session %d: %s", session.id, error)
                 return
@@ -100,16 +281,8 @@ class Disconnection:
                 self._requested.add(session.id)
 
 
-#: Seconds in which a session must be gone. The API waits 3 s for the reply.
-_DISCONNECT = 2.5
-#: The same where no client waits, and the seconds until another attempt, or until a silent source may reply.
-_END, _PAUSE, _SILENT = 30.0, 60.0, 1.0
-
-_log = logging.getLogger(__name__)
-
-
 class NotDisconnected(StillConnected):
-    """`sessions` are still there, as far as is known; `ends` are those of the others."""
+    """Failure to end all `sessions`; `ends` are those of the others."""
 
     def __init__(self, sessions: Sequence[LinuxSession], ends: Sequence[SessionEnd], reason: str) -> None:
         self.sessions = sessions
@@ -118,8 +291,8 @@ class NotDisconnected(StillConnected):
 
 
 class Tracker:
-    """The sessions of all `sources`, whose names differ. Those of an earlier life of the core are in the
-    table at once, stale until their source replies. Raises StepFailed. Any thread may call."""
+    """The sessions of all `sources`, whose names differ. Sessions restored at the start are stale until their
+    source replies. Thread-safe. Raises StepFailed."""
 
     def __init__(
         self,
@@ -138,6 +311,9 @@ class Tracker:
         self._watches: Mapping[str, SourceWatch] = {
             source.name: SourceWatch(source, self._lifecycle, clock) for source in sources
         }
+        self.standstill = self._lifecycle.standstill
+        self.configure = self._lifecycle.configure
+        self.set_rates = self._lifecycle.set_rates
 
     @property
     def sessions(self) -> SessionTable[LinuxSession]:
@@ -145,31 +321,27 @@ class Tracker:
 
     @property
     def unavailable_sources(self) -> list[str]:
-        """The names of the sources that do not reply, or did not yet. Their sessions are stale."""
+        """The names of the sources that do not reply, or have not replied yet. Their sessions are stale."""
         return [watch.name for watch in self._watches.values() if not watch.is_available]
 
     @property
     def watches(self) -> Iterable[SourceWatch]:
-        """One for each source."""
         return self._watches.values()
 
     @property
     def incomplete_sources(self) -> set[str]:
-        """The names of the sources that may have sessions which the table lacks: they do not reply, or the
-        disk has no room for a session."""
+        """The names of the sources that may have sessions which the table lacks: the source does not reply,
+        or the disk has no room for a session."""
         return {watch.name for watch in self._watches.values() if not watch.is_complete}
 
-    def occupied(self) -> set[str]:
-        """Return the access interfaces with sessions. Stale sessions count."""
-        return {session.access_interface for session in self.sessions.all()}
-
     def run(self, hooks: HookSocket, crew: Crew) -> None:
-        """Poll from time to time, and at each hook, until `hooks` is stopped. Sessions of an earlier life
-        appear first; those of a source that there is no longer end."""
+        """Poll from time to time, and at each hook, until `hooks` is stopped. Restored sessions appear first;
+        those of a source that is not used any more end."""
         if restored := list(self.sessions.all()):
             self._surroundings.appeared(restored)
-        for name in self._lifecycle.sources() - self._watches.keys():
-            self._lifecycle.end([SessionKey(name, key) for key in self._lifecycle.known(name)], _unknown)
+        for name in self._lifecycle.source_names() - self._watches.keys():
+            keys = [SessionKey(name, key) for key in self._lifecycle.sessions_of(name)]
+            self._lifecycle.end(keys, lambda names: dict.fromkeys(names, SourceEnd()))
         threads = [crew.start(watch.run, watch.name) for watch in self._watches.values()]
         try:
             while hooks.wait():
@@ -181,24 +353,9 @@ class Tracker:
                 thread.join()
 
     def trigger(self) -> None:
-        """Has each source polled within a moment. Call it when something may have changed."""
+        """Let each source be polled within a moment, because something may have changed."""
         for watch in self._watches.values():
             watch.trigger()
-
-    def standstill(self) -> AbstractContextManager[object]:
-        """In the block, no session starts or ends."""
-        return self._lifecycle.standstill()
-
-    def configure(self, cgnat: Cgnat) -> None:
-        """Apply a new CGNAT configuration to all sessions."""
-        self._lifecycle.configure(cgnat)
-
-    def set_rates(
-        self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
-    ) -> tuple[LinuxSession, LinuxSession] | None:
-        """Change the rates in the table and on disk, and return the session before and after. None for an
-        unknown id. Raises StepFailed: then nothing is changed."""
-        return self._lifecycle.set_rates(id, down_bps, up_bps, expiry)
 
     def disconnect(self, id: int) -> SessionEnd | None:
         """End a session, and return when it is gone. None if there is no such session, or if it has ended by
@@ -206,41 +363,43 @@ class Tracker:
         ends = self.disconnect_many([id])
         return ends[0] if ends else None
 
-    def disconnect_many(self, ids: Iterable[int], seconds: float = _DISCONNECT) -> list[SessionEnd]:
-        """As `disconnect`, for all at once. After the wait, what is under way goes on."""
+    def disconnect_many(self, ids: Iterable[int], seconds: float = _DISCONNECT_SECONDS) -> list[SessionEnd]:
+        """End sessions, all at the same time, and return when they are gone. Raises NotDisconnected after so
+        many seconds; requests that are under way continue."""
         attempts = [
             Disconnection(self._watches[name], self._lifecycle, of_source, self._clock, self._sleep)
-            for name, of_source in self._by_source(ids).items()
+            for name, of_source in self._group_by_source(ids).items()
         ]
-        done, _ = wait([_on_a_thread(partial(attempt.run, seconds)) for attempt in attempts], seconds)
+        done, _ = wait([_start_thread(partial(attempt.run, seconds)) for attempt in attempts], seconds)
         for each in done:
             each.result()
         # An end that is under way has left the table, but is not among the ends yet.
         with self.standstill():
-            left = [session for attempt in attempts for session in attempt.left()]
+            remaining = [session for attempt in attempts for session in attempt.remaining()]
             ended = [end for attempt in attempts for end in attempt.ends()]
-        if left:
+        if remaining:
             failures = (attempt.failure for attempt in attempts if attempt.failure)
-            raise NotDisconnected(left, ended, next(failures, f"not gone after {seconds:g} s, may end later"))
+            reason = next(failures, f"not gone after {seconds:g} s, may end later")
+            raise NotDisconnected(remaining, ended, reason)
         return ended
 
-    def end(self, left: Callable[[], Iterable[int]]) -> None:
-        """End the sessions whose ids are `left`, and try again until none is: a source may hang, or not have
+    def end(self, find_remaining: Callable[[], Iterable[int]]) -> None:
+        """End sessions, and try again until `find_remaining` returns no id: a source may hang, or not have
         replied yet."""
-        while ids := list(left()):
+        while ids := list(find_remaining()):
             replying = {watch.name for watch in self.watches if watch.is_available}
             found = filter(None, map(self.sessions.get, ids))
-            heard = [session.id for session in found if session.key.source in replying]
-            if not heard:
-                self._sleep(_SILENT)
+            reachable = [session.id for session in found if session.key.source in replying]
+            if not reachable:
+                self._sleep(_SILENT_SECONDS)
                 continue
             try:
-                self.disconnect_many(heard, _END)
+                self.disconnect_many(reachable, _END_SECONDS)
             except NotDisconnected as error:
-                _log.error("cannot end sessions, trying again in %g s: %s", _PAUSE, error)
-                self._sleep(_PAUSE)
+                _log.error("cannot end sessions, trying again in %g s: %s", _RETRY_SECONDS, error)
+                self._sleep(_RETRY_SECONDS)
 
-    def _by_source(self, ids: Iterable[int]) -> Mapping[str, list[int]]:
+    def _group_by_source(self, ids: Iterable[int]) -> Mapping[str, list[int]]:
         found: dict[str, list[int]] = {}
         for id in ids:
             session = self.sessions.get(id)
@@ -249,8 +408,9 @@ class Tracker:
         return found
 
 
-def _on_a_thread(run: Callable[[], None]) -> "Future[None]":
-    """A source that hangs delays the thread until the deadline of its call, and no caller."""
+def _start_thread(run: Callable[[], None]) -> "Future[None]":
+    """Run a function on a thread: a source that hangs must not delay the caller, or the end of the
+    process."""
     done: Future[None] = Future()
 
     def work() -> None:
@@ -264,7 +424,3 @@ def _on_a_thread(run: Callable[[], None]) -> "Future[None]":
 
     threading.Thread(target=work, daemon=True).start()
     return done
-
-
-def _unknown(keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-    return dict.fromkeys(keys, SourceEnd())
