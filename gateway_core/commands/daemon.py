@@ -132,7 +132,7 @@ def serve(
         jobs = Jobs(configuration / "jobs", clock)
         of_jobs = JobService(gateway, journal, service.rates, jobs, changes, clock)
         outcomes = Outcomes(changes)
-        interface = outcomes.of(service.interface(of_jobs, TrafficService(gateway, clock), outcomes))
+        interface = outcomes.record(service.interface(of_jobs, TrafficService(gateway, clock), outcomes))
         server = Server(socket, Dispatcher(IDENTITY, [interface]))
         # Before it serves. Until then, its socket has a time that is no version.
         workspace.date(partial(_date, socket))

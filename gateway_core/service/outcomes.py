@@ -1,11 +1,10 @@
-"""Keeps what became of the calls that change something, for a caller that has lost the reply.
+"""Outcomes of the calls that change something, for a caller that has lost the reply.
 
-Calls that were done are in the log of changes, and so known after a restart. A call that is not known when
-the caller asks is refused from then on: it may still wait in a socket.
+The log of changes has the calls that were done, so they are known after a restart. A call that is unknown
+when the caller asks for its outcome is refused from then on: it may still wait in a socket.
 """
 
 import threading
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -19,21 +18,21 @@ from gateway_core.records.changes import MAX_KEPT, ChangeLog
 
 
 class Outcomes:
-    """The outcomes by the ids of the calls. Any thread may call."""
+    """Outcomes by the ids of the calls. Thread-safe."""
 
     def __init__(self, changes: ChangeLog) -> None:
         self._changes = changes
         self._lock = threading.Lock()
         self._running: set[str] = set()
-        #: Calls of this process that have ended, and whether each was done. The newest are last.
+        #: Whether each ended call of this process was done. The newest calls are last.
         self._ended: dict[str, bool] = {}
-        #: Calls that a caller was told to be unknown. The newest are last.
-        self._refused: dict[str, bool] = {}
+        #: Calls that were unknown when their caller asked. The newest calls are last.
+        self._refused: dict[str, None] = {}
 
-    def of(self, interface: ServedInterface) -> ServedInterface:
-        """Return the interface, with the outcomes of its commands kept."""
+    def record(self, interface: ServedInterface) -> ServedInterface:
+        """Return the interface with commands that record their outcomes."""
         methods = {
-            name: self._kept(handler) if issubclass(handler.parameters, Command) else handler
+            name: self._wrap(handler) if issubclass(handler.parameters, Command) else handler
             for name, handler in interface.methods.items()
         }
         return replace(interface, methods=methods)
@@ -42,20 +41,21 @@ class Outcomes:
         with self._lock:
             wanted = [id for id in call.request_ids if id not in self._running]
             ended = {id: self._ended[id] for id in wanted if id in self._ended}
-            # Before the look-up: one that begins meanwhile would not be found.
-            self._refused = _newest(self._refused, (id for id in wanted if id not in ended))
+            # Before the look-up, which would not find a call that begins meanwhile.
+            refused = self._refused | dict.fromkeys(id for id in wanted if id not in ended)
+            self._refused = dict(list(refused.items())[-MAX_KEPT:])
         try:
-            noted = self._changes.find_calls(wanted)
+            done = self._changes.find_calls(wanted)
         except StepFailed as error:
             raise CORE.error(StepFailedError(error.step, error.reason)) from error
-        outcomes = dict.fromkeys(noted, True) | ended
+        outcomes = dict.fromkeys(done, True) | ended
         return ResolveCallsReply(
             done=tuple(id for id in wanted if outcomes.get(id) is True),
             failed=tuple(id for id in wanted if outcomes.get(id) is False),
             unknown=tuple(id for id in wanted if id not in outcomes),
         )
 
-    def _kept(self, handler: Handler) -> Handler:
+    def _wrap(self, handler: Handler) -> Handler:
         def run(call: Command[Any], peer: Peer | None = None) -> Any:
             id = call.request_id
             more = (peer,) if handler.knows_peer else ()
@@ -76,9 +76,8 @@ class Outcomes:
     def _begin(self, id: str) -> None:
         with self._lock:
             if id in self._refused:
-                raise CORE.error(
-                    StepFailedError("make the change", "the caller was told that it is not made")
-                )
+                reason = "the caller was told that it is not made"
+                raise CORE.error(StepFailedError("make the change", reason))
             self._running.add(id)
 
     def _end(self, id: str, done: bool) -> None:
@@ -87,8 +86,3 @@ class Outcomes:
             self._ended[id] = done
             if len(self._ended) > MAX_KEPT:
                 del self._ended[next(iter(self._ended))]
-
-
-def _newest(held: dict[str, bool], more: Iterable[str]) -> dict[str, bool]:
-    """Return the calls that are kept, of these and `more`."""
-    return dict(list((held | dict.fromkeys(more, True)).items())[-MAX_KEPT:])

@@ -1,5 +1,5 @@
-"""The traffic of sessions now: the difference of two samples of their counters. Without anybody who watches,
-nothing is sampled and nothing is kept."""
+"""Current traffic of sessions: the difference of two samples of their counters. Counters are sampled and kept
+only while a client watches."""
 
 import heapq
 import threading
@@ -10,33 +10,29 @@ from typing import NamedTuple
 
 from gateway_contract.base.idle_timer import IdleTimer
 from gateway_contract.contract import record_of
+from gateway_contract.core import traffic as wire
 from gateway_contract.core.interface import CORE
 from gateway_contract.core.sessions import SessionNotFoundError
-from gateway_contract.core.traffic import (
-    ListTalkers,
-    Talker,
-    TalkerOrder,
-    TalkersReply,
-    TrafficReply,
-    WatchTraffic,
-)
+from gateway_contract.core.traffic import TalkerOrder, TalkersReply, TrafficReply
 from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.clock import Clock
 from gateway_core.service.core import translate_errors
 from gateway_core.sessions.session import Counters
 
-#: Seconds between two samples of a session that is watched.
-_EACH = 1.0
-#: Seconds in which all lists share a sweep, and between the two sweeps of the first list.
-_SHARED, _FIRST = 5.0, 1.0
-#: Seconds after which a sweep is too old to compare with: its rates would not be those of now.
-_OLD = 30.0
+#: Seconds between two samples of a watched session.
+_SAMPLE_SECONDS = 1.0
+#: Seconds for which all lists share a sweep.
+_SHARED_SECONDS = 5.0
+#: Seconds between the two sweeps of the first list.
+_FIRST_SECONDS = 1.0
+#: Age in seconds from which a sweep is no longer compared with: its rates would not be current.
+_MAX_AGE_SECONDS = 30.0
 
 Sleep = Callable[[float], None]
 
 
 class Throughput(NamedTuple):
-    """Bits and packets per second."""
+    """Bits and packets per second of a session."""
 
     down_bps: int
     up_bps: int
@@ -44,11 +40,11 @@ class Throughput(NamedTuple):
     up_pps: int
 
 
-def throughput(before: Counters, after: Counters, seconds: float) -> Throughput:
-    """A counter that is lower than before has begun anew: its rate is 0 until the next sample."""
+def compute_throughput(before: Counters, after: Counters, seconds: float) -> Throughput:
+    """Return the rates between two samples. A counter that is lower than before was reset: its rate is 0."""
 
-    def rate(counted: int, per: int = 1) -> int:
-        return max(0, round(counted * per / seconds))
+    def rate(difference: int, unit: int = 1) -> int:
+        return max(0, round(difference * unit / seconds))
 
     return Throughput(
         rate(after.bytes_out - before.bytes_out, 8),
@@ -59,7 +55,7 @@ def throughput(before: Counters, after: Counters, seconds: float) -> Throughput:
 
 
 class _Sample(NamedTuple):
-    """The counters of a session at a steady time; `reply` has the rates since the sample before."""
+    """Counters of a session at a steady time; `reply` has the rates since the previous sample."""
 
     at: float
     counters: Counters
@@ -67,18 +63,18 @@ class _Sample(NamedTuple):
 
 
 class _WatchedSession:
-    """A session that somebody watches."""
+    """Session that clients watch."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.watchers = 0
-        #: None before the first one, and after the end of the session.
+        #: None before the first sample, and after the end of the session.
         self.sample: _Sample | None = None
 
 
 class Watches:
-    """The sessions that are watched: each is sampled once a second, however many watch it. The first watcher
-    whose second is over takes the sample for all."""
+    """Watched sessions. Each one is sampled once a second, for any number of watchers: the first watcher
+    whose second is over takes the sample for all. Thread-safe."""
 
     def __init__(self, gateway: Gateway, clock: Clock, sleep: Sleep = time.sleep) -> None:
         self._gateway = gateway
@@ -91,35 +87,35 @@ class Watches:
         return len(self._watched)
 
     def watch(self, id: int) -> Iterator[TrafficReply]:
-        """The traffic of a session until its end; what other watchers had last comes at once. Raises
+        """Yield the traffic of a session until its end, at once what other watchers got last. Raises
         StepFailed."""
         with self._lock:
             watched = self._watched.setdefault(id, _WatchedSession())
             watched.watchers += 1
         try:
-            yield from self._replies(id, watched)
+            yield from self._iterate_replies(id, watched)
         finally:
             with self._lock:
                 watched.watchers -= 1
                 if not watched.watchers:
                     del self._watched[id]
 
-    def _replies(self, id: int, watched: _WatchedSession) -> Iterator[TrafficReply]:
-        sample = self._next(id, watched, None)
+    def _iterate_replies(self, id: int, watched: _WatchedSession) -> Iterator[TrafficReply]:
+        sample = self._wait_for_sample(id, watched, None)
         while sample is not None:
             if sample.reply is not None:
                 yield sample.reply
-            self._sleep(max(0.0, sample.at + _EACH - self._clock.steady()))
-            sample = self._next(id, watched, sample)
+            self._sleep(max(0.0, sample.at + _SAMPLE_SECONDS - self._clock.steady()))
+            sample = self._wait_for_sample(id, watched, sample)
 
-    def _next(self, id: int, watched: _WatchedSession, last: _Sample | None) -> _Sample | None:
-        """Return the sample after `last`, or the first one. None at the end of the session."""
+    def _wait_for_sample(self, id: int, watched: _WatchedSession, last: _Sample | None) -> _Sample | None:
+        """Return the sample after `last`, the first sample for None; None at the end of the session."""
         with watched.lock:
             if watched.sample is last:
-                watched.sample = self._sampled(id, last)
+                watched.sample = self._take_sample(id, last)
             return watched.sample
 
-    def _sampled(self, id: int, before: _Sample | None) -> _Sample | None:
+    def _take_sample(self, id: int, before: _Sample | None) -> _Sample | None:
         detail = self._gateway.detail(id)
         at = self._clock.steady()
         if detail is None:
@@ -128,55 +124,60 @@ class Watches:
         if before is None:
             return _Sample(at, counters)
         seconds = at - before.at
-        now = throughput(before.counters, counters, seconds)
-        return _Sample(at, counters, TrafficReply(int(self._clock.wall()), round(seconds * 1000), *now))
+        rates = compute_throughput(before.counters, counters, seconds)
+        return _Sample(at, counters, TrafficReply(int(self._clock.wall()), round(seconds * 1000), *rates))
 
 
 class _Sweep(NamedTuple):
-    """The counters of all sessions at a steady time."""
+    """Counters of all sessions at a steady time."""
 
     at: float
     counters: Mapping[int, Counters]
 
 
 class Talkers:
-    """Sessions by traffic, from sweeps of all counters while somebody asks for them. Any thread may call."""
+    """Lists of the sessions with the most or the least traffic, from sweeps of all counters. Thread-safe."""
 
     def __init__(self, gateway: Gateway, clock: Clock, sleep: Sleep = time.sleep) -> None:
         self._gateway = gateway
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        #: The sweep before the last one, and the last one.
+        #: The last two sweeps, the older one first.
         self._sweeps: tuple[_Sweep, _Sweep] | None = None
-        #: The sessions of each list since the last sweep, by id: of 200,000, to find them takes longest.
+        #: The sessions of each list since the last sweep, by id: finding them among 200,000 takes longest.
         self._found: dict[tuple[TalkerOrder, int], list[tuple[int, Throughput]]] = {}
-        self._idle = IdleTimer(_OLD, self._forget)
+        self._idle = IdleTimer(_MAX_AGE_SECONDS, self._forget)
 
     def top(self, order: TalkerOrder, limit: int) -> TalkersReply:
-        """Raises StepFailed. A session that is newer than the first of the two sweeps is in the next list."""
+        """Return the first `limit` sessions in an order. A session that is newer than the older sweep is
+        missing until the next list. Raises StepFailed."""
         with self._lock:
-            current = self._current()
+            current = self._take_sweeps()
             if current is not self._sweeps:
                 self._sweeps, self._found = current, {}
             found = self._found.get((order, limit))
             if found is None:
-                found = self._found[order, limit] = _chosen(*current, order, limit)
+                found = self._found[order, limit] = _choose(*current, order, limit)
         self._idle.restart()
         before, after = current
-        present = ((self._gateway.sessions.get(id), now) for id, now in found)
-        talkers = tuple(record_of(Talker, each.summary, now) for each, now in present if each is not None)
+        sessions = ((self._gateway.sessions.get(id), rates) for id, rates in found)
+        talkers = tuple(
+            record_of(wire.Talker, session.summary, rates)
+            for session, rates in sessions
+            if session is not None
+        )
         at = self._clock.wall() - (self._clock.steady() - after.at)
         return TalkersReply(talkers, len(talkers), int(at), round((after.at - before.at) * 1000))
 
-    def _current(self) -> tuple[_Sweep, _Sweep]:
+    def _take_sweeps(self) -> tuple[_Sweep, _Sweep]:
         now = self._clock.steady()
-        if self._sweeps is not None and now - self._sweeps[1].at < _SHARED:
+        if self._sweeps is not None and now - self._sweeps[1].at < _SHARED_SECONDS:
             return self._sweeps
-        if self._sweeps is not None and now - self._sweeps[1].at < _OLD:
+        if self._sweeps is not None and now - self._sweeps[1].at < _MAX_AGE_SECONDS:
             return self._sweeps[1], self._sweep()
         before = self._sweep()
-        self._sleep(_FIRST)
+        self._sleep(_FIRST_SECONDS)
         return before, self._sweep()
 
     def _sweep(self) -> _Sweep:
@@ -188,31 +189,32 @@ class Talkers:
             self._sweeps, self._found = None, {}
 
 
-def _chosen(before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int) -> list[tuple[int, Throughput]]:
+def _choose(before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int) -> list[tuple[int, Throughput]]:
+    """Return the first `limit` sessions in an order, by id, with their rates."""
     field = attrgetter("bytes_out" if order.removeprefix("-") == "down" else "bytes_in")
     earlier, later = before.counters, after.counters
 
-    def moved(id: int) -> int:
-        counted: int = field(later[id]) - field(earlier[id])
-        return max(0, counted)
+    def count_bytes(id: int) -> int:
+        difference: int = field(later[id]) - field(earlier[id])
+        return max(0, difference)
 
     choose = heapq.nlargest if order.startswith("-") else heapq.nsmallest
-    ids = choose(limit, later.keys() & earlier.keys(), key=moved)
-    return [(id, throughput(earlier[id], later[id], after.at - before.at)) for id in ids]
+    ids = choose(limit, later.keys() & earlier.keys(), key=count_bytes)
+    return [(id, compute_throughput(earlier[id], later[id], after.at - before.at)) for id in ids]
 
 
 class TrafficService:
-    """Serves the traffic of one gateway's sessions."""
+    """Service for the traffic of one gateway's sessions."""
 
     def __init__(self, gateway: Gateway, clock: Clock) -> None:
         self._watches = Watches(gateway, clock)
         self._talkers = Talkers(gateway, clock)
 
-    def watch_traffic(self, call: WatchTraffic) -> Iterator[TrafficReply]:
+    def watch_traffic(self, call: wire.WatchTraffic) -> Iterator[TrafficReply]:
         with translate_errors():
             yield from self._watches.watch(call.id)
         raise CORE.error(SessionNotFoundError(call.id))
 
-    def list_talkers(self, call: ListTalkers) -> TalkersReply:
+    def list_talkers(self, call: wire.ListTalkers) -> TalkersReply:
         with translate_errors():
             return self._talkers.top(call.sort, call.limit)

@@ -43,7 +43,7 @@ def change(outcomes: Outcomes, id: str | None, make: Callable[[], object] = int)
         return Nothing()
 
     handler = Handler(ConfirmCommit, confirm)
-    served = outcomes.of(ServedInterface("a.b", {"ConfirmCommit": handler}, str))
+    served = outcomes.record(ServedInterface("a.b", {"ConfirmCommit": handler}, str))
     return served.methods["ConfirmCommit"].handler(ConfirmCommit(request_id=id))
 
 
@@ -101,7 +101,7 @@ def test_what_has_no_id_or_only_reads_is_served_as_it_is(outcomes: Outcomes, tmp
     change(outcomes, None)
     assert not (tmp_path / "changes").exists()
     handler = Handler(GetCandidate, int)
-    served = outcomes.of(ServedInterface("a.b", {"GetCandidate": handler}, str))
+    served = outcomes.record(ServedInterface("a.b", {"GetCandidate": handler}, str))
     assert served.methods["GetCandidate"] is handler
 
 

@@ -17,7 +17,7 @@ from gateway_contract.core.traffic import TalkerOrder, TrafficReply, WatchTraffi
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.lab.gateway import LabGateway
 from gateway_core.gateways.lab.population import Population
-from gateway_core.service.traffic import Talkers, Throughput, Watches, throughput
+from gateway_core.service.traffic import Talkers, Throughput, Watches, compute_throughput
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
 from tests.support.clocks import NOW
@@ -69,9 +69,11 @@ def core(document: dict[str, Any]) -> Core:
 
 def test_rates_are_bits_and_packets_per_second() -> None:
     before, after = Counters(1000, 2000, 10, 20), Counters(3000, 12000, 30, 60)
-    assert throughput(before, after, 2.0) == Throughput(down_bps=40_000, up_bps=8000, down_pps=20, up_pps=10)
+    assert compute_throughput(before, after, 2.0) == Throughput(
+        down_bps=40_000, up_bps=8000, down_pps=20, up_pps=10
+    )
     # A counter that began anew is no traffic.
-    assert throughput(before, Counters(5, 5, 1, 1), 1.0) == Throughput(0, 0, 0, 0)
+    assert compute_throughput(before, Counters(5, 5, 1, 1), 1.0) == Throughput(0, 0, 0, 0)
 
 
 # Of one session
