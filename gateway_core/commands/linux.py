@@ -34,7 +34,13 @@ from gateway_core.gateways.linux.daemons.frr import (
     take_over,
 )
 from gateway_core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
-from gateway_core.gateways.linux.health.requirements import SOURCES, interfaces, lacks, preferred, serving
+from gateway_core.gateways.linux.health import (
+    SOURCES,
+    choose_sources,
+    find_lacks,
+    list_interfaces,
+    sources_by_type,
+)
 from gateway_core.gateways.linux.program import CommitLimits
 from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
@@ -136,14 +142,14 @@ def set_up(
     first, state = _below(root, FIRST), _below(root, CONFIGURATION / "state.json")
     exists = first.exists() or state.exists()
     choices = _choices(options, root, None if exists else ask, required=not exists)
-    served = serving(choices.sources)
+    served = sources_by_type(choices.sources)
     address = _api_address(options.api_address, None if exists else ask, management)
     text = "" if exists else _first_configuration(choices, hostname, _below(root, _USERS))
     for type in _PROFILES:
         name = served.get(type)
         say(f"Source of {type} sessions: {name or 'none is installed or named'}")
     has_frr = _decide_on_frr(options.frr, root)
-    missing = list(lacks(root, [*choices.trunks, *choices.uplinks], choices.sources))
+    missing = list(find_lacks(root, [*choices.trunks, *choices.uplinks], choices.sources))
     for lack in missing:
         say(f"missing {lack.what}\n    {lack.remedy}")
     if state.exists():
@@ -159,7 +165,7 @@ def set_up(
         say(f"{first} is written.")
     if address is not None:
         _listen_at(address, _below(root, _SETTINGS), hostname)
-    default = serving(preferred(root))
+    default = sources_by_type(choose_sources(root))
     if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
         named = " ".join(f"--source {name}" for name in choices.sources)
         say(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
@@ -274,7 +280,7 @@ def _choices(options: SetupOptions, root: Path, ask: Ask | None, *, required: bo
     """From the flags, or else from the operator's answers; without a source, those of `gateway-core linux`.
     Unless all are `required`, only the sources are. Raises CannotSetUp and TwoSources."""
     given = {
-        "--source": options.source or preferred(root),
+        "--source": options.source or choose_sources(root),
         "--trunk": options.trunk,
         "--uplink": options.uplink,
         "--range": [options.range] if options.range else [],
@@ -282,7 +288,7 @@ def _choices(options: SetupOptions, root: Path, ask: Ask | None, *, required: bo
     absent = [flag for flag, held in given.items() if not held and (required or flag == "--source")]
     if absent and ask is None:
         raise CannotSetUp(f"{', '.join(absent)}: required without a terminal")
-    names = ", ".join(interfaces(root))
+    names = ", ".join(list_interfaces(root))
     questions = {
         "--source": f"Sources of sessions ({', '.join(SOURCES)}): ",
         "--trunk": f"Trunks, which carry the VLANs of subscribers ({names}): ",
@@ -308,7 +314,7 @@ def _first_configuration(choices: FirstChoices, hostname: str, users: Path) -> s
     if not users.exists():
         raise CannotSetUp(f"the first user of the API is missing in {users}: run gateway-api-setup")
     trunks, uplinks = list(choices.trunks), list(choices.uplinks)
-    served = serving(choices.sources)
+    served = sources_by_type(choices.sources)
     document: dict[str, Any] = {
         "system": {"hostname": hostname},
         "interfaces": {"trunks": trunks, "uplinks": uplinks},
@@ -375,7 +381,7 @@ def _ask(question: str) -> str:
 def linux(sources: Sequence[str], **options: Any) -> int:
     """Serves real subscribers of this machine, until SIGTERM or SIGINT."""
     try:
-        machine = LinuxMachine(sources or preferred(Path("/")))
+        machine = LinuxMachine(sources or choose_sources(Path("/")))
     except GatewayApiError as error:
         sys.stderr.write(f"gateway-core linux: {error}\n")
         return 1

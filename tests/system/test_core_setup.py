@@ -12,7 +12,7 @@ from gateway_contract.configuration import Configuration, VlanRange
 from gateway_core.commands.linux import Ask, SetupOptions, set_up
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.frr import MARK
-from gateway_core.gateways.linux.health.requirements import MODULES, SOURCES
+from gateway_core.gateways.linux.health import MODULES, SOURCES
 from tests.support.documents import SECRET_HASH
 
 KERNEL = "6.1.0-56-amd64"

@@ -22,8 +22,7 @@ from gateway_core.gateways.linux.demux.admission import Occupancy
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_core.gateways.linux.gateway import GatewayParts, LinuxGateway
-from gateway_core.gateways.linux.health.requirements import serving
-from gateway_core.gateways.linux.health.watch import DependencyWatch
+from gateway_core.gateways.linux.health import DependencyWatch, sources_by_type
 from gateway_core.gateways.linux.kernel.links import raise_thresholds
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sessions.commit_ends import PendingCommits
@@ -52,7 +51,7 @@ class LinuxMachine:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = dict.fromkeys(names)
-        self._serving = serving(names)
+        self._serving = sources_by_type(names)
         host = DaemonHost(PlacedFiles(SERVICES), Systemd(), names)
         self._daemons = [daemon for each in DAEMONS if (daemon := each.on(host)) is not None]
         self.services = LinuxServices(self._daemons, _APPLY, _PUT_BACK)

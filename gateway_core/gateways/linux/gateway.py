@@ -37,7 +37,7 @@ from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_core.gateways.linux.entries import skipped_entries
-from gateway_core.gateways.linux.health.watch import DependencyWatch
+from gateway_core.gateways.linux.health import DependencyWatch
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
@@ -289,7 +289,7 @@ class LinuxGateway:
         return self._parts.tracker.unavailable_sources
 
     def dependencies(self) -> Sequence[Dependency]:
-        return self._parts.dependencies.now()
+        return self._parts.dependencies.dependencies()
 
     def _fault_registers(self) -> list[FaultRegister]:
         tables = (each.fault_register for each in self._tables())

@@ -18,7 +18,7 @@ from gateway_core.gateways.linux.daemons.accel_command_line import (
 from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_core.gateways.linux.daemons.pppd import PppdRadius
 from gateway_core.gateways.linux.daemons.source import SourceUnavailable
-from gateway_core.gateways.linux.health.watch import DependencyWatch, clock, frr, radius
+from gateway_core.gateways.linux.health import DependencyWatch, check_clock, check_frr, check_radius
 from tests.support.accel import stat
 from tests.support.core_clock import StillClock
 from tests.support.documents import valid_document
@@ -124,7 +124,7 @@ def test_radius_is_as_well_as_its_responses(
     for seconds, sent, lost, lately in looks:
         statistics.clock.now += seconds
         statistics.reply = stat((False, sent, lost, lately))
-        found = radius(RADIUS, statistics.client)
+        found = check_radius(RADIUS, statistics.client)
     assert (found.name, found.state) == ("radius", state)
     assert re.fullmatch(message, found.message)
 
@@ -142,15 +142,15 @@ def test_an_accel_ppp_without_radius_is_named_without_its_address(
     statistics: Statistics, reply: bytes | Exception, state: str, message: str
 ) -> None:
     statistics.reply = reply
-    found = radius(RADIUS, statistics.client)
+    found = check_radius(RADIUS, statistics.client)
     assert (found.state, "127.0.0.1" in found.message) == (state, False)
     assert found.message.startswith(message)
 
 
 def test_radius_is_unused_without_a_server_and_unknown_behind_pppd() -> None:
-    assert radius(configured().radius, Statistics().client).state == "unused"
-    assert radius(RADIUS, None).state == "unused"
-    assert radius(RADIUS, PppdRadius()).state == "unknown"
+    assert check_radius(configured().radius, Statistics().client).state == "unused"
+    assert check_radius(RADIUS, None).state == "unused"
+    assert check_radius(RADIUS, PppdRadius()).state == "unknown"
 
 
 # FRR
@@ -189,7 +189,7 @@ def peers(one: str, other: str) -> str:
 def test_frr_is_as_well_as_its_neighbours_and_failed_without_a_summary(
     vtysh: Callable[[str], Frr], script: str, state: str, message: str
 ) -> None:
-    found = frr(BGP, vtysh(script))
+    found = check_frr(BGP, vtysh(script))
     assert found.state == state
     assert re.fullmatch(message, found.message)
 
@@ -198,9 +198,9 @@ def test_frr_is_unused_without_neighbours_and_failed_without_vtysh_or_with_anoth
     tmp_path: Path, vtysh: Callable[[str], Frr]
 ) -> None:
     missing = Frr(FrrFolders(*[tmp_path] * 4), 60)
-    assert (frr(None, missing).state, frr(BGP, missing).state) == ("unused", "failed")
+    assert (check_frr(None, missing).state, check_frr(BGP, missing).state) == ("unused", "failed")
     lines = [f"neighbor 10.255.0.{number} remote-as 65002" for number in range(7)]
-    found = frr(BGP, vtysh("exit 1"), lines)
+    found = check_frr(BGP, vtysh("exit 1"), lines)
     assert found.state == "failed"
     assert found.message == (
         f"Routing is not managed: FRR has a BGP instance that is not the gateway's: {'; '.join(lines[:5])} "
@@ -221,7 +221,7 @@ def test_frr_is_unused_without_neighbours_and_failed_without_vtysh_or_with_anoth
     ],
 )
 def test_the_clock_is_as_timedatectl_says(command: str, state: str) -> None:
-    found = clock([command] if command.startswith("no") else ["sh", "-c", command])
+    found = check_clock([command] if command.startswith("no") else ["sh", "-c", command])
     assert (found.state, "/" in found.message) == (state, False)
 
 
@@ -231,10 +231,12 @@ def test_the_clock_is_as_timedatectl_says(command: str, state: str) -> None:
 def test_a_source_is_unknown_at_first_failed_while_silent_and_degraded_with_a_concern(tmp_path: Path) -> None:
     source = ListedSource()
     lives = Lives(tmp_path / "state", source)
-    watch = DependencyWatch(configured(bgp=None), lives.tracker, None, Frr(FrrFolders(), 1), tuple, clock)
+    watch = DependencyWatch(
+        configured(bgp=None), lives.tracker, None, Frr(FrrFolders(), 1), tuple, check_clock
+    )
 
     def found() -> tuple[str, str]:
-        first = watch.now()[0]
+        first = watch.dependencies()[0]
         assert first.name == "accel-ppp"
         return first.state, first.message
 
@@ -256,12 +258,12 @@ def test_a_look_asks_all_and_a_commit_counts_at_the_next(tmp_path: Path, vtysh: 
     daemon = vtysh("exit 1")
     well = Dependency("clock", DependencyState.OK, "It is well.")
     watch = DependencyWatch(configured(bgp=None), lives.tracker, PppdRadius(), daemon, tuple, lambda: well)
-    assert [one.state for one in watch.now()[1:]] == ["unknown"] * 3
-    watch.look()
-    assert [one.state for one in watch.now()[1:]] == ["unused", "unused", "ok"]
+    assert [one.state for one in watch.dependencies()[1:]] == ["unknown"] * 3
+    watch.check()
+    assert [one.state for one in watch.dependencies()[1:]] == ["unused", "unused", "ok"]
     watch.configure(configured(radius={"server": "192.0.2.1", "secret": "between-us"}))
-    watch.look()
-    assert watch.now()[1].state == "unknown"
+    watch.check()
+    assert watch.dependencies()[1].state == "unknown"
     lives.kill()
 
 

@@ -31,7 +31,7 @@ from gateway_core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.gateway import GatewayParts, LinuxGateway
-from gateway_core.gateways.linux.health.watch import DependencyWatch
+from gateway_core.gateways.linux.health import DependencyWatch
 from gateway_core.gateways.linux.kernel.fib import NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.watcher import Changed

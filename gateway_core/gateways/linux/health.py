@@ -1,0 +1,264 @@
+"""Health of the gateway on Linux: its requirements to the machine, and the state of its dependencies.
+
+Names of packages and paths of files are those of Debian 12 and 13.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from gateway_contract.base.errors import GatewayApiError
+from gateway_contract.base.texts import format_utc, join_names
+from gateway_contract.configuration import Bgp, Configuration, Radius
+from gateway_contract.core.health import Dependency, DependencyState
+from gateway_core.gateways.linux.daemons.daemon import Lack, ServiceDaemon, SourceDaemon
+from gateway_core.gateways.linux.daemons.frr import (
+    REMEDY,
+    Frr,
+    RoutingUnavailable,
+    RoutingUnreadable,
+    shown,
+)
+from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
+from gateway_core.gateways.linux.daemons.source import RadiusClient
+from gateway_core.gateways.linux.program import ProgramFailed, run
+from gateway_core.gateways.linux.sessions.tracker import SourceWatch, Tracker
+
+#: The daemons that may be sources of sessions, by name.
+SOURCES = {each.name: each for each in DAEMONS if issubclass(each, SourceDaemon)}
+
+#: Kernel modules and programs that every gateway needs; programs with their package.
+MODULES = ("8021q", "ifb", "sch_tbf", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32", "nft_fib_inet")
+_PROGRAMS: dict[str, str | None] = {"polkitd": "polkitd", "nft": "nftables"}
+_PROGRAM_FOLDERS = (
+    "usr/sbin",
+    "usr/bin",
+    "usr/local/sbin",
+    "usr/local/bin",
+    "usr/lib/frr",
+    "usr/lib/polkit-1",
+)
+_MODPROBE_SECONDS, _MODPROBE_MAX_BYTES = 10.0, 1 << 16
+
+#: systemd 252 or newer prints what the kernel says, whichever NTP client runs.
+TIMEDATECTL = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
+_TIMEDATECTL_SECONDS, _TIMEDATECTL_MAX_BYTES = 3.0, 1 << 12
+_CLOCK_UNKNOWN = "Nothing tells whether the clock of the machine is synchronized"
+_CLOCK_STATES = {
+    b"yes": (DependencyState.OK, "The clock of the machine is synchronized."),
+    b"no": (
+        DependencyState.DEGRADED,
+        "The clock of the machine is not synchronized: times of sessions and events may be wrong.",
+    ),
+}
+#: Time between two checks of all dependencies. Each has a deadline of its own, of ten seconds at most.
+_CHECK_SECONDS = 10.0
+#: The same for the clock: systemd starts a service for each call.
+_CLOCK_SECONDS = 60.0
+
+
+class TwoSources(GatewayApiError):
+    """Two sources serve one session type."""
+
+
+def list_interfaces(root: Path) -> list[str]:
+    """Return the interfaces of the machine, without the loopback. `root` is the root of its file system, here
+    and below."""
+    found = (root / "sys/class/net").iterdir()
+    # The driver of bonds has a file there.
+    return sorted(path.name for path in found if path.name != "lo" and path.is_dir())
+
+
+def sources_by_type(names: Iterable[str]) -> dict[str, str]:
+    """Return the name of the source of each session type. Raises TwoSources."""
+    found: dict[str, str] = {}
+    for name in names:
+        for type in SOURCES[name].types:
+            if (other := found.setdefault(type, name)) != name:
+                raise TwoSources(f"{other} and {name} both serve {type}: choose one")
+    return found
+
+
+def choose_sources(root: Path) -> list[str]:
+    """Return the names of the sources whose programs are all installed, one for each session type. accel-ppp
+    comes before Debian's own daemons: somebody has built it."""
+    found: dict[str, str] = {}
+    for name, source in reversed(SOURCES.items()):
+        if not found.keys() & set(source.types) and not _missing_programs(root, source.programs):
+            found |= dict.fromkeys(source.types, name)
+    return list(dict.fromkeys(found.values()))
+
+
+def find_lacks(root: Path, used: Sequence[str], sources: Sequence[str]) -> Iterator[Lack]:
+    """Yield what the gateway needs and does not have. `used` are its interfaces, `sources` keys of `SOURCES`.
+    Raises ProgramFailed and OSError."""
+    found = list_interfaces(root)
+    if absent := [name for name in used if name not in found]:
+        yield Lack(f"interfaces: {', '.join(absent)}", f"this machine has {', '.join(found) or 'none'}")
+    always: list[type[ServiceDaemon]] = [each for each in DAEMONS if each.name not in SOURCES]
+    chosen = [SOURCES[name] for name in sources]
+    daemons = [*always, *chosen]
+    if modules := _missing_modules(root, daemons):
+        # The cloud kernel of Debian, for one, has no PPP.
+        kernel = "apt-get install linux-image-$(dpkg --print-architecture), then reboot into that kernel"
+        yield Lack(f"kernel modules: {', '.join(modules)}", kernel)
+    missing = _missing_programs(root, _programs(always) | _PROGRAMS | _programs(chosen))
+    if in_debian := {name: package for name, package in missing.items() if package}:
+        packages = " ".join(dict.fromkeys(in_debian.values()))
+        yield Lack(f"programs: {', '.join(in_debian)}", f"apt-get install {packages}")
+    for daemon in daemons:
+        if others := [name for name in daemon.programs if name in missing and name not in in_debian]:
+            yield Lack(f"programs: {', '.join(others)}", daemon.remedy)
+    for daemon in daemons:
+        yield from daemon.lacks(root)
+
+
+def _programs(daemons: Iterable[type[ServiceDaemon]]) -> dict[str, str | None]:
+    return {name: package for each in daemons for name, package in each.programs.items()}
+
+
+def _missing_programs(root: Path, programs: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {
+        name: package
+        for name, package in programs.items()
+        if not any(_is_program(root / folder / name) for folder in _PROGRAM_FOLDERS)
+    }
+
+
+def _is_program(path: Path) -> bool:
+    # Executable for any user: pppd is for root and a group only, and the core, which looks too, is neither.
+    return path.is_file() and path.stat().st_mode & 0o111 != 0
+
+
+def _missing_modules(root: Path, daemons: Sequence[type[ServiceDaemon]]) -> list[str]:
+    release = (root / "proc/sys/kernel/osrelease").read_text().strip()
+    modprobe = ["modprobe", "--dry-run", "--quiet", "--dirname", str(root), "--set-version", release]
+
+    def is_missing(name: str) -> bool:
+        if (root / "sys/module" / name).exists():
+            return False
+        return run([*modprobe, name], seconds=_MODPROBE_SECONDS, most=_MODPROBE_MAX_BYTES).status != 0
+
+    needed = [*MODULES, *(module for daemon in daemons for module in daemon.modules)]
+    return [name for name in dict.fromkeys(needed) if is_missing(name)]
+
+
+def check_clock(command: Sequence[str] = TIMEDATECTL) -> Dependency:
+    """Return the dependency `clock`, after up to 3 s."""
+    try:
+        ended = run(command, seconds=_TIMEDATECTL_SECONDS, most=_TIMEDATECTL_MAX_BYTES)
+    except ProgramFailed as error:
+        return Dependency("clock", DependencyState.UNKNOWN, f"{_CLOCK_UNKNOWN}: {error}.")
+    unknown = DependencyState.UNKNOWN, f"{_CLOCK_UNKNOWN}: timedatectl failed."
+    state = unknown if ended.status else _CLOCK_STATES.get(ended.output.strip(), unknown)
+    return Dependency("clock", *state)
+
+
+def check_radius(configured: Radius, client: RadiusClient | None) -> Dependency:
+    """Return the dependency `radius`. `client` is None without a source that signs subscribers on by
+    RADIUS."""
+    if configured.server is None:
+        return Dependency("radius", DependencyState.UNUSED, "The configuration has no RADIUS server.")
+    if client is None:
+        return Dependency("radius", DependencyState.UNUSED, "No source of sessions uses RADIUS.")
+    return Dependency("radius", *client.look())
+
+
+def check_frr(configured: Bgp | None, daemon: Frr, foreign_lines: Sequence[str] = ()) -> Dependency:
+    """Return the dependency `frr`, by the deadline of `daemon`. `foreign_lines` keep FRR from running by the
+    configuration."""
+    if configured is None or not configured.neighbors:
+        return Dependency("frr", DependencyState.UNUSED, "The configuration has no BGP neighbours.")
+    if foreign_lines:
+        reason = f"FRR has a BGP instance that is not the gateway's: {shown(foreign_lines)}"
+        message = f"Routing is not managed: {reason}. {REMEDY}."
+        return Dependency("frr", DependencyState.FAILED, message)
+    try:
+        summary = daemon.bgp_summary()
+    except RoutingUnreadable:
+        return Dependency("frr", DependencyState.UNKNOWN, "FRR gave a BGP summary that is not as expected.")
+    except RoutingUnavailable as error:
+        return Dependency("frr", DependencyState.FAILED, f"FRR gave no BGP summary: {error.reason}.")
+    established = {
+        address
+        for family in summary.values()
+        for address, neighbour in family.get("peers", {}).items()
+        if neighbour.get("state") == "Established"
+    }
+    addresses = [str(neighbour.address) for neighbour in configured.neighbors]
+    missing = [address for address in addresses if address not in established]
+    if not missing:
+        return Dependency("frr", DependencyState.OK, f"All BGP sessions are established: {len(addresses)}.")
+    state = DependencyState.DEGRADED if len(missing) < len(addresses) else DependencyState.FAILED
+    message = (
+        f"{len(missing)} of {len(addresses)} BGP sessions are not established: {join_names(missing, 3)}."
+    )
+    return Dependency("frr", state, message)
+
+
+def check_source(watch: SourceWatch) -> Dependency:
+    """Return the dependency with the name of a source, as its last poll left it."""
+    name, since = watch.name, watch.silent_since
+    if watch.is_available:
+        concern = watch.source.concern()
+        if concern is not None:
+            return Dependency(name, DependencyState.DEGRADED, f"{name} lists its sessions: {concern}.")
+        return Dependency(name, DependencyState.OK, f"{name} lists its sessions.")
+    if since is None:
+        message = f"{name} has not replied yet: the core has just started."
+        return Dependency(name, DependencyState.UNKNOWN, message)
+    message = f"{name} has not replied since {format_utc(since)}, and its sessions are stale."
+    return Dependency(name, DependencyState.FAILED, message)
+
+
+class DependencyWatch:
+    """Checks of all dependencies from time to time, so that no request waits for one. Thread-safe.
+
+    `find_foreign_lines` returns the lines that keep FRR from running by the configuration.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        tracker: Tracker,
+        radius_client: RadiusClient | None,
+        frr: Frr,
+        find_foreign_lines: Callable[[], Sequence[str]],
+        check_clock: Callable[[], Dependency] = check_clock,
+    ) -> None:
+        self._configuration = configuration
+        self._tracker = tracker
+        self._radius_client = radius_client
+        self._frr = frr
+        self._find_foreign_lines = find_foreign_lines
+        self._check_clock = check_clock
+        self._next_clock_check = 0.0
+        self._changed = threading.Event()
+        not_checked = DependencyState.UNKNOWN, "The core has not asked yet: it has just started."
+        self._found = {name: Dependency(name, *not_checked) for name in ("radius", "frr", "clock")}
+
+    def configure(self, configuration: Configuration) -> None:
+        """Check again soon, with a new configuration."""
+        self._configuration = configuration
+        self._changed.set()
+
+    def run(self) -> None:
+        """Check from time to time until the process ends."""
+        while True:
+            self._changed.clear()
+            self.check()
+            self._changed.wait(_CHECK_SECONDS)
+
+    def check(self) -> None:
+        """Check each dependency, one after the other."""
+        configuration = self._configuration
+        self._found["radius"] = check_radius(configuration.radius, self._radius_client)
+        self._found["frr"] = check_frr(configuration.bgp, self._frr, self._find_foreign_lines())
+        if (now := time.monotonic()) >= self._next_clock_check:
+            self._found["clock"] = self._check_clock()
+            self._next_clock_check = now + _CLOCK_SECONDS
+
+    def dependencies(self) -> tuple[Dependency, ...]:
+        """Return the sources, and the other dependencies as the last check left them."""
+        return *map(check_source, self._tracker.watches), *self._found.values()

@@ -1,1 +1,0 @@
-"""The dependencies of the gateway on Linux: whether each does its work."""
