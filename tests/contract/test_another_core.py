@@ -5,21 +5,36 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.contract.small_core import OPTIONAL, small_gateway
+from gateway_contract.core.interface import CORE
 from tests.support.prometheus import samples
 from tests.support.receivers import Receiver
 from tests.support.routes import ALWAYS, OPEN, ROUTES, Route
 from tests.support.shell import Shell
-from tests.support.stack import Api, running_core, wait_for
+from tests.support.stack import Api, running_api, running_core, wait_for
 
 GUIDE = (Path(__file__).parents[2] / "docs/how-to/another-core.md").read_text()
 LACKS = "The core daemon lacks the method "
+PROGRAM = "tests.contract.small_core"
+OPTIONAL = frozenset(method.__name__ for method in CORE.optional)
+
+
+@contextmanager
+def small_gateway(api: Api, state: Path, folder: Path) -> Iterator[Api]:
+    """A gateway of 100 sessions with a core that has only the required methods. The users are those of the
+    stack `api`, whose folder is `state`; what is logged is in `state`, too."""
+    socket = folder / "core.sock"
+    with ExitStack() as stack:
+        stack.enter_context(running_core(socket, state / "factory.json", "--sessions", "100", module=PROGRAM))
+        # Beside the stack's history, it would wait until the stack's workers record no more.
+        url = stack.enter_context(running_api(socket, state, GATEWAY_API_STATE=str(folder)))
+        yield Api({**api.environment, "GATEWAY_URL": url})
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +180,7 @@ def test_a_core_without_a_required_method_fails_with_its_name(
 ) -> None:
     monkeypatch.setenv("LACKS", "DisconnectSession ListQos")
     socket = tmp_path / "core.sock"
-    with running_core(socket, state / "factory.json", module="tests.contract.small_core"):
+    with running_core(socket, state / "factory.json", module=PROGRAM):
         done = check(socket)
     assert done.returncode == 1
     found = [line for line in done.stdout.splitlines() if line.startswith("Missing, and required")]

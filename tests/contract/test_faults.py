@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gateway_contract.core.health import FaultKind, PacketDrops, TriggerRefusal
-from tests.support.faulty_core import (
+from tests.support.faulty_gateway import (
     DELAYS,
     DROPS,
     FAULTS,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gateway_contract.core.health import DependencyState
-from tests.support.faulty_core import DEPENDENCIES, faulty_gateway
+from tests.support.faulty_gateway import DEPENDENCIES, faulty_gateway
 from tests.support.prometheus import samples
 from tests.support.stack import Api
 

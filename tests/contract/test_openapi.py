@@ -10,7 +10,6 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from gateway_api.cli.api import routes_text
 from gateway_api.web.schemas.requests import (
     CommitSchema,
     DeleteValueSchema,
@@ -26,10 +25,9 @@ from tests.support.receivers import Receiver
 from tests.support.routes import ADMIN, ALWAYS, OPEN, ROUTES, Route
 from tests.support.sse import listen
 from tests.support.stack import Api, running_stack, wait_for
-from tools.documents import __main__ as documents
 
 FILE = Path(__file__).parents[2] / "etc" / "openapi.json"
-DOCUMENT = json.loads(documents.openapi())
+DOCUMENT = json.loads(FILE.read_text())
 
 DESCRIBED = [route for route in ROUTES if not route.part_of_a_page]
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -58,9 +56,7 @@ def fits(name: str, value: Any) -> None:
 # As a document
 
 
-def test_the_files_are_what_the_commands_print_and_a_validator_finds_nothing_wrong() -> None:
-    assert FILE.read_text() == documents.openapi()
-    assert FILE.with_name("routes.txt").read_text() == routes_text()
+def test_a_validator_finds_nothing_wrong_and_each_route_is_described() -> None:
     assert list(OpenAPIV31SpecValidator(DOCUMENT).iter_errors()) == []
     names = [operation(route)["operationId"] for route in DESCRIBED]
     assert len(set(names)) == len(names)

@@ -14,8 +14,8 @@ from gateway_contract.contract import Page
 from gateway_contract.core.sessions import SessionEvent, SessionSummary, SessionType
 from gateway_contract.core.sign_ons import FailedSignOn
 from gateway_contract.history import FailedSignOns, PastSession
-from tests.support.journal import session
 from tests.support.pools import Here
+from tests.support.records import session
 
 BOOT = "84a7e8343baf37f9"
 

@@ -5,43 +5,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import gevent
 import msgspec
 
 from gateway_contract.core.interface import CORE
-from gateway_contract.core.sessions import EventsReply, SessionSummary, SubscribeEvents
+from gateway_contract.core.sessions import EventsReply, SubscribeEvents
 from gateway_contract.core.sign_ons import FailedSignOnsReply, SubscribeFailedSignOns
 from gateway_contract.varlink.client import Unreachable
 from gateway_contract.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_contract.varlink.server import Server
 from gateway_core.sessions.journal import Journal
-
-
-def session(id: int, **fields: Any) -> SessionSummary:
-    return SessionSummary(
-        **{
-            "id": id,
-            "type": "PPPoE",
-            "username": f"user{id}",
-            "ip_address": "100.64.0.7",
-            "interface": "ppp6",
-            "rate_down": 1000,
-            "rate_up": 2000,
-            "state": "active",
-            "started_at": 3,
-            "mac_address": "02:00:00:00:00:07",
-            "access_interface": "trunk0.7",
-            "ipv6_address": None,
-            "ipv6_prefix": None,
-            "delegated_prefixes": (),
-            "outer_vlan_id": None,
-            "inner_vlan_id": 7,
-            "source": "lab",
-            **fields,
-        }
-    )
+from tests.support.records import session
 
 
 def grow(journal: Journal, number: int) -> None:

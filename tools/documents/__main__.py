@@ -18,22 +18,21 @@ from gatewayctl.completion import FILES, source
 from tools.documents import man, operations, reference
 
 
-def openapi() -> str:
-    """The OpenAPI document of the profile USERS, as JSON."""
-    return json.dumps(make_document(routes_of(USERS)), indent=2, ensure_ascii=False) + "\n"
-
-
 def texts() -> dict[str, str]:
-    """The files of people: man pages, completions, the environment file and pages of the reference, by their
-    paths."""
+    """Return the texts of all files that come from the code, by their paths."""
+    document = make_document(routes_of(USERS))
     pages = {
         "configuration": reference.configuration_page(),
-        **operations.pages(make_document(routes_of(USERS))),
+        **operations.pages(document),
         "commands": reference.commands_page(),
         "environment": reference.environment_page(),
         "values": reference.values_page(),
     }
     return {
+        "etc/openapi.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
+        "etc/routes.txt": routes_text(),
+        f"gateway_contract/{CORE.name}.varlink": interface_text(CORE),
+        f"gateway_api/hub/{HUB.name}.varlink": interface_text(HUB),
         "etc/gateway-api.env": "".join(reference.environment_file()),
         **{f"etc/man/{name}": text for name, text in man.pages().items()},
         **{f"etc/completion/{name}": source(gatewayctl, shell) for shell, name in FILES.items()},
@@ -56,10 +55,6 @@ def _summaries() -> str:
 
 if __name__ == "__main__":
     root = Path(__file__).parents[2]
-    (root / "etc/openapi.json").write_text(openapi())
-    (root / "etc/routes.txt").write_text(routes_text())
     for path, text in texts().items():
         (root / path).parent.mkdir(exist_ok=True)
         (root / path).write_text(text)
-    for contract, folder in (CORE, "gateway_contract"), (HUB, "gateway_api/hub"):
-        (root / folder / f"{contract.name}.varlink").write_text(interface_text(contract))

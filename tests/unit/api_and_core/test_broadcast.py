@@ -23,7 +23,8 @@ from gateway_contract.core.sessions import EventsReply
 from gateway_contract.core_client import CoreClient
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
-from tests.support.journal import InProcessCore, grow, session
+from tests.support.journal import InProcessCore, grow
+from tests.support.records import session
 
 
 def test_a_span_holds_what_came_after_events_of_its_life_from_where_it_began() -> None:

@@ -19,7 +19,8 @@ from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
-from tests.support.journal import grow, no_pause, numbers, serving, session
+from tests.support.journal import grow, no_pause, numbers, serving
+from tests.support.records import session
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from gateway_contract.core_client import CoreClient
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
 from tests.support.clocks import SteppedClock
-from tests.support.journal import InProcessCore, grow, session
+from tests.support.journal import InProcessCore, grow
+from tests.support.records import session
 from tests.support.sse import Message, messages_in
 from tests.support.stack import PATIENCE
 

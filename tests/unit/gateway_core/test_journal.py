@@ -13,7 +13,8 @@ from gateway_contract.core.sessions import EventsReply
 from gateway_core.sessions import journal as feed
 from gateway_core.sessions.journal import MAX_EVENTS, MAX_FAILED_SIGN_ONS, Journal
 from gateway_core.sessions.session import Counters
-from tests.support.journal import fail, grow, session
+from tests.support.journal import fail, grow
+from tests.support.records import session
 
 
 def sequences(reply: EventsReply) -> list[int]:
