@@ -14,7 +14,6 @@ from gateway_api.audit import core_changes
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.history import recorder
 from gateway_api.web import audit, errors, metrics, operation, responses
-from gateway_api.web.assets import Asset
 from gateway_api.web.openapi import make_document
 from gateway_api.web.operation import Route
 from gateway_api.web.request import ApiRequest
@@ -65,7 +64,7 @@ class Application(Flask):
     request_class = ApiRequest
 
     def __init__(self) -> None:
-        super().__init__("gateway_api", static_folder=None)
+        super().__init__("gateway_api", static_folder=None, template_folder="web/docs")
         # The redirect that merges slashes would have a body in HTML.
         self.url_map.merge_slashes = False
         # No rule has defaults, for which werkzeug would look with each request.
@@ -103,10 +102,10 @@ def routes_of(profile: Profile) -> list[Route]:
 
 
 @cache
-def openapi() -> Asset:
+def openapi() -> pages.Asset:
     """Return the OpenAPI document of the profile USERS. gunicorn's arbiter calls it before the first fork:
     then the workers share it, and none takes the memory to make it."""
-    return pages.encoded(make_document(routes_of(USERS)))
+    return pages.Asset.of_document(make_document(routes_of(USERS)))
 
 
 def users() -> Application:

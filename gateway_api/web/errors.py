@@ -12,8 +12,8 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from gateway_api.web import responses
-from gateway_api.web.assets import disabled_page
 from gateway_api.web.request import SAFE_METHODS, current
+from gateway_api.web.routes.pages import show_disabled
 from gateway_contract.base import errors, logs
 from gateway_contract.base.logs import masked_text
 
@@ -82,7 +82,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     # The requests of all clients cause it, not those of this one.
     errors.TooManyLists: _too_many(503),
     errors.SearchTooLong: _too_many(503),
-    errors.Disabled: lambda error: disabled_page(str(error)) or responses.error(503, str(error)),
+    errors.Disabled: lambda error: show_disabled(str(error)) or responses.error(503, str(error)),
     errors.StepFailed: _failure(attrgetter("sentence"), attrgetter("sentence")),
     errors.StillConnected: _failure(str),
     errors.CoreAbsent: _failure(lambda _: "Core daemon unreachable", hint=errors.CoreAbsent.HINT),

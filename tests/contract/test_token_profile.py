@@ -27,7 +27,7 @@ from gateway_api.serving import configuration
 from gateway_api.serving.configuration import BadAddress, Off, address, address_or_last
 from gateway_api.web.app import create_app
 from gateway_api.web.records import Committed, Configuration, Message, listing
-from gateway_api.web.routes.token_profile import uptime
+from gateway_api.web.routes.token_profile import format_uptime
 from gateway_api.web.services import WorkerServices
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable
 from gateway_contract.base.logs import MASK
@@ -270,14 +270,14 @@ def test_the_list_and_a_session_are_those_of_the_core_in_texts(profile: Profile)
     assert data["count"] == len(held) > 200
     for item in data["subscribers"]:
         record = held[item["id"]]
-        assert item.pop("uptime") in {uptime(record["started_at"], now - age) for age in range(5)}
+        assert item.pop("uptime") in {format_uptime(record["started_at"], now - age) for age in range(5)}
         expected = {name: record[name] for name in ("id", "username", "ip_address", "interface")}
         speeds = {f"speed_{way}": format_rate(record[f"rate_{way}"]) for way in ("down", "up")}
         assert list(item.items()) == list((expected | speeds).items())
     detail = profile.get("/subscribers/3")
     assert set(detail) == {*SessionDetail.__struct_fields__, "speed_down", "speed_up", "uptime"}
     assert (detail["speed_down"], detail["speed_up"]) == ("1.5 Mbit/s", "999 bit/s")
-    assert detail["uptime"] in {uptime(detail["started_at"], now + age) for age in range(5)}
+    assert detail["uptime"] in {format_uptime(detail["started_at"], now + age) for age in range(5)}
     for query in ({"username": detail["username"]}, {"search": "id:3", "limit": "1"}):
         (found,) = profile.get("/subscribers", params=query)["subscribers"]
         assert (found["id"], found["speed_down"], found["speed_up"]) == (3, "1.5 Mbit/s", "999 bit/s")
@@ -286,7 +286,7 @@ def test_the_list_and_a_session_are_those_of_the_core_in_texts(profile: Profile)
     status = profile.get("/system/status")
     assert set(status) == {*Health.__struct_fields__, "uptime", "core_reachable"}
     assert (status["active_sessions"], status["core_reachable"]) == (len(held), True)
-    assert status["uptime"] == uptime(0, status["uptime_seconds"])
+    assert status["uptime"] == format_uptime(0, status["uptime_seconds"])
 
 
 def audited(profile: Profile, method: str, result: str) -> list[dict[str, Any]]:

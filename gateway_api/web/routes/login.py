@@ -1,17 +1,12 @@
-"""Log in and out."""
+"""Logins and logouts."""
 
 from flask import Blueprint, request
 
+from gateway_api.web import records
 from gateway_api.web.access import ANY_ROLE, OPEN, find_claims, keep_in_browser, remove_from_browser
 from gateway_api.web.operation import operation
-from gateway_api.web.records import Message, SignedIn, Token, User
 from gateway_api.web.request import caller, current
-from gateway_api.web.schemas.requests import (
-    LoginRequest,
-    LoginRequestSchema,
-    LogoutEverywhere,
-    LogoutEverywhereSchema,
-)
+from gateway_api.web.schemas import requests
 from gateway_api.web.services import core, user_services
 from gateway_contract.base.errors import NotAllowed
 from gateway_contract.core.configuration import EndTokens
@@ -20,9 +15,9 @@ login = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 
 
 @login.post("/login")
-@operation(OPEN, body=LoginRequestSchema, bare=True, errors=(401, 429))
-def log_in(body: LoginRequest) -> Token:
-    """Returns a token for a user of the running configuration.
+@operation(OPEN, body=requests.LoginRequestSchema, bare=True, errors=(401, 429))
+def log_in(body: requests.LoginRequest) -> records.Token:
+    """Return a token for a user of the running configuration.
 
     With the header `X-Gateway-Page: 1`, as the live page sends it, the browser keeps the token in a cookie.
     """
@@ -33,34 +28,34 @@ def log_in(body: LoginRequest) -> Token:
     lifetime = known.token_lifetime
     token = user_services().tokens.issue(user.username, user.role, user.generation, lifetime)
     keep_in_browser(token)
-    return Token(token, "bearer", lifetime)
+    return records.Token(token, "bearer", lifetime)
 
 
-@login.get("/token")
+@login.get("/token", endpoint="token_user")
 @operation(OPEN)
-def token_user() -> SignedIn:
-    """The user of the token that came with the request."""
+def show_user() -> records.SignedIn:
+    """Return the user of the token that came with the request."""
     claims = find_claims()
-    return SignedIn(User(claims.sub, claims.role, claims.exp) if claims else None)
+    return records.SignedIn(records.User(claims.sub, claims.role, claims.exp) if claims else None)
 
 
 @login.post("/logout")
 @operation(ANY_ROLE)
-def log_out() -> Message:
-    """Revokes the token that came with the request."""
+def log_out() -> records.Message:
+    """Revoke the token that came with the request."""
     user_services().revocations.revoke(caller().jti, caller().exp)
     remove_from_browser()
-    return Message("Logged out")
+    return records.Message("Logged out")
 
 
 @login.post("/logout-everywhere")
-@operation(ANY_ROLE, body=LogoutEverywhereSchema, optional=True, errors=(403, 404, 501))
-def log_out_everywhere(body: LogoutEverywhere) -> Message:
-    """Ends all tokens of the caller; an admin may name another user. Event streams with these tokens end."""
+@operation(ANY_ROLE, body=requests.LogoutEverywhereSchema, optional=True, errors=(403, 404, 501))
+def log_out_everywhere(body: requests.LogoutEverywhere) -> records.Message:
+    """End all tokens of the caller; an admin may name another user. Event streams with these tokens end."""
     username = caller().sub if body.username is None else body.username
     if username != caller().sub and caller().role != "admin":
         raise NotAllowed
     core().call_raw(EndTokens(username))
     if username == caller().sub:
         remove_from_browser()
-    return Message(f"Ended all tokens of {username}")
+    return records.Message(f"Ended all tokens of {username}")

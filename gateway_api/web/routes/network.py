@@ -4,11 +4,11 @@ import msgspec
 from flask import Blueprint
 
 from gateway_api.history.traffic import TrafficSpan
+from gateway_api.web import records
 from gateway_api.web.access import ANY_ROLE
 from gateway_api.web.lists import list_operation
 from gateway_api.web.operation import Passed, operation
-from gateway_api.web.records import CgnatStats, DemuxConfiguration, FrrSummary, TrafficSampleList, listing
-from gateway_api.web.schemas.queries import ListSelection, NetworkTrafficQuery
+from gateway_api.web.schemas import queries
 from gateway_api.web.services import core, history
 from gateway_contract.configuration import Demux
 from gateway_contract.core import network as wire
@@ -25,80 +25,80 @@ demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 
 @interfaces.get("", endpoint="index")
 @list_operation(wire.ListInterfaces)
-def list_interfaces(query: ListSelection) -> ListParts:
-    """All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
+def list_interfaces(query: queries.ListSelection) -> ListParts:
+    """List all interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
     return core().call_list(query.call(wire.ListInterfaces))
 
 
-@interfaces.get("/traffic")
-@operation(ANY_ROLE, query=NetworkTrafficQuery, compressed=True)
-def traffic(query: TrafficSpan) -> TrafficSampleList:
-    """The traffic of all trunks over time: the mean of each step, the oldest first."""
+@interfaces.get("/traffic", endpoint="traffic")
+@operation(ANY_ROLE, query=queries.NetworkTrafficQuery, compressed=True)
+def list_traffic(query: TrafficSpan) -> records.TrafficSampleList:
+    """List the traffic of all trunks over time: the mean of each step, the oldest first."""
     found = history().traffic(query)
     samples = tuple(found.samples)
-    return TrafficSampleList(samples=samples, step_seconds=found.step_seconds, count=len(samples))
+    return records.TrafficSampleList(samples=samples, step_seconds=found.step_seconds, count=len(samples))
 
 
-@interfaces.get("/vlans")
+@interfaces.get("/vlans", endpoint="vlans")
 @list_operation(wire.ListVlans)
-def vlans(query: ListSelection) -> ListParts:
-    """The VLAN sub-interfaces that the demux component created."""
+def list_vlans(query: queries.ListSelection) -> ListParts:
+    """List the VLAN sub-interfaces that the demux component created."""
     return core().call_list(query.call(wire.ListVlans))
 
 
 @qos.get("", endpoint="index")
 @list_operation(wire.ListQos)
-def list_qos(query: ListSelection) -> ListParts:
-    """The shaping of each session."""
+def list_qos(query: queries.ListSelection) -> ListParts:
+    """List the shaping of each session."""
     return core().call_list(query.call(wire.ListQos))
 
 
-@qos.get("/profiles")
-@operation(ANY_ROLE, data=(listing(wire.ListOverheadProfiles),))
-def profiles() -> Passed[wire.OverheadProfilesReply]:
-    """The overhead profiles that sessions may have."""
+@qos.get("/profiles", endpoint="profiles")
+@operation(ANY_ROLE, data=(records.listing(wire.ListOverheadProfiles),))
+def list_profiles() -> Passed[wire.OverheadProfilesReply]:
+    """List the overhead profiles that sessions may have."""
     return Passed(core().call_fields(wire.ListOverheadProfiles()))
 
 
-@routing.get("/bgp/summary")
+@routing.get("/bgp/summary", endpoint="bgp_summary")
 @operation(ANY_ROLE, compressed=True)
-def bgp_summary() -> Passed[FrrSummary]:
-    """The routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
+def show_bgp_summary() -> Passed[records.FrrSummary]:
+    """Return the routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
     return Passed(core().call_fields(wire.GetBgpSummary(), "summary")["summary"])
 
 
-@routing.get("/routes")
+@routing.get("/routes", endpoint="kernel_routes")
 @list_operation(wire.ListRoutes)
-def kernel_routes(query: ListSelection) -> ListParts:
-    """The kernel's routes, those to subscribers included."""
+def list_routes(query: queries.ListSelection) -> ListParts:
+    """List the kernel's routes, those to subscribers included."""
     return core().call_list(query.call(wire.ListRoutes))
 
 
-@cgnat.get("/sessions")
+@cgnat.get("/sessions", endpoint="sessions")
 @list_operation(wire.ListCgnatSessions)
-def sessions(query: ListSelection) -> ListParts:
-    """The sessions that go through the CGNAT VRF."""
+def list_cgnat_sessions(query: queries.ListSelection) -> ListParts:
+    """List the sessions that go through the CGNAT VRF."""
     return core().call_list(query.call(wire.ListCgnatSessions))
 
 
-@cgnat.get("/stats")
+@cgnat.get("/stats", endpoint="stats")
 @operation(ANY_ROLE)
-def stats() -> CgnatStats:
-    """The number of sessions that are steered, and of those with a public address."""
+def count_cgnat_sessions() -> records.CgnatStats:
+    """Count the sessions that are steered, and those with a public address."""
     counts = core().call(GetStatistics())
-    return CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
+    return records.CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
 
 
-@demux.get("/config")
-@operation(ANY_ROLE, data=(DemuxConfiguration,))
-def demux_configuration() -> Passed[Demux]:
-    """The demux section of the running configuration."""
+@demux.get("/config", endpoint="demux_configuration")
+@operation(ANY_ROLE, data=(records.DemuxConfiguration,))
+def show_demux_configuration() -> Passed[Demux]:
+    """Return the demux section of the running configuration."""
     running, _ = core().get_sections(GetConfiguration())
     return Passed(running.get("demux", msgspec.Raw(b"{}")))
 
 
-@demux.get("/state")
+@demux.get("/state", endpoint="state")
 @list_operation(wire.GetDemuxState)
-def state(query: ListSelection) -> ListParts:
-    """The VLANs that demux manages, and the number that its limits have rejected."""
+def show_demux_state(query: queries.ListSelection) -> ListParts:
+    """List the VLANs that demux manages, and count those that its limits have rejected."""
     return core().call_list(query.call(wire.GetDemuxState))

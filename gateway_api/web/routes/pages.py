@@ -1,139 +1,210 @@
-"""Pages for browsers: the live page, the reference page, which shows the OpenAPI document, and the
-documentation, which `make docs` and the package build into the environment of the programs.
+"""Pages for browsers: the live page; the reference page, which shows the OpenAPI document; the documentation,
+which `make docs` and the package build into the environment of the programs; and messages in one sentence.
 
-They are the same for every client, and have no data of the gateway.
+The pages are the same for every client, and have no data of the gateway.
 """
 
+import gzip
 import re
 import sys
 from base64 import b64encode
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from hashlib import sha256
 from importlib.resources import files
-from pathlib import Path
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePath
 from typing import Any, cast
 
 import msgspec
-from flask import Blueprint, Flask, Response, current_app
+from flask import Blueprint, Flask, Response, current_app, render_template, request
 
+from gateway_api.web import records
 from gateway_api.web.access import OPEN, STATIC
-from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, files_in, lies_in, message_page, serve
 from gateway_api.web.operation import operation
-from gateway_api.web.records import OpenApi
 from gateway_api.web.responses import JSON
 from gateway_contract.base.errors import NotFound
 
 _EXTENSION = "openapi"
+#: Cache-Control of a file with its digest in the path (RFC 8246).
+_FOR_EVER = "public, max-age=31536000, immutable"
+#: Cache-Control of any other file: the client checks each time whether the file has changed.
+_REVALIDATE = "no-cache"
+#: Media types by suffix. No other files are served.
+_MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
+
+
+def find_files(folder: Path) -> dict[str, Path]:
+    """Return the files of known types in the folder and below it, by their paths in it. Files that lie
+    outside when links are followed are left out: a link must not publish a file of the machine."""
+    return {
+        file.relative_to(folder).as_posix(): file
+        for file in sorted(folder.rglob("*"))
+        if file.suffix in _MEDIA_TYPES and file.is_file() and lies_in(folder, file)
+    }
+
+
+def lies_in(folder: Path, file: Path) -> bool:
+    """Return True if a file lies in the folder when links are followed."""
+    return file.resolve().is_relative_to(folder.resolve())
+
+
+@dataclass(frozen=True)
+class Asset:
+    """Content that stays the same while the API runs."""
+
+    media_type: str
+    body: bytes
+
+    @classmethod
+    def read(cls, file: Traversable) -> "Asset":
+        return cls(_MEDIA_TYPES[PurePath(file.name).suffix], file.read_bytes())
+
+    @classmethod
+    def of_document(cls, document: dict[str, Any]) -> "Asset":
+        """Return the OpenAPI document, with all that a response takes of it."""
+        asset = cls(JSON, msgspec.json.encode(document))
+        # Computed at the first use, and kept.
+        _ = asset.compressed, asset.digest
+        return asset
+
+    @cached_property
+    def digest(self) -> str:
+        return sha256(self.body).hexdigest()[:16]
+
+    @cached_property
+    def compressed(self) -> bytes:
+        return gzip.compress(self.body, mtime=0)
+
+    def serve(
+        self, cache_control: str, headers: dict[str, str] | None = None, *, only_compressed: bool = False
+    ) -> Response:
+        """Return a response, compressed if the client accepts that. `only_compressed`: compressed in any
+        case, since all browsers accept that, and encrypting a megabyte costs as much as several requests."""
+        is_compressed = only_compressed or request.accept_encodings.quality("gzip") > 0
+        body = self.compressed if is_compressed else self.body
+        response = Response(body, headers=headers, content_type=self.media_type)
+        if is_compressed:
+            response.headers["Content-Encoding"] = "gzip"
+        # Weak: the same for both encodings (RFC 9110 section 8.8.1).
+        response.set_etag(self.digest, weak=True)
+        response.headers.update({"Cache-Control": cache_control, "Vary": "Accept-Encoding"})
+        return response
+
 
 _WEB = files("gateway_api") / "web"
 _SWAGGER_UI = files("flask_swagger_ui") / "dist"
+_NO_REFERRER = {"Referrer-Policy": "no-referrer"}
 
-BUILT = Path(sys.prefix, "share/doc/gateway-api/html")
-#: By the path of a request. What is not here is not served.
-_BUILT_FILES = files_in(BUILT)
-_NOT_BUILT = (
-    "The documentation is not built. Run make docs in the folder of the source, then restart the API."
-)
-_INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
-
-PAGE_FILES = {name: Asset.read(file) for name, file in files_in(Path(str(_WEB / "page"))).items()}
+PAGE_FILES = {name: Asset.read(file) for name, file in find_files(Path(str(_WEB / "page"))).items()}
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
+    **_NO_REFERRER,
 }
 
-_DOCS_FILES = {
+_REFERENCE_FILES = {
     **{name: Asset.read(_WEB / "docs" / name) for name in ("docs.css", "docs.js")},
     **{
         name: Asset.read(_SWAGGER_UI / name)
         for name in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
     },
 }
-#: Of all files, so that a cache never mixes files of two versions.
-_DIGEST = sha256("".join(file.digest for file in _DOCS_FILES.values()).encode()).hexdigest()[:16]
-_DOCS_HTML = (_WEB / "docs" / "docs.html").read_text().replace("@DIGEST@", _DIGEST)
-_DOCS_PAGE = Asset(TYPES[".html"], _DOCS_HTML.encode())
-_DOCS_HEADERS = {
+#: Digest of all files, so that a cache never mixes files of two versions.
+_DIGEST = sha256("".join(file.digest for file in _REFERENCE_FILES.values()).encode()).hexdigest()[:16]
+_REFERENCE_HTML = (_WEB / "docs" / "docs.html").read_text().replace("@DIGEST@", _DIGEST)
+_REFERENCE_PAGE = Asset(_MEDIA_TYPES[".html"], _REFERENCE_HTML.encode())
+_REFERENCE_HEADERS = {
     # Swagger UI's icons are data.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
+    **_NO_REFERRER,
 }
 
+BUILT = Path(sys.prefix, "share/doc/gateway-api/html")
+_BUILT_FILES = find_files(BUILT)
+_NOT_BUILT = (
+    "The documentation is not built. Run make docs in the folder of the source, then restart the API."
+)
+_INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
+
+_MESSAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    **_NO_REFERRER,
+}
 
 docs = Blueprint("docs", __name__, url_prefix="/api/v1")
 page = Blueprint("page", __name__)
 documentation = Blueprint("documentation", __name__, url_prefix="/docs")
 
 
-def encoded(document: dict[str, Any]) -> Asset:
-    """The OpenAPI document, with what a response takes of it."""
-    made = Asset(JSON, msgspec.json.encode(document))
-    # Computed at the first use, and kept.
-    _ = made.compressed, made.digest
-    return made
-
-
 def install(app: Flask, document: Asset) -> None:
+    """Give the application its OpenAPI document."""
     app.extensions[_EXTENSION] = document
 
 
-@docs.get("/openapi.json")
-@operation(OPEN, data=(OpenApi,), bare=True, more_headers=("ETag",))
-def openapi() -> Response:
-    """This document."""
-    return serve(cast(Asset, current_app.extensions[_EXTENSION]), REVALIDATE)
+@docs.get("/openapi.json", endpoint="openapi")
+@operation(OPEN, data=(records.OpenApi,), bare=True, more_headers=("ETag",))
+def show_document() -> Response:
+    """Return this document."""
+    return cast(Asset, current_app.extensions[_EXTENSION]).serve(_REVALIDATE)
 
 
 @docs.get("/docs", endpoint="page")
 @operation(OPEN, media_type="text/html", more_headers=("ETag",))
-def docs_page() -> Response:
-    """A page that shows this document, logs in, and sends requests."""
-    return serve(_DOCS_PAGE, REVALIDATE, _DOCS_HEADERS)
+def show_reference() -> Response:
+    """Return a page that shows this document, logs in, and sends requests."""
+    return _REFERENCE_PAGE.serve(_REVALIDATE, _REFERENCE_HEADERS)
 
 
 @docs.get("/docs/<digest>/<name>", endpoint="part")
 @operation(OPEN)
-def docs_file(digest: str, name: str) -> Response:
-    """A file of that page."""
-    if digest != _DIGEST or name not in _DOCS_FILES:
+def show_reference_file(digest: str, name: str) -> Response:
+    """Return a file of the reference page."""
+    if digest != _DIGEST or name not in _REFERENCE_FILES:
         raise NotFound("No such file")
-    return serve(_DOCS_FILES[name], FOR_EVER, for_browsers=True)
+    return _REFERENCE_FILES[name].serve(_FOR_EVER, only_compressed=True)
 
 
 @page.get("/page/<name>", endpoint="part")
 @page.get("/", endpoint="index")
 @operation(STATIC)
-def page_file(name: str = "index.html") -> Response:
-    """The live page, or a module, style sheet or picture of it."""
+def show_page_file(name: str = "index.html") -> Response:
+    """Return the live page, or a module, style sheet or picture of it."""
     if name not in PAGE_FILES:
         raise NotFound("No such file")
     # With each request the browser checks for a newer file: after an upgrade no module meets an older one.
-    return serve(PAGE_FILES[name], REVALIDATE, _PAGE_HEADERS)
+    return PAGE_FILES[name].serve(_REVALIDATE, _PAGE_HEADERS)
 
 
 @documentation.get("/<path:name>", endpoint="part")
 @documentation.get("/", endpoint="index")
 @operation(STATIC)
-def documentation_file(name: str | None = None) -> Response:
-    """A page of the documentation, or a file of its pages. The first page says how to build them."""
+def show_documentation_file(name: str | None = None) -> Response:
+    """Return a page of the documentation, or a file of its pages. The first page says how to build them."""
     if name is None and not _BUILT_FILES:
-        return message_page(_NOT_BUILT, 200)
+        return _show_message(_NOT_BUILT, 200)
     name = name or "index.html"
     if name not in _BUILT_FILES:
         raise NotFound("No such file")
-    asset, policy = _documentation(_BUILT_FILES[name])
-    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
-    return serve(asset, REVALIDATE, headers)
+    asset, policy = _read_documentation(_BUILT_FILES[name])
+    return asset.serve(_REVALIDATE, {"Content-Security-Policy": policy, **_NO_REFERRER})
 
 
 @cache
-def _documentation(path: Path) -> tuple[Asset, str]:
-    """A file of the documentation, with its Content-Security-Policy: the theme has a short script in each
-    page, and styles at its pictures."""
+def _read_documentation(path: Path) -> tuple[Asset, str]:
+    """Return a file of the documentation, with its Content-Security-Policy: the theme has a short script in
+    each page, and styles at its pictures."""
     # Once more: what was a file at the start may be a link now.
     if not lies_in(BUILT, path):
         raise NotFound("No such file")
@@ -144,3 +215,18 @@ def _documentation(path: Path) -> tuple[Asset, str]:
         f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
+
+
+def show_disabled(message: str) -> Response | None:
+    """Return a page with status 503 for a browser that requests the live page, whose modules are not served
+    either. None for a program, which gets JSON from every path."""
+    accepted = request.accept_mimetypes.best_match(("application/json", "text/html"))
+    if request.path != "/" or accepted != "text/html":
+        return None
+    return _show_message(message, 503)
+
+
+def _show_message(message: str, status: int) -> Response:
+    """Return a page with one sentence, without a script, which the browser loads again every ten seconds."""
+    html = render_template("message.html", message=message)
+    return Response(html, status, _MESSAGE_HEADERS, content_type=_MEDIA_TYPES[".html"])

@@ -1,5 +1,4 @@
-"""Subscribers: their sessions, which can be disconnected and get other rates; the traffic of these; and their
-past, with failed sign-ons."""
+"""Subscribers: their sessions, the traffic of the sessions, and their past, with failed sign-ons."""
 
 from functools import partial
 from typing import Any
@@ -8,41 +7,13 @@ from flask import Blueprint, Response
 from msgspec import UNSET, to_builtins
 
 from gateway_api.history.sessions import HistoryFilter
-from gateway_api.web import audit, responses
+from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
 from gateway_api.web.operation import Passed, operation, passed
-from gateway_api.web.records import (
-    FailedSignOnsList,
-    FlappingSubscriberList,
-    InterfaceDisconnected,
-    InterfaceDisconnectPreview,
-    Message,
-    PastSessionList,
-    RateChanged,
-    SessionCounts,
-    TimelineEntryList,
-)
 from gateway_api.web.request import caller
 from gateway_api.web.responses import EVENT_STREAM
-from gateway_api.web.schemas.queries import (
-    FailedSignOnsQuery,
-    FailedSignOnsSearch,
-    FlappingQuery,
-    FlappingSearch,
-    HistoryQuery,
-    ListSelection,
-    Search,
-    SubscribersQuery,
-    TalkersQuery,
-    TimelineQuery,
-)
-from gateway_api.web.schemas.requests import (
-    DisconnectInterface,
-    DisconnectInterfaceSchema,
-    RateChange,
-    RateChangeSchema,
-)
+from gateway_api.web.schemas import queries, requests
 from gateway_api.web.services import core, history, user_services
 from gateway_contract.base.errors import StillConnected
 from gateway_contract.contract import Page
@@ -64,40 +35,42 @@ past = Blueprint("history", __name__, url_prefix="/api/v1/subscribers")
 
 @subscribers.get("", endpoint="index")
 @list_operation(
-    ListSessions, SubscribersQuery, version=lambda: core().get_sessions_version(), may_have=("ETag",)
+    ListSessions, queries.SubscribersQuery, version=lambda: core().get_sessions_version(), may_have=("ETag",)
 )
-def list_sessions(query: ListSelection) -> ListParts:
-    """All sessions that match the filters, or a page of them."""
+def list_sessions(query: queries.ListSelection) -> ListParts:
+    """List all sessions that match the filters, or a page of them."""
     return core().list_sessions(query.filter, query.sort, query.page)
 
 
-@subscribers.get("/summary")
+@subscribers.get("/summary", endpoint="summary")
 @operation(ANY_ROLE)
-def summary() -> SessionCounts:
-    """The number of sessions, by type."""
+def count_sessions() -> records.SessionCounts:
+    """Count the sessions, by type."""
     counts = core().call(GetStatistics())
-    return SessionCounts(counts.active_sessions, counts.pppoe_sessions, counts.dhcp_sessions)
+    return records.SessionCounts(counts.active_sessions, counts.pppoe_sessions, counts.dhcp_sessions)
 
 
 @subscribers.get("/<session:id>")
 @operation(ANY_ROLE)
 def show(id: int) -> Passed[SessionDetail]:
-    """One session with its counters."""
+    """Return a session with its counters."""
     return Passed(core().get_session(id))
 
 
 @subscribers.delete("/<session:id>")
 @operation(ADMIN)
-def disconnect(id: int) -> Message:
-    """Disconnects a session. It has ended when the response arrives."""
+def disconnect(id: int) -> records.Message:
+    """Disconnect a session. The session has ended when the response arrives."""
     audit.note(before=core().disconnect_session(id))
-    return Message(f"Session {id} disconnected")
+    return records.Message(f"Session {id} disconnected")
 
 
 @subscribers.post("/disconnect-by-interface")
-@operation(ADMIN, body=DisconnectInterfaceSchema, errors=(404,))
-def disconnect_by_interface(body: DisconnectInterface) -> InterfaceDisconnectPreview | InterfaceDisconnected:
-    """Ends all sessions on an access interface, or lists them."""
+@operation(ADMIN, body=requests.DisconnectInterfaceSchema, errors=(404,))
+def disconnect_by_interface(
+    body: requests.DisconnectInterface,
+) -> records.InterfaceDisconnectPreview | records.InterfaceDisconnected:
+    """End all sessions on an access interface, or list them."""
     try:
         sessions = core().disconnect_interface(body.interface, dry_run=body.dry_run)
     except StillConnected as error:
@@ -106,15 +79,15 @@ def disconnect_by_interface(body: DisconnectInterface) -> InterfaceDisconnectPre
     count, verb = len(sessions), "would be disconnected" if body.dry_run else "disconnected"
     message = f"{count} session{'' if count == 1 else 's'} {verb} on {body.interface}"
     if body.dry_run:
-        return InterfaceDisconnectPreview(message, count, passed(sessions, SessionSummary))
+        return records.InterfaceDisconnectPreview(message, count, passed(sessions, SessionSummary))
     audit.note(before={"sessions": [decode_part(EndedSession, session) for session in sessions]})
-    return InterfaceDisconnected(message, count)
+    return records.InterfaceDisconnected(message, count)
 
 
 @subscribers.put("/<session:id>/rate")
-@operation(ADMIN, body=RateChangeSchema)
-def change_rate(body: RateChange, id: int) -> RateChanged:
-    """Requests other rates for a session, on its egress device and its IFB.
+@operation(ADMIN, body=requests.RateChangeSchema)
+def change_rate(body: requests.RateChange, id: int) -> records.RateChanged:
+    """Request other rates for a session, on its egress device and its IFB.
 
     With `expires_in` or `until`, the former rates return by themselves, also after a restart of the core. A
     further change ends an earlier temporary one; if it is temporary too, the rates before the first one
@@ -123,13 +96,13 @@ def change_rate(body: RateChange, id: int) -> RateChanged:
     before, after = core().set_session_rate(id, **body.parameters)
     audit.note(before=before, after=after)
     rates: dict[str, Any] = {**body.texts, **to_builtins(after)}
-    return RateChanged(message=f"Rate change requested for session {id}", **rates)
+    return records.RateChanged(message=f"Rate change requested for session {id}", **rates)
 
 
 @traffic.get("/traffic", endpoint="index")
-@operation(ANY_ROLE, query=TalkersQuery, compressed=True, errors=(501,))
+@operation(ANY_ROLE, query=queries.TalkersQuery, compressed=True, errors=(501,))
 def list_talkers(query: ListTalkers) -> Passed[TalkersReply]:
-    """The sessions with the most traffic now, or the least.
+    """List the sessions with the most traffic now, or the least.
 
     The core daemon reads the counters of all sessions at most every five seconds, and only while a client
     requests them. The first request after a pause takes a second, in which the counters are read twice.
@@ -146,7 +119,7 @@ def list_talkers(query: ListTalkers) -> Passed[TalkersReply]:
     errors=(429, 501),
 )
 def watch(id: int) -> Response:
-    """The traffic of a session each second, as an endless stream of events.
+    """Stream the traffic of a session each second, without an end.
 
     The rates are the difference of two samples of the counters, divided by the time between them. A client
     that reads slowly gets the newest event next. The stream ends with the token, and with the session: its
@@ -164,36 +137,38 @@ def watch(id: int) -> Response:
 
 
 @past.get("/history", endpoint="index")
-@operation(ANY_ROLE, query=HistoryQuery, compressed=True)
-def list_past(query: Search[HistoryFilter]) -> PastSessionList:
-    """Sessions that are up or have ended, the newest first, or a page of them."""
+@operation(ANY_ROLE, query=queries.HistoryQuery, compressed=True)
+def list_past_sessions(query: queries.Search[HistoryFilter]) -> records.PastSessionList:
+    """List sessions that are up or have ended, the newest first, or a page of them."""
     found = history().sessions(query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor
-    return PastSessionList(sessions=tuple(found.records), count=len(found.records), next_cursor=cursor)
+    return records.PastSessionList(
+        sessions=tuple(found.records), count=len(found.records), next_cursor=cursor
+    )
 
 
-@past.get("/<session:id>/timeline")
-@operation(ANY_ROLE, query=TimelineQuery, compressed=True)
-def timeline(query: Page, id: int) -> TimelineEntryList:
-    """The timeline of the subscriber that has or had a session, the newest entry first."""
+@past.get("/<session:id>/timeline", endpoint="timeline")
+@operation(ANY_ROLE, query=queries.TimelineQuery, compressed=True)
+def show_timeline(query: Page, id: int) -> records.TimelineEntryList:
+    """Return the timeline of the subscriber that has or had a session, the newest entry first."""
     found = history().timeline(id, query)
     entries = tuple(found.records)
-    return TimelineEntryList(entries=entries, count=len(entries), next_cursor=found.next_cursor)
+    return records.TimelineEntryList(entries=entries, count=len(entries), next_cursor=found.next_cursor)
 
 
-@past.get("/failed-sign-ons")
-@operation(ANY_ROLE, query=FailedSignOnsQuery, compressed=True)
-def failed_sign_ons(query: FailedSignOnsSearch) -> FailedSignOnsList:
-    """Attempts to sign on that failed, and why, the newest first. Those that follow one another are one
-    record."""
+@past.get("/failed-sign-ons", endpoint="failed_sign_ons")
+@operation(ANY_ROLE, query=queries.FailedSignOnsQuery, compressed=True)
+def list_failed_sign_ons(query: queries.FailedSignOnsSearch) -> records.FailedSignOnsList:
+    """List the attempts to sign on that failed, and why, the newest first. Attempts that follow one another
+    are one record."""
     found = history().failed_sign_ons(query.wanted, query.page)
     failures = tuple(found.records)
-    return FailedSignOnsList(failures=failures, count=len(failures), next_cursor=found.next_cursor)
+    return records.FailedSignOnsList(failures=failures, count=len(failures), next_cursor=found.next_cursor)
 
 
-@past.get("/flapping")
-@operation(ANY_ROLE, query=FlappingQuery, compressed=True)
-def flapping(query: FlappingSearch) -> FlappingSubscriberList:
-    """The subscribers with the most sessions in a window of time, those with one session left out."""
+@past.get("/flapping", endpoint="flapping")
+@operation(ANY_ROLE, query=queries.FlappingQuery, compressed=True)
+def list_flapping_subscribers(query: queries.FlappingSearch) -> records.FlappingSubscriberList:
+    """List the subscribers with the most sessions in a window of time, those with one session left out."""
     found = tuple(history().flapping(query.since, query.until, query.limit))
-    return FlappingSubscriberList(subscribers=found, count=len(found))
+    return records.FlappingSubscriberList(subscribers=found, count=len(found))

@@ -5,13 +5,13 @@ from msgspec import UNSET
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from gateway_api.audit.record import Filter
+from gateway_api.web import records
 from gateway_api.web.access import ADMIN, ALWAYS, ANY_ROLE
 from gateway_api.web.health import of_core, of_hub
 from gateway_api.web.lists import list_operation
 from gateway_api.web.metrics import scrapes
 from gateway_api.web.operation import operation, passed
-from gateway_api.web.records import AuditRecord, AuditRecordList, HealthDetail, Version
-from gateway_api.web.schemas.queries import AuditQuery, ListSelection, Search
+from gateway_api.web.schemas import queries
 from gateway_api.web.services import core, user_services
 from gateway_contract.core.health import ListFaults, worst
 from gateway_contract.core.sessions import GetHealth, Health
@@ -27,48 +27,50 @@ audit_log = Blueprint("audit", __name__, url_prefix="/api/v1/audit")
 metrics = Blueprint("metrics", __name__)
 
 
-@system.get("/system/version")
+@system.get("/system/version", endpoint="version")
 @operation(ALWAYS)
-def version() -> Version:
-    """The name and the version of the product. Works without the core daemon."""
-    return Version(PRODUCT, VERSION, COMPONENT)
+def show_version() -> records.Version:
+    """Return the name and the version of the product, also without the core daemon."""
+    return records.Version(PRODUCT, VERSION, COMPONENT)
 
 
-@system.get("/health")
-@system.get("/system/health")
+@system.get("/health", endpoint="health")
+@system.get("/system/health", endpoint="health")
 @operation(ALWAYS)
-def health() -> Health:
-    """The state of the gateway, its number of sessions and its uptime. 500 if the core is unavailable."""
+def show_health() -> Health:
+    """Return the state of the gateway, its number of sessions and its uptime. 500 if the core is
+    unavailable."""
     return core().call(GetHealth(), timeout=_HEALTH_TIMEOUT)
 
 
-@system.get("/system/health/detail")
+@system.get("/system/health/detail", endpoint="health_detail")
 @operation(ANY_ROLE, without_core=True)
-def health_detail() -> HealthDetail:
-    """The health of what the gateway depends on, and the worst of it. Responds while the core hangs, too."""
+def show_health_detail() -> records.HealthDetail:
+    """Return the health of what the gateway depends on, and the worst of it, also while the core hangs."""
     found = (*of_core(core()), of_hub(user_services().hub), *user_services().host.dependencies())
-    return HealthDetail(worst(found), found)
+    return records.HealthDetail(worst(found), found)
 
 
-@system.get("/system/faults")
+@system.get("/system/faults", endpoint="faults")
 @list_operation(ListFaults, errors=(501,))
-def faults(query: ListSelection) -> ListParts:
-    """The faults of the data plane that the core could not repair, the oldest first."""
+def list_faults(query: queries.ListSelection) -> ListParts:
+    """List the faults of the data plane that the core could not repair, the oldest first."""
     return core().call_list(query.call(ListFaults))
 
 
 @audit_log.get("", endpoint="index")
-@operation(ADMIN, query=AuditQuery)
-def audit_records(query: Search[Filter]) -> AuditRecordList:
-    """The records that match the filters, or a page of them, the newest first."""
+@operation(ADMIN, query=queries.AuditQuery)
+def list_audit_records(query: queries.Search[Filter]) -> records.AuditRecordList:
+    """List the audit records that match the filters, or a page of them, the newest first."""
     found = user_services().audit.read(query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor
-    records = passed(found.records, AuditRecord)
-    return AuditRecordList(records=records, count=len(records), next_cursor=cursor)
+    matching = passed(found.records, records.AuditRecord)
+    return records.AuditRecordList(records=matching, count=len(matching), next_cursor=cursor)
 
 
 @metrics.get("/metrics")
 @operation(ALWAYS, media_type="text/plain", compressed=True)
 def scrape() -> Response:
-    """Metrics in Prometheus' text format 0.0.4, for any Accept header. At most a second old."""
+    """Return metrics in Prometheus' text format 0.0.4, for any Accept header. They are at most a second
+    old."""
     return Response(scrapes().latest(), content_type=CONTENT_TYPE_PLAIN_0_0_4)

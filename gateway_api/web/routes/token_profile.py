@@ -1,4 +1,4 @@
-"""The alternative profile: seven paths, behind one token. Rates and times are texts for people."""
+"""Routes of the alternative profile: seven paths, behind one token. Rates and times are texts for people."""
 
 import time
 from functools import lru_cache
@@ -6,15 +6,13 @@ from functools import lru_cache
 import msgspec
 from flask import Blueprint
 
-from gateway_api.web import responses
+from gateway_api.web import records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
 from gateway_api.web.operation import Passed, WithETag, operation
-from gateway_api.web.records import Committed, Configuration
 from gateway_api.web.request import current
 from gateway_api.web.routes import configuration, network, subscribers
-from gateway_api.web.schemas.queries import ListSelection, SubscribersQuery
-from gateway_api.web.schemas.requests import Document
+from gateway_api.web.schemas import queries, requests
 from gateway_api.web.services import core
 from gateway_contract.base.texts import format_rate
 from gateway_contract.base.turns import give_way
@@ -22,8 +20,8 @@ from gateway_contract.contract import record_of
 from gateway_contract.core.sessions import GetHealth, Health, ListSessions, SessionDetail
 from gateway_contract.core_client import Fields, ListParts, decode_part
 
-#: Sessions, which take a millisecond.
-_TURN = 250
+#: Sessions that are encoded in about a millisecond, before others have their turn.
+_SESSIONS_PER_TURN = 250
 #: Most sessions have one of a few rates.
 _rate_text = lru_cache(1024)(format_rate)
 
@@ -63,12 +61,12 @@ token_profile = Blueprint("token_profile", __name__, url_prefix="/api/v1")
 
 
 def encode_list(found: ListParts) -> bytes:
-    """Return the list in this profile's form. Other requests have their turns meanwhile."""
+    """Return the list in the form of this profile. Other requests have their turns meanwhile."""
     now, arrays = time.time(), []
     for array in found.arrays:
         made = []
         for number, session in enumerate(decode_part(list[_Summary], array)):
-            if number % _TURN == 0:
+            if number % _SESSIONS_PER_TURN == 0:
                 give_way()
             made.append(
                 _Subscriber(
@@ -78,15 +76,16 @@ def encode_list(found: ListParts) -> bytes:
                     session.interface,
                     _rate_text(session.rate_down),
                     _rate_text(session.rate_up),
-                    uptime(session.started_at, now),
+                    format_uptime(session.started_at, now),
                 )
             )
         arrays.append(msgspec.Raw(msgspec.json.encode(made)))
     return responses.listed(ListParts("subscribers", arrays, found.others))
 
 
-def uptime(since: float, now: float) -> str:
-    """Between two moments, in epoch seconds, as `1d 02:03:04`. Never negative: two clocks may differ."""
+def format_uptime(since: float, now: float) -> str:
+    """Return the time between two moments, in epoch seconds, as `1d 02:03:04`. Never negative: the two clocks
+    may differ."""
     minutes, seconds = divmod(max(0, int(now - since)), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -95,42 +94,42 @@ def uptime(since: float, now: float) -> str:
 
 
 @token_profile.get("/subscribers", endpoint="index")
-@list_operation(ListSessions, SubscribersQuery, encode=encode_list)
-def list_sessions(query: ListSelection) -> ListParts:
-    """Sessions that match."""
+@list_operation(ListSessions, queries.SubscribersQuery, encode=encode_list)
+def list_sessions(query: queries.ListSelection) -> ListParts:
+    """List the sessions that match the filters."""
     return core().list_sessions(query.filter, query.sort, query.page)
 
 
 @token_profile.get("/subscribers/<id>")
 @operation(ANY_ROLE)
 def show(id: int) -> Passed[SessionDetail]:
-    """One session with its counters."""
+    """Return a session with its counters."""
     session = core().get_session(id)
     now, detail = time.time(), decode_part(_Detail, session)
     texts = {
         "speed_down": _rate_text(detail.rate_down_bps),
         "speed_up": _rate_text(detail.rate_up_bps),
-        "uptime": uptime(detail.started_at, now),
+        "uptime": format_uptime(detail.started_at, now),
     }
     return Passed({**decode_part(Fields, session), **texts})
 
 
 token_profile.add_url_rule("/subscribers/<id>", "disconnect", subscribers.disconnect, methods=["DELETE"])
-token_profile.add_url_rule("/vlans", "vlans", network.vlans)
-token_profile.add_url_rule("/config", "running", configuration.running)
+token_profile.add_url_rule("/vlans", "vlans", network.list_vlans)
+token_profile.add_url_rule("/config", "running", configuration.show_running)
 
 
 @token_profile.put("/config", endpoint="replace")
-@operation(ADMIN, body=Configuration)
-def replace_configuration(body: Document) -> WithETag[Committed]:
-    """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
-    return configuration.committed(core().replace(body.sections, current().required_etags()))
+@operation(ADMIN, body=records.Configuration)
+def replace_configuration(body: requests.Document) -> WithETag[records.Committed]:
+    """Commit a whole configuration, or change nothing. 409 while the candidate has changes."""
+    return configuration.report_commit(core().replace(body.sections, current().required_etags()))
 
 
-@token_profile.get("/system/status")
+@token_profile.get("/system/status", endpoint="status")
 @operation(ANY_ROLE)
-def status() -> _Status:
-    """The state of this gateway; 500 while the core is unavailable."""
+def show_status() -> _Status:
+    """Return the state of this gateway; 500 while the core is unavailable."""
     health = core().call(GetHealth())
-    since = uptime(0, health.uptime_seconds)
+    since = format_uptime(0, health.uptime_seconds)
     return record_of(_Status, health, uptime=since, core_reachable=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.web.routes.token_profile import uptime
+from gateway_api.web.routes.token_profile import format_uptime
 from gateway_contract.base.texts import format_local, format_utc, parse_duration, parse_past_time, parse_time
 from gatewayctl.texts import duration
 from gatewayctl.times import DurationType, GivenTime, TimeType, parse_moment
@@ -140,12 +140,12 @@ def test_a_duration_is_numbers_with_units_or_as_it_is_shown(text: str, seconds: 
 
 def test_an_uptime_is_days_and_a_clock() -> None:
     for seconds, text in ((3599.99, "00:59:59"), (-1, "00:00:00"), (DAY + 7384, "1d 02:03:04")):
-        assert uptime(1_700_000_000, 1_700_000_000 + seconds) == text
+        assert format_uptime(1_700_000_000, 1_700_000_000 + seconds) == text
 
 
 @given(st.integers(0, 10**9))
 def test_a_duration_that_is_shown_is_read(seconds: int) -> None:
-    assert parse_duration(duration(seconds)) == parse_duration(uptime(0, seconds)) == seconds
+    assert parse_duration(duration(seconds)) == parse_duration(format_uptime(0, seconds)) == seconds
 
 
 @given(st.integers(0, 4_102_444_800))

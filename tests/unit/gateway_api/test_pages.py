@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gateway_api.web import app as application
-from gateway_api.web.assets import files_in, lies_in
 from gateway_api.web.routes import pages
+from gateway_api.web.routes.pages import find_files, lies_in
 from tests.unit.gateway_api.test_operation import parts
 
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_files_of_known_types_are_found_by_their_paths(folder: Path) -> None:
-    assert files_in(folder) == {
+    assert find_files(folder) == {
         "below/part.js": folder / "below/part.js",
         "index.html": folder / "index.html",
     }
@@ -37,24 +37,24 @@ def test_a_link_to_a_file_outside_is_left_out(folder: Path, way: str) -> None:
     else:
         link.symlink_to(key if way == "absolute" else "../secret/key.html")
     assert link.read_text() == "secret"
-    assert "key.html" not in files_in(folder)
+    assert "key.html" not in find_files(folder)
 
 
 def test_a_link_to_a_folder_outside_is_left_out(folder: Path) -> None:
     (folder / "more").symlink_to(folder.parent / "secret")
     assert (folder / "more" / "key.html").exists()
-    assert sorted(files_in(folder)) == ["below/part.js", "index.html"]
+    assert sorted(find_files(folder)) == ["below/part.js", "index.html"]
 
 
 def test_a_link_within_the_folder_is_a_file_of_it(folder: Path) -> None:
     (folder / "start.html").symlink_to("index.html")
-    assert "start.html" in files_in(folder)
+    assert "start.html" in find_files(folder)
 
 
 def test_a_folder_may_be_a_link_itself(folder: Path) -> None:
     link = folder.parent / "link"
     link.symlink_to(folder)
-    assert sorted(files_in(link)) == ["below/part.js", "index.html"]
+    assert sorted(find_files(link)) == ["below/part.js", "index.html"]
 
 
 def test_a_file_that_became_a_link_no_longer_lies_in_its_folder(folder: Path) -> None:
