@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
-from gateway_core.gateways.linux.daemons.dnsmasq import LEASES, PID_FILE, SCRIPT, DhcpServer, Dnsmasq
+from gateway_core.gateways.linux.daemons.dnsmasq import LEASES, PID_FILE, SCRIPT, DnsmasqDaemon, DnsmasqSource
 from gateway_core.gateways.linux.daemons.source import PrefixOf, SourceSession
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.records.clock import Clock
@@ -90,9 +90,9 @@ class Server:
         self.document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
         self.start()
 
-    def source(self, clock: Clock | None = None, prefix_of: PrefixOf = lambda _: None) -> Dnsmasq:
+    def source(self, clock: Clock | None = None, prefix_of: PrefixOf = lambda _: None) -> DnsmasqSource:
         records = self.state / "records"
-        return Dnsmasq("dnsmasq", self.lease_file, self._pid_file, records, clock or Clock("1"), prefix_of)
+        return DnsmasqSource(self.lease_file, self._pid_file, records, clock or Clock("1"), prefix_of)
 
     def start(self) -> None:
         file = self._folder / "dnsmasq.conf"
@@ -107,7 +107,7 @@ class Server:
 
     def _rendered(self) -> str:
         """The file of the gateway, with the places of this server."""
-        daemon = DhcpServer(Systemd(), PlacedFiles(self._folder), is_source=True)
+        daemon = DnsmasqDaemon(Systemd(), PlacedFiles(self._folder), is_source=True)
         text = daemon.render(RunningConfiguration.of(self.document).sections)["dnsmasq.conf"]
         for place, own in ((LEASES, self.lease_file), (PID_FILE, self._pid_file), (SCRIPT, LEASE_SCRIPT)):
             text = text.replace(f"={place}\n", f"={own}\n")
@@ -180,7 +180,7 @@ def route(session: SourceSession) -> None:
     ip(f"route replace {session.ip_address}/32 dev {session.access_interface}")
 
 
-def the_session(source: Dnsmasq) -> SourceSession:
+def the_session(source: DnsmasqSource) -> SourceSession:
     """Waits until there is exactly one."""
     wait_for("one session", lambda: len(source.sessions()) == 1)
     return source.sessions()[0]

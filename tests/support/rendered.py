@@ -13,10 +13,10 @@ from gateway_contract.base.vlan_names import short_name
 from gateway_contract.configuration import Configuration
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.accel_command_line import CommandLine
-from gateway_core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppReload
+from gateway_core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppDaemon
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, ServiceDaemon
-from gateway_core.gateways.linux.daemons.frr import FrrByDifference, FrrFolders
-from gateway_core.gateways.linux.daemons.pppd import SignOnFiles
+from gateway_core.gateways.linux.daemons.frr import FrrDaemon, FrrFolders
+from gateway_core.gateways.linux.daemons.pppd import PppdFiles
 
 
 def profile(name: str, kind: str, vlan_range: str, outer_vlan_range: str | None = None) -> dict[str, Any]:
@@ -42,9 +42,9 @@ _NOWHERE = Path("/nowhere")
 def daemons(path: str = "") -> dict[str, ServiceDaemon]:
     """Those that run by files alone, by the name of a file. vtysh is in the folder `path`, if anywhere."""
     files = PlacedFiles(_NOWHERE)
-    pppd = SignOnFiles(files)
-    accel = AccelPppReload(files, CommandLine(COMMAND_LINE))
-    frr = FrrByDifference(files, FrrFolders(programs=Path(path) if path else _NOWHERE))
+    pppd = PppdFiles(files)
+    accel = AccelPppDaemon(files, CommandLine(COMMAND_LINE))
+    frr = FrrDaemon(files, FrrFolders(programs=Path(path) if path else _NOWHERE))
     of_pppd = ("chap-secrets", "radiusclient.conf", "radius-servers")
     return {**dict.fromkeys(of_pppd, pppd), "accel-ppp.conf": accel, "frr.conf": frr}
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.accel_command_line import CommandLine
-from gateway_core.gateways.linux.daemons.accel_ppp import AccelPpp
+from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppSource
 from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceSession, SourceUnavailable
 from tests.support.accel import VERSION, Peer
 from tests.support.core_clock import StillClock
@@ -26,7 +26,7 @@ CAROL = Peer("78fa5e68dbcd44ca", ifname="trunk0.50.7", inbound="trunk0.50.7", ty
 #: Seconds, where a deadline must pass.
 SHORT = 0.3
 #: Makes a source, which ends with the test.
-Makes: TypeAlias = Callable[[CommandLine], AccelPpp]
+Makes: TypeAlias = Callable[[CommandLine], AccelPppSource]
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def ipoe(tmp_path: Path) -> Path:
 def make(clock: StillClock, ipoe: Path) -> Iterator[Makes]:
     with ExitStack() as ends:
 
-        def made(command_line: CommandLine) -> AccelPpp:
-            source = AccelPpp("accel-ppp", command_line, ipoe, clock)
+        def made(command_line: CommandLine) -> AccelPppSource:
+            source = AccelPppSource(command_line, ipoe, clock)
             return ends.enter_context(closing(source))
 
         yield made
@@ -65,18 +65,18 @@ def clock() -> StillClock:
 
 
 @pytest.fixture
-def source(accel: Accel, make: Makes) -> AccelPpp:
+def source(accel: Accel, make: Makes) -> AccelPppSource:
     return make(accel.command_line())
 
 
-def keys(source: AccelPpp) -> set[str]:
+def keys(source: AccelPppSource) -> set[str]:
     return {session.key for session in source.sessions()}
 
 
 # Sweeps
 
 
-def test_sessions_come_and_go_with_user_names_of_any_bytes(accel: Accel, source: AccelPpp) -> None:
+def test_sessions_come_and_go_with_user_names_of_any_bytes(accel: Accel, source: AccelPppSource) -> None:
     assert source.sessions() == []
     accel.up(ALICE)
     assert keys(source) == {ALICE.sid}
@@ -87,7 +87,7 @@ def test_sessions_come_and_go_with_user_names_of_any_bytes(accel: Accel, source:
 
 
 def test_a_session_that_stays_is_the_same_object_and_keeps_its_start(
-    accel: Accel, source: AccelPpp, clock: StillClock
+    accel: Accel, source: AccelPppSource, clock: StillClock
 ) -> None:
     accel.up(ALICE)
     (first,) = source.sessions()
@@ -104,7 +104,9 @@ def test_a_session_that_stays_is_the_same_object_and_keeps_its_start(
     assert fourth.started_at == pytest.approx(first.started_at + 86_400, abs=2)
 
 
-def test_rates_are_those_of_the_shaper_if_there_is_one(accel: Accel, source: AccelPpp, make: Makes) -> None:
+def test_rates_are_those_of_the_shaper_if_there_is_one(
+    accel: Accel, source: AccelPppSource, make: Makes
+) -> None:
     accel.up(ALICE, BOB)
     rates = [(session.rate_down, session.rate_up) for session in source.sessions()]
     assert rates == [(20_000_000, 5_000_000), (None, None)]
@@ -116,7 +118,7 @@ def test_rates_are_those_of_the_shaper_if_there_is_one(accel: Accel, source: Acc
 # A daemon that does not reply
 
 
-def test_a_dead_daemon_is_unavailable_and_back_after_a_restart(accel: Accel, source: AccelPpp) -> None:
+def test_a_dead_daemon_is_unavailable_and_back_after_a_restart(accel: Accel, source: AccelPppSource) -> None:
     accel.up(ALICE)
     assert keys(source) == {ALICE.sid}
     accel.kill()
@@ -138,7 +140,7 @@ def test_the_right_password_opens_the_command_line(accel: Accel, make: Makes) ->
         make(accel.command_line(password="wrong")).sessions()
 
 
-def test_a_table_cut_anywhere_is_unavailable(accel: Accel, source: AccelPpp) -> None:
+def test_a_table_cut_anywhere_is_unavailable(accel: Accel, source: AccelPppSource) -> None:
     accel.up(ALICE)
     source.sessions()
     (show,) = (command for command in accel.commands() if command.startswith("show sessions"))
@@ -161,12 +163,12 @@ def test_a_command_and_those_that_wait_for_it_end_at_their_deadline(accel: Accel
 # Actions
 
 
-def only(source: AccelPpp) -> SourceSession:
+def only(source: AccelPppSource) -> SourceSession:
     (session,) = source.sessions()
     return session
 
 
-def test_a_session_that_is_terminated_is_gone(accel: Accel, source: AccelPpp) -> None:
+def test_a_session_that_is_terminated_is_gone(accel: Accel, source: AccelPppSource) -> None:
     accel.up(ALICE)
     accel.faults(deaf=True)
     session = only(source)
@@ -180,7 +182,7 @@ def test_a_session_that_is_terminated_is_gone(accel: Accel, source: AccelPpp) ->
 
 
 def test_a_second_request_within_a_minute_is_a_hard_one(
-    accel: Accel, source: AccelPpp, clock: StillClock
+    accel: Accel, source: AccelPppSource, clock: StillClock
 ) -> None:
     accel.up(ALICE)
     session = only(source)
@@ -193,7 +195,7 @@ def test_a_second_request_within_a_minute_is_a_hard_one(
 
 
 def test_the_reason_is_known_only_of_a_session_that_was_just_terminated(
-    accel: Accel, source: AccelPpp, clock: StillClock
+    accel: Accel, source: AccelPppSource, clock: StillClock
 ) -> None:
     def reasons() -> tuple[str, str]:
         return source.ends([ALICE.sid])[ALICE.sid].reason, source.ends([BOB.sid])[BOB.sid].reason
@@ -217,7 +219,7 @@ def test_the_reason_is_known_only_of_a_session_that_was_just_terminated(
     assert reasons()[1] == "admin_disconnect"
 
 
-def test_a_vlan_is_served_and_released(accel: Accel, source: AccelPpp) -> None:
+def test_a_vlan_is_served_and_released(accel: Accel, source: AccelPppSource) -> None:
     for _ in range(2):
         source.serve(["trunk0.300"], SessionType.PPPOE)
     assert accel.interfaces() == ["trunk0.300"]
@@ -229,7 +231,7 @@ def test_a_vlan_is_served_and_released(accel: Accel, source: AccelPpp) -> None:
         source.serve(["trunk0.300"], SessionType.PPPOE)
 
 
-def test_dhcp_on_many_vlans_takes_few_reloads(accel: Accel, source: AccelPpp, ipoe: Path) -> None:
+def test_dhcp_on_many_vlans_takes_few_reloads(accel: Accel, source: AccelPppSource, ipoe: Path) -> None:
     accel.faults(ipoe=str(ipoe))
     names = sorted(f"trunk0.{vlan}" for vlan in range(500))
     for name in names:
@@ -239,7 +241,9 @@ def test_dhcp_on_many_vlans_takes_few_reloads(accel: Accel, source: AccelPpp, ip
 
 
 @pytest.mark.parametrize("reply", ["reload is already in progress\r\n", "failed\r\n"])
-def test_a_reload_that_failed_is_repeated(accel: Accel, source: AccelPpp, ipoe: Path, reply: str) -> None:
+def test_a_reload_that_failed_is_repeated(
+    accel: Accel, source: AccelPppSource, ipoe: Path, reply: str
+) -> None:
     accel.faults(ipoe=str(ipoe), reload=reply)
     source.serve(["trunk0.300"], SessionType.DHCP)
     wait_for("a reload", accel.reloads)
@@ -248,7 +252,7 @@ def test_a_reload_that_failed_is_repeated(accel: Accel, source: AccelPpp, ipoe: 
     wait_for("another reload", lambda: len(accel.reloads()) > failed)
 
 
-def test_a_vlan_that_is_made_again_is_first_let_go(accel: Accel, source: AccelPpp, ipoe: Path) -> None:
+def test_a_vlan_that_is_made_again_is_first_let_go(accel: Accel, source: AccelPppSource, ipoe: Path) -> None:
     accel.faults(ipoe=str(ipoe))
     both = ["trunk0.300", "trunk0.301"]
     for name in both:
@@ -261,7 +265,7 @@ def test_a_vlan_that_is_made_again_is_first_let_go(accel: Accel, source: AccelPp
     assert ["trunk0.301"] in accel.reloads()[before:]
 
 
-def test_a_vlan_that_is_released_is_let_go(accel: Accel, source: AccelPpp, ipoe: Path) -> None:
+def test_a_vlan_that_is_released_is_let_go(accel: Accel, source: AccelPppSource, ipoe: Path) -> None:
     accel.faults(ipoe=str(ipoe))
     # Without DHCP, there is no reload.
     source.release("trunk0.301")

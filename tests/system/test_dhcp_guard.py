@@ -12,7 +12,7 @@ import pytest
 
 from gateway_contract.core.health import FaultKind, TriggerRefusal
 from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.gateways.linux.daemons.dnsmasq import Dnsmasq
+from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqSource
 from gateway_core.gateways.linux.daemons.source import SourceSession
 from gateway_core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuard, list_bindings
 from gateway_core.gateways.linux.dataplane.nftables import Nft
@@ -57,12 +57,12 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def source(server: Server) -> Dnsmasq:
+def source(server: Server) -> DnsmasqSource:
     return server.source()
 
 
 @pytest.fixture
-def guard(source: Dnsmasq) -> DhcpGuard:
+def guard(source: DnsmasqSource) -> DhcpGuard:
     guard = DhcpGuard(
         DEMUX, lambda: [binding(session) for session in source.sessions()], SteppedClock(), time.time
     )
@@ -80,7 +80,7 @@ def refused(guard: DhcpGuard, reason: TriggerRefusal, least: int = 1) -> bool:
 
 
 def test_the_mac_address_of_a_session_gets_no_lease_on_another_vlan_until_the_session_has_ended(
-    server: Server, source: Dnsmasq, guard: DhcpGuard
+    server: Server, source: DnsmasqSource, guard: DhcpGuard
 ) -> None:
     subscriber = server.sign_on(302)
     session = the_session(source)
@@ -108,7 +108,9 @@ def test_the_mac_address_of_a_session_gets_no_lease_on_another_vlan_until_the_se
     wait_for("the end", lambda: source.sessions() == [])
 
 
-def test_it_moves_where_the_configuration_says_so(server: Server, source: Dnsmasq, guard: DhcpGuard) -> None:
+def test_it_moves_where_the_configuration_says_so(
+    server: Server, source: DnsmasqSource, guard: DhcpGuard
+) -> None:
     server.sign_on(302)
     the_session(source)
     guard.configure(replace(DEMUX, mac_moves=True))
@@ -118,7 +120,7 @@ def test_it_moves_where_the_configuration_says_so(server: Server, source: Dnsmas
 
 
 def test_a_vlan_gets_as_many_leases_as_the_configuration_allows(
-    server: Server, source: Dnsmasq, guard: DhcpGuard
+    server: Server, source: DnsmasqSource, guard: DhcpGuard
 ) -> None:
     guard.configure(replace(DEMUX, max_leases_per_vlan=1))
     subscriber = server.sign_on(302)
@@ -136,7 +138,7 @@ def test_a_vlan_gets_as_many_leases_as_the_configuration_allows(
 
 
 def test_leases_of_strange_hardware_count_for_the_limit_of_their_vlan(
-    server: Server, source: Dnsmasq, tmp_path: Path
+    server: Server, source: DnsmasqSource, tmp_path: Path
 ) -> None:
     lives = Lives(tmp_path / "core", source)
     guard = DhcpGuard(
@@ -157,7 +159,7 @@ def test_leases_of_strange_hardware_count_for_the_limit_of_their_vlan(
 
 
 def test_a_flood_of_mac_addresses_leaves_another_vlan_its_leases(
-    server: Server, source: Dnsmasq, guard: DhcpGuard
+    server: Server, source: DnsmasqSource, guard: DhcpGuard
 ) -> None:
     server.set_mac(301, OTHER_MAC)
     # Behind the guard.
@@ -171,7 +173,9 @@ def test_a_flood_of_mac_addresses_leaves_another_vlan_its_leases(
     assert int(nft("list counter inet seen requests").split("packets ")[1].split()[0]) < 1000
 
 
-def test_a_mac_address_has_one_lease_whatever_its_client_identifier(server: Server, source: Dnsmasq) -> None:
+def test_a_mac_address_has_one_lease_whatever_its_client_identifier(
+    server: Server, source: DnsmasqSource
+) -> None:
     server.sign_on(302, "-x", "0x3d:ff01", "-C").vanish()
     server.sign_on(302, "-x", "0x3d:ff02", "-C")
     the_session(source)

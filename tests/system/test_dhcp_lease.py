@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway_core.gateways.linux.daemons.dnsmasq import LeaseRecord, record_of
+from gateway_core.gateways.linux.daemons.dnsmasq import LeaseRecord, parse_record
 from tests.support.dnsmasq import LEASE_SCRIPT
 from tests.support.namespaces import can
 
@@ -35,7 +35,7 @@ class Script:
         self.run(event, *arguments, **more)
 
     def record(self, address: str = ADDRESS) -> LeaseRecord:
-        return record_of((self._folder / "records" / address).read_bytes())
+        return parse_record((self._folder / "records" / address).read_bytes())
 
 
 @pytest.fixture

@@ -315,12 +315,12 @@ def test_the_vlans_of_leases_are_known_while_dnsmasq_does_not_run(server: Server
     server.kill()
     clock = StillClock(time.time())
     source = server.source(clock)
-    assert source.leased() == {"trunk0.302"}
+    assert source.leased_interfaces() == {"trunk0.302"}
     clock.now += LEASE_TIME + 5
-    assert source.leased() == set()
+    assert source.leased_interfaces() == set()
     # As before the first start of dnsmasq.
     server.lease_file.unlink()
-    assert server.source().leased() == set()
+    assert server.source().leased_interfaces() == set()
 
 
 def test_a_record_or_a_line_that_is_damaged_hides_no_other(server: Server) -> None:
@@ -330,7 +330,7 @@ def test_a_record_or_a_line_that_is_damaged_hides_no_other(server: Server) -> No
     for left in (b"", bytes(90), b"0123456789abcdef 17953"):
         (server.state / "records/100.64.9.77").write_bytes(left)
         assert source.sessions() == [session]
-        assert source.leased() == {"trunk0.302"}
+        assert source.leased_interfaces() == {"trunk0.302"}
     line = server.lease_file.read_bytes()
     # Of the session itself, the address can still be read.
     damaged = line.replace(MAC.encode(), b"?")

@@ -15,18 +15,18 @@ from gateway_contract.base.errors import StepFailed
 from gateway_core.commands import linux
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons import frr as frr_module
-from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, PutBack
+from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, Rollback
 from gateway_core.gateways.linux.daemons.frr import (
     MARK,
     Frr,
-    FrrByDifference,
+    FrrAbsent,
     FrrConfiguration,
+    FrrDaemon,
     FrrDifference,
     FrrFolders,
-    RoutingAbsent,
-    RoutingHalfChanged,
-    RoutingRefused,
-    RoutingUnavailable,
+    FrrHalfChanged,
+    FrrRefused,
+    FrrUnavailable,
     take_over,
 )
 from gateway_core.gateways.linux.program import CommitLimits
@@ -88,9 +88,9 @@ def test_the_summary_while_frr_runs_hangs_and_is_gone(pair: Pair) -> None:
     assert (told["gateway"], told["dev"], told["protocol"]) == ("10.255.0.1", "uplink", "bgp")
     before = saved(pair)
     with pair.stopped("bgpd"):
-        with pytest.raises(RoutingUnavailable, match="vtysh did not end within 1 s"):
+        with pytest.raises(FrrUnavailable, match="vtysh did not end within 1 s"):
             Frr(pair.near, 1).bgp_summary()
-        with pytest.raises(RoutingUnavailable, match=r"did not end within \S+ s"):
+        with pytest.raises(FrrUnavailable, match=r"did not end within \S+ s"):
             FrrConfiguration(pair.near, limits(2)).apply(NEAR.replace("core 8", "core 9"))
         assert saved(pair) == before
     with pair.stopped("zebra"):
@@ -98,7 +98,7 @@ def test_the_summary_while_frr_runs_hangs_and_is_gone(pair: Pair) -> None:
     pair.vtysh(pair.near, "-c", "configure", "-c", "no router bgp 65001")
     assert Frr(pair.near, PATIENCE).bgp_summary() == {}
     pair.end("bgpd")
-    with pytest.raises(RoutingUnavailable, match="cannot read the BGP summary of FRR: bgpd: "):
+    with pytest.raises(FrrUnavailable, match="cannot read the BGP summary of FRR: bgpd: "):
         Frr(pair.near, PATIENCE).bgp_summary()
 
 
@@ -111,9 +111,9 @@ def test_an_frr_that_never_ran_is_unavailable(
         gone = FrrFolders(Path(unpacked.path), unpacked.tools, tmp_path, tmp_path)
         (tmp_path / "vtysh.conf").write_text("username root nopassword\n")
     reason = "failed to connect to any daemons" if is_installed else "No such file or directory"
-    with pytest.raises(RoutingUnavailable, match=reason):
+    with pytest.raises(FrrUnavailable, match=reason):
         Frr(gone, PATIENCE).bgp_summary()
-    with pytest.raises(RoutingAbsent, match=reason):
+    with pytest.raises(FrrAbsent, match=reason):
         FrrConfiguration(gone, limits(PATIENCE)).apply(NEAR)
 
 
@@ -142,7 +142,7 @@ def test_a_vtysh_that_does_not_end_is_killed_with_its_children(
 ) -> None:
     monkeypatch.setattr(frr_module, "_MOST_SUMMARY", 1 << 20)
     seconds = 2 if "within" in reason else PATIENCE
-    with pytest.raises(RoutingUnavailable, match=f"vtysh {reason}"):
+    with pytest.raises(FrrUnavailable, match=f"vtysh {reason}"):
         Frr(stand_in(tmp_path, script.format(tmp_path / "pids")), seconds).bgp_summary()
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         wait_for("its end", lambda pid=pid: is_gone(pid))
@@ -163,7 +163,7 @@ def test_a_vtysh_that_prints_rubbish_is_unavailable_and_has_nothing_of_the_core_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
     monkeypatch.setenv("GATEWAY_SECRET", "s3cr3t")
-    with pytest.raises(RoutingUnavailable, match=reason) as refused:
+    with pytest.raises(FrrUnavailable, match=reason) as refused:
         Frr(stand_in(tmp_path, f"env > {tmp_path}/environment; {script}"), PATIENCE).bgp_summary()
     assert len(str(refused.value)) < 400
     names = {line.partition("=")[0] for line in (tmp_path / "environment").read_text().splitlines()}
@@ -370,7 +370,7 @@ def test_a_neighbor_of_ipv6_is_told_of_the_networks_of_ipv6(pair: Pair, document
 
 def test_bfd_watches_the_neighbor(pair: Pair, document: dict[str, Any]) -> None:
     watched = bgp_of(document, neighbors=neighbor_of(bfd=True))
-    with pytest.raises(RoutingRefused, match=f"neighbor {NEIGHBOR} bfd.*bfdd does not run: set bfdd=yes"):
+    with pytest.raises(FrrRefused, match=f"neighbor {NEIGHBOR} bfd.*bfdd does not run: set bfdd=yes"):
         run_by(pair, watched)
     for side in ("near", "far"):
         pair.start("bfdd", side)
@@ -444,18 +444,21 @@ def others(pair: Pair, tmp_path: Path) -> Pair:
     return pair
 
 
-def commit(pair: Pair, document: dict[str, Any], folder: Path, placed: str | None = None) -> FrrByDifference:
+def commit(pair: Pair, document: dict[str, Any], folder: Path, placed: str | None = None) -> FrrDaemon:
     """What a commit of the document does to FRR, after one that placed a text."""
     files = PlacedFiles(folder / "services")
     if placed is not None:
         files.place("frr.conf", placed)
-    daemon = FrrByDifference(files, pair.near)
+    daemon = FrrDaemon(files, pair.near)
     apply(daemon, document)
     return daemon
 
 
-def apply(daemon: FrrByDifference, document: dict[str, Any]) -> PutBack:
-    return daemon.apply(rendered(document), RunningConfiguration.of(document).sections, limits(PATIENCE))
+def apply(daemon: FrrDaemon, document: dict[str, Any]) -> Rollback:
+    with Rollback() as rollback:
+        configuration = RunningConfiguration.of(document).sections
+        daemon.apply(rendered(document), configuration, limits(PATIENCE), rollback)
+        return rollback.pop_all()
 
 
 def test_another_s_lines_stay_at_the_first_start_a_commit_and_a_rollback(
@@ -463,7 +466,7 @@ def test_another_s_lines_stay_at_the_first_start_a_commit_and_a_rollback(
 ) -> None:
     before = lines_of(others)
     # A first commit that is put back leaves nothing in FRR.
-    apply(FrrByDifference(PlacedFiles(tmp_path / "services"), others.near), document)()
+    apply(FrrDaemon(PlacedFiles(tmp_path / "services"), others.near), document).close()
     assert lines_of(others) == before
     assert not (tmp_path / "services" / "frr.conf").exists()
     daemon = commit(others, document, tmp_path)
@@ -471,10 +474,10 @@ def test_another_s_lines_stay_at_the_first_start_a_commit_and_a_rollback(
     assert " ip route 0.0.0.0/0 10.255.1.2 cgnat0" in lines_of(others)
     changed = {**document, "bgp": {**document["bgp"], "as_number": 65077}}
     changed["cgnat"] = {**document["cgnat"], "handoff_gateway": "10.255.1.3"}
-    put_back = apply(daemon, changed)
+    rollback = apply(daemon, changed)
     assert "router bgp 65077" in lines_of(others)
     assert " ip route 0.0.0.0/0 10.255.1.2 cgnat0" not in lines_of(others)
-    put_back()
+    rollback.close()
     assert f"router bgp {document['bgp']['as_number']}" in lines_of(others)
     said = {*OTHERS.splitlines()} - {"exit", "exit-vrf"}
     for found in (lines_of(others), saved(others).splitlines()):
@@ -561,23 +564,23 @@ def test_a_line_that_frr_refuses_is_named_and_all_is_as_before(pair: Pair, tmp_p
     ):
         bad = NEAR.replace("core 8\n", f"core 9\n {line}\n")
         for call in calls:
-            with pytest.raises(RoutingRefused) as refused:
+            with pytest.raises(FrrRefused) as refused:
                 call(bad)
             assert (refused.value.line, refused.value.reason) == (line, reason)
             assert refused.value.number == bad.splitlines().index(f" {line}") + 1
             assert_as_before()
-    with pytest.raises(RoutingRefused) as refused:
+    with pytest.raises(FrrRefused) as refused:
         configuration.apply(NEAR.replace(f"{NEIGHBOR} description core 8", "nobody password s3cret"))
     assert refused.value.line == "neighbor nobody password ..."
     assert "s3cret" not in str(refused.value)
     script = f'case $* in *"write memory"*) exit 1;; esac; exec {pair.near.programs}/vtysh "$@"'
     full = replace(pair.near, programs=stand_in(tmp_path, script).programs)
-    with pytest.raises(RoutingUnavailable, match="cannot save the configuration of FRR: FRR gives no reason"):
+    with pytest.raises(FrrUnavailable, match="cannot save the configuration of FRR: FRR gives no reason"):
         FrrConfiguration(full, limits(PATIENCE)).apply(NEAR.replace("core 8", "core 9"))
     assert_as_before()
     pair.end("bgpd")
     (pair.near.sockets / "bgpd.pid").unlink()
-    with pytest.raises(RoutingRefused, match="the daemon that it is for does not run") as refused:
+    with pytest.raises(FrrRefused, match="the daemon that it is for does not run") as refused:
         configuration.apply(NEAR.replace("core 8", "core 9"))
     assert refused.value.line == "router bgp 65001"
     assert "core 8" in saved(pair)
@@ -587,7 +590,7 @@ def test_a_change_of_another_s_line_is_refused_before_it_is_made(tmp_path: Path)
     stand_in(tmp_path, f"echo '{STATIC}'")
     script = f"echo $1 >> {tmp_path}/modes; printf '\\nLines To Delete\\n===\\n{STATIC}\\n'"
     folders = stand_in(tmp_path, script, "frr-reload.py")
-    with pytest.raises(RoutingUnavailable, match=rf"frr-reload\.py would change {STATIC} too"):
+    with pytest.raises(FrrUnavailable, match=rf"frr-reload\.py would change {STATIC} too"):
         FrrConfiguration(folders, limits(PATIENCE)).apply("router bgp 7\n")
     assert (tmp_path / "modes").read_text() == "--test\n"
 
@@ -606,7 +609,7 @@ esac
 def test_a_configuration_that_cannot_be_taken_back_is_told(tmp_path: Path) -> None:
     stand_in(tmp_path, "echo old")
     folders = stand_in(tmp_path, _NO_WAY_BACK, "frr-reload.py")
-    with pytest.raises(RoutingHalfChanged) as failed:
+    with pytest.raises(FrrHalfChanged) as failed:
         FrrConfiguration(folders, limits(PATIENCE)).apply("new\nrouter bgp 7\n")
     assert str(failed.value).startswith("FRR refuses line 2 of frr.conf (router bgp 7): it has no effect")
     assert "FRR is not as before: cannot apply frr.conf to FRR: Traceback: killed" in str(failed.value)
@@ -615,6 +618,6 @@ def test_a_configuration_that_cannot_be_taken_back_is_told(tmp_path: Path) -> No
 
 def test_a_program_that_has_no_time_left_is_not_run(tmp_path: Path) -> None:
     folders = stand_in(tmp_path, f"touch {tmp_path}/ran")
-    with pytest.raises(RoutingUnavailable, match="no time was left to run vtysh"):
+    with pytest.raises(FrrUnavailable, match="no time was left to run vtysh"):
         FrrConfiguration(folders, limits(0)).apply("router bgp 7\n")
     assert not (tmp_path / "ran").exists()

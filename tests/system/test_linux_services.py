@@ -20,13 +20,13 @@ from gateway_contract.core.impact import ServiceAction, ServiceImpact
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons import accel_ppp
 from gateway_core.gateways.linux.daemons.accel_command_line import CommandLine, Endpoint
-from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppReload
-from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, PutBack
-from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer
-from gateway_core.gateways.linux.daemons.frr import FrrByDifference, FrrFolders
+from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppDaemon
+from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, Rollback, ServiceDaemon
+from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqDaemon
+from gateway_core.gateways.linux.daemons.frr import FrrDaemon, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
-from gateway_core.gateways.linux.daemons.pppd import SignOnFiles
-from gateway_core.gateways.linux.daemons.pppoe_server import PppoeUnits
+from gateway_core.gateways.linux.daemons.pppd import PppdFiles
+from gateway_core.gateways.linux.daemons.pppoe_server import PppoeServers
 from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceUnavailable
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.program import CommitLimits
@@ -69,9 +69,9 @@ class World:
         """Until the next call."""
         self.refuse(pattern, "hangs")
 
-    def units(self, *started: str) -> PppoeUnits:
+    def units(self, *started: str) -> PppoeServers:
         """As after a start of the core. Starts those servers."""
-        units = PppoeUnits(self.systemd, self.folder / "pppoe", is_source=True)
+        units = PppoeServers(self.systemd, self.folder / "pppoe", is_source=True)
         units.begin(self.configuration)
         if started:
             units.start(started)
@@ -90,15 +90,15 @@ class World:
         return {path.name: path.read_text() for path in folder.iterdir()} if folder.exists() else {}
 
     def services(self, apply: float = 30, put_back: float = 30) -> LinuxServices:
-        daemons = [SignOnFiles(self.placed()), self.units(), self.dhcp(is_source=True)]
+        daemons = [PppdFiles(self.placed()), self.units(), self.dhcp(is_source=True)]
         return LinuxServices(daemons, apply, put_back)
 
-    def dhcp(self, *, is_source: bool) -> DhcpServer:
-        return DhcpServer(self.systemd, self.placed(), is_source=is_source)
+    def dhcp(self, *, is_source: bool) -> DnsmasqDaemon:
+        return DnsmasqDaemon(self.systemd, self.placed(), is_source=is_source)
 
     def without_sources(self) -> LinuxServices:
         """After a change to accel-ppp."""
-        units = PppoeUnits(self.systemd, self.folder / "pppoe", is_source=False)
+        units = PppoeServers(self.systemd, self.folder / "pppoe", is_source=False)
         return LinuxServices([units, self.dhcp(is_source=False)], 30, 30)
 
 
@@ -117,6 +117,16 @@ def world(tmp_path: Path, document: dict[str, Any]) -> Iterator[World]:
 
 def limits(apply: float = 30, put_back: float = 30) -> CommitLimits:
     return CommitLimits.of(apply, put_back)
+
+
+def run_by(
+    daemon: ServiceDaemon, configuration: Configuration, within: CommitLimits | None = None
+) -> Rollback:
+    """As a commit does: after an error, all is as before."""
+    files = {} if isinstance(daemon, PppoeServers) else render(configuration)
+    with Rollback() as rollback:
+        daemon.apply(files, configuration, within or limits(), rollback)
+        return rollback.pop_all()
 
 
 def apply(services: LinuxServices, configuration: Configuration) -> None:
@@ -184,7 +194,7 @@ def test_vlans_share_a_small_range_in_smaller_blocks_until_a_commit_makes_room(
     units.stop("trunk0.301")
     units.start(["trunk0.301"])
     assert world.settings()["trunk0.300"] == "10.0.0.1 10.0.0.16/29 secrets bng1\n"
-    units.apply({}, of(document, cgnat__source_range="10.0.0.0/16"), limits())
+    run_by(units, of(document, cgnat__source_range="10.0.0.0/16"))
     blocks = {interface: settings.split()[1] for interface, settings in world.settings().items()}
     assert blocks == {"trunk0.300": "10.0.0.16", "trunk0.301": "10.0.0.32"}
 
@@ -197,7 +207,7 @@ def test_other_settings_reload_the_servers_and_keep_their_blocks(
     document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
     after = of(document, system__hostname="bng9")
     assert units.action({}, after) == "reload"
-    units.apply({}, after, limits())
+    run_by(units, after)
     assert world.settings() == {
         "trunk0.300": "100.64.0.1 100.64.0.16 radius bng9\n192.0.2.53 192.0.2.54\n",
         "trunk0.301": "100.64.0.1 100.64.0.32 radius bng9\n192.0.2.53 192.0.2.54\n",
@@ -208,9 +218,9 @@ def test_other_settings_reload_the_servers_and_keep_their_blocks(
     document["system"]["hostname"] = "bng9"
     other = of(document, qos__default_down="1gbit")
     assert units.action({}, other) is None
-    units.apply({}, other, limits())
+    run_by(units, other)
     assert world.asked() == []
-    units.apply({}, of(document, cgnat__source_range="10.8.0.0/16"), limits())
+    run_by(units, of(document, cgnat__source_range="10.8.0.0/16"))
     assert world.settings()["trunk0.300"].startswith("10.8.0.1 10.8.0.16 ")
 
 
@@ -222,8 +232,11 @@ def test_servers_that_do_not_reload_have_their_settings_as_before_and_reload_lat
     before = world.settings()
     world.refuse("^try-reload")
     with pytest.raises(StepFailed) as failed:
-        units.apply({}, of(document, system__hostname="bng9"), limits())
-    assert (failed.value.step, failed.value.reason) == ("configure pppoe-server", "Job for it failed.")
+        run_by(units, of(document, system__hostname="bng9"))
+    assert (failed.value.step, failed.value.reason) == (
+        "reload gateway-pppoe@trunk0.300.service",
+        "Job for it failed.",
+    )
     assert world.settings() == before
     world.refuse(None)
     world.asked()
@@ -231,7 +244,7 @@ def test_servers_that_do_not_reload_have_their_settings_as_before_and_reload_lat
         units = world.units()
     # They may run by the commit that failed.
     assert units.action({}, world.configuration) == "reload"
-    units.apply({}, world.configuration, limits())
+    run_by(units, world.configuration)
     assert world.asked() == ["try-reload-or-restart gateway-pppoe@trunk0.300.service"]
     assert world.units().action({}, world.configuration) is None
 
@@ -257,7 +270,7 @@ def test_no_vlan_gets_addresses_that_a_server_with_a_larger_block_may_give_away(
 def test_vlans_that_are_gone_give_their_blocks_back_at_the_start_of_the_core(world: World) -> None:
     world.units("trunk0.300", "trunk0.301")
     ip("link del trunk0.300", "link del trunk0.301")
-    world.units().apply({}, world.configuration, limits())
+    run_by(world.units(), world.configuration)
     (stop,) = world.asked()
     assert {*stop.split()} == {"stop", *(f"gateway-pppoe@trunk0.{id}.service" for id in (300, 301))}
     assert world.settings() == {}
@@ -277,7 +290,7 @@ def test_a_commit_does_not_wait_for_a_start_that_hangs(world: World, document: d
         try:
             after = of(document, system__hostname="bng9")
             with pytest.raises(StepFailed, match="another change to it did not end within"):
-                units.apply({}, after, limits(0.5, 1))
+                run_by(units, after, limits(0.5, 1))
         finally:
             world.hang(None)
         start.result()
@@ -294,14 +307,14 @@ class Switch:
         self.world, self.accel = world, accel
         self.local, self.radius = world.configuration, of({**document, "radius": RADIUS})
 
-    def daemon(self, systemd: Systemd | None = None, **more: Any) -> AccelPppReload:
+    def daemon(self, systemd: Systemd | None = None, **more: Any) -> AccelPppDaemon:
         """As after a start of the core."""
-        return AccelPppReload(self.world.placed(), self.accel.command_line(), systemd, **more)
+        return AccelPppDaemon(self.world.placed(), self.accel.command_line(), systemd, **more)
 
-    def apply(self, daemon: AccelPppReload, *configurations: Configuration) -> PutBack:
+    def apply(self, daemon: AccelPppDaemon, *configurations: Configuration) -> Rollback:
         for configuration in configurations:
-            put_back = daemon.apply(render(configuration), configuration, limits())
-        return put_back
+            rollback = run_by(daemon, configuration)
+        return rollback
 
     def restarts(self) -> int:
         return self.accel.commands().count("restart hard")
@@ -361,9 +374,9 @@ def test_accel_ppp_that_runs_as_a_unit_is_restarted_by_systemd(world: World, swi
 @pytest.mark.parametrize("by", ["another commit", "a failed commit", "a restart of the core"])
 def test_accel_ppp_that_has_its_modules_again_needs_no_restart(switch: Switch, by: str) -> None:
     daemon = switch.daemon()
-    put_back = switch.apply(daemon, switch.local, switch.radius)
+    rollback = switch.apply(daemon, switch.local, switch.radius)
     if by == "a failed commit":
-        put_back()
+        rollback.close()
     else:
         if by == "a restart of the core":
             # It was killed before the commit counts. The next one may finish before it has resumed.
@@ -386,7 +399,7 @@ def test_accel_ppp_that_has_started_by_a_commit_that_does_not_count_restarts(swi
 def test_a_restart_that_accel_ppp_refuses_or_does_not_do_is_owed_until_somebody_does_it(
     switch: Switch, accel: Accel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accel_ppp, "_RESTARTS", 1.0)
+    monkeypatch.setattr(accel_ppp, "_RESTART_SECONDS", 1.0)
     daemon = switch.daemon()
     switch.apply(daemon, switch.local, switch.radius)
     accel.faults(restart="not now\r\n")
@@ -404,17 +417,17 @@ def test_a_restart_that_accel_ppp_refuses_or_does_not_do_is_owed_until_somebody_
 def test_accel_ppp_that_refuses_its_file_or_hangs_gets_the_former_one_and_reloads_later(
     world: World, document: dict[str, Any], switch: Switch, accel: Accel
 ) -> None:
-    daemon = AccelPppReload(world.placed(), accel.command_line(timeout=60))
+    daemon = AccelPppDaemon(world.placed(), accel.command_line(timeout=60))
     switch.apply(daemon, world.configuration)
     before, after = world.files(), of(document, system__hostname="bng9")
     accel.faults(reload="failed\r\n")
     with pytest.raises(StepFailed) as failed:
-        daemon.apply(render(after), after, limits())
+        run_by(daemon, after)
     assert (failed.value.step, failed.value.reason) == ("reload accel-ppp", "'failed'")
     assert world.files() == before
     accel.faults(reload="", cli="hang")
     with pytest.raises(StepFailed, match=r"^cannot reload accel-ppp: .*no reply within (1|0\.[0-9]+) s$"):
-        daemon.apply(render(after), after, limits(1, 1))
+        run_by(daemon, after, limits(1, 1))
     assert world.files() == before
     accel.reset()
     # It may have read the other file.
@@ -424,7 +437,7 @@ def test_accel_ppp_that_refuses_its_file_or_hangs_gets_the_former_one_and_reload
 
 def test_accel_ppp_that_does_not_run_reads_its_file_at_its_next_start(world: World) -> None:
     absent, rendered = CommandLine(Endpoint(LOCALHOST, free_port()), timeout=5), render(world.configuration)
-    AccelPppReload(world.placed(), absent).apply(rendered, world.configuration, limits())
+    run_by(AccelPppDaemon(world.placed(), absent), world.configuration)
     assert world.files()["accel-ppp.conf"] == rendered["accel-ppp.conf"]
 
 
@@ -433,16 +446,16 @@ def test_accel_ppp_that_does_not_run_reads_its_file_at_its_next_start(world: Wor
 
 def test_only_a_gateway_with_bgp_requires_frr(world: World, document: dict[str, Any]) -> None:
     absent = FrrFolders(world.folder, world.folder, world.folder, world.folder)
-    daemon = FrrByDifference(world.placed(), absent)
+    daemon = FrrDaemon(world.placed(), absent)
     # A full disk is found before FRR changes.
     with no_file_longer_than(0), pytest.raises(StepFailed) as failed:
-        daemon.apply(render(world.configuration), world.configuration, limits())
+        run_by(daemon, world.configuration)
     assert failed.value.step == "write frr.conf"
     with pytest.raises(StepFailed, match="cannot run vtysh") as failed:
-        daemon.apply(render(world.configuration), world.configuration, limits())
+        run_by(daemon, world.configuration)
     assert failed.value.step == "apply frr.conf to FRR"
     without = of({**document, "bgp": None})
-    daemon.apply(render(without), without, limits())
+    run_by(daemon, without)
     # Nothing would happen to it at the next commit.
     assert daemon.action(render(without), without) is None
 
@@ -456,7 +469,7 @@ def frr_stand_in(folder: Path, script: str) -> FrrFolders:
 
 
 def test_an_frr_that_refuses_its_file_is_found_before_any_service_changes(world: World) -> None:
-    frr = FrrByDifference(world.placed(), frr_stand_in(world.folder, "exit"))
+    frr = FrrDaemon(world.placed(), frr_stand_in(world.folder, "exit"))
     (world.folder / "vtysh").write_text("#!/bin/sh\necho 'line 2: % Unknown command'\n")
     services = LinuxServices([world.dhcp(is_source=True), frr], 30, 30)
     with pytest.raises(StepFailed, match=r"FRR refuses frr\.conf: line 2: % Unknown command"):
@@ -509,7 +522,7 @@ def test_dhcp_starts_after_the_vlans_of_its_leases_whatever_another_daemon_does(
 ) -> None:
     absent = FrrFolders(world.folder, world.folder, world.folder, world.folder)
     units = world.units()
-    daemons = [world.dhcp(is_source=True), units, FrrByDifference(world.placed(), absent)]
+    daemons = [world.dhcp(is_source=True), units, FrrDaemon(world.placed(), absent)]
     services = LinuxServices(daemons, 30, 30)
     # Nothing was started before.
     waits: list[tuple[float, list[str]]] = []
@@ -559,14 +572,17 @@ def test_a_service_that_refuses_or_hangs_leaves_all_as_before(world: World, docu
     world.refuse("^restart gateway-dnsmasq")
     with pytest.raises(StepFailed) as failed:
         apply(services, after)
-    assert (failed.value.step, failed.value.reason) == ("restart dnsmasq", "Job for it failed.")
+    assert (failed.value.step, failed.value.reason) == (
+        "restart gateway-dnsmasq.service",
+        "Job for it failed.",
+    )
     # The second time with the former file.
     assert world.asked() == ["restart gateway-dnsmasq.service"] * 2
     world.refuse(None)
     world.hang("^restart gateway-dnsmasq")
     with pytest.raises(StepFailed) as failed:
         apply(services, after)
-    assert failed.value.step == "restart dnsmasq"
+    assert failed.value.step == "restart gateway-dnsmasq.service"
     assert re.fullmatch(r"systemctl did not end within [0-3](\.[0-9]+)? s", failed.value.reason)
     assert world.files() == before
 
@@ -587,7 +603,7 @@ def test_an_frr_that_hangs_leaves_the_others_time_to_be_put_back(
     apply(world.services(), world.configuration)
     before = world.files()
     world.asked()
-    frr = FrrByDifference(placed, frr_stand_in(world.folder, _NEVER_ENDS))
+    frr = FrrDaemon(placed, frr_stand_in(world.folder, _NEVER_ENDS))
     services = LinuxServices([world.dhcp(is_source=True), frr], 4, 8)
     after = of(document, cgnat__source_range="10.8.0.0/16")
     with pytest.raises(StepFailed, match=r"cannot apply frr\.conf to FRR: .*did not end within"):

@@ -18,14 +18,14 @@ import pytest
 
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.pppd import (
-    JournalTail,
-    LoggedLine,
-    SystemdJournal,
-    record_of,
-    start_of,
+    PppdFailures,
+    PppdJournal,
+    parse_record,
+    parse_start,
 )
-from gateway_core.gateways.linux.daemons.pppoe_server import PppoeServer
+from gateway_core.gateways.linux.daemons.pppoe_server import PppoeServerSource
 from gateway_core.gateways.linux.daemons.source import (
+    SourceFailure,
     SourceRefused,
     SourceSession,
     SourceTraffic,
@@ -75,7 +75,7 @@ def own_record(family: str) -> str:
 
 
 def start(pid: int) -> int | None:
-    return start_of(Path(f"/proc/{pid}/stat").read_bytes())
+    return parse_start(Path(f"/proc/{pid}/stat").read_bytes())
 
 
 @pytest.fixture
@@ -97,10 +97,10 @@ def ended(process: "subprocess.Popen[bytes]") -> int:
     return process.pid
 
 
-def ours(clock: Clock, folder: Path) -> PppoeServer:
+def ours(clock: Clock, folder: Path) -> PppoeServerSource:
     said = ("pppd 2.4.9 started by root, uid 0", "Terminating on signal 15")
-    log: Any = SimpleNamespace(lines=lambda since: dict.fromkeys(since, said))
-    return PppoeServer("pppoe-server", Mock(), log, folder, clock, lambda _: None)
+    log: Any = SimpleNamespace(read_processes=lambda since: dict.fromkeys(since, said))
+    return PppoeServerSource(Mock(), log, folder, clock, lambda _: None)
 
 
 def session_of(clock: Clock, pid: int, start: int | None) -> SourceSession:
@@ -124,16 +124,16 @@ def test_a_hook_leaves_a_record_for_each_family(hooks: Hooks) -> None:
     hooks.run("ip-up", PEERNAME="alice")
     hooks.run("ipv6-up", PEERNAME="alice", LLREMOTE="fe80::1")
     assert hooks.names() == {own_record("ip"), own_record("ipv6")}
-    record = record_of((hooks.records / own_record("ip")).read_bytes())
+    record = parse_record((hooks.records / own_record("ip")).read_bytes())
     assert (record.is_up, record.username, record.ip_address) == (True, "alice", "100.64.0.2")
-    assert record_of((hooks.records / own_record("ipv6")).read_bytes()).link_local == "fe80::1"
+    assert parse_record((hooks.records / own_record("ipv6")).read_bytes()).link_local == "fe80::1"
 
 
 def test_a_hook_takes_any_user_name(hooks: Hooks) -> None:
     everything = "".join(chr(code) for code in range(1, 0x180))
     for name in (everything, "", "$(touch x)", "%s%n\\0", "a\nEVENT=ip-down", "-n", "\\"):
         hooks.run("ip-up", PEERNAME=name)
-        assert record_of((hooks.records / own_record("ip")).read_bytes()).username == name
+        assert parse_record((hooks.records / own_record("ip")).read_bytes()).username == name
     assert hooks.names() == {own_record("ip")}
 
 
@@ -148,7 +148,7 @@ def test_a_hook_records_the_end_of_a_pppd_that_did_not_wait_for_it(
     process.kill()
     process.wait()
     hooks.run("ip-down", process.pid, BYTES_SENT="1", BYTES_RCVD="2")
-    assert record_of((hooks.records / name).read_bytes()).traffic == SourceTraffic(2, 1)
+    assert parse_record((hooks.records / name).read_bytes()).traffic == SourceTraffic(2, 1)
     assert earlier.read_bytes() == b""
 
 
@@ -302,11 +302,11 @@ def test_another_process_gets_no_signal_and_without_the_right_to_signal_the_requ
 # The journal
 
 
-def journal(folder: Path, script: str, seconds: float = 60) -> SystemdJournal:
+def journal(folder: Path, script: str, seconds: float = 60) -> PppdJournal:
     program = folder / "journalctl"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return SystemdJournal([str(program)], seconds)
+    return PppdJournal([str(program)], seconds)
 
 
 def entries(pid: int, *messages: str, at: int = 2) -> str:
@@ -319,7 +319,7 @@ def entries(pid: int, *messages: str, at: int = 2) -> str:
 
 def test_the_journal_is_read_once_for_several_processes(tmp_path: Path) -> None:
     script = f'echo "$*" >> {tmp_path}/arguments'
-    found = journal(tmp_path, script).lines({139: 1_700_000_000.9, 150: 1_700_000_100.5})
+    found = journal(tmp_path, script).read_processes({139: 1_700_000_000.9, 150: 1_700_000_100.5})
     assert found == {139: [], 150: []}
     (arguments,) = (tmp_path / "arguments").read_text().splitlines()
     assert {"_PID=139", "_PID=150", "--since=@1699999998", "SYSLOG_IDENTIFIER=pppd"} <= set(arguments.split())
@@ -333,14 +333,14 @@ def test_lines_of_the_journal_are_text_without_those_of_an_earlier_process(tmp_p
             entries(8, '"other"', at=90),
         ]
     )
-    found = journal(tmp_path, script).lines({7: 100, 8: 90})
+    found = journal(tmp_path, script).read_processes({7: 100, 8: 90})
     assert found == {7: ["Exit.", "\ufffda", ""], 8: ["other"]}
 
 
 def test_a_process_that_fills_the_log_does_not_hide_the_others(tmp_path: Path) -> None:
     flood, word = entries(7, "null"), entries(8, "null")
     script = f'case "$*" in *_PID=7*) for _ in $(seq 400); do {flood}; done ;; *) {word} ;; esac'
-    found = journal(tmp_path, script).lines({7: 0, 8: 0})
+    found = journal(tmp_path, script).read_processes({7: 0, 8: 0})
     assert (len(found[7]), found[8]) == (400, [""])
 
 
@@ -358,29 +358,24 @@ def test_a_process_that_fills_the_log_does_not_hide_the_others(tmp_path: Path) -
 )
 def test_a_journal_that_fails_is_unavailable(tmp_path: Path, script: str) -> None:
     with pytest.raises(SourceUnavailable):
-        journal(tmp_path, script, seconds=1).lines({7: 0})
+        journal(tmp_path, script, seconds=1).read_processes({7: 0})
     if script != entries(8, "null"):
         with pytest.raises(SourceUnavailable):
-            tail(tmp_path, script, seconds=1).read()
+            journal(tmp_path, script, seconds=1).read_from("--since=@1")
     (tmp_path / "journalctl").unlink()
     with pytest.raises(SourceUnavailable):
-        SystemdJournal([str(tmp_path / "journalctl")]).lines({7: 0})
+        PppdJournal([str(tmp_path / "journalctl")]).read_processes({7: 0})
 
 
-def tail(folder: Path, script: str, seconds: float = 60) -> JournalTail:
-    journal(folder, script)
-    return JournalTail(1_700_000_000.9, [str(folder / "journalctl")], seconds)
-
-
-def test_a_tail_of_the_journal_goes_on_behind_its_last_line(tmp_path: Path) -> None:
+def test_failed_sign_ons_are_read_behind_the_last_line(tmp_path: Path) -> None:
     entry = (
-        '{"MESSAGE":"Exit.","_PID":"7","_CMDLINE":"pppd pty","__REALTIME_TIMESTAMP":"2500000",'
-        '"__CURSOR":"s=1;i=9"}'
+        '{"MESSAGE":"LCP: timeout sending Config-Requests","_PID":"7","__REALTIME_TIMESTAMP":"2500000",'
+        '"_CMDLINE":"pppd pty pppoe -I trunk0.7 -e 5:02:00:00:00:00:0a","__CURSOR":"s=1;i=9"}'
     )
     script = f'echo "$*" >> {tmp_path}/arguments\ncase "$*" in *--since*) echo \'{entry}\' ;; esac'
-    lines = tail(tmp_path, script)
-    assert lines.read() == [LoggedLine(2.5, 7, "pppd pty", "Exit.")]
-    assert lines.read() == lines.read() == []
+    failures = PppdFailures("pppoe-server", journal(tmp_path, script), 1_700_000_000.9)
+    assert failures.read() == [SourceFailure(2.5, "no_response", None, "02:00:00:00:00:0a", "trunk0.7")]
+    assert failures.read() == failures.read() == []
     first, second, third = (tmp_path / "arguments").read_text().splitlines()
     assert {"--since=@1700000000", "SYSLOG_IDENTIFIER=pppd"} <= set(first.split())
     assert second == third
@@ -388,9 +383,9 @@ def test_a_tail_of_the_journal_goes_on_behind_its_last_line(tmp_path: Path) -> N
     assert "--since" not in second
 
 
-def test_a_tail_that_may_have_lost_lines_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    lines = tail(tmp_path, f"yes '{entries(7, 'null').removeprefix('echo ').strip(chr(39))}' | head -n 4000")
-    assert len(lines.read()) == 4000
+def test_a_log_that_may_have_lost_lines_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    script = f"yes '{entries(7, 'null').removeprefix('echo ').strip(chr(39))}' | head -n 4000"
+    assert len(journal(tmp_path, script).read_from("--since=@0")) == 4000
     assert "pppd logs faster than the core reads" in caplog.text
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppReload
+from gateway_core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppDaemon
 from gateway_core.gateways.linux.daemons.daemon import SERVICES, DaemonHost, PlacedFiles, SourceDaemon
-from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer, Dnsmasq
-from gateway_core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFolders
+from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqDaemon, DnsmasqSource
+from gateway_core.gateways.linux.daemons.frr import Frr, FrrDaemon, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
 from gateway_core.gateways.linux.daemons.source import Source, SourceUnavailable
 from gateway_core.gateways.linux.daemons.systemd import Systemd
@@ -53,7 +53,7 @@ class LinuxMachine:
         self._names = dict.fromkeys(names)
         self._serving = sources_by_type(names)
         host = DaemonHost(PlacedFiles(SERVICES), Systemd(), names)
-        self._daemons = [daemon for each in DAEMONS if (daemon := each.on(host)) is not None]
+        self._daemons = [daemon for each in DAEMONS if (daemon := each.create(host)) is not None]
         self.services = LinuxServices(self._daemons, _APPLY, _PUT_BACK)
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
@@ -84,10 +84,10 @@ class LinuxMachine:
         plane = DataPlane(reader)
         desired = DesiredSessions(provision, tracker, devices, vlan_serving, demux)
         reconciler = Reconciler(plane, desired, clock)
-        is_guarded = any(isinstance(each, Dnsmasq) for each in sources.values())
+        is_guarded = any(isinstance(each, DnsmasqSource) for each in sources.values())
         guard = DhcpGuard(
             configuration.demux,
-            (lambda: list_bindings(tracker.sessions.all(), DhcpServer.name)) if is_guarded else None,
+            (lambda: list_bindings(tracker.sessions.all(), DnsmasqDaemon.name)) if is_guarded else None,
             clock.steady,
             clock.wall,
         )
@@ -97,9 +97,9 @@ class LinuxMachine:
             guard.request()
 
         provision.changes = changed
-        (routing,) = (each for each in self._daemons if isinstance(each, FrrByDifference))
+        (routing,) = (each for each in self._daemons if isinstance(each, FrrDaemon))
         frr = Frr(FrrFolders(), _ASK_FRR)
-        command_line = COMMAND_LINE if AccelPppReload.name in self._names else None
+        command_line = COMMAND_LINE if AccelPppDaemon.name in self._names else None
         firewall = Firewall(clock.wall, command_line=command_line)
         # Now: no VLAN may be made without the rules, and no packet forwarded.
         firewall.configure(configuration)
@@ -150,9 +150,9 @@ def _leased(sources: Iterable[Source]) -> list[str]:
     """Return the access interfaces of DHCP subscribers with a lease, in order."""
     found: set[str] = set()
     for source in sources:
-        if isinstance(source, Dnsmasq):
+        if isinstance(source, DnsmasqSource):
             try:
-                found |= source.leased()
+                found |= source.leased_interfaces()
             except SourceUnavailable as error:
                 # As before the first lease. A renewal makes the VLAN.
                 _log.warning("the VLANs of DHCP leases are not known: %s", error)

@@ -16,9 +16,9 @@ from gateway_core.gateways.linux.daemons.daemon import Lack, ServiceDaemon, Sour
 from gateway_core.gateways.linux.daemons.frr import (
     REMEDY,
     Frr,
-    RoutingUnavailable,
-    RoutingUnreadable,
-    shown,
+    FrrUnavailable,
+    FrrUnreadable,
+    summarize_lines,
 )
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
 from gateway_core.gateways.linux.daemons.source import RadiusClient
@@ -171,14 +171,14 @@ def check_frr(configured: Bgp | None, daemon: Frr, foreign_lines: Sequence[str] 
     if configured is None or not configured.neighbors:
         return Dependency("frr", DependencyState.UNUSED, "The configuration has no BGP neighbours.")
     if foreign_lines:
-        reason = f"FRR has a BGP instance that is not the gateway's: {shown(foreign_lines)}"
+        reason = f"FRR has a BGP instance that is not the gateway's: {summarize_lines(foreign_lines)}"
         message = f"Routing is not managed: {reason}. {REMEDY}."
         return Dependency("frr", DependencyState.FAILED, message)
     try:
         summary = daemon.bgp_summary()
-    except RoutingUnreadable:
+    except FrrUnreadable:
         return Dependency("frr", DependencyState.UNKNOWN, "FRR gave a BGP summary that is not as expected.")
-    except RoutingUnavailable as error:
+    except FrrUnavailable as error:
         return Dependency("frr", DependencyState.FAILED, f"FRR gave no BGP summary: {error.reason}.")
     established = {
         address

@@ -16,11 +16,11 @@ from gateway_core.gateways.linux.daemons.accel_command_line import (
     Endpoint,
     UnknownColumn,
     UnreadableReply,
+    extract_reply,
     is_interface,
-    kept_password,
-    reply_in,
-    rows_of,
-    table_sessions,
+    load_password,
+    parse_sessions,
+    parse_table,
 )
 from gateway_core.gateways.linux.daemons.accel_ppp import IpoeInterfaces
 from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceSession
@@ -45,7 +45,7 @@ USERNAMES = st.binary(max_size=127).map(lambda name: name.replace(b"\0", b"").rs
 
 def of_table(*peers: Peer) -> list[SourceSession]:
     rows = [peer.row(COLUMNS, peer.uptime) for peer in peers]
-    return table_sessions(table(list(COLUMNS), rows), NOW)
+    return parse_sessions(table(list(COLUMNS), rows), NOW)
 
 
 def shown_name(name: bytes) -> str:
@@ -62,7 +62,7 @@ def one(**fields: Any) -> SourceSession:
 
 
 def test_a_table_has_pppoe_and_dhcp_sessions() -> None:
-    dhcp, pppoe = table_sessions(TABLE, NOW)
+    dhcp, pppoe = parse_sessions(TABLE, NOW)
     assert dhcp == SourceSession(
         key="47805531253f7b23",
         type=SessionType.DHCP,
@@ -151,19 +151,19 @@ def test_what_is_not_a_table_with_all_columns_is_unreadable_and_a_missing_one_na
         TABLE.replace(b"inbound", b"outbound"),
     ):
         with pytest.raises(UnreadableReply):
-            table_sessions(reply, NOW)
+            parse_sessions(reply, NOW)
     with pytest.raises(UnknownColumn) as caught:
-        table_sessions(b"unknown column rate-limit\r\n", NOW)
+        parse_sessions(b"unknown column rate-limit\r\n", NOW)
     assert caught.value.name == "rate-limit"
 
 
 def test_a_reply_is_what_is_between_two_versions() -> None:
     version = b"1.14.0-152-g89637ee2\r\n"
-    assert reply_in(version + b"command unknown\r\n" + version) == b"command unknown\r\n"
-    assert reply_in(version * 2) == b""
+    assert extract_reply(version + b"command unknown\r\n" + version) == b"command unknown\r\n"
+    assert extract_reply(version * 2) == b""
     for received in (b"", version, version + b"x\r\n1.14", b"command unknown\r\n" * 2):
         with pytest.raises(UnreadableReply):
-            reply_in(received)
+            extract_reply(received)
 
 
 @pytest.mark.parametrize("command", ["", "show\nsessions", "show é", "x" * 1001])
@@ -180,14 +180,14 @@ def test_a_password_is_made_once_and_only_for_its_owner(tmp_path: Path, damaged:
     if damaged is not None:
         file.parent.mkdir()
         file.write_bytes(damaged)
-    password = kept_password(file)
+    password = load_password(file)
     assert re.fullmatch("[0-9a-f]{64}", password)
     assert file.read_text() == f"password={password}\n"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert kept_password(file) == password
-    assert kept_password(tmp_path / "another") != password
+    assert load_password(file) == password
+    assert load_password(tmp_path / "another") != password
     with pytest.raises(SourceRefused, match=r"cannot keep the password of accel-ppp in .*: File exists"):
-        kept_password(tmp_path / "another" / "accel-ppp-password")
+        load_password(tmp_path / "another" / "accel-ppp-password")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,11 @@ def mutated(reply: bytes) -> st.SearchStrategy[bytes]:
 
 @given(st.one_of(st.binary(), mutated(TABLE), mutated(b"1.14.0\r\nx\r\n1.14.0\r\n")))
 def test_any_bytes_are_a_reply_or_unreadable(reply: bytes) -> None:
-    for parse in (lambda: table_sessions(reply, NOW), lambda: list(rows_of(reply)), lambda: reply_in(reply)):
+    for parse in (
+        lambda: parse_sessions(reply, NOW),
+        lambda: list(parse_table(reply)),
+        lambda: extract_reply(reply),
+    ):
         with suppress(UnreadableReply):
             parse()
 

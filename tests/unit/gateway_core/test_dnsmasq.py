@@ -15,15 +15,15 @@ from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.configuration.unconfirmed import until_confirmed
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_core.gateways.linux.daemons.dnsmasq import (
-    DhcpServer,
+    DnsmasqDaemon,
     Lease,
     LeaseRecord,
-    Records,
+    LeaseRecords,
     UnreadableLease,
+    ethernet_address,
     is_interface,
-    leases_of,
-    mac_address,
-    record_of,
+    parse_leases,
+    parse_record,
 )
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from tests.support.core_clock import StillClock
@@ -46,7 +46,7 @@ def held_lines(folder: Path, document: dict[str, Any], leases: bytes) -> list[st
     """What the file has of the former range, 100.64.9.0/24."""
     (folder / "leases").write_bytes(leases)
     files = PlacedFiles(folder)
-    daemon = DhcpServer(Systemd(), files, is_source=True, leases=folder / "leases")
+    daemon = DnsmasqDaemon(Systemd(), files, is_source=True, leases=folder / "leases")
     configuration = until_confirmed(RunningConfiguration.of(document).sections, IPv4Network("100.64.9.0/24"))
     rendered = daemon.render(configuration)
     daemon.verify(rendered)
@@ -98,13 +98,13 @@ DUID = "00:01:00:01:02"
     ],
 )
 def test_a_line_of_dnsmasq_is_a_lease(line: bytes, lease: Lease) -> None:
-    assert leases_of(line) == {lease.address: lease}
+    assert parse_leases(line) == {lease.address: lease}
 
 
 def test_a_file_that_is_not_whole_is_unreadable() -> None:
     for data in (CAPTURED[:-1], CAPTURED + CAPTURED[:40], V6[:-1]):
         with pytest.raises(UnreadableLease):
-            leases_of(data)
+            parse_leases(data)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_whole_is_unreadable() -> None:
     [CAPTURED, b"1 52:61:db:13:7f:03\n", b"1 1 \xd9\xa1.64.9.3 * *\n", b"1 1 fe80::1%eth0 * *\n"],
 )
 def test_a_line_without_an_address_of_its_own_is_skipped(line: bytes) -> None:
-    assert leases_of(CAPTURED + line + V6) == leases_of(CAPTURED)
+    assert parse_leases(CAPTURED + line + V6) == parse_leases(CAPTURED)
 
 
 @pytest.mark.parametrize("length", [0, 1, 6, 16])
@@ -121,24 +121,24 @@ def test_the_hardware_of_a_client_may_have_any_length(length: int) -> None:
     octets = ":".join(["0a"] * length)
     for hardware in (octets or "01-", f"06-{octets}"):
         line = f"1 {hardware} 100.64.9.32 * *\n".encode()
-        assert leases_of(line)[ADDRESS].hardware == hardware
-        record = record_of(RECORD.replace(b"52:61:db:13:7f:03", hardware.encode()))
+        assert parse_leases(line)[ADDRESS].hardware == hardware
+        record = parse_record(RECORD.replace(b"52:61:db:13:7f:03", hardware.encode()))
         is_ethernet = length == 6 and hardware == octets
-        assert mac_address(record.hardware) == (octets if is_ethernet else None)
+        assert ethernet_address(record.hardware) == (octets if is_ethernet else None)
 
 
 def test_a_log_line_has_nothing_that_a_subscriber_sent(caplog: pytest.LogCaptureFixture) -> None:
-    leases_of(CAPTURED + V6)
+    parse_leases(CAPTURED + V6)
     assert caplog.messages == []
-    leases_of(b"1 52:61:db:13:7f:04 100.64.9.34 evil evil\n")
+    parse_leases(b"1 52:61:db:13:7f:04 100.64.9.34 evil evil\n")
     assert len(caplog.messages) == 1 and "evil" not in caplog.text
 
 
 def test_a_lease_is_over_after_its_last_second_and_an_endless_one_never() -> None:
-    lease = leases_of(CAPTURED)[ADDRESS]
+    lease = parse_leases(CAPTURED)[ADDRESS]
     assert not lease.is_over(1795305076.9)
     assert lease.is_over(1795305077)
-    assert not leases_of(b"0 52:61:db:13:7f:03 100.64.9.32 * *\n")[ADDRESS].is_over(2e9)
+    assert not parse_leases(b"0 52:61:db:13:7f:03 100.64.9.32 * *\n")[ADDRESS].is_over(2e9)
 
 
 _WORDS = st.sampled_from(
@@ -149,9 +149,9 @@ _WORDS = st.sampled_from(
 @given(st.binary() | st.lists(_WORDS | st.binary(max_size=6)).map(b" ".join))
 def test_any_bytes_are_leases_and_a_record_or_unreadable(data: bytes) -> None:
     with suppress(UnreadableLease):
-        assert all(address == lease.address for address, lease in leases_of(data).items())
+        assert all(address == lease.address for address, lease in parse_leases(data).items())
     with suppress(UnreadableLease):
-        assert record_of(data).state in ("live", "ended", "expired")
+        assert parse_record(data).state in ("live", "ended", "expired")
 
 
 # The records of the script
@@ -159,11 +159,11 @@ def test_any_bytes_are_leases_and_a_record_or_unreadable(data: bytes) -> None:
 
 def test_a_line_of_the_script_is_a_record() -> None:
     record = LeaseRecord("0123456789abcdef", 1795304476, MAC, "trunk0.301", "live")
-    assert record_of(RECORD) == record
-    assert record_of(RECORD.replace(b"\n", b" 84a7e8343baf37f9\n")).boot_id == "84a7e8343baf37f9"
-    assert record_of(RECORD.replace(b"\n", b" -\n")) == record
-    assert record_of(RECORD.replace(b"trunk0.301", b"-")).interface is None
-    expired = record_of(RECORD.replace(b"live", b"expired"))
+    assert parse_record(RECORD) == record
+    assert parse_record(RECORD.replace(b"\n", b" 84a7e8343baf37f9\n")).boot_id == "84a7e8343baf37f9"
+    assert parse_record(RECORD.replace(b"\n", b" -\n")) == record
+    assert parse_record(RECORD.replace(b"trunk0.301", b"-")).interface is None
+    expired = parse_record(RECORD.replace(b"live", b"expired"))
     assert (record.is_live, record.has_expired) == (expired.has_expired, expired.is_live) == (True, False)
 
 
@@ -182,11 +182,11 @@ def test_a_line_of_the_script_is_a_record() -> None:
 )
 def test_a_record_that_the_script_did_not_write_is_unreadable(data: bytes) -> None:
     with pytest.raises(UnreadableLease):
-        record_of(data)
+        parse_record(data)
 
 
 def test_a_record_that_is_gone_when_it_is_read_ends_no_other_session(tmp_path: Path) -> None:
-    records = Records(tmp_path / "leases", StillClock())
+    records = LeaseRecords(tmp_path / "leases", StillClock())
     assert records.read() == {}
     (tmp_path / "leases").mkdir()
     (tmp_path / "leases/100.64.0.10").write_bytes(RECORD)
@@ -201,7 +201,7 @@ def test_a_record_that_is_gone_when_it_is_read_ends_no_other_session(tmp_path: P
 
 def rendered(document: dict[str, Any]) -> dict[str, str]:
     """Verified."""
-    daemon = DhcpServer(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
+    daemon = DnsmasqDaemon(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
     files = daemon.render(RunningConfiguration.of(document).sections)
     daemon.verify(files)
     return dict(files)
@@ -252,7 +252,7 @@ def test_the_file_of_every_valid_configuration_passes(document: dict[str, Any]) 
 
 @pytest.mark.parametrize("line", ["interface=a b.*", "interface=*", "Port=53", ""])
 def test_a_line_that_dnsmasq_would_not_take_as_it_is_meant_is_refused(line: str) -> None:
-    daemon = DhcpServer(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
+    daemon = DnsmasqDaemon(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
     with pytest.raises(StepFailed) as refused:
         daemon.verify({"dnsmasq.conf": f"port=0\n{line}\nno-ping\n"})
     assert refused.value.reason == "dnsmasq.conf, line 2 is not of its form"

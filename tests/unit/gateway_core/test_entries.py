@@ -15,13 +15,13 @@ from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.accel_command_line import (
     COLUMNS,
     UnreadableReply,
-    radius_servers,
-    table_sessions,
+    parse_radius_servers,
+    parse_sessions,
 )
 from gateway_core.gateways.linux.daemons.accel_ppp import IpoeInterfaces
-from gateway_core.gateways.linux.daemons.dnsmasq import Records, leases_of
+from gateway_core.gateways.linux.daemons.dnsmasq import LeaseRecords, parse_leases
 from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
-from gateway_core.gateways.linux.daemons.pppd import JournalTail, SystemdJournal
+from gateway_core.gateways.linux.daemons.pppd import PppdJournal
 from gateway_core.gateways.linux.dataplane.nftables import UNREADABLE, Nft
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry, skipped_entries
 from gateway_core.gateways.linux.kernel import links, qdiscs
@@ -64,14 +64,14 @@ def printing(folder: Path, name: str, output: str) -> str:
 
 def leases(folder: Path, bad: bool) -> object:
     line = b"1795305076 52:61:db:13:7f:09 100.64.9.999 * *\n" if bad else b""
-    return leases_of(line + CAPTURED)
+    return parse_leases(line + CAPTURED)
 
 
 def lease_records(folder: Path, bad: bool) -> object:
     (folder / "100.64.9.32").write_bytes(RECORD)
     if bad:
         (folder / "100.64.9.33").write_bytes(bytes(40))
-    return Records(folder, StillClock()).read()
+    return LeaseRecords(folder, StillClock()).read()
 
 
 def pppd_case(damaged: str) -> Case:
@@ -98,18 +98,18 @@ def _journal(bad: bool) -> str:
 
 
 def log_of_ends(folder: Path, bad: bool) -> object:
-    journal = SystemdJournal([printing(folder, "journalctl", _journal(bad))])
-    return journal.lines({7: 1_699_999_999.0})
+    journal = PppdJournal([printing(folder, "journalctl", _journal(bad))])
+    return journal.read_processes({7: 1_699_999_999.0})
 
 
 def log_of_sign_ons(folder: Path, bad: bool) -> object:
-    return JournalTail(0, [printing(folder, "journalctl", _journal(bad))]).read()
+    return PppdJournal([printing(folder, "journalctl", _journal(bad))]).read_from("--since=@0")
 
 
 def accel_sessions(another: Peer) -> Case:
     def read(folder: Path, bad: bool) -> object:
         peers = [Peer(f"{number:016x}", ip=f"100.64.0.{number}") for number in range(3)]
-        return table_sessions(accel_table(*peers, *([another] if bad else [])), 1_700_000_000)
+        return parse_sessions(accel_table(*peers, *([another] if bad else [])), 1_700_000_000)
 
     return Case("accel-ppp", "session", read)
 
@@ -120,7 +120,7 @@ def accel_table(*peers: Peer) -> bytes:
 
 def accel_servers(folder: Path, bad: bool) -> object:
     other = CAPTURE[CAPTURE.index(b"radius") :].replace(b"sent: 3", b"sent: many")
-    return radius_servers(CAPTURE + (other if bad else b""))
+    return parse_radius_servers(CAPTURE + (other if bad else b""))
 
 
 def ipoe_interfaces(folder: Path, bad: bool) -> object:
@@ -316,7 +316,7 @@ def test_a_reply_without_an_entry_that_can_be_read_is_an_error() -> None:
     with pytest.raises(KernelError, match="cannot read the links: no reply of the kernel is in its format"):
         _dumped(KernelReader().read_links, CUT, CUT)
     with pytest.raises(UnreadableReply):
-        table_sessions(accel_table(Peer("?" * 16)), 1_700_000_000)
+        parse_sessions(accel_table(Peer("?" * 16)), 1_700_000_000)
 
 
 # What a bad entry means for its own session
@@ -328,16 +328,16 @@ def test_a_lease_whose_address_alone_can_be_read_is_one_with_the_hardware_of_its
         b"soon 52:61:db:13:7f:03 100.64.9.32 * *\n",
         b"1795305076 52:61:db:13:7f:03 100.64.9.32\n",
     ):
-        lease = leases_of(line)["100.64.9.32"]
+        lease = parse_leases(line)["100.64.9.32"]
         assert (lease.expires, lease.hardware, lease.client_id) == (0, None, None)
 
 
 def test_a_row_of_accel_ppp_of_which_the_id_alone_can_be_read_is_the_former_session() -> None:
     before = accel_table(Peer("1" * 16))
-    (session,) = table_sessions(before, 1_700_000_000)
+    (session,) = parse_sessions(before, 1_700_000_000)
     damaged = accel_table(Peer("1" * 16, ip="100.64.0.999"))
-    assert table_sessions(damaged, 1_700_000_005, {session.key: session}) == [session]
-    assert table_sessions(accel_table(), 1_700_000_005, {session.key: session}) == []
+    assert parse_sessions(damaged, 1_700_000_005, {session.key: session}) == [session]
+    assert parse_sessions(accel_table(), 1_700_000_005, {session.key: session}) == []
 
 
 @pytest.mark.parametrize("damaged", ["records/139-1335.ip", "proc/139/cmdline"])

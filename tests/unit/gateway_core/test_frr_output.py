@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from gateway_core.gateways.linux.daemons import frr
 from gateway_core.gateways.linux.daemons.frr import (
     Frr,
+    FrrAbsent,
     FrrConfiguration,
     FrrDifference,
     FrrFolders,
-    RoutingAbsent,
-    RoutingRefused,
-    RoutingUnavailable,
+    FrrRefused,
+    FrrUnavailable,
 )
 from gateway_core.gateways.linux.program import CommitLimits, EndedProgram
 
@@ -59,17 +59,17 @@ def difference(ended: EndedProgram, text: str = TEXT) -> FrrDifference:
     ],
 )
 def test_a_refusal_names_the_line_of_the_file(errors: bytes, output: bytes, reason: str) -> None:
-    with pytest.raises(RoutingRefused) as refused:
+    with pytest.raises(FrrRefused) as refused:
         difference(EndedProgram(1, output, errors))
     error = refused.value
     assert (error.line, error.number, error.reason) == ("neighbor 10.0.0.2 colour red", 3, reason)
 
 
 def test_a_failure_without_a_line_has_its_reason() -> None:
-    with pytest.raises(RoutingRefused, match=r"frr\.conf: Filename /tmp/frr\.conf is an empty file$"):
+    with pytest.raises(FrrRefused, match=r"frr\.conf: Filename /tmp/frr\.conf is an empty file$"):
         difference(EndedProgram(1, b"", EMPTY))
     # It refuses nothing.
-    with pytest.raises(RoutingAbsent, match=r"failed to connect to any daemons\.$"):
+    with pytest.raises(FrrAbsent, match=r"failed to connect to any daemons\.$"):
         difference(EndedProgram(1, b"", DOWN))
 
 
@@ -114,14 +114,14 @@ def test_any_bytes_are_a_difference_or_an_error(status: int, output: bytes, erro
     text = text.encode(errors="ignore").decode()
     try:
         difference(EndedProgram(status, output, errors), text)
-    except (RoutingRefused, RoutingUnavailable) as error:
+    except (FrrRefused, FrrUnavailable) as error:
         assert len(str(error)) < 600 and str(error).isprintable()
 
 
 def test_a_draft_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(frr, "run", lambda *_, **__: RUNNING)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
-    with pytest.raises(RoutingUnavailable, match="cannot write its draft: No such file or directory"):
+    with pytest.raises(FrrUnavailable, match="cannot write its draft: No such file or directory"):
         FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).difference(TEXT)
 
 
@@ -147,7 +147,7 @@ def test_a_neighbor_with_a_name_of_any_bytes_does_not_hide_others(monkeypatch: p
 
 
 def test_a_reply_of_brackets_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RoutingUnavailable):
+    with pytest.raises(FrrUnavailable):
         summary(b'{"a":' * 100_000, monkeypatch)
 
 
@@ -156,7 +156,7 @@ def test_any_bytes_are_a_summary_or_an_error(printed: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:
         try:
             found = summary(printed, patch)
-        except RoutingUnavailable as error:
+        except FrrUnavailable as error:
             assert len(str(error)) < 300 and str(error).isprintable()
         else:
             assert isinstance(found, dict)

@@ -10,10 +10,10 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.core.health import Dependency, DependencyState, worst
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.accel_command_line import (
-    AccelPppStatistics,
+    AccelPppRadius,
     RadiusServer,
     UnreadableReply,
-    radius_servers,
+    parse_radius_servers,
 )
 from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_core.gateways.linux.daemons.pppd import PppdRadius
@@ -71,7 +71,7 @@ class Statistics:
     def __init__(self) -> None:
         self.clock = StillClock()
         self.reply: bytes | Exception = b""
-        self.client = AccelPppStatistics(self._ask, self.clock.wall)
+        self.client = AccelPppRadius(self._ask, self.clock.wall)
 
     def _ask(self) -> bytes:
         if isinstance(self.reply, Exception):
@@ -90,17 +90,17 @@ def statistics() -> Statistics:
 def test_the_requests_of_all_kinds_are_added_up_for_each_server() -> None:
     other = CAPTURE[CAPTURE.index(b"radius") :].replace(b"state: active", b"state: failed")
     other = other.replace(b"0/0/0", b"5/2/1", 2).replace(b"request count: 0", b"request count: 1")
-    assert radius_servers(CAPTURE + other) == [
+    assert parse_radius_servers(CAPTURE + other) == [
         RadiusServer(False, 7, 0, 0, 0),
         RadiusServer(True, 7, 10, 4, 1),
     ]
-    assert radius_servers(CAPTURE[: CAPTURE.index(b"radius")]) == []
+    assert parse_radius_servers(CAPTURE[: CAPTURE.index(b"radius")]) == []
 
 
 @pytest.mark.parametrize(("text", "other"), [(b"uptime", b"?"), (b"3\r", b"x\r"), (b"/0\r", b"\r")])
 def test_what_is_no_reply_is_unreadable(text: bytes, other: bytes) -> None:
     with pytest.raises(UnreadableReply):
-        radius_servers(CAPTURE.replace(text, other))
+        parse_radius_servers(CAPTURE.replace(text, other))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.gateways.linux.daemons.pppd import LoggedLine, PppdFailures, PppdRefusal, refusal_of
+from gateway_core.gateways.linux.daemons.pppd import LoggedLine, PppdFailures, PppdRefusal, parse_refusal
 from gateway_core.gateways.linux.daemons.source import SourceFailure, SourceUnavailable
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch
 from gateway_core.sessions.journal import Journal
@@ -34,11 +34,11 @@ SILENCE = "rc_send_server: no reply from RADIUS server 192.0.2.1:1812"
     ],
 )
 def test_a_line_tells_of_a_failed_sign_on(line: str, refusal: PppdRefusal | None) -> None:
-    assert refusal_of(line) == refusal
+    assert parse_refusal(line) == refusal
 
 
 class Lines:
-    """A tail of the log."""
+    """The log of pppd."""
 
     def __init__(self) -> None:
         self.new: list[LoggedLine] = []
@@ -47,7 +47,7 @@ class Lines:
     def log(self, pid: int, *texts: str, command: str = COMMAND) -> None:
         self.new += [LoggedLine(12.5, pid, command, text) for text in texts]
 
-    def read(self) -> list[LoggedLine]:
+    def read_from(self, place: str) -> list[LoggedLine]:
         if self.failure is not None:
             raise self.failure
         found, self.new = self.new, []
@@ -61,7 +61,7 @@ def lines() -> Lines:
 
 @pytest.fixture
 def failures(lines: Lines) -> PppdFailures:
-    return PppdFailures("pppoe-server", lines)  # type: ignore[arg-type]
+    return PppdFailures("pppoe-server", lines, 0)  # type: ignore[arg-type]
 
 
 def test_a_failure_has_the_place_of_its_pppd(lines: Lines, failures: PppdFailures) -> None:

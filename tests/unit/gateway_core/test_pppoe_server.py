@@ -17,13 +17,13 @@ from gateway_core.gateways.linux.daemons.pppd import (
     PppdRecord,
     PppoeAccess,
     UnreadableRecord,
-    access_of,
-    cause_of,
-    record_of,
-    start_of,
-    traffic_of,
+    find_cause,
+    find_traffic,
+    parse_access,
+    parse_record,
+    parse_start,
 )
-from gateway_core.gateways.linux.daemons.pppoe_server import PppoeServer
+from gateway_core.gateways.linux.daemons.pppoe_server import PppoeServerSource
 from gateway_core.gateways.linux.daemons.source import (
     SourceEnd,
     SourceRefused,
@@ -96,9 +96,9 @@ class Machine:
         self.prefixes: dict[str | None, IPv6Network] = {}
         self.asked: list[tuple[str, object]] = []
 
-    def source(self) -> PppoeServer:
-        return PppoeServer(
-            "pppoe-server", self, self, self.records, self.clock, self.prefixes.get, self.proc, self.sleep
+    def source(self) -> PppoeServerSource:
+        return PppoeServerSource(
+            self, self, self.records, self.clock, self.prefixes.get, self.proc, self.sleep
         )
 
     def sleep(self, seconds: float) -> None:
@@ -127,14 +127,14 @@ class Machine:
     def stop(self, interface: str) -> None:
         self.asked.append(("stop", interface))
 
-    def lines(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
+    def read_processes(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
         self.asked.extend(("log", round(at)) for at in since.values())
         if not since.keys() <= self.log.keys():
             raise SourceUnavailable("no journal")
         return self.log
 
 
-def end_of(source: PppoeServer, key: str) -> SourceEnd:
+def end_of(source: PppoeServerSource, key: str) -> SourceEnd:
     return source.ends([key])[key]
 
 
@@ -143,7 +143,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def online(machine: Machine, source: PppoeServer) -> SourceSession:
+def online(machine: Machine, source: PppoeServerSource) -> SourceSession:
     machine.runs(139, 1335)
     machine.recorded("139-1335.ip", UP)
     (session,) = source.sessions()
@@ -346,7 +346,7 @@ def test_without_a_record_of_the_end_the_traffic_is_in_the_log(machine: Machine)
     ],
 )
 def test_the_first_cause_counts(end: list[str], cause: str | None) -> None:
-    assert cause_of(BEGIN + end) == cause
+    assert find_cause(BEGIN + end) == cause
 
 
 @pytest.mark.parametrize(
@@ -358,8 +358,8 @@ def test_the_first_cause_counts(end: list[str], cause: str | None) -> None:
     ],
 )
 def test_text_of_a_subscriber_is_no_cause(line: str) -> None:
-    assert cause_of([line]) is None
-    assert cause_of([*CUT, line]) == "lost_carrier"
+    assert find_cause([line]) is None
+    assert find_cause([*CUT, line]) == "lost_carrier"
 
 
 # What comes from pppd
@@ -369,26 +369,26 @@ def test_a_user_name_and_a_program_may_be_anything_and_a_record_without_traffic(
     name = "a\nIFNAME=ppp9 $(x) 'ü' |"
     expected = PppdRecord(True, "ppp0", name, "100.64.100.2", None, None)
     # There is room behind it.
-    assert record_of(encoded({**UP, "PEERNAME": name}).ljust(4096, b"\0")) == expected
-    assert record_of(encoded(UP).replace(b"alice", b"\xff=e")).username == "\ufffd=e"
-    assert record_of(encoded({**UP, "PEERNAME": ""})).username == ""
-    assert record_of(encoded({**DOWN, "BYTES_SENT": ""})).traffic is None
-    assert start_of(b"7 (a) S 1 (b) S " + b"0 " * 18 + b"1335 0") == 1335
+    assert parse_record(encoded({**UP, "PEERNAME": name}).ljust(4096, b"\0")) == expected
+    assert parse_record(encoded(UP).replace(b"alice", b"\xff=e")).username == "\ufffd=e"
+    assert parse_record(encoded({**UP, "PEERNAME": ""})).username == ""
+    assert parse_record(encoded({**DOWN, "BYTES_SENT": ""})).traffic is None
+    assert parse_start(b"7 (a) S 1 (b) S " + b"0 " * 18 + b"1335 0") == 1335
 
 
 @pytest.mark.parametrize(
     ("parse", "data"),
     [
-        (record_of, encoded(UP)[:-1]),
-        (record_of, encoded({**UP, "EVENT": "ip-pre-up"})),
-        (record_of, encoded({**UP, "IFNAME": "../x"})),
-        (record_of, encoded({**UP, "IPREMOTE": "100.64.100"})),
-        (record_of, encoded({**UP6, "LLREMOTE": "fe80::x"})),
-        (access_of, b"pppd\0pty\0"),
-        (access_of, b"pppd\0pty\0pppoe -I trunk0.100 \0"),
-        (access_of, b"pppd\0pty\0pppoe -e 1:56:4f:3a:f1:aa:f6\0"),
-        (access_of, b"pppd\0pty\0pppoe -n -I trunk0.100 -e 1:56:4f:3a:f1:aa:f6:99 -S ''\0"),
-        (access_of, b"pppd\0plugin\0rp-pppoe.so\0nic-trunk0.100\0user\0alice\0"),
+        (parse_record, encoded(UP)[:-1]),
+        (parse_record, encoded({**UP, "EVENT": "ip-pre-up"})),
+        (parse_record, encoded({**UP, "IFNAME": "../x"})),
+        (parse_record, encoded({**UP, "IPREMOTE": "100.64.100"})),
+        (parse_record, encoded({**UP6, "LLREMOTE": "fe80::x"})),
+        (parse_access, b"pppd\0pty\0"),
+        (parse_access, b"pppd\0pty\0pppoe -I trunk0.100 \0"),
+        (parse_access, b"pppd\0pty\0pppoe -e 1:56:4f:3a:f1:aa:f6\0"),
+        (parse_access, b"pppd\0pty\0pppoe -n -I trunk0.100 -e 1:56:4f:3a:f1:aa:f6:99 -S ''\0"),
+        (parse_access, b"pppd\0plugin\0rp-pppoe.so\0nic-trunk0.100\0user\0alice\0"),
     ],
 )
 def test_a_broken_record_and_another_pppd_are_refused(parse: Callable[[bytes], object], data: bytes) -> None:
@@ -406,12 +406,12 @@ COMMAND_LINES = st.lists(
 @given(st.binary() | RECORDS | STATUSES | COMMAND_LINES)
 @example(encoded({**UP, "IPREMOTE": "\u0661.1.1.1"}))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    for parse, kind in ((record_of, PppdRecord), (start_of, int | None), (access_of, PppoeAccess)):
+    for parse, kind in ((parse_record, PppdRecord), (parse_start, int | None), (parse_access, PppoeAccess)):
         with suppress(UnreadableRecord):
             assert isinstance(parse(data), kind)
 
 
 @given(st.lists(st.text() | st.sampled_from([*BEGIN, *GOODBYE, *STOPPED, *CUT])))
 def test_any_lines_have_a_known_cause_or_none(lines: list[str]) -> None:
-    assert cause_of(lines) in {None, SIGNALLED, "user_request", "lost_carrier"}
-    assert traffic_of(lines) in {None, SourceTraffic(0, 0)}
+    assert find_cause(lines) in {None, SIGNALLED, "user_request", "lost_carrier"}
+    assert find_traffic(lines) in {None, SourceTraffic(0, 0)}

@@ -15,7 +15,7 @@ from gateway_core.gateways.linux.daemons.subscriber_addresses import (
     SharedRange,
     prefix_of,
 )
-from gateway_core.gateways.linux.daemons.systemd import instance
+from gateway_core.gateways.linux.daemons.systemd import unit_instance
 
 ranges = st.builds(
     lambda number, prefix: IPv4Network((number << 16, prefix)),
@@ -160,4 +160,4 @@ def test_settings_that_the_core_did_not_write_are_none(text: str) -> None:
     ],
 )
 def test_the_name_of_an_instance_is_escaped_as_systemd_does(name: str, escaped: str) -> None:
-    assert instance("gateway-pppoe@.service", name) == f"gateway-pppoe@{escaped}.service"
+    assert unit_instance("gateway-pppoe@.service", name) == f"gateway-pppoe@{escaped}.service"

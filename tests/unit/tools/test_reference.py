@@ -7,7 +7,7 @@ import pytest
 
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
-from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer
+from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqDaemon
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
 from gateway_core.gateways.linux.daemons.pppoe_server import PppoeSettings
 from gateway_core.gateways.linux.daemons.subscriber_addresses import BLOCK
@@ -46,13 +46,13 @@ def touched(document: dict[str, Any]) -> dict[str, Any]:
     """What each daemon runs by, by its name."""
     configuration = RunningConfiguration.of(document).sections
     files = render(configuration)
-    dnsmasq = DhcpServer(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
+    dnsmasq = DnsmasqDaemon(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
     first = configuration.cgnat.source_range.network_address + BLOCK
     return {
         "accel-ppp": files["accel-ppp.conf"],
         "frr": files["frr.conf"],
         "dnsmasq": dnsmasq.render(configuration),
-        "pppoe-server": PppoeSettings.of(configuration, first),
+        "pppoe-server": PppoeSettings.of(configuration, first, BLOCK),
     }
 
 

@@ -1,14 +1,13 @@
-"""accel-ppp 1.14 as a source of sessions: PPPoE, and DHCP by its IPoE without a kernel module of its own.
+"""accel-ppp 1.14: its configuration, and its sessions of PPPoE, and of DHCP by IPoE without a kernel module.
+
+At a commit, accel-ppp reloads if its file differs, which ends no session. A change between RADIUS and local
+subscribers is the exception. accel-ppp loads its modules only when it starts, and with both of them it
+refuses all local subscribers: `radius` without a server denies, `chap-secrets` is not asked then
+(accel-pppd/pwdb.c, accel-pppd/radius/auth.c; tried in both orders). So it restarts once the commit counts,
+which ends all its sessions.
 
 Sessions are read from the command line, which cuts user names at 127 bytes. accel-ppp reports nothing by
 itself, and never why a session ended.
-
-accel-ppp 1.14, at a commit: it reloads if its file differs, which ends no session.
-
-A change between RADIUS and local subscribers is the exception. It loads its modules only when it starts, and
-with both of them it refuses all local subscribers: `radius` without a server denies, `chap-secrets` is not
-asked then (accel-pppd/pwdb.c, accel-pppd/radius/auth.c; tried in both orders). So it restarts once the commit
-counts, which ends all its sessions.
 """
 
 import logging
@@ -16,7 +15,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from ipaddress import IPv4Address, IPv6Network, summarize_address_range
 from pathlib import Path
 from typing import ClassVar, Self
@@ -32,29 +30,27 @@ from gateway_core.configuration.workspace import Rendered
 from gateway_core.gateways.linux.daemons.accel_command_line import (
     COLUMNS,
     RATE,
-    AccelPppStatistics,
+    AccelPppRadius,
     CommandLine,
     Endpoint,
     UnknownColumn,
     UnreadableReply,
     is_interface,
     is_key,
-    kept_password,
-    table_sessions,
-    uptime,
+    load_password,
+    parse_sessions,
+    parse_uptime,
 )
 from gateway_core.gateways.linux.daemons.daemon import (
     SERVICES,
     DaemonAction,
     DaemonHost,
     PlacedFiles,
-    PutBack,
+    Rollback,
     SourceDaemon,
-    all_or_none,
     check_lines,
-    filled,
-    put_back_after,
-    template,
+    fill,
+    load_template,
 )
 from gateway_core.gateways.linux.daemons.source import (
     ADMIN_DISCONNECT,
@@ -69,266 +65,72 @@ from gateway_core.gateways.linux.daemons.source import (
     SourceUnavailable,
     Terminations,
 )
-from gateway_core.gateways.linux.daemons.subscriber_addresses import halves
-from gateway_core.gateways.linux.daemons.systemd import Systemd, UnitFailed
+from gateway_core.gateways.linux.daemons.subscriber_addresses import halve
+from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.kernel.links import is_device
 from gateway_core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_core.gateways.linux.threads import Debounced
 from gateway_core.records.clock import Clock
 
+COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
+#: Files that its configuration includes: the interfaces of IPoE, and the password of its command line.
+IPOE_INTERFACES = SERVICES / "ipoe-interfaces"
+PASSWORD = SERVICES / "accel-ppp-password"
+
+_FILE = "accel-ppp.conf"
+_TEMPLATE = load_template(_FILE)
+_FORM = re.compile(
+    r"|#.*|\[[a-z0-9-]+\]|[a-z0-9_.,:/-]+(,name=[A-Za-z0-9_-]+)?|[A-Za-z0-9-]+=[!-~]([ -~]*[!-~])?|"
+    r"\$include /[a-z/-]+",
+    re.ASCII,
+)
+#: Unit of packaging/accel-ppp.service, which the operator may have.
+_UNIT = "accel-ppp.service"
+_RELOAD, _RESTART = "reload accel-ppp", "restart accel-ppp"
+#: File from a commit that needs a restart until the restart: it has the time of the commit in epoch seconds.
+_TO_RESTART = "accel-ppp-restart"
+#: Limit of a restart that accel-ppp does itself, and seconds between two looks at it.
+_RESTART_SECONDS, _LOOK_SECONDS = 15.0, 0.5
+#: Seconds by which whole seconds of two clocks may differ.
+_ROUNDING = 2
+#: Modules in the section `[modules]`, of which accel-ppp has one.
+_AUTHENTICATION = {"chap-secrets", "radius"}
+#: Most prefixes of a pool: accel-ppp 1.14.0 keeps a list of them in memory.
+_MAX_PREFIXES = 1 << 18
+_LENGTH_EFFECT = "accel-ppp reloads; version 1.14.0 gives prefixes of it from its next start on"
+_RANGE_EFFECT = f"{_LENGTH_EFFECT}; its sessions with a prefix outside the new networks end"
+
 _SHOW = f"show sessions {','.join(COLUMNS)}"
 _SHOW_WITHOUT_RATES = f"show sessions {','.join(name for name in COLUMNS if name != RATE)}"
-
+#: First frames of PPPoE a second on an access interface that accel-ppp replies to, and one of each client.
+_PADI_LIMIT = 10
 #: Seconds in which a `reload` waits for further interfaces: accel-ppp reads its whole configuration. A DHCP
 #: client repeats its DISCOVER after about four (RFC 2131 section 4.1).
-_GATHER = 1.0
-
+_GATHER_SECONDS = 1.0
 _OPTION = "interface="
-
-_SERVED = EntryReader(
+_INTERFACES = EntryReader(
     "core",
     "ipoe_interface",
     "the lines in the file of accel-ppp's DHCP interfaces",
     "such an interface is served again at its next first frame",
 )
 
-#: First frames of PPPoE a second on an access interface that accel-ppp replies to, and one of each client.
-PADI_LIMIT = 10
-
-
-class IpoeInterfaces:
-    """The interfaces of DHCP: the `file` that the section `[ipoe]` of accel-ppp's configuration includes, by
-    the last line of the section and of the whole: `$include FILE`. It outlives this process and accel-ppp. A
-    name in it is served until it leaves the file: accel-ppp keeps its sockets when the interface is removed,
-    and they do not work when it is created again. An expression (`interface=re:`) would never let a name go.
-
-    `reload` makes accel-ppp read it: on a thread, once for many changes, again after an error, which is
-    logged. It raises GatewayApiError. The file and its folder are created if they are missing. Raises
-    SourceRefused if that cannot be done."""
-
-    def __init__(self, file: Path, reload: Callable[[], None]) -> None:
-        self._file = file
-        self._reload = reload
-        self._lock = threading.Lock()
-        self._served = _served_in(file)
-        #: Names that accel-ppp may have sockets for, although their interface is or was gone.
-        self._stale: set[str] = {name for name in self._served if not is_device(name)}
-        self._served -= self._stale
-        self._write(self._served)
-        self._changes = Debounced(self._apply, _GATHER)
-
-    def serve(self, interface: str) -> None:
-        with self._lock:
-            self._served.add(interface)
-        self._changes.request()
-
-    def release(self, interface: str) -> None:
-        """Does nothing for an interface that is not in the file."""
-        with self._lock:
-            if interface not in self._served:
-                return
-            self._served.remove(interface)
-            self._stale.add(interface)
-        self._changes.request()
-
-    def close(self) -> None:
-        self._changes.close()
-
-    def _apply(self) -> None:
-        with self._lock:
-            # One that is made again meanwhile is stale again, for the next run.
-            served, stale, self._stale = self._served.copy(), self._stale, set()
-        try:
-            if served & stale:
-                # Only a reload without a name closes its sockets.
-                self._write(served - stale)
-                self._reload()
-            self._write(served)
-            self._reload()
-        except GatewayApiError:
-            with self._lock:
-                self._stale |= stale
-            raise
-
-    def _write(self, names: set[str]) -> None:
-        text = "".join(f"{_OPTION}{name}\n" for name in sorted(names))
-        try:
-            # At the first start of the core, no commit has made it.
-            durable.make_folder(self._file.parent)
-            durable.replace(self._file, text.encode())
-        except OSError as error:
-            raise SourceRefused(f"cannot write {self._file}: {error}") from error
-
-
-class AccelPpp(Source):
-    """`ipoe_interfaces` is the file of `IpoeInterfaces`. `close` ends a thread. Raises
-    SourceRefused."""
-
-    def __init__(
-        self,
-        name: str,
-        command_line: CommandLine,
-        ipoe_interfaces: Path,
-        clock: Clock,
-    ) -> None:
-        self.name = name
-        self._command_line = command_line
-        self._clock = clock
-        self._sweep = threading.Lock()
-        self._known: dict[str, SourceSession] = {}
-        self._terminations = Terminations(clock)
-        self._ipoe = IpoeInterfaces(ipoe_interfaces, self._reload)
-
-    def close(self) -> None:
-        self._ipoe.close()
-
-    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
-        """Return all of one moment."""
-        with self._sweep:
-            try:
-                found = self._from_table(former)
-            except UnreadableReply as error:
-                raise SourceUnavailable(f"cannot read the sessions of accel-ppp: {error}") from error
-            self._known = self._settled(found)
-            return list(self._known.values())
-
-    def terminate(self, session: SourceSession) -> None:
-        """The first request lets PPP say goodbye, which takes seconds if the subscriber's side is
-        dead; another within a minute does not."""
-        if not is_key(session.key):
-            raise ValueError(f"not an id of accel-ppp: {session.key!r}")
-        how = "hard" if session.key in self._terminations else "soft"
-        with self._terminations.requesting(session.key):
-            self._act(f"terminate sid {session.key} {how}")
-
-    def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """PPPoE starts at once, DHCP within a few seconds: accel-ppp looks for its interfaces at
-        `reload` only, which keeps all sessions. What fails then is logged."""
-        for interface in interfaces:
-            _check(interface)
-            if type is SessionType.DHCP:
-                self._ipoe.serve(interface)
-            else:
-                limited = f"{interface},padi-limit={PADI_LIMIT}"
-                self._act(f"pppoe interface add {limited}", b"error: already exists\r\n")
-
-    def release(self, interface: str) -> None:
-        """DHCP ends within a few seconds."""
-        _check(interface)
-        ending = (session.key for session in self._known.values() if session.access_interface == interface)
-        with self._terminations.requesting(*ending):
-            self._ipoe.release(interface)
-            self._act(f"pppoe interface del {interface}")
-
-    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """`admin_disconnect` for a session whose end was requested here in the last minute, alone
-        or with its interface. Nothing tells the traffic."""
-        return {key: SourceEnd(ADMIN_DISCONNECT if key in self._terminations else UNKNOWN) for key in keys}
-
-    def _from_table(self, former: Mapping[str, SourceSession]) -> list[SourceSession]:
-        try:
-            return table_sessions(self._command_line.run(_SHOW), int(self._clock.wall()), former)
-        except UnknownColumn as error:
-            if error.name != RATE:
-                raise
-            reply = self._command_line.run(_SHOW_WITHOUT_RATES)
-            return table_sessions(reply, int(self._clock.wall()), former)
-
-    def _settled(self, found: list[SourceSession]) -> dict[str, SourceSession]:
-        """By key. What did not change stays the same object, and a start stays the same second."""
-        settled = {}
-        for session in found:
-            before = self._known.get(session.key)
-            if before is not None:
-                if session != before and abs(session.started_at - before.started_at) <= START_JITTER:
-                    session = replace(session, started_at=before.started_at)
-                if session == before:
-                    session = before
-            settled[session.key] = session
-        return settled
-
-    def _reload(self) -> None:
-        # If it is in progress already, that one may have read the configuration before.
-        self._act("reload")
-
-    def _act(self, command: str, *expected: bytes) -> None:
-        """Raises SourceRefused with the text of a reply: what accel-ppp did, it does not tell."""
-        reply = self._command_line.run(command)
-        if reply and reply not in expected:
-            text = reply.decode("ascii", "replace").strip()
-            raise SourceRefused(f"accel-ppp refused `{command}`: {text!r}")
-
-
-def _check(interface: str) -> None:
-    if not is_interface(interface):
-        raise ValueError(f"not the name of an interface: {interface!r}")
-
-
-def _served_in(file: Path) -> set[str]:
-    try:
-        # A line with other bytes has no name of an interface.
-        lines = file.read_bytes().decode("ascii", "replace").splitlines()
-    except FileNotFoundError:
-        return set()
-    except OSError as error:
-        raise SourceRefused(f"cannot read {file}: {error}") from error
-    return set(_SERVED.read(lines, _parse_line))
-
-
-def _parse_line(line: str) -> str:
-    """Return the name in a line of the file. Raises UnreadableEntry."""
-    name = line.removeprefix(_OPTION)
-    if name == line or not is_interface(name):
-        raise UnreadableEntry("a line does not name an interface")
-    return name
-
-
-COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
-#: The interfaces of its IPoE, and the password of its command line. Its configuration includes both.
-IPOE_INTERFACES = SERVICES / "ipoe-interfaces"
-PASSWORD = SERVICES / "accel-ppp-password"
-
-_FILE = "accel-ppp.conf"
-_TEMPLATE = template(_FILE)
-_FORM = re.compile(
-    r"|#.*|\[[a-z0-9-]+\]|[a-z0-9_.,:/-]+(,name=[A-Za-z0-9_-]+)?|[A-Za-z0-9-]+=[!-~]([ -~]*[!-~])?|"
-    r"\$include /[a-z/-]+",
-    re.ASCII,
-)
-#: As in packaging/accel-ppp.service, which the operator may have.
-_UNIT = "accel-ppp.service"
-_RELOAD, _RESTART = "reload accel-ppp", "restart accel-ppp"
-#: A file that is there from a commit that needs a restart until that is done: with the time of the commit in
-#: epoch seconds.
-_TO_RESTART = "accel-ppp-restart"
-#: Seconds that its own restart may take, and between two looks at it.
-_RESTARTS, _LOOK = 15.0, 0.5
-#: Seconds by which whole seconds of two clocks may differ.
-_ROUNDING = 2
-#: Of the section `[modules]`.
-_AUTHENTICATION = {"chap-secrets", "radius"}
-#: Prefixes that a pool has at most: accel-ppp 1.14.0 keeps a list of them in memory.
-_MOST_PREFIXES = 1 << 18
-_LENGTH_EFFECT = "accel-ppp reloads; version 1.14.0 gives prefixes of it from its next start on"
-_RANGE_EFFECT = f"{_LENGTH_EFFECT}; its sessions with a prefix outside the new networks end"
-
 _log = logging.getLogger(__name__)
 
 
-def _pools(network: IPv6Network | None, length: int) -> list[tuple[IPv6Network, int]]:
-    """Return the first prefixes of a length in a network, as many as a pool may have. None of no network."""
+def _first_prefixes(network: IPv6Network | None, length: int) -> list[tuple[IPv6Network, int]]:
+    """Return the part of a network with the prefixes of a pool, and their length. An empty list for None."""
     if network is None:
         return []
     # A prefix that is longer by `n` bits is one of 2**n.
-    longest = length - (_MOST_PREFIXES.bit_length() - 1)
-    first = IPv6Network((network.network_address, max(network.prefixlen, longest)))
-    return [(first, length)]
+    longest = length - (_MAX_PREFIXES.bit_length() - 1)
+    return [(IPv6Network((network.network_address, max(network.prefixlen, longest))), length)]
 
 
-class AccelPppReload(SourceDaemon):
-    """accel-ppp, which the gateway leaves alone unless it is a source: the operator has built and started
-    it."""
+class AccelPppDaemon(SourceDaemon):
+    """accel-ppp, which the operator has built and started. The gateway leaves it alone unless it is a source.
+    `systemd` is None where accel-ppp is no unit."""
 
     name = "accel-ppp"
     programs: ClassVar = {"accel-pppd": None, "accel-cmd": None}
@@ -354,10 +156,10 @@ class AccelPppReload(SourceDaemon):
     }
 
     @classmethod
-    def on(cls, host: DaemonHost) -> Self | None:
+    def create(cls, host: DaemonHost) -> Self | None:
         if cls.name not in host.sources:
             return None
-        return cls(host.files, CommandLine(COMMAND_LINE, password=kept_password(PASSWORD)), host.systemd)
+        return cls(host.files, CommandLine(COMMAND_LINE, password=load_password(PASSWORD)), host.systemd)
 
     def __init__(
         self,
@@ -368,63 +170,59 @@ class AccelPppReload(SourceDaemon):
     ) -> None:
         self._files = files
         self._command_line = command_line
-        #: None where nothing runs it as a unit.
         self._systemd = systemd
         self._wall = wall
-        #: What it runs by, if this process has seen to it.
+        #: The file that accel-ppp runs by, if this process has placed it.
         self._applied: str | None = None
-        #: Held by what needs a restart, and by what does it.
+        #: Held while a commit notes that a restart is needed, and during a restart.
         self._restarting = threading.Lock()
-        #: The monotonic time of the last request for its own restart.
+        #: Monotonic time of the last request to restart itself.
         self._requested_at: float | None = None
 
-    def source(self, configuration: Configuration, clock: Clock) -> AccelPpp:
-        return AccelPpp(self.name, self._command_line, IPOE_INTERFACES, clock)
+    def source(self, configuration: Configuration, clock: Clock) -> "AccelPppSource":
+        return AccelPppSource(self._command_line, IPOE_INTERFACES, clock)
 
-    def radius_client(self, clock: Clock) -> AccelPppStatistics:
-        return AccelPppStatistics(lambda: self._command_line.run("show stat"), clock.wall)
+    def radius_client(self, clock: Clock) -> AccelPppRadius:
+        return AccelPppRadius(lambda: self._command_line.run("show stat"), clock.wall)
 
     def render(self, configuration: Configuration) -> Rendered:
-        cgnat = configuration.cgnat
-        # Without the broadcast address.
-        pool = summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2])
-        subscribers = configuration.subscribers
+        cgnat, subscribers = configuration.cgnat, configuration.subscribers
         shared = subscribers.ipv6_range
-        values = {
-            "command_line": COMMAND_LINE,
-            "ipoe_interfaces": IPOE_INTERFACES,
-            "password": PASSWORD,
-            "padi_limit": PADI_LIMIT,
-            "ipv6_pools": _pools(None if shared is None else halves(shared)[0], 64),
-            "delegated_pools": _pools(subscribers.delegated_range, subscribers.delegated_length),
-        }
-        return {_FILE: filled(_TEMPLATE, configuration, pool=pool, quoted=re.escape, **values)}
+        text = fill(
+            _TEMPLATE,
+            configuration,
+            command_line=COMMAND_LINE,
+            ipoe_interfaces=IPOE_INTERFACES,
+            password=PASSWORD,
+            padi_limit=_PADI_LIMIT,
+            # Without the broadcast address.
+            pool=summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2]),
+            quoted=re.escape,
+            ipv6_pools=_first_prefixes(None if shared is None else halve(shared)[0], 64),
+            delegated_pools=_first_prefixes(subscribers.delegated_range, subscribers.delegated_length),
+        )
+        return {_FILE: text}
 
     def verify(self, rendered: Rendered) -> None:
         check_lines(_FILE, rendered[_FILE], _FORM)
 
-    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
-        """If it does not run, it reads the file at its next start."""
+    def apply(
+        self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: Rollback
+    ) -> None:
         text = rendered[_FILE]
         if text == self._applied:
-            return lambda: None
-        place_back = self._place(text, limits.apply)
-
-        def put_back() -> None:
-            self._applied = None
-            place_back()
-            self._reload(limits.put_back)
-
-        # Also if it does not reply: it may have read the file, or do so later.
-        put_back_after(partial(self._reload, limits.apply), put_back)
+            return
+        # Also if accel-ppp does not reply: it may have read the file, or do so later.
+        rollback.add(lambda: self._reload(limits.put_back))
+        self._place(text, limits.apply, rollback)
+        self._reload(limits.apply)
         self._applied = text
-        return put_back
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         text, before = rendered[_FILE], self._files.read(_FILE)
         if text == before:
             return None
-        return ServiceAction.RESTART if _has_other_modules(before, text) else ServiceAction.RELOAD
+        return ServiceAction.RESTART if _needs_other_module(before, text) else ServiceAction.RELOAD
 
     def is_unfinished(self) -> bool:
         return self._files.read(_TO_RESTART) is not None
@@ -433,15 +231,15 @@ class AccelPppReload(SourceDaemon):
         with self._restarting:
             if not self.is_unfinished():
                 return
-            if _has_other_modules(self._files.read(_FILE), self.render(running)[_FILE]):
+            if _needs_other_module(self._files.read(_FILE), self.render(running)[_FILE]):
                 # A commit under way may fail. What a killed core left of one goes when the services resume.
                 return
             self._restart()
             self._files.place(_TO_RESTART, None)
 
     def _restart(self) -> None:
-        """By its unit, if it runs by that: systemd ends what does not end by itself."""
         try:
+            # systemd kills what does not end by itself.
             if self._systemd is not None and self._systemd.is_active(_UNIT):
                 self._systemd.restart(_UNIT)
             else:
@@ -449,74 +247,250 @@ class AccelPppReload(SourceDaemon):
         except SourceNotRunning as error:
             _log.warning("accel-ppp loads its modules at its next start: %s", error)
             return
-        except (SourceUnavailable, UnitFailed, UnreadableReply) as error:
+        except (SourceUnavailable, UnreadableReply) as error:
             raise StepFailed(_RESTART, str(error)) from error
         _log.warning("accel-ppp has restarted for other modules: subscribers are authorized otherwise")
 
     def _restart_itself(self) -> None:
-        """Its own restart says nothing, and not each accel-ppp that was built does it: some go on as before,
-        and one with sessions of PPPoE did not come back."""
+        """Have accel-ppp restart itself, and wait for that: it reports nothing, and some builds go on as
+        before. One with sessions of PPPoE did not come back."""
         # It may be late, or somebody has restarted it by hand: once more would end the new sessions.
         if not self._has_restarted():
-            reply = self._command_line.run("restart hard")
-            if reply:
-                raise StepFailed(_RESTART, repr(reply.decode("ascii", "replace").strip()))
+            _require_silence(_RESTART, self._command_line.run("restart hard"))
             self._requested_at = time.monotonic()
-        end = time.monotonic() + _RESTARTS
+        end = time.monotonic() + _RESTART_SECONDS
         while not self._has_restarted():
             if time.monotonic() > end:
                 raise StepFailed(_RESTART, f"it has not restarted, and is not {_UNIT}: restart it")
-            time.sleep(_LOOK)
+            time.sleep(_LOOK_SECONDS)
         self._requested_at = None
 
     def _has_restarted(self) -> bool:
-        """Since the request."""
+        """Return True if accel-ppp has started since the request."""
         if self._requested_at is None:
             return False
         try:
-            seconds = uptime(self._command_line.run("show stat"))
+            seconds = parse_uptime(self._command_line.run("show stat"))
         except SourceUnavailable:
             return False
         return seconds < time.monotonic() - self._requested_at
 
-    def _place(self, text: str, limit: TimeLimit) -> PutBack:
+    def _place(self, text: str, limit: TimeLimit, rollback: Rollback) -> None:
+        """Write the file, and note if accel-ppp must restart to run by it."""
         with self._restarting:
-            if not _has_other_modules(self._files.read(_FILE), text):
-                return self._files.place(_FILE, text)
-            # Those that it has loaded are right again, where it has not restarted yet.
-            mark = None if self._is_owed(limit) else f"{int(self._wall())}\n"
-            return all_or_none(
-                partial(self._files.place, name, content)
-                for name, content in ((_TO_RESTART, mark), (_FILE, text))
-            )
+            if _needs_other_module(self._files.read(_FILE), text):
+                # Where it has not restarted yet, the modules that it has loaded are right again.
+                note = None if self._is_restart_owed(limit) else f"{int(self._wall())}\n"
+                rollback.add(self._files.place(_TO_RESTART, note))
+            rollback.add(self._files.place(_FILE, text))
 
-    def _is_owed(self, limit: TimeLimit) -> bool:
-        """Return whether a commit needed a restart, and accel-ppp has not started since: after a power cut,
+    def _is_restart_owed(self, limit: TimeLimit) -> bool:
+        """Return True if a commit needed a restart, and accel-ppp has not started since: after a power cut,
         it has."""
-        mark = self._files.read(_TO_RESTART)
-        if mark is None or not mark.strip().isdigit():
-            # None, or one of an earlier version.
-            return mark is not None
+        note = self._files.read(_TO_RESTART)
+        if note is None or not note.strip().isdigit():
+            # An earlier version has noted no time.
+            return note is not None
         try:
-            seconds = uptime(self._command_line.run("show stat", limit.left()))
+            seconds = parse_uptime(self._command_line.run("show stat", limit.left()))
         except (SourceUnavailable, UnreadableReply):
             # The reload fails, too, unless it does not run: then it loads its modules at its next start.
             return True
-        return seconds >= int(self._wall()) - int(mark) - _ROUNDING
+        return seconds >= int(self._wall()) - int(note) - _ROUNDING
 
     def _reload(self, limit: TimeLimit) -> None:
+        self._applied = None
         try:
-            reply = self._command_line.run("reload", limit.left())
+            _require_silence(_RELOAD, self._command_line.run("reload", limit.left()))
         except SourceNotRunning as error:
             _log.warning("accel-ppp reads its configuration at its next start: %s", error)
-            return
         except SourceUnavailable as error:
             raise StepFailed(_RELOAD, str(error)) from error
-        if reply:
-            raise StepFailed(_RELOAD, repr(reply.decode("ascii", "replace").strip()))
 
 
-def _has_other_modules(before: str | None, after: str) -> bool:
-    """Return True if an accel-ppp that runs by a file has not the module that another one needs."""
+def _require_silence(step: str, reply: bytes) -> None:
+    """Raise StepFailed for a reply, which is the text of an error."""
+    if reply:
+        raise StepFailed(step, repr(reply.decode("ascii", "replace").strip()))
+
+
+def _needs_other_module(before: str | None, after: str) -> bool:
+    """Return True if an accel-ppp that runs by one file has not loaded the module that another file needs."""
     known = _AUTHENTICATION.intersection((before or "").splitlines())
     return bool(known) and known.isdisjoint(after.splitlines())
+
+
+class IpoeInterfaces:
+    """Interfaces of DHCP, in a file that the section `[ipoe]` of accel-ppp's configuration includes, by the
+    last line of the section and of the whole: `$include FILE`. The file outlives this process and accel-ppp.
+    A name in it is served until it leaves the file: accel-ppp keeps its sockets when the interface is
+    removed, and they do not work when it is created again. An expression (`interface=re:`) would never let a
+    name go.
+
+    `reload` makes accel-ppp read the file, and raises GatewayApiError. It runs on a thread, once for many
+    changes, and again after an error, which is logged. The file and its folder are created if they are
+    missing. Raises SourceRefused if that cannot be done."""
+
+    def __init__(self, file: Path, reload: Callable[[], None]) -> None:
+        self._file = file
+        self._reload = reload
+        self._lock = threading.Lock()
+        names = _read_interfaces(file)
+        self._served = {name for name in names if is_device(name)}
+        #: Names that accel-ppp may have sockets for, although their interface is or was gone.
+        self._stale = names - self._served
+        self._write(self._served)
+        self._changes = Debounced(self._apply, _GATHER_SECONDS)
+
+    def serve(self, interface: str) -> None:
+        with self._lock:
+            self._served.add(interface)
+        self._changes.request()
+
+    def release(self, interface: str) -> None:
+        """Remove an interface from the file; do nothing if the file does not name it."""
+        with self._lock:
+            if interface not in self._served:
+                return
+            self._served.remove(interface)
+            self._stale.add(interface)
+        self._changes.request()
+
+    def close(self) -> None:
+        self._changes.close()
+
+    def _apply(self) -> None:
+        with self._lock:
+            # An interface that is made again meanwhile is stale again, for the next run.
+            served, stale, self._stale = self._served.copy(), self._stale, set()
+        try:
+            if served & stale:
+                # Only a reload without a name closes its sockets.
+                self._write(served - stale)
+                self._reload()
+            self._write(served)
+            self._reload()
+        except GatewayApiError:
+            with self._lock:
+                self._stale |= stale
+            raise
+
+    def _write(self, names: set[str]) -> None:
+        text = "".join(f"{_OPTION}{name}\n" for name in sorted(names))
+        try:
+            # At the first start of the core, no commit has made it.
+            durable.make_folder(self._file.parent)
+            durable.replace(self._file, text.encode())
+        except OSError as error:
+            raise SourceRefused(f"cannot write {self._file}: {error}") from error
+
+
+def _read_interfaces(file: Path) -> set[str]:
+    try:
+        # A line with other bytes has no name of an interface.
+        lines = file.read_bytes().decode("ascii", "replace").splitlines()
+    except FileNotFoundError:
+        return set()
+    except OSError as error:
+        raise SourceRefused(f"cannot read {file}: {error}") from error
+    return set(_INTERFACES.read(lines, _parse_line))
+
+
+def _parse_line(line: str) -> str:
+    """Return the name in a line of the file. Raises UnreadableEntry."""
+    name = line.removeprefix(_OPTION)
+    if name == line or not is_interface(name):
+        raise UnreadableEntry("a line does not name an interface")
+    return name
+
+
+class AccelPppSource(Source):
+    """Sessions of accel-ppp. `ipoe_interfaces` is the file of IpoeInterfaces. `close` ends a thread. Raises
+    SourceRefused."""
+
+    name = AccelPppDaemon.name
+
+    def __init__(self, command_line: CommandLine, ipoe_interfaces: Path, clock: Clock) -> None:
+        self._command_line = command_line
+        self._clock = clock
+        self._sweep = threading.Lock()
+        self._known: dict[str, SourceSession] = {}
+        self._terminations = Terminations(clock)
+        # A reload under way may have read the configuration before, and refuses another one.
+        self._ipoe = IpoeInterfaces(ipoe_interfaces, lambda: self._act("reload"))
+
+    def close(self) -> None:
+        self._ipoe.close()
+
+    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+        with self._sweep:
+            try:
+                found = self._read_table(former)
+            except UnreadableReply as error:
+                raise SourceUnavailable(f"cannot read the sessions of accel-ppp: {error}") from error
+            self._known = {session.key: self._settle(session) for session in found}
+            return list(self._known.values())
+
+    def terminate(self, session: SourceSession) -> None:
+        """Let PPP say goodbye at the first request, which takes seconds if the subscriber's side is dead. Do
+        without at another request within a minute."""
+        if not is_key(session.key):
+            raise ValueError(f"not an id of accel-ppp: {session.key!r}")
+        how = "hard" if session.key in self._terminations else "soft"
+        with self._terminations.requesting(session.key):
+            self._act(f"terminate sid {session.key} {how}")
+
+    def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
+        """Serve PPPoE at once, and DHCP within a few seconds: accel-ppp looks for its interfaces at `reload`
+        only, which keeps all sessions. A failure then is logged."""
+        for interface in interfaces:
+            _require_interface(interface)
+            if type is SessionType.DHCP:
+                self._ipoe.serve(interface)
+            else:
+                limited = f"{interface},padi-limit={_PADI_LIMIT}"
+                self._act(f"pppoe interface add {limited}", b"error: already exists\r\n")
+
+    def release(self, interface: str) -> None:
+        """End PPPoE at once, and DHCP within a few seconds."""
+        _require_interface(interface)
+        ending = (session.key for session in self._known.values() if session.access_interface == interface)
+        with self._terminations.requesting(*ending):
+            self._ipoe.release(interface)
+            self._act(f"pppoe interface del {interface}")
+
+    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+        """Return `admin_disconnect` for a session whose end was requested here in the last minute, alone or
+        with its interface. Nothing tells the traffic."""
+        return {key: SourceEnd(ADMIN_DISCONNECT if key in self._terminations else UNKNOWN) for key in keys}
+
+    def _read_table(self, former: Mapping[str, SourceSession]) -> list[SourceSession]:
+        try:
+            return parse_sessions(self._command_line.run(_SHOW), int(self._clock.wall()), former)
+        except UnknownColumn as error:
+            if error.name != RATE:
+                raise
+            reply = self._command_line.run(_SHOW_WITHOUT_RATES)
+            return parse_sessions(reply, int(self._clock.wall()), former)
+
+    def _settle(self, session: SourceSession) -> SourceSession:
+        """Return the session with the start that it had before, and the same object if nothing has
+        changed."""
+        before = self._known.get(session.key)
+        if before is None:
+            return session
+        if session != before and abs(session.started_at - before.started_at) <= START_JITTER:
+            session = replace(session, started_at=before.started_at)
+        return before if session == before else session
+
+    def _act(self, command: str, *expected: bytes) -> None:
+        """Run a command. Raises SourceRefused with the text of its reply: accel-ppp tells only its errors."""
+        reply = self._command_line.run(command)
+        if reply and reply not in expected:
+            text = reply.decode("ascii", "replace").strip()
+            raise SourceRefused(f"accel-ppp refused `{command}`: {text!r}")
+
+
+def _require_interface(interface: str) -> None:
+    if not is_interface(interface):
+        raise ValueError(f"not the name of an interface: {interface!r}")

@@ -1,46 +1,40 @@
-"""The daemons beside the core, and a commit: all run by the new files, or all as before."""
+"""Daemons beside the core at a commit: all run by the new files, or all as before."""
 
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceImpact
 from gateway_core.configuration.workspace import Rendered
-from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppReload
-from gateway_core.gateways.linux.daemons.daemon import ServiceDaemon, all_or_none
-from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer
-from gateway_core.gateways.linux.daemons.frr import FrrByDifference
-from gateway_core.gateways.linux.daemons.pppd import SignOnFiles
-from gateway_core.gateways.linux.daemons.pppoe_server import PppoeUnits
+from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppDaemon
+from gateway_core.gateways.linux.daemons.daemon import Rollback, ServiceDaemon
+from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqDaemon
+from gateway_core.gateways.linux.daemons.frr import FrrDaemon
+from gateway_core.gateways.linux.daemons.pppd import PppdFiles
+from gateway_core.gateways.linux.daemons.pppoe_server import PppoeServers
 from gateway_core.gateways.linux.program import CommitLimits
 
-#: In the order of a commit. Those that can refuse come last, so that little is put back: FRR is the last one.
-DAEMONS: tuple[type[ServiceDaemon], ...] = (
-    SignOnFiles,
-    PppoeUnits,
-    DhcpServer,
-    AccelPppReload,
-    FrrByDifference,
-)
-#: Seconds for each daemon to run by the running configuration again.
-_RESUME = 30.0
+#: In the order of a commit. The daemons that can refuse come last, so that little is put back.
+DAEMONS: tuple[type[ServiceDaemon], ...] = (PppdFiles, PppoeServers, DnsmasqDaemon, AccelPppDaemon, FrrDaemon)
+#: Limit for each daemon to run by the running configuration again.
+_RESUME_SECONDS = 30.0
 
 _log = logging.getLogger(__name__)
 
 
 class LinuxServices:
-    """Applies to the daemons in their order. A commit has so many seconds to apply, and then to put back."""
+    """The daemons of a machine, in the order of a commit, which has `apply` seconds for new files, and then
+    `put_back` seconds to restore the former ones."""
 
     def __init__(self, daemons: Sequence[ServiceDaemon], apply: float, put_back: float) -> None:
         self._daemons = daemons
         self._apply = apply
         self._put_back = put_back
-        #: Waits so many seconds for the VLANs of DHCP subscribers, at a start.
+        #: Waits for the VLANs of DHCP subscribers at a start of the core, for so many seconds.
         self.await_vlans: Callable[[float], object] = lambda _: None
-        #: Called at a start, after that of the DHCP server.
+        #: Called at a start of the core, after the start of the DHCP server.
         self.dhcp_started: Callable[[], object] = lambda: None
 
     def render(self, configuration: Configuration) -> Rendered:
@@ -53,12 +47,16 @@ class LinuxServices:
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> None:
         limits = CommitLimits.of(self._apply, self._put_back)
-        all_or_none(partial(daemon.apply, rendered, configuration, limits) for daemon in self._daemons)
+        with Rollback() as rollback:
+            for daemon in self._daemons:
+                daemon.apply(rendered, configuration, limits, rollback)
+            rollback.pop_all()
 
     def resume(self, configuration: Configuration) -> None:
-        """It lasts longer than a commit may: all daemons start while the core does."""
-        dhcp = [each for each in self._daemons if isinstance(each, DhcpServer)]
-        # Beside the others: one that hangs must not keep subscribers from their addresses.
+        """Make all daemons run by the running configuration at the start of the core. Takes longer than a
+        commit may. Raises the first StepFailed after all daemons had their turn."""
+        dhcp = [each for each in self._daemons if isinstance(each, DnsmasqDaemon)]
+        # Beside the others: a daemon that hangs must not keep subscribers from their addresses.
         with ThreadPoolExecutor(max_workers=1) as beside:
             started = [beside.submit(self._start_dhcp, each, configuration) for each in dhcp]
             ended = [self._resume(each, configuration) for each in self._daemons if each not in dhcp]
@@ -66,19 +64,21 @@ class LinuxServices:
         if failures := [error for error in ended if error is not None]:
             raise failures[0]
 
-    def _start_dhcp(self, daemon: DhcpServer, configuration: Configuration) -> StepFailed | None:
-        """After the VLANs of its leases are back: before, it could answer no renewal, and while it runs, it
-        reads all its interfaces for each one that comes."""
-        self.await_vlans(_RESUME)
+    def _start_dhcp(self, daemon: DnsmasqDaemon, configuration: Configuration) -> StepFailed | None:
+        # Before the VLANs of its leases are back, dnsmasq could answer no renewal, and it would read all its
+        # interfaces again for each one that comes.
+        self.await_vlans(_RESUME_SECONDS)
         failure = self._resume(daemon, configuration)
         self.dhcp_started()
         return failure
 
     def _resume(self, daemon: ServiceDaemon, configuration: Configuration) -> StepFailed | None:
+        limits = CommitLimits.of(_RESUME_SECONDS, _RESUME_SECONDS)
         try:
             # Not verified: a parser that is slow while the machine starts must not keep a daemon back.
-            rendered = daemon.render(configuration)
-            daemon.apply(rendered, configuration, CommitLimits.of(_RESUME, _RESUME))
+            with Rollback() as rollback:
+                daemon.apply(daemon.render(configuration), configuration, limits, rollback)
+                rollback.pop_all()
         except StepFailed as error:
             _log.error("%s does not run by the running configuration: %s", daemon.name, error)
             return error
@@ -89,7 +89,7 @@ class LinuxServices:
         return any(daemon.is_unfinished() for daemon in self._daemons)
 
     def finish(self, running: Configuration) -> None:
-        """Does what ends sessions, once a commit counts. Raises StepFailed."""
+        """End the sessions that a commit has announced to end. Raises StepFailed."""
         for daemon in self._daemons:
             daemon.finish(running)
 

@@ -1,7 +1,8 @@
-"""A pppoe-server for each access interface, as an instance of systemd/gateway-pppoe@.service. At a commit,
-those reload whose settings differ: sessions that are up keep their pppd and their address.
+"""Debian's pppoe-server with pppd: a server for each access interface, and its PPPoE sessions.
 
-Each has a block of addresses of its own, which it keeps until it is stopped. Its settings are a file:
+A server is an instance of systemd/gateway-pppoe@.service. At a commit, the servers reload whose settings
+differ: sessions that are up keep their pppd and their address. Each server has a block of addresses of its
+own, which it keeps until it is stopped. Its settings are a file:
 
     100.64.0.1 100.64.0.16 secrets bng1
     192.0.2.53 192.0.2.54
@@ -13,10 +14,8 @@ packaging/pppoe/server, which is root, reads them. It takes no options and no fi
 core would be root too. packaging/pppoe/pppd, which pppoe-server starts for each session, chooses between
 PPPoE in the kernel and user mode.
 
-Debian's pppoe-server with pppd as a source of PPPoE sessions, one pppoe-server for each access interface.
-
-The pppd processes that live are the truth. What their hooks recorded says whose they are, and since when
-they are up.
+The pppd processes that live are the sessions. The records of their hooks say whose sessions these are, and
+since when they are up.
 """
 
 import logging
@@ -25,44 +24,41 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import ClassVar, NamedTuple, Self
 
-from gateway_contract.base import durable
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceAction
 from gateway_contract.core.sessions import SessionType
-from gateway_core.configuration.store import disk_step
 from gateway_core.configuration.workspace import Rendered
 from gateway_core.gateways.linux.daemons.daemon import (
     DaemonAction,
     DaemonHost,
-    PutBack,
+    PlacedFiles,
+    Rollback,
     SourceDaemon,
-    put_back_after,
 )
 from gateway_core.gateways.linux.daemons.pppd import (
     RECORDS,
     SIGNALLED,
-    JournalTail,
     PppdFailures,
+    PppdJournal,
     PppdRadius,
     PppdRecord,
     PppoeAccess,
-    SystemdJournal,
     UnreadableRecord,
-    access_of,
-    cause_of,
+    find_cause,
+    find_traffic,
     is_whole,
-    record_of,
-    start_of,
-    traffic_of,
+    parse_access,
+    parse_record,
+    parse_start,
 )
 from gateway_core.gateways.linux.daemons.source import (
     ADMIN_DISCONNECT,
@@ -79,45 +75,69 @@ from gateway_core.gateways.linux.daemons.source import (
     with_prefix,
 )
 from gateway_core.gateways.linux.daemons.subscriber_addresses import BLOCK, SessionPrefixes, SharedRange
-from gateway_core.gateways.linux.daemons.systemd import Systemd, SystemdUnreachable, UnitFailed, instance
+from gateway_core.gateways.linux.daemons.systemd import Systemd, SystemdUnreachable, unit_instance
 from gateway_core.gateways.linux.entries import EntryReader
 from gateway_core.gateways.linux.kernel.links import is_device
 from gateway_core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_core.records.clock import Clock
 
-#: A file for each access interface.
+#: Folder with the settings of each server, by access interface. They outlive the core, as the sessions do.
 SETTINGS = Path("/var/lib/gateway-core/pppoe")
 
 _UNIT = "gateway-pppoe@.service"
 _STEP = "configure pppoe-server"
-#: Seconds that a look at the settings waits for a change to end.
-_LOOK = 2.0
+#: Seconds that a preview of a commit waits for another change to end.
+_PREVIEW_SECONDS = 2.0
 _NO_BLOCK = "cgnat.source_range has no free block of addresses for PPPoE"
 _SMALLER = "cgnat.source_range is shared out among the VLANs of PPPoE in smaller blocks now"
 _RELOADED = "its other servers have only now read their settings"
-#: A name of an access interface ends with a number: neither this is one, nor a draft of `durable`.
-_MARK = "to-reload"
+#: File in the folder of the settings while servers may run by other settings. The name of an access interface
+#: ends with a digit: neither this name does, nor that of a draft of `durable`.
+_TO_RELOAD = "to-reload"
 _SECRETS, _RADIUS = "secrets", "radius"
 _LINES = re.compile(
     rf"([0-9.]+) ([0-9.]+)(?:/(29|3[0-2]))? ({_SECRETS}|{_RADIUS}) ([A-Za-z0-9.-]+)\n"
     r"(?:([0-9.]+(?: [0-9.]+)?)\n)?"
 )
 
+_RECORD = re.compile(r"([1-9][0-9]{0,6})-([0-9]{1,20})\.(?:ip|ipv6)")
+_KEY = re.compile(r"(.+)-([1-9][0-9]{0,6})-([0-9]{1,20})")
+#: Characters of the boot id in a key: enough to tell boots apart, as process ids come again after a boot.
+_BOOT_CHARACTERS = 8
+#: Seconds in which IPv4 mostly follows IPv6. The event of the start has the IPv4 address.
+_IPV4_SECONDS = 4.0
+#: Seconds for which a log that failed is not read again: of many ends, some are reported at a time, and each
+#: reading may last until its deadline.
+_LOG_PAUSE_SECONDS = 10.0
+#: Readings of a log that lacks the end of a pppd, and the seconds between two: the journal is behind when
+#: many end at once.
+_LOG_READINGS, _CATCH_UP_SECONDS = 4, 0.5
+#: Ticks per second of the start times in /proc.
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+_PROCESSES = EntryReader(
+    "pppoe-server",
+    "record",
+    "the records of pppd, and of its processes",
+    "such a session is as it was, or not listed yet",
+)
+
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class PppoeSettings:
-    """The settings of one pppoe-server."""
+    """Settings of one pppoe-server. `block` is the number of addresses to give away from `first` on."""
 
     gateway: IPv4Address
     first: IPv4Address
     has_radius: bool
     access_concentrator: str
     dns_servers: tuple[IPv4Address, ...]
-    #: Addresses to give away.
     block: int = BLOCK
 
     @classmethod
-    def of(cls, configuration: Configuration, first: IPv4Address, block: int = BLOCK) -> "PppoeSettings":
+    def of(cls, configuration: Configuration, first: IPv4Address, block: int) -> "PppoeSettings":
         return cls(
             configuration.cgnat.subscriber_gateway,
             first,
@@ -129,7 +149,7 @@ class PppoeSettings:
 
     @classmethod
     def parse(cls, text: str) -> "PppoeSettings | None":
-        """None for what the core did not write."""
+        """Return the settings in a file, or None for a text that the core did not write."""
         parts = _LINES.fullmatch(text)
         if parts is None:
             return None
@@ -150,51 +170,14 @@ class PppoeSettings:
         return "".join(f"{line}\n" for line in lines if line)
 
 
-class SettingsFolder:
-    """The files of the settings. They outlive the core, as the sessions do. All methods raise OSError."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def read(self) -> dict[str, PppoeSettings | None]:
-        """By access interface; None for one whose file is not readable as such."""
-        try:
-            names = [path.name for path in self._folder.iterdir() if path.name[-1].isdigit()]
-        except FileNotFoundError:
-            return {}
-        return {name: PppoeSettings.parse(self._text(name)) for name in names}
-
-    def write(self, interface: str, settings: PppoeSettings) -> None:
-        durable.make_folder(self._folder)
-        durable.replace(self._folder / interface, str(settings).encode())
-
-    def remove(self, interface: str) -> None:
-        (self._folder / interface).unlink(missing_ok=True)
-
-    @property
-    def is_marked(self) -> bool:
-        """True while servers may run by other settings."""
-        return (self._folder / _MARK).exists()
-
-    def mark(self) -> None:
-        durable.make_folder(self._folder)
-        durable.replace(self._folder / _MARK, b"")
-
-    def unmark(self) -> None:
-        (self._folder / _MARK).unlink(missing_ok=True)
-
-    def _text(self, interface: str) -> str:
-        return (self._folder / interface).read_bytes().decode("ascii", "replace")
+#: By access interface. None for a file that the core did not write, or where no block is free.
+_Settings = Mapping[str, PppoeSettings | None]
 
 
-#: By access interface. None if the file has none of ours.
-_Known = Mapping[str, PppoeSettings | None]
-
-
-class PppoeUnits(SourceDaemon):
-    """The servers, and the `PppoeServices` of the source. `folder` has the settings, which only this
-    object writes. Unless it is a source, the servers of an earlier life of the core are stopped. Any thread
-    may call."""
+class PppoeServers(SourceDaemon):
+    """The pppoe-server of each access interface. Only this object writes to `folder`, that of the settings.
+    Unless pppoe-server is a source, the servers of an earlier configuration of the machine are stopped.
+    Thread-safe."""
 
     name = "pppoe-server"
     programs: ClassVar = {"pppoe-server": "pppoe", "pppd": "ppp", "ip": "iproute2"}
@@ -209,91 +192,93 @@ class PppoeUnits(SourceDaemon):
     }
 
     @classmethod
-    def on(cls, host: DaemonHost) -> Self:
+    def create(cls, host: DaemonHost) -> Self:
         return cls(host.systemd, SETTINGS, is_source=cls.name in host.sources)
 
     def __init__(self, systemd: Systemd, folder: Path, *, is_source: bool) -> None:
         self._systemd = systemd
         self._is_source = is_source
-        self._folder = SettingsFolder(folder)
+        self._files = PlacedFiles(folder)
         self._configuration: Configuration | None = None
         self._prefixes = SessionPrefixes()
         self._lock = threading.Lock()
-        #: As on disk. None before the first look.
-        self._read: _Known | None = None
-        #: Interfaces whose server may run by other settings than those on disk. There is a mark on disk too.
+        #: The settings on disk. None before they were read.
+        self._read: _Settings | None = None
+        #: Interfaces whose server may run by other settings than those on disk. _TO_RELOAD is on disk then.
         self._to_reload: set[str] = set()
 
-    def source(self, configuration: Configuration, clock: Clock) -> "PppoeServer":
+    def source(self, configuration: Configuration, clock: Clock) -> "PppoeServerSource":
         self.begin(configuration)
-        return PppoeServer(self.name, self, SystemdJournal(), RECORDS, clock, self._prefixes)
+        return PppoeServerSource(self, PppdJournal(), RECORDS, clock, self._prefixes)
 
     def radius_client(self, clock: Clock) -> PppdRadius:
         return PppdRadius()
 
     def failures(self, clock: Clock) -> PppdFailures:
-        return PppdFailures(self.name, JournalTail(clock.wall()))
+        return PppdFailures(self.name, PppdJournal(), clock.wall())
 
     def begin(self, configuration: Configuration) -> None:
-        """Start servers by a configuration that an earlier life of the core has applied."""
+        """Start servers by this configuration from now on, without a change of those that run."""
         self._configuration = configuration
         self._prefixes.configure(configuration)
 
     def start(self, interfaces: Sequence[str]) -> None:
-        """Refused if all addresses are given away. Where there is no room for another block, all get smaller
-        ones, and the start is refused once: until the servers have read that, and the sign-ons are over that
-        go on, there could be two sessions with one address."""
+        """Start the servers of interfaces that are up. Where there is no room for another block, all servers
+        get smaller ones, and the start is refused once: until the servers have read their settings, and the
+        sign-ons under way are over, there could be two sessions with one address. Raises SourceUnavailable,
+        and SourceRefused if all addresses are given away; then some servers may have started."""
         with self._lock, _source_errors():
             if self._configuration is None:
                 raise SourceUnavailable("the core has no configuration yet")
             known = self._known()
-            wanted = _wanted(
-                self._configuration,
-                {**dict.fromkeys(interfaces), **known},
-                min((settings.block for settings in known.values() if settings is not None), default=BLOCK),
+            block = min(
+                (settings.block for settings in known.values() if settings is not None), default=BLOCK
             )
-            smaller = dict(_smaller(known, wanted))
-            for name, with_less in smaller.items():
-                self._change(name, with_less)
+            wanted = _assign_blocks(self._configuration, {**dict.fromkeys(interfaces), **known}, block)
+            smaller = {
+                name: new
+                for name, old in known.items()
+                if old is not None and (new := wanted[name]) is not None and new.block < old.block
+            }
+            for name, settings in smaller.items():
+                self._change(name, settings)
             if self._to_reload:
                 self._reload(self._systemd)
                 raise SourceRefused(_SMALLER if smaller else _RELOADED)
             for interface in interfaces:
-                settings = wanted[interface]
-                if settings is None:
+                new = wanted[interface]
+                if new is None:
                     raise SourceRefused(_NO_BLOCK)
-                self._write(interface, settings)
+                self._write(interface, new)
             self._systemd.start(*map(_unit, interfaces))
 
     def stop(self, interface: str) -> None:
-        """Its block is free then."""
+        """Stop the server of an interface with all its processes: its sessions end, and its block is free.
+        Raises SourceUnavailable and SourceRefused."""
         with self._lock, _source_errors():
             self._stop(self._systemd, [interface])
 
-    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
-        """Make the settings, by the VLANs that there are. An access interface that is gone, as after a boot,
-        gives its block back."""
-        former = self._configuration
-
-        def put_back() -> None:
-            if former is not None:
-                self._configure(former, limits.put_back)
-
-        return put_back_after(partial(self._configure, configuration, limits.apply), put_back)
+    def apply(
+        self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: Rollback
+    ) -> None:
+        if self._configuration is not None:
+            rollback.add(partial(self._configure, self._configuration, limits.put_back))
+        self._configure(configuration, limits.apply)
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        with _step_errors(), self._held(_LOOK):
+        with self._locked(_PREVIEW_SECONDS):
             known = {name: settings for name, settings in self._known().items() if self._is_used(name)}
-            is_other = self._to_reload or _wanted(configuration, known) != known
+            is_other = self._to_reload or _assign_blocks(configuration, known) != known
             return ServiceAction.RELOAD if is_other else None
 
     def _configure(self, configuration: Configuration, limit: TimeLimit) -> None:
         systemd = self._systemd.within(limit)
-        with _step_errors(), self._held(limit.left()):
+        with self._locked(limit.left()):
             self.begin(configuration)
+            # An access interface that is gone, as after a boot, gives its block back.
             self._stop(systemd, [name for name in self._known() if not self._is_used(name)])
             known = self._known()
-            for interface, settings in _wanted(configuration, known).items():
+            for interface, settings in _assign_blocks(configuration, known).items():
                 if settings is None:
                     raise StepFailed(_STEP, _NO_BLOCK)
                 if settings != known[interface]:
@@ -301,8 +286,9 @@ class PppoeUnits(SourceDaemon):
             self._reload(systemd)
 
     @contextmanager
-    def _held(self, seconds: float) -> Iterator[None]:
-        """The lock, for a commit: the source holds it while systemd does not reply."""
+    def _locked(self, seconds: float) -> Iterator[None]:
+        """Hold the lock for a commit. Raises StepFailed if the source holds it too long, because systemd does
+        not reply."""
         if not self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
             raise StepFailed(_STEP, f"another change to it did not end within {seconds:.3g} s")
         try:
@@ -310,31 +296,30 @@ class PppoeUnits(SourceDaemon):
         finally:
             self._lock.release()
 
-    def _known(self) -> _Known:
+    def _known(self) -> _Settings:
         if self._read is None:
-            known = self._folder.read()
-            self._to_reload = set(known) if self._folder.is_marked else set()
-            self._read = known
+            names = self._files.names()
+            known = {name: self._files.read(name) or "" for name in names if name[-1].isdigit()}
+            self._to_reload = set(known) if _TO_RELOAD in names else set()
+            self._read = {name: PppoeSettings.parse(text) for name, text in known.items()}
         return self._read
 
     def _change(self, interface: str, settings: PppoeSettings) -> None:
-        """Write the settings of a server that may run: `_reload` has it read them."""
+        """Write the settings of a server that may run: `_reload` has the server read them."""
         if not self._to_reload:
-            # A core that is killed before the reload leaves it to the next one.
-            self._folder.mark()
+            # A core that is killed before the reload leaves the reload to the next one.
+            self._files.place(_TO_RELOAD, "")
         self._to_reload.add(interface)
         self._write(interface, settings)
 
     def _reload(self, systemd: Systemd) -> None:
         systemd.reload_running(*map(_unit, sorted(self._to_reload)))
-        self._folder.unmark()
+        self._files.place(_TO_RELOAD, None)
         self._to_reload.clear()
 
     def _write(self, interface: str, settings: PppoeSettings) -> None:
-        known = self._known()
-        if known.get(interface) != settings:
-            self._folder.write(interface, settings)
-            self._read = {**known, interface: settings}
+        self._files.place(interface, str(settings))
+        self._read = {**self._known(), interface: settings}
 
     def _is_used(self, interface: str) -> bool:
         return self._is_source and is_device(interface)
@@ -342,17 +327,17 @@ class PppoeUnits(SourceDaemon):
     def _stop(self, systemd: Systemd, interfaces: Sequence[str]) -> None:
         systemd.stop(*map(_unit, interfaces))
         for interface in interfaces:
-            # Not before: until then, sessions may have its addresses.
-            self._folder.remove(interface)
+            # Only now: until then, sessions may have its addresses.
+            self._files.place(interface, None)
             self._to_reload.discard(interface)
             self._read = {name: settings for name, settings in self._known().items() if name != interface}
 
 
-def _wanted(
-    configuration: Configuration, known: _Known, block: int = BLOCK
+def _assign_blocks(
+    configuration: Configuration, known: _Settings, block: int = BLOCK
 ) -> dict[str, PppoeSettings | None]:
-    """Return the settings of each interface, with its block as before if it can have that, of so many
-    addresses at most. None without a block."""
+    """Return the settings of each interface, None where no block is free. An interface keeps its block if it
+    can. A block has at most `block` addresses."""
     shared = SharedRange.of(configuration, len(known), block)
     blocks = {
         name: settings.first
@@ -370,99 +355,46 @@ def _wanted(
     }
 
 
-def _smaller(known: _Known, wanted: _Known) -> Iterator[tuple[str, PppoeSettings]]:
-    """The settings that are wanted with a smaller block than those that are known."""
-    for name, settings in known.items():
-        other = wanted[name]
-        if settings is not None and other is not None and other.block < settings.block:
-            yield name, other
-
-
 def _unit(interface: str) -> str:
-    return instance(_UNIT, interface)
+    return unit_instance(_UNIT, interface)
 
 
 @contextmanager
 def _source_errors() -> Iterator[None]:
+    """Raise the errors of systemd and of the disk as those of a source."""
     try:
         yield
-    except OSError as error:
-        raise SourceRefused(f"cannot store the settings of pppoe-server: {error}") from error
     except SystemdUnreachable as error:
         raise SourceUnavailable(str(error)) from error
-    except UnitFailed as error:
+    except StepFailed as error:
         raise SourceRefused(str(error)) from error
 
 
-@contextmanager
-def _step_errors() -> Iterator[None]:
-    try:
-        with disk_step(_STEP):
-            yield
-    except UnitFailed as error:
-        raise StepFailed(_STEP, error.reason) from error
-
-
-_RECORD = re.compile(r"([1-9][0-9]{0,6})-([0-9]{1,20})\.(?:ip|ipv6)")
-_KEY = re.compile(r"(.+)-([1-9][0-9]{0,6})-([0-9]{1,20})")
-#: Enough of the boot's id: a process has no id that another boot's process has.
-_BOOT = 8
-#: Seconds in which IPv4 mostly follows IPv6. Its address is part of the event of the start.
-_WAIT_FOR_IPV4 = 4.0
-#: Seconds for which a log that failed is not read again: of many ends, some are reported at a time, and each
-#: reading may last until its deadline.
-_LOG_PAUSE = 10.0
-#: How often the log is read again when it lacks the end of a pppd, and the seconds before each time: the
-#: journal is behind when many end at once.
-_LATE, _CATCH_UP = 3, 0.5
-#: Ticks a second of the start times in /proc.
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-_RECORDS = EntryReader(
-    "pppoe-server",
-    "record",
-    "the records of pppd, and of its processes",
-    "such a session is as it was, or not listed yet",
-)
-
-_log = logging.getLogger(__name__)
-
-
-class PppoeServices(Protocol):
-    """The pppoe-server of each access interface. Both raise SourceUnavailable and SourceRefused, and end by a
-    deadline. What is done already is no error."""
-
-    def start(self, interfaces: Sequence[str]) -> None:
-        """Start those of interfaces that are up; after an error, perhaps some of them."""
-
-    def stop(self, interface: str) -> None:
-        """Stop it with all its processes: its sessions end."""
-
-
 class _Process(NamedTuple):
-    """Its id comes again, but not with the same start (ticks since the boot)."""
+    """Process of pppd. Another process may get its id later, but not with the same start, in ticks since the
+    boot."""
 
     pid: int
     start: int
 
 
-class PppoeServer(Source):
-    """`records` is the folder of the hook's records, `proc` is /proc. A pppd that connects again
-    within its process is the same session."""
+class PppoeServerSource(Source):
+    """Sessions of the servers. `records` is the folder of the hook's records, `proc` is /proc. A pppd that
+    connects again within its process is the same session."""
+
+    name = PppoeServers.name
 
     def __init__(
         self,
-        name: str,
-        services: PppoeServices,
-        log: SystemdJournal,
+        servers: PppoeServers,
+        log: PppdJournal,
         records: Path,
         clock: Clock,
         prefix_of: PrefixOf,
         proc: Path = Path("/proc"),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.name = name
-        self._services = services
+        self._servers = servers
         self._log = log
         self._records = records
         self._clock = clock
@@ -472,20 +404,20 @@ class PppoeServer(Source):
         self._sweep = threading.Lock()
         self._known: dict[_Process, SourceSession] = {}
         self._in_user_mode: set[_Process] = set()
-        self._concern: str | None = None
         self._terminations = Terminations(clock)
-        #: Steady seconds.
+        #: Steady seconds from which the log may be read.
         self._log_from = 0.0
 
     def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
-        """A session is up from its first address to the loss of its last."""
+        """Return the sessions, each of which is up from its first address to the loss of its last."""
         with self._sweep:
             try:
                 # With `hidepid`, all processes would seem to have ended.
                 if self._start(1) is None:
                     raise SourceUnavailable(f"{self._proc} does not show the processes of others")
-                found = _RECORDS.read(
-                    self._recorded(),
+                names = (_RECORD.fullmatch(path.name) for path in self._records.iterdir())
+                found = _PROCESSES.read(
+                    {_Process(int(name[1]), int(name[2])) for name in names if name is not None},
                     lambda process: (process, self._session(process)),
                     instead=lambda process: (process, former.get(self._key(process))),
                 )
@@ -493,11 +425,10 @@ class PppoeServer(Source):
                 raise SourceUnavailable(f"cannot read the sessions of pppd: {error}") from error
             self._known = {process: session for process, session in found if session is not None}
             self._in_user_mode &= self._known.keys()
-            self._concern = _slowness(len(self._in_user_mode), len(self._known))
             return list(self._known.values())
 
     def terminate(self, session: SourceSession) -> None:
-        """The first request lets PPP say goodbye; another within a minute kills pppd. Raises
+        """Let PPP say goodbye at the first request, and kill pppd at another one within a minute. Raises
         SourceRefused without CAP_KILL."""
         process = self._process(session.key)
         if process is None:
@@ -519,48 +450,52 @@ class PppoeServer(Source):
             raise SourceRefused(f"cannot signal pppd {process.pid}: {error}") from error
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """Raises SourceRefused for DHCP."""
         if type is not SessionType.PPPOE:
             raise SourceRefused(f"pppoe-server does not serve {type}")
-        self._services.start(interfaces)
+        self._servers.start(interfaces)
 
     def release(self, interface: str) -> None:
         ending = [each.key for each in self.sessions() if each.access_interface == interface]
         with self._terminations.requesting(*ending):
-            self._services.stop(interface)
+            self._servers.stop(interface)
 
     def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """The reason is from the log of pppd, `unknown` where it cannot be read. The traffic is from
-        its hook's record, or else from its log; None if pppd was killed."""
+        """Return the reason from the log of pppd, `unknown` where the log cannot be read. The traffic is from
+        the record of its hook, or else from its log; None if pppd was killed."""
         processes = {key: process for key in keys if (process := self._process(key)) is not None}
-        lines = self._whole_lines(list(processes.values()))
-        ends = {
-            key: self._end(key, process, lines.get(process.pid, ())) for key, process in processes.items()
+        lines = self._read_log(list(processes.values()))
+        return {
+            key: self._end(key, processes[key], lines.get(processes[key].pid, ()))
+            if key in processes
+            else SourceEnd()
+            for key in keys
         }
-        return {key: ends.get(key, SourceEnd()) for key in keys}
 
     def concern(self) -> str | None:
-        """Return the number of sessions in user mode."""
-        return self._concern
+        with self._sweep:
+            slow, total = len(self._in_user_mode), len(self._known)
+        return (
+            f"{slow} of {total} are in user mode, which is slower than PPPoE in the kernel" if slow else None
+        )
 
     def _key(self, process: _Process) -> str:
-        return f"{self._clock.boot_id[:_BOOT]}-{process.pid}-{process.start}"
+        return f"{self._clock.boot_id[:_BOOT_CHARACTERS]}-{process.pid}-{process.start}"
 
     def _process(self, key: str) -> _Process | None:
-        """None for a session of an earlier boot."""
+        """Return the process of a session, or None for a session of an earlier boot."""
         parts = _KEY.fullmatch(key)
-        if parts is None or parts[1] != self._clock.boot_id[:_BOOT]:
+        if parts is None or parts[1] != self._clock.boot_id[:_BOOT_CHARACTERS]:
             return None
         return _Process(int(parts[2]), int(parts[3]))
 
     def _end(self, key: str, process: _Process, lines: Sequence[str]) -> SourceEnd:
-        reason = cause_of(lines)
+        reason = find_cause(lines)
         if reason is None or reason == SIGNALLED:
             reason = ADMIN_DISCONNECT if key in self._terminations else UNKNOWN
         # A pppd that ends by SIGTERM ends its hooks so too, mostly before they have done anything.
-        return SourceEnd(reason, self._counted(process) or traffic_of(lines))
+        return SourceEnd(reason, self._recorded_traffic(process) or find_traffic(lines))
 
-    def _counted(self, process: _Process) -> SourceTraffic | None:
+    def _recorded_traffic(self, process: _Process) -> SourceTraffic | None:
         try:
             return self._record(process, "ip")[0].traffic
         except FileNotFoundError:
@@ -569,56 +504,53 @@ class PppoeServer(Source):
             _log.warning("cannot read the record of pppd %d: %s", process.pid, error)
             return None
 
-    def _whole_lines(self, processes: Sequence[_Process]) -> Mapping[int, Sequence[str]]:
-        """By process id; none where the log cannot be read."""
-        lines = dict(self._lines(processes))
-        for _ in range(_LATE):
-            late = [one for one in processes if not is_whole(lines.get(one.pid, ()))]
-            if not (late and lines):
+    def _read_log(self, processes: Sequence[_Process]) -> Mapping[int, Sequence[str]]:
+        """Return the log lines of processes by their id, without those that cannot be read."""
+        lines: dict[int, Sequence[str]] = {}
+        if self._clock.steady() < self._log_from:
+            return lines
+        booted = self._clock.wall() - self._clock.steady()
+        for reading in range(_LOG_READINGS):
+            late = [each for each in processes if not is_whole(lines.get(each.pid, ()))]
+            if not late:
                 break
-            self._sleep(_CATCH_UP)
-            lines |= self._lines(late)
+            if reading:
+                self._sleep(_CATCH_UP_SECONDS)
+            try:
+                lines |= self._log.read_processes({each.pid: booted + each.start / _TICKS for each in late})
+            except SourceUnavailable as error:
+                self._log_from = self._clock.steady() + _LOG_PAUSE_SECONDS
+                _log.warning(
+                    "the reasons of ended sessions are not known for %g s: %s", _LOG_PAUSE_SECONDS, error
+                )
+                break
         return lines
 
-    def _lines(self, processes: Iterable[_Process]) -> Mapping[int, Sequence[str]]:
-        """By process id; none where the log cannot be read."""
-        if self._clock.steady() < self._log_from:
-            return {}
-        booted = self._clock.wall() - self._clock.steady()
-        try:
-            return self._log.lines({process.pid: booted + process.start / _TICKS for process in processes})
-        except SourceUnavailable as error:
-            self._log_from = self._clock.steady() + _LOG_PAUSE
-            _log.warning("the reasons of ended sessions are not known for %g s: %s", _LOG_PAUSE, error)
-            return {}
-
-    def _recorded(self) -> set[_Process]:
-        names = (_RECORD.fullmatch(path.name) for path in self._records.iterdir())
-        return {_Process(int(name[1]), int(name[2])) for name in names if name is not None}
-
     def _start(self, pid: int) -> int | None:
-        """None for a process that has ended."""
-        try:
-            return start_of((self._proc / str(pid) / "stat").read_bytes())
-        # ESRCH: it ended between open and read.
-        except (FileNotFoundError, ProcessLookupError):
-            return None
+        """Return when a process started, or None for a process that has ended."""
+        stat = self._read_proc(pid, "stat")
+        return None if stat is None else parse_start(stat)
 
     def _access(self, process: _Process) -> PppoeAccess | None:
-        """None if it ends now: then its command line is empty, before its `stat` says so."""
+        """Return the access of a process, or None if it ends now: then its command line is empty, before its
+        `stat` says so."""
+        command = self._read_proc(process.pid, "cmdline")
+        return parse_access(command) if command else None
+
+    def _read_proc(self, pid: int, name: str) -> bytes | None:
         try:
-            cmdline = (self._proc / str(process.pid) / "cmdline").read_bytes()
+            return (self._proc / str(pid) / name).read_bytes()
+        # ESRCH: the process ended between open and read.
         except (FileNotFoundError, ProcessLookupError):
             return None
-        return access_of(cmdline) if cmdline else None
 
     def _record(self, process: _Process, family: str) -> tuple[PppdRecord, int]:
-        """With the epoch second in which it was written."""
+        """Return the record of a family, and the epoch second in which it was written."""
         with (self._records / f"{process.pid}-{process.start}.{family}").open("rb") as file:
-            return record_of(file.read()), int(os.fstat(file.fileno()).st_mtime)
+            return parse_record(file.read()), int(os.fstat(file.fileno()).st_mtime)
 
     def _session(self, process: _Process) -> SourceSession | None:
-        """None if it is not up."""
+        """Return the session of a process, or None if it is not up."""
         if self._start(process.pid) != process.start:
             return None
         up: dict[str, tuple[PppdRecord, int]] = {}
@@ -629,40 +561,29 @@ class PppoeServer(Source):
                 continue
             if record.is_up:
                 up[family] = record, at
-        if not up:
-            return None
-        access = self._access(process)
+        access = self._access(process) if up else None
         if access is None:
             return None
         before = self._known.get(process)
-        if before is None and "ip" not in up and self._is_recent(up["ipv6"][1]):
+        # Negative after the clock was set back.
+        if before is None and "ip" not in up and 0 <= self._clock.wall() - up["ipv6"][1] < _IPV4_SECONDS:
             return None
         if not access.in_kernel:
             self._in_user_mode.add(process)
-        (first, *_), (ipv4, ipv6) = up.values(), (up.get("ip"), up.get("ipv6"))
+        (first, _), *_ = up.values()
         key = self._key(process)
         session = SourceSession(
             key=key,
             type=SessionType.PPPOE,
-            username=first[0].username,
+            username=first.username,
             mac_address=access.mac_address,
             access_interface=access.interface,
-            interface=first[0].interface,
-            ip_address=ipv4[0].ip_address if ipv4 else None,
-            ipv6_address=ipv6[0].link_local if ipv6 else None,
+            interface=first.interface,
+            ip_address=up["ip"][0].ip_address if "ip" in up else None,
+            ipv6_address=up["ipv6"][0].link_local if "ipv6" in up else None,
             acct_session_id=key,
-            # The second address does not move it.
+            # The second address does not move the start.
             started_at=before.started_at if before else min(at for _, at in up.values()),
         )
         session = with_prefix(session, self._prefix_of)
         return before if session == before else session
-
-    def _is_recent(self, at: int) -> bool:
-        # Negative after the clock was set back.
-        return 0 <= self._clock.wall() - at < _WAIT_FOR_IPV4
-
-
-def _slowness(in_user_mode: int, sessions: int) -> str | None:
-    if not in_user_mode:
-        return None
-    return f"{in_user_mode} of {sessions} are in user mode, which is slower than PPPoE in the kernel"

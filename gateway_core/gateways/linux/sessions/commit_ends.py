@@ -38,8 +38,8 @@ from gateway_contract.contract import Record
 from gateway_core.configuration.rules import load_section
 from gateway_core.configuration.store import Unreadable, disk_step, read_json
 from gateway_core.configuration.unconfirmed import as_confirmed, former_range, until_confirmed
-from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppReload
-from gateway_core.gateways.linux.daemons.dnsmasq import DhcpServer
+from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppDaemon
+from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqDaemon
 from gateway_core.gateways.linux.daemons.subscriber_addresses import SharedRange
 from gateway_core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
@@ -74,7 +74,7 @@ def find_sessions_to_end(
 
 
 def _is_of_accel_ppp(session: LinuxSession) -> bool:
-    return session.key.source == AccelPppReload.name
+    return session.key.source == AccelPppDaemon.name
 
 
 def _vlan_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
@@ -111,7 +111,7 @@ def _address_rules(running: Configuration, wanted: Configuration) -> Iterable[Ru
         is_ours = after.is_of_subscriber(address) or _is_in(address, pools_after)
         if _is_in(address, networks_before) and not is_ours:
             is_held = any(each.is_of_subscriber(address) for each in unconfirmed)
-            return not (is_held and session.key.source == DhcpServer.name)
+            return not (is_held and session.key.source == DnsmasqDaemon.name)
         # accel-ppp has the whole range, for both types.
         return (
             not _is_of_accel_ppp(session)
