@@ -13,7 +13,7 @@ from gateway_api.web.compression import Body, marked, wanted
 from gateway_api.web.operation import View, operation
 from gateway_api.web.records import listing
 from gateway_api.web.request import current
-from gateway_api.web.schemas.queries import ListQuery, ListSelection, list_query
+from gateway_api.web.schemas.queries import ListQuery, ListSelection, make_list_query
 from gateway_api.web.services import services
 from gateway_contract.contract import Method, PagedMethod, Record, list_field
 from gateway_contract.core_client import ListParts
@@ -35,7 +35,7 @@ def list_operation(
     Equal requests for a whole list at the same time share one response body. `version` returns the version of
     the list, or None if it is unknown: requests share the body until there is another version, and a client
     that has it gets 304."""
-    query_schema = cast(type[ListQuery], schema or list_query(method))
+    query_schema = cast(type[ListQuery], schema or make_list_query(method))
 
     def decorate(get_list: Callable[[ListSelection], ListParts]) -> View:
         @wraps(get_list)

@@ -116,7 +116,7 @@ def discard() -> WithETag[None]:
 @configuration.get("/archive", endpoint="archive")
 @operation(
     ANY_ROLE,
-    query=queries.list_query(wire.ListArchive),
+    query=queries.make_list_query(wire.ListArchive),
     data=(records.listing(wire.ListArchive),),
     errors=(501,),
 )

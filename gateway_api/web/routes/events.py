@@ -75,7 +75,7 @@ A webhook whose receiver fails {PAUSE_AFTER} times in a row is paused, see `paus
 @operation(
     ANY_ROLE,
     _WEBHOOKS,
-    query=queries.list_query(wire.ListWebhooks),
+    query=queries.make_list_query(wire.ListWebhooks),
     data=(records.listing(wire.ListWebhooks),),
 )
 def list_webhooks(query: queries.ListSelection) -> wire.WebhooksReply:
@@ -127,7 +127,7 @@ The failure that began a pause has `paused_until`. Until then, no new message is
 @operation(
     ANY_ROLE,
     _DELIVERIES,
-    query=queries.list_query(wire.ListDeliveries),
+    query=queries.make_list_query(wire.ListDeliveries),
     data=(records.listing(wire.ListDeliveries),),
 )
 def list_deliveries(query: queries.ListSelection, webhook: str) -> wire.DeliveriesReply:
