@@ -8,8 +8,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from gateway_core.gateways.linux.dataplane.plane import DataPlane
-from gateway_core.gateways.linux.dataplane.wanted import WantedSession
+from gateway_core.gateways.linux.dataplane.plane import DataPlane, WantedSession
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import ip_batch, network_namespace
 from tests.system.test_data_plane import WANTED

@@ -62,7 +62,7 @@ def lines() -> Iterator[list[int]]:
         limit, firewall = ArpLimit(time.time), Firewall(time.time)
         limit.check()
         firewall.configure(RunningConfiguration.of({**valid_document(), "bgp": None}).sections)
-        assert limit.fault_register.faults() == firewall.fault_register.faults() == []
+        assert limit.fault_register.list_faults() == firewall.fault_register.list_faults() == []
         yield pids
 
 

@@ -20,9 +20,8 @@ from gateway_contract.configuration import Cgnat
 from gateway_contract.core.health import FaultKind
 from gateway_contract.core.network import OVERHEAD_PROFILES
 from gateway_core.gateways.linux.dataplane.fault_register import Place
-from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.dataplane.plane import DataPlane, KernelState, WantedSession
 from gateway_core.gateways.linux.dataplane.reconciler import Comparison, Reconciler
-from gateway_core.gateways.linux.dataplane.wanted import KernelState, WantedSession
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import EVERYTHING
@@ -207,7 +206,7 @@ def reconciler(plane: DataPlane, sessions: Sessions, clock: StillClock) -> Recon
 
 def repairs(reconciler: Reconciler) -> dict[FaultKind, int]:
     """Without those that are zero."""
-    return {kind: number for kind, number in reconciler.fault_register.repairs().items() if number}
+    return {kind: number for kind, number in reconciler.fault_register.count_repairs().items() if number}
 
 
 def text(*command: str) -> str:
@@ -333,7 +332,7 @@ def test_a_rate_that_is_refused_one_way_changes_neither(plane: DataPlane) -> Non
     with pytest.raises(KernelError, match="it is not an IFB"):
         plane.apply(replace(WANTED, rate_down=2 * DOWN, rate_up=2 * UP))
     assert limit("acc0") == DOWN
-    assert plane.applied() == {7: WANTED}
+    assert plane.get_applied() == {7: WANTED}
 
 
 def test_one_refused_session_of_many_is_refused_alone(plane: DataPlane) -> None:
@@ -355,7 +354,7 @@ def test_one_device_of_many_that_is_gone_is_gone_alone(plane: DataPlane) -> None
     ip("link del acc21")
     outcomes = plane.repair([(each, None) for each in several])
     assert [outcome is None for outcome in outcomes] == [False, True, False]
-    assert plane.applied().keys() == {20, 22}
+    assert plane.get_applied().keys() == {20, 22}
     assert "ifb-acc21" not in text("ip", "link")
 
 
@@ -450,7 +449,7 @@ def test_what_is_damaged_is_repaired_and_counted(
     assert (text("ip", "rule"), routes()) == before
     reconciler.sweep()
     assert repairs(reconciler) == {kind: 1}
-    assert reconciler.fault_register.faults() == []
+    assert reconciler.fault_register.list_faults() == []
 
 
 @pytest.mark.parametrize(
@@ -623,7 +622,7 @@ def test_the_time_of_a_new_session_without_a_limit_is_counted_once(
     sessions.present = {**sessions.present, 20: replace(quick, rate_down=DOWN // 2)}
     reconciler.changed(20)
     reconciler._turn()
-    delays = reconciler.limit_delays.now()
+    delays = reconciler.limit_delays.read()
     within = {each.seconds: each.sessions for each in delays.counts}
     assert (within[0.01], within[0.05], within[0.5], within[1.0], delays.sessions) == (0, 1, 1, 2, 2)
     assert delays.seconds == pytest.approx(0.82)
@@ -639,7 +638,7 @@ def test_the_time_of_a_session_that_a_comparison_finds_first_is_counted(
     clock.now += 0.3
     reconciler.sweep()
     reconciler._turn()
-    delays = reconciler.limit_delays.now()
+    delays = reconciler.limit_delays.read()
     assert (delays.sessions, delays.seconds) == (1, pytest.approx(0.3))
 
 
@@ -654,7 +653,7 @@ def test_a_session_that_has_its_limits_had_no_time_without_them(
     clock.now += 3
     after._turn()
     assert limits() == (DOWN, UP)
-    assert after.limit_delays.now().sessions == 0
+    assert after.limit_delays.read().sessions == 0
 
 
 def test_with_100_sign_ons_a_second_beside_repairs_a_session_waits_at_most_a_second_for_its_limits(
@@ -816,7 +815,7 @@ def test_a_device_that_the_kernel_told_of_is_looked_at_before_its_turn(
         indexes = {KernelReader().find_link(name).index for name in shaped}
         comparison = Comparison(plane, clock.steady)
         comparison.read(EVERYTHING)
-        compared = comparison.compare(present, plane.applied(), EVERYTHING, indexes, ())
+        compared = comparison.compare(present, plane.get_applied(), EVERYTHING, indexes, ())
         return [wanted.session_id for wanted, _ in compared.to_make]
 
     assert (found(), found("acc0"), found("ifb-acc1")) == ([], [], [8])
@@ -838,35 +837,35 @@ def test_what_cannot_be_repaired_is_a_fault_until_it_can(
 ) -> None:
     ip("link del ifb-acc0", "link add ifb-acc0 type veth peer name far")
     reconciler.sweep()
-    (fault,) = reconciler.fault_register.faults()
+    (fault,) = reconciler.fault_register.list_faults()
     assert (fault.kind, fault.object, fault.session_id) == (FaultKind.IFB, "ifb-acc0", 7)
     assert fault.reason == "cannot shape by ifb-acc0: it is not an IFB"
     assert fault.since == int(clock.wall())
-    assert reconciler.fault_register.faults_of(7) == [fault]
+    assert reconciler.fault_register.list_faults_of(7) == [fault]
     clock.now += 5
     reconciler.sweep()
-    assert reconciler.fault_register.faults() == [fault]
+    assert reconciler.fault_register.list_faults() == [fault]
     assert caplog.text.count("it is not an IFB") == 1
     ip("link del ifb-acc0")
     reconciler.sweep()
-    assert reconciler.fault_register.faults() == []
+    assert reconciler.fault_register.list_faults() == []
     assert repairs(reconciler) == {FaultKind.IFB: 1}
 
 
 def test_a_fault_ends_when_its_cause_went_by_itself(reconciler: Reconciler) -> None:
     reconciler.fault_register.settle(7, {Place(FaultKind.IFB, "ifb-acc0"): "no space"})
     reconciler.sweep()
-    assert reconciler.fault_register.faults() == []
+    assert reconciler.fault_register.list_faults() == []
 
 
 def test_a_fault_ends_with_its_session(reconciler: Reconciler, sessions: Sessions) -> None:
     ip("link del ifb-acc0", "link add ifb-acc0 type veth peer name far")
     reconciler.sweep()
-    assert reconciler.fault_register.faults() != []
+    assert reconciler.fault_register.list_faults() != []
     ip("link del ifb-acc0")
     sessions.present = {}
     reconciler.sweep()
-    assert reconciler.fault_register.faults() == []
+    assert reconciler.fault_register.list_faults() == []
 
 
 def test_a_device_of_others_with_the_name_of_an_ifb_does_not_keep_a_session_from_going(
@@ -876,7 +875,7 @@ def test_a_device_of_others_with_the_name_of_an_ifb_does_not_keep_a_session_from
     reconciler.sweep()
     sessions.present = {}
     reconciler.sweep()
-    assert reconciler.fault_register.faults() == []
+    assert reconciler.fault_register.list_faults() == []
     assert KernelReader().find_link("ifb-acc0").kind == "veth"
     assert "acc0" not in routes()
 
@@ -884,13 +883,13 @@ def test_a_device_of_others_with_the_name_of_an_ifb_does_not_keep_a_session_from
 def test_a_missing_way_to_the_appliance_is_a_fault_of_no_session(reconciler: Reconciler) -> None:
     ip("link del cgnat0")
     reconciler.sweep()
-    (fault,) = reconciler.fault_register.faults()
+    (fault,) = reconciler.fault_register.list_faults()
     assert (fault.kind, fault.object, fault.session_id) == (FaultKind.STEERING, "0.0.0.0/0", None)
     assert "unreachable default table 100" in routes()
     make_line("cgnat0")
     ip("address add 10.255.1.1/24 dev cgnat0")
     reconciler.sweep()
-    assert reconciler.fault_register.faults() == []
+    assert reconciler.fault_register.list_faults() == []
 
 
 def test_a_vanished_device_is_no_fault_while_its_session_ends(
@@ -900,7 +899,7 @@ def test_a_vanished_device_is_no_fault_while_its_session_ends(
     reconciler.sweep()
     clock.now += 5
     reconciler.sweep()
-    assert (reconciler.fault_register.faults(), sessions.restored, repairs(reconciler)) == ([], [], {})
+    assert (reconciler.fault_register.list_faults(), sessions.restored, repairs(reconciler)) == ([], [], {})
 
 
 def test_the_vlan_of_a_session_that_stays_is_restored(
@@ -925,11 +924,11 @@ def test_a_vlan_that_cannot_be_restored_is_a_fault(
     reconciler.sweep()
     clock.now += 10
     reconciler.sweep()
-    (fault,) = reconciler.fault_register.faults_of(7)
+    (fault,) = reconciler.fault_register.list_faults_of(7)
     assert (fault.kind, fault.object, fault.reason) == (FaultKind.VLAN, "acc0", sessions.refusal)
     sessions.refusal = None
     reconciler.sweep()
-    assert reconciler.fault_register.faults() == []
+    assert reconciler.fault_register.list_faults() == []
 
 
 def test_a_device_of_others_that_stays_away_is_a_fault(
@@ -941,7 +940,7 @@ def test_a_device_of_others_that_stays_away_is_a_fault(
     clock.now += 10
     for _ in range(2):
         reconciler.sweep()
-        (fault,) = reconciler.fault_register.faults_of(7)
+        (fault,) = reconciler.fault_register.list_faults_of(7)
         assert (fault.kind, fault.object, fault.reason) == (FaultKind.VLAN, "acc0", "there is no such device")
     assert repairs(reconciler) == {}
 
@@ -954,7 +953,7 @@ def test_a_stale_session_without_device_is_no_fault(
     for _ in range(4):
         reconciler.sweep()
         clock.now += 10
-    assert (reconciler.fault_register.faults(), sessions.restored) == ([], [])
+    assert (reconciler.fault_register.list_faults(), sessions.restored) == ([], [])
 
 
 def test_a_device_that_is_down_gets_its_routes_back_when_it_is_up(
@@ -962,14 +961,14 @@ def test_a_device_that_is_down_gets_its_routes_back_when_it_is_up(
 ) -> None:
     ip("link set acc0 down")
     reconciler.sweep()
-    assert reconciler.fault_register.faults() == []
+    assert reconciler.fault_register.list_faults() == []
     clock.now += 10
     reconciler.sweep()
-    (fault,) = reconciler.fault_register.faults()
+    (fault,) = reconciler.fault_register.list_faults()
     assert (fault.kind, fault.object, fault.reason) == (FaultKind.SHAPER, "acc0", "the device is down")
     ip("link set acc0 up")
     reconciler.sweep()
-    assert reconciler.fault_register.faults() == []
+    assert reconciler.fault_register.list_faults() == []
     assert repairs(reconciler)[FaultKind.HOST_ROUTE] == 1
 
 

@@ -204,15 +204,15 @@ def test_what_others_change_is_repaired_at_the_next_look_and_elements_within_a_m
             clock.now += seconds
             guard.check()
             assert nft(f"list table {TABLE}") == before
-            assert guard.fault_register.repairs()[FaultKind.FIREWALL] == number
-    assert guard.fault_register.faults() == []
+            assert guard.fault_register.count_repairs()[FaultKind.FIREWALL] == number
+    assert guard.fault_register.list_faults() == []
 
 
 def test_elements_that_packets_add_are_no_change_of_others(server: Server, guard: DhcpGuard) -> None:
     send_dhcp(server, 302, _DISCOVER, "0.0.0.0", MAC.replace(":", ""))
     wait_for("the element", lambda: elements(TABLE, "new"))
     guard.check()
-    assert guard.fault_register.repairs()[FaultKind.FIREWALL] == 0
+    assert guard.fault_register.count_repairs()[FaultKind.FIREWALL] == 0
     assert elements(TABLE, "new")
 
 
@@ -225,8 +225,8 @@ def test_a_session_that_ends_after_the_table_is_gone_leaves_no_fault() -> None:
         sessions.pop()
         guard.sync()
         assert elements(TABLE, "homes") == elements(TABLE, "macs") == 1
-    assert guard.fault_register.faults() == []
-    assert guard.fault_register.repairs()[FaultKind.FIREWALL] == 1
+    assert guard.fault_register.list_faults() == []
+    assert guard.fault_register.count_repairs()[FaultKind.FIREWALL] == 1
 
 
 def test_many_sessions_are_loaded_in_parts_and_followed() -> None:

@@ -208,7 +208,7 @@ def network() -> Iterator[Network]:
 def firewall(network: Network) -> Firewall:
     made = Firewall(time.time)
     made.configure(CONFIGURATION)
-    assert made.fault_register.faults() == []
+    assert made.fault_register.list_faults() == []
     return made
 
 
@@ -256,7 +256,7 @@ def test_what_belongs_to_the_session_is_forwarded_or_steered_and_no_other_source
     network.second.receives({OWN: 5})
     assert spoofed(firewall) == {"trunk0": 10 + 10 * len(FOREIGN)}
     network.plane.configure(replace(CGNAT, enabled=False))
-    network.plane.remove(*network.plane.applied().values())
+    network.plane.remove(*network.plane.get_applied().values())
     network.first.send(OWN, WORLD, 5)
     wait_for("the drops", lambda: spoofed(firewall) == {"trunk0": 15 + 10 * len(FOREIGN)})
     nft(f"delete table {TABLE}")
@@ -462,7 +462,7 @@ def test_a_dhcp_client_gets_a_lease_and_renews_it_also_after_its_record_was_lost
         client.ask_for_renewal()
         assert the_session(server.source()).ip_address == session.ip_address
         assert spoofed(firewall) == {}
-        assert firewall.fault_register.faults() == []
+        assert firewall.fault_register.list_faults() == []
 
 
 def dhcp_request(
@@ -614,11 +614,11 @@ def test_what_others_change_is_repaired_by_the_event_of_its_change(
         1,
     ):
         nft(damage)
-        wait_for("the repair", lambda: running.fault_register.repairs()[FaultKind.FIREWALL] >= number)
+        wait_for("the repair", lambda: running.fault_register.count_repairs()[FaultKind.FIREWALL] >= number)
         assert nft(f"list table {TABLE}") == before
         network.first.send("8.8.8.8", WORLD, 5)
         wait_for("the drops", lambda: spoofed(running) == {"trunk0": 5 * number})
-        assert running.fault_register.repairs()[FaultKind.FIREWALL] == number
+        assert running.fault_register.count_repairs()[FaultKind.FIREWALL] == number
 
 
 def test_a_table_is_looked_at_within_five_seconds_of_its_change() -> None:
@@ -648,12 +648,12 @@ def test_a_table_that_cannot_be_loaded_is_a_fault_until_it_can(tmp_path: Path) -
     with network_namespace():
         firewall = Firewall(time.time, Nft(str(program)))
         firewall.configure(CONFIGURATION)
-        (fault,) = firewall.fault_register.faults()
+        (fault,) = firewall.fault_register.list_faults()
         assert (fault.kind, fault.object, fault.session_id) == (FaultKind.FIREWALL, TABLE, None)
         assert fault.reason == f"cannot load the table {TABLE}: Operation not permitted"
         program.write_text('#!/bin/sh\nexec nft "$@"\n')
         firewall.check()
-        assert firewall.fault_register.faults() == []
+        assert firewall.fault_register.list_faults() == []
         assert f"table {TABLE}" in nft("list ruleset")
 
 

@@ -126,11 +126,11 @@ def test_a_deleted_route_is_repaired_and_counted(plane: DataPlane) -> None:
     plane.configure(CGNAT)
     reconciler = Reconciler(plane, Sessions(), StillClock())
     reconciler.sweep()
-    assert reconciler.fault_register.repairs() == NONE
+    assert reconciler.fault_register.count_repairs() == NONE
     ip(f"route del unreachable {POOL}")
     reconciler.sweep()
     reconciler.sweep()
-    assert reconciler.fault_register.repairs() == {**NONE, FaultKind.POOL: 1}
+    assert reconciler.fault_register.count_repairs() == {**NONE, FaultKind.POOL: 1}
     assert main_table().count(ROUTE) == 1
 
 

@@ -13,8 +13,7 @@ import pytest
 from gateway_contract.configuration import Cgnat
 from gateway_contract.core.health import FaultKind
 from gateway_contract.core.network import OVERHEAD_PROFILES
-from gateway_core.gateways.linux.dataplane.plane import DataPlane
-from gateway_core.gateways.linux.dataplane.wanted import WantedSession
+from gateway_core.gateways.linux.dataplane.plane import DataPlane, WantedSession
 from gateway_core.gateways.linux.kernel.netlink import KernelError, split_messages
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, network_of

@@ -200,7 +200,7 @@ class LinuxGateway:
         session = self.sessions.get(id)
         if session is None:
             return None
-        faults = self._parts.reconciler.fault_register.faults_of(session.id)
+        faults = self._parts.reconciler.fault_register.list_faults_of(session.id)
         return session.detail(self._traffic.of(session), faults)
 
     def counters(self) -> Mapping[int, Counters]:
@@ -276,14 +276,14 @@ class LinuxGateway:
         return self._parts.frr.bgp_summary() if bgp is not None and bgp.neighbors else {}
 
     def faults(self) -> Rows:
-        return fault_rows([fault for each in self._fault_registers() for fault in each.faults()])
+        return fault_rows([fault for each in self._fault_registers() for fault in each.list_faults()])
 
     def repairs(self) -> Mapping[FaultKind, int]:
-        counts = [each.repairs() for each in self._fault_registers()]
+        counts = [each.count_repairs() for each in self._fault_registers()]
         return {kind: sum(each[kind] for each in counts) for kind in FaultKind}
 
     def limit_delays(self) -> LimitDelays:
-        return self._parts.reconciler.limit_delays.now()
+        return self._parts.reconciler.limit_delays.read()
 
     def unavailable_sources(self) -> Sequence[str]:
         return self._parts.tracker.unavailable_sources

@@ -22,8 +22,7 @@ from typing import Any
 from gateway_contract.core.network import OVERHEAD_PROFILES
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.dataplane.firewall import Firewall
-from gateway_core.gateways.linux.dataplane.plane import DataPlane
-from gateway_core.gateways.linux.dataplane.wanted import WantedSession
+from gateway_core.gateways.linux.dataplane.plane import DataPlane, WantedSession
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.dnsmasq import GATEWAY, running_dnsmasq
 from tests.support.namespaces import inside, ip_batch, neighbour, network_of
@@ -218,7 +217,7 @@ class _Trial:
         self._plane.configure(replace(configuration.cgnat, enabled=False), [_RANGE6])
         firewall = Firewall(time.time)
         firewall.configure(configuration)
-        if faults := firewall.fault_register.faults():
+        if faults := firewall.fault_register.list_faults():
             raise RuntimeError(faults[0].reason)
         self._line = _heard(stack, self._server.far_end, f"access{LINE}")
         self._peers = {

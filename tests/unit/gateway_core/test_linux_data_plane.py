@@ -7,10 +7,9 @@ import pytest
 from gateway_contract.core.health import FaultKind
 from gateway_contract.core.network import OVERHEAD_PROFILES
 from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister, Place
-from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.dataplane.plane import DataPlane, KernelState, WantedSession
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_core.gateways.linux.dataplane.routes import surplus
-from gateway_core.gateways.linux.dataplane.wanted import KernelState, RouteState, WantedSession
+from gateway_core.gateways.linux.dataplane.routes import RouteState, find_surplus
 from gateway_core.gateways.linux.kernel.fib import FibEntry
 from gateway_core.gateways.linux.kernel.links import LinkEntry
 from gateway_core.gateways.linux.kernel.netlink import KernelError
@@ -46,16 +45,16 @@ WHOLE = KernelState(LINKS, frozenset(QDISCS), RouteState({HOST, DELEGATED}, {}),
 def test_each_missing_qdisc_is_a_difference() -> None:
     # Not each kernel has fq_codel: tests/system damages the other parts of a session.
     plane = DataPlane(KernelReader())
-    routes = [route for _, route in plane.routes(WANTED, 10)]
-    assert not plane.differs(WANTED, WHOLE, routes)
+    routes = [route for _, route in plane.list_routes(WANTED, 10)]
+    assert not plane.has_differences(WANTED, WHOLE, routes)
     for missing in QDISCS:
-        assert plane.differs(WANTED, WHOLE._replace(qdiscs=WHOLE.qdiscs - {missing}), routes)
+        assert plane.has_differences(WANTED, WHOLE._replace(qdiscs=WHOLE.qdiscs - {missing}), routes)
 
 
 def test_a_route_in_place_of_an_expected_one_is_not_left_over() -> None:
     # To delete it without a source would delete the expected one.
     former, elsewhere = HOST._replace(source=None), HOST._replace(ifindex=9)
-    assert surplus({former, elsewhere}, {HOST}) == [elsewhere]
+    assert find_surplus({former, elsewhere}, {HOST}) == [elsewhere]
 
 
 IFB = Place(FaultKind.IFB, "ifb-ppp0")
@@ -68,10 +67,10 @@ def test_a_fault_that_stays_keeps_its_time_and_its_reason() -> None:
     register.settle(7, {IFB: "first"})
     clock.now += 60
     register.settle(7, {IFB: "second", SHAPER: "third"})
-    found = {(fault.object, fault.since, fault.reason) for fault in register.faults_of(7)}
+    found = {(fault.object, fault.since, fault.reason) for fault in register.list_faults_of(7)}
     assert found == {("ifb-ppp0", NOW + 1000, "first"), ("ppp0", NOW + 1060, "third")}
     register.settle(7, {})
-    assert register.faults() == []
+    assert register.list_faults() == []
 
 
 def test_faults_take_turns() -> None:
@@ -79,7 +78,7 @@ def test_faults_take_turns() -> None:
     for id in (7, 8, None):
         register.settle(id, {IFB: "reason"})
     register.settle(7, {IFB: "reason"})
-    assert register.faulty() == [8, None, 7]
+    assert register.list_faulty() == [8, None, 7]
 
 
 def test_each_fault_is_logged_when_it_comes_and_when_it_goes(caplog: pytest.LogCaptureFixture) -> None:
@@ -132,4 +131,4 @@ def test_only_the_faults_of_a_session_end_with_it() -> None:
         reconciler.fault_register.settle(id, {IFB: "no space"})
     reconciler.changed(8)
     reconciler.run(Crew())
-    assert reconciler.fault_register.faulty() == [None, 7]
+    assert reconciler.fault_register.list_faulty() == [None, 7]

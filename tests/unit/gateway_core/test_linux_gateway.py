@@ -26,8 +26,8 @@ from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
 from gateway_core.gateways.linux.dataplane.fault_register import Place
 from gateway_core.gateways.linux.dataplane.firewall import ArpLimit, Firewall
+from gateway_core.gateways.linux.dataplane.plane import WantedSession
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.gateway import GatewayParts, LinuxGateway

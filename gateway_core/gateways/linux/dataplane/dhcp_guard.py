@@ -129,7 +129,7 @@ class DhcpGuard(OwnTable):
                     raise
                 # Another program has removed the table since the last check.
                 self._renew()
-                self.fault_register.repaired([self._place])
+                self.fault_register.add_repairs([self._place])
 
     def _check(self) -> None:
         if self._list_bindings is None:

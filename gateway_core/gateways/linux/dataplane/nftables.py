@@ -154,7 +154,7 @@ class OwnTable(ABC):
         was_loaded = self._loaded is not None
         self._renew()
         if was_loaded:
-            self.fault_register.repaired([self._place])
+            self.fault_register.add_repairs([self._place])
 
     def _attempt(self, act: Callable[[], None]) -> None:
         """Call `act`. A refusal of the kernel becomes a fault, and the next check tries again."""

@@ -1,26 +1,24 @@
-"""The data plane of all sessions: makes what each must have in the kernel, and tells what is missing."""
+"""Data plane of all sessions: makes what each must have in the kernel, and tells what is missing."""
 
 import errno
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import NamedTuple
 
 from gateway_contract.configuration import Cgnat
+from gateway_contract.contract import Record
 from gateway_contract.core.health import FaultKind
+from gateway_contract.core.network import OverheadProfile
+from gateway_core.gateways.linux.dataplane import routes
 from gateway_core.gateways.linux.dataplane.fault_register import Outcome, Place
-from gateway_core.gateways.linux.dataplane.routes import (
-    PoolRoutes,
-    SessionRoutes,
-    Steering,
-    destination,
-    surplus,
-)
+from gateway_core.gateways.linux.dataplane.routes import RouteState
 from gateway_core.gateways.linux.dataplane.shaping import Limits, Shaper
-from gateway_core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, RouteState, WantedSession
-from gateway_core.gateways.linux.kernel.fib import FibEntry
-from gateway_core.gateways.linux.kernel.links import Link, add_ipv6_gateway, delete_ipv6_gateway
+from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, FibEntry, Rule
+from gateway_core.gateways.linux.kernel.links import Link, LinkEntry, add_ipv6_gateway, delete_ipv6_gateway
 from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError, NoDevice, try_changes
+from gateway_core.gateways.linux.kernel.qdiscs import QdiscEntry
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed
 
@@ -28,51 +26,105 @@ from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed
 LIMITS = frozenset({FaultKind.SHAPER, FaultKind.IFB})
 
 
+class WantedSession(Record, frozen=True):
+    """State that the kernel must have for a session."""
+
+    session_id: int
+    #: The session's own, such as `ppp0`.
+    device: str
+    ifb: str
+    #: The VLAN that the session arrived on. For DHCP, it may be the device.
+    access_interface: str
+    #: Bits per second; 0 is no limit.
+    rate_down: int
+    rate_up: int
+    profile: OverheadProfile
+    address: IPv4Address | None
+    #: False where the kernel adds the host route with the address of the device, as for PPPoE. The gateway
+    #: repairs the route all the same.
+    sets_host_route: bool
+    #: The gateway's own address towards the subscriber.
+    gateway: IPv4Address | None
+    #: Prefixes that are delegated to the session.
+    delegated: tuple[IPv6Network, ...] = ()
+    #: The /64 on the device, with the gateway's own address in it, where they are the core's to set.
+    prefix: IPv6Network | None = None
+    ipv6_gateway: IPv6Address | None = None
+
+    def make_host_route(self, ifindex: int) -> FibEntry | None:
+        """Return the host route in the main table; None for a session without an IPv4 address."""
+        if self.address is None:
+            return None
+        source = None if self.gateway is None else self.gateway.packed
+        return FibEntry(MAIN_TABLE, self.address.packed, self.address.max_prefixlen, ifindex, None, source)
+
+    def list_prefixes(self) -> tuple[IPv6Network, ...]:
+        """Return the prefixes that have a route."""
+        return self.delegated if self.prefix is None else (self.prefix, *self.delegated)
+
+    def make_prefix_routes(self, ifindex: int) -> Iterator[FibEntry]:
+        for prefix in self.list_prefixes():
+            yield FibEntry(MAIN_TABLE, prefix.network_address.packed, prefix.prefixlen, ifindex, None, None)
+
+
+class KernelState(NamedTuple):
+    """State of the kernel, as far as a comparison looks at it."""
+
+    links: Mapping[str, LinkEntry]
+    qdiscs: frozenset[QdiscEntry]
+    routes: RouteState
+    rules: Sequence[Rule]
+    #: The number of the configuration at that time.
+    revision: int
+
+
+NOT_READ = KernelState({}, frozenset(), RouteState(frozenset(), {}), (), 0)
+
+
 class DataPlane:
-    """Any thread may call. Methods raise KernelError."""
+    """Makes and removes the state of sessions in the kernel. Thread-safe. Methods raise KernelError."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
         self._shaper = Shaper(reader)
-        self._routes = SessionRoutes(reader)
-        self._pools = PoolRoutes()
-        self._steering = Steering(reader)
+        self._routes = routes.SessionRoutes(reader)
+        self._steering = routes.Steering(reader)
         self._lock = threading.RLock()
-        #: What `configure` had last; None before.
+        #: The arguments of the last `configure`; None before.
         self.cgnat: Cgnat | None = None
         self.pools: tuple[IPv4Network | IPv6Network, ...] = ()
         self._applied: dict[int, WantedSession] = {}
-        #: By device or destination: of several sessions with one, the newest has it.
+        #: Session ids by device or destination: of several sessions with one, the newest has it.
         self._owners: dict[object, int] = {}
-        #: Counts configurations: a reading of before must not decide what is left over.
+        #: Number of the configuration: a reading under a former one must not decide what is left over.
         self._revision = 0
 
     def configure(self, cgnat: Cgnat, pools: Sequence[IPv4Network | IPv6Network] = ()) -> None:
-        """Has the pools and the steering of another configuration, with `pools` beside the source range: its
-        routes and rule come first, then the former ones go. Raises the first refusal of the kernel, after all
-        else was made: then the former ones stay, until a comparison finds what is missing, or another call. A
-        device that is missing or down is no refusal: it may come, and a comparison finds that too."""
+        """Apply the pools and the steering of another configuration, with `pools` beside the source ranges:
+        new routes and rules come first, then the former ones go. Raises the first refusal of the kernel,
+        after all else was made: then the former ones stay, until a comparison finds what is missing, or
+        another call. A device that is missing or down is no refusal: it may come, and a comparison finds that
+        too."""
         with self._lock:
             self._revision += 1
             self.cgnat, self.pools = cgnat, tuple(pools)
-            self._pools.configure(*cgnat.source_ranges, *pools)
             unused = self._steering.configure(cgnat)
             links = self._reader.read_link_entries()
             replaced = self._routes.replace(
                 route
                 for wanted in self._applied.values()
                 if wanted.device in links
-                for kind, route in self.routes(wanted, links[wanted.device].ifindex)
+                for kind, route in self.list_routes(wanted, links[wanted.device].ifindex)
                 if kind == FaultKind.STEERING
             )
             refused = [error for error in replaced if error.code != errno.ENETDOWN]
-            own = self._routes.own()
-            refused += self._pools.settle(own).failed.values()
+            own = self._routes.read_own()
+            refused += routes.add_pool_routes(self._list_pool_routes(), own).failed.values()
             refused += self._steering.settle(self._reader.read_rules(), own).failed.values()
             for error in refused:
                 if not isinstance(error, NoDevice):
                     raise error
-            kept = self._routes_of_no_session()
+            kept = self._list_common_routes()
             self._routes.remove(
                 route
                 for route in own
@@ -80,9 +132,9 @@ class DataPlane:
             )
 
     def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
-        """Make all of a session, and return the kinds that were missing or different. Raises NoDevice when
-        its device is gone. When the kernel refuses a limit, the session gets back what it had, or the rest if
-        it is new, and the error is raised. A route that it refuses is a matter of the next comparison."""
+        """Make the whole state of a session, and return the kinds that were missing or different. Raises
+        NoDevice when its device is gone. When the kernel refuses a limit, the session gets back what it had,
+        or the rest if it is new, and the error is raised. A refused route is left to the next comparison."""
         with self._lock:
             before = self._applied.get(wanted.session_id)
             (outcome,) = self._make([(wanted, wanted.sets_host_route)])
@@ -100,12 +152,12 @@ class DataPlane:
         todo: Sequence[tuple[WantedSession, WantedSession | None]],
         known: RouteState | None = None,
     ) -> list[Outcome | None]:
-        """Make all of sessions, each with what was applied. None for each of which something else was applied
-        meanwhile, or whose device is gone. Routes that are `known` are not added: to ask for those on one
-        device, the kernel goes through those of all."""
+        """Make the whole state of sessions, each with what was applied. None for each session of which
+        something else was applied meanwhile, or whose device is gone. Routes that are `known` are not added:
+        to find the routes on one device, the kernel goes through the routes of all."""
         with self._lock:
             current = [self._applied.get(wanted.session_id) == before for wanted, before in todo]
-            made = iter(
+            outcomes = iter(
                 self._make(
                     [
                         (wanted, wanted.sets_host_route or wanted == before)
@@ -115,24 +167,24 @@ class DataPlane:
                     known,
                 )
             )
-            return [next(made) if is_current else None for is_current in current]
+            return [next(outcomes) if is_current else None for is_current in current]
 
     def mark_applied(self, wanted: WantedSession) -> None:
-        """Take a session as applied, which has all in the kernel."""
+        """Take a session as applied, which has its whole state in the kernel."""
         with self._lock:
             self._applied.setdefault(wanted.session_id, wanted)
-            self._set_owners([wanted])
+            self._add_owners([wanted])
 
     def remove(self, *wanted: WantedSession) -> None:
         """Remove what the kernel has for sessions. Devices may be gone, or belong to other sessions."""
         with self._lock:
             for each in wanted:
                 self._applied.pop(each.session_id, None)
-                self._free(each)
+                self._release(each)
             self._remove(wanted)
 
-    def applied(self) -> dict[int, WantedSession]:
-        """Return the state that was made for each session."""
+    def get_applied(self) -> dict[int, WantedSession]:
+        """Return the state that was made for each session, by its id."""
         with self._lock:
             return dict(self._applied)
 
@@ -140,17 +192,21 @@ class DataPlane:
         """Replace the sessions that compete for devices and addresses."""
         with self._lock:
             self._owners.clear()
-            self._set_owners(wanted)
+            self._add_owners(wanted)
 
     def take_over(self, wanted: Sequence[WantedSession]) -> None:
         """Give devices and addresses to sessions, of which the newest gets them. What they had before is
         free."""
         with self._lock:
-            self._take_over(wanted)
+            for each in wanted:
+                before = self._applied.get(each.session_id)
+                if before is not None and before != each:
+                    self._release(before)
+            self._add_owners(wanted)
 
     def read(self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = NOT_READ) -> KernelState:
-        """Return the state of the kernel now, if only this changed since `before`, and the configuration did
-        not."""
+        """Return the state of the kernel. Only the `changed` parts are read again, unless the configuration
+        has changed since `before`."""
         with self._lock:
             state = before._replace(revision=self._revision)
         if state.revision != before.revision:
@@ -167,22 +223,24 @@ class DataPlane:
         return state
 
     def settle(self, state: KernelState) -> Outcome | None:
-        """Repair what belongs to no session: the route of the pool, the rule and the routes of steering. None
-        for a reading of before the last configuration."""
+        """Repair what belongs to no session: the routes of pools, the rules and the routes of steering. None
+        for a state of before the last configuration."""
         with self._lock:
             if state.revision != self._revision:
                 return None
-            pool = self._pools.settle(state.routes.own)
+            pool = routes.add_pool_routes(self._list_pool_routes(), state.routes.own)
             steering = self._steering.settle(state.rules, state.routes.own)
             return Outcome(pool.changed + steering.changed, {**pool.failed, **steering.failed})
 
-    def differs(self, wanted: WantedSession, state: KernelState, routes: Iterable[FibEntry]) -> bool:
+    def has_differences(
+        self, wanted: WantedSession, state: KernelState, expected: Iterable[FibEntry]
+    ) -> bool:
         """Return True when something of a session with a device is missing or different, as far as `state`
-        shows. These are its routes."""
+        shows. `expected` are the session's routes."""
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         if self._has_other(wanted.device, wanted):
             return False
-        down, up = self._shaper.entries(link.ifindex, 0 if ifb is None else ifb.ifindex)
+        down, up = self._shaper.make_entries(link.ifindex, 0 if ifb is None else ifb.ifindex)
         if not (state.qdiscs.issuperset(down) if wanted.rate_down else down[0] not in state.qdiscs):
             return True
         if wanted.rate_up:
@@ -190,24 +248,24 @@ class DataPlane:
                 return True
         elif ifb is not None:
             return True
-        return not all(map(state.routes.has, routes))
+        return not all(map(state.routes.has, expected))
 
     def is_exact(self, wanted: WantedSession, state: KernelState) -> bool:
-        """Return True when rates and redirect, too, are what they must be. It costs some questions."""
+        """Return True when rates and redirect are what they must be. This costs queries of its own."""
         if self._has_other(wanted.device, wanted):
             return True
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         return self._shaper.is_exact(link, ifb, wanted.rate_down, wanted.rate_up, wanted.profile)
 
-    def routes(self, wanted: WantedSession, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
-        """The routes of a session, without those that a newer session has."""
-        host = wanted.host_route(ifindex)
-        if host is not None and not self._has_other(host.destination, wanted):
+    def list_routes(self, wanted: WantedSession, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
+        """Yield the routes of a session, without those that a newer session has."""
+        host = wanted.make_host_route(ifindex)
+        if wanted.address is not None and host is not None and not self._has_other(host.destination, wanted):
             yield FaultKind.HOST_ROUTE, host
-            steered = self._steered(wanted, ifindex)
+            steered = self._steering.make_host_route(wanted.address, ifindex)
             if steered is not None:
                 yield FaultKind.STEERING, steered
-        for route in wanted.prefix_routes(ifindex):
+        for route in wanted.make_prefix_routes(ifindex):
             if not self._has_other((route.destination, route.length), wanted):
                 yield FaultKind.DELEGATED_PREFIX, route
 
@@ -217,20 +275,28 @@ class DataPlane:
         with self._lock:
             if state.revision != self._revision:
                 return []
-            routes = self._routes.remove(surplus(state.routes.own, expected | self._routes_of_no_session()))
+            surplus = routes.find_surplus(state.routes.own, expected | self._list_common_routes())
+            removed = self._routes.remove(surplus)
             shaped = self._shaper.remove_surplus(state.links, state.qdiscs, self._owners.keys())
-            return [*map(destination, routes), *shaped]
+            return [*map(routes.format_destination, removed), *shaped]
 
-    def _routes_of_no_session(self) -> set[FibEntry]:
-        return self._pools.routes() | self._steering.routes()
+    def _list_pool_routes(self) -> set[FibEntry]:
+        """Return the routes of pools, in the main table; none before the first configuration."""
+        if self.cgnat is None:
+            return set()
+        return set(routes.make_unreachable(MAIN_TABLE, (*self.cgnat.source_ranges, *self.pools)))
+
+    def _list_common_routes(self) -> set[FibEntry]:
+        """Return the routes that belong to no session."""
+        return self._list_pool_routes() | self._steering.list_routes()
 
     def _make(
         self, todo: Sequence[tuple[WantedSession, bool]], known: RouteState | None = None
     ) -> list[Outcome | None]:
-        """Make all of sessions, each with whether its host route is to be set. None for each whose device is
-        gone."""
+        """Make the whole state of sessions, each with whether its host route is to be set. None for each
+        session whose device is gone."""
         before = {wanted.session_id: self._applied.get(wanted.session_id) for wanted, _ in todo}
-        self._take_over([wanted for wanted, _ in todo])
+        self.take_over([wanted for wanted, _ in todo])
         moved = [
             former
             for wanted, _ in todo
@@ -241,30 +307,31 @@ class DataPlane:
             # First: both may have the same IFB.
             self._remove(moved)
         links = self._reader.find_links([wanted.device for wanted, _ in todo])
-        made = [
-            _Made(wanted, link, sets_host_route)
+        works = [
+            _Work(wanted, link, before[wanted.session_id], sets_host_route)
             for (wanted, sets_host_route), link in zip(todo, links, strict=True)
         ]
-        self._shape(made)
-        _set_ipv6_gateways([each for each in made if not each.is_gone], before)
-        self._route([each for each in made if not each.is_gone], known)
+        self._shape(works)
+        _set_ipv6_gateways([each for each in works if not each.is_gone])
+        self._add_routes([each for each in works if not each.is_gone], known)
         former_routes: list[FibEntry] = []
-        for each in made:
+        for each in works:
             if each.link is not None and not each.is_gone:
-                former = before[each.wanted.session_id]
-                if former is not None and former.device == each.wanted.device:
-                    index = each.link.index
-                    had = {route for _, route in self.routes(former, index)}
-                    former_routes += surplus(had, {route for _, route in self.routes(each.wanted, index)})
+                if each.before is not None and each.before.device == each.wanted.device:
+                    had, has = (
+                        {route for _, route in self.list_routes(wanted, each.link.index)}
+                        for wanted in (each.before, each.wanted)
+                    )
+                    former_routes += routes.find_surplus(had, has)
                 self._applied[each.wanted.session_id] = each.wanted
         if former_routes:
             self._routes.remove(former_routes)
-        return [None if each.is_gone else Outcome(tuple(each.changed), each.failed) for each in made]
+        return [None if each.is_gone else Outcome(tuple(each.changed), each.failed) for each in works]
 
-    def _shape(self, made: Iterable["_Made"]) -> None:
+    def _shape(self, works: Iterable["_Work"]) -> None:
         limits = [
             (each, Limits(each.link, wanted.ifb, wanted.rate_down, wanted.rate_up, wanted.profile))
-            for each in made
+            for each in works
             if each.link is not None and not self._has_other((wanted := each.wanted).device, wanted)
         ]
         directions = self._shaper.shape([limit for _, limit in limits])
@@ -272,12 +339,12 @@ class DataPlane:
             each.note(Place(FaultKind.SHAPER, each.wanted.device), down.error, down.is_changed)
             each.note(Place(FaultKind.IFB, each.wanted.ifb), up.error, up.is_changed)
 
-    def _route(self, made: Iterable["_Made"], known: RouteState | None) -> None:
+    def _add_routes(self, works: Iterable["_Work"], known: RouteState | None) -> None:
         wanted = [
-            (each, Place(kind, destination(route)), route)
-            for each in made
+            (each, Place(kind, routes.format_destination(route)), route)
+            for each in works
             if each.link is not None
-            for kind, route in self.routes(each.wanted, each.link.index)
+            for kind, route in self.list_routes(each.wanted, each.link.index)
             if (each.sets_host_route or kind != FaultKind.HOST_ROUTE)
             and not (known is not None and known.has(route))
         ]
@@ -286,24 +353,14 @@ class DataPlane:
             step = f"add the route to {place.object} on {each.wanted.device}"
             each.note(place, KernelError.of(step, code) if code else None, code == 0)
 
-    def _steered(self, wanted: WantedSession, ifindex: int) -> FibEntry | None:
-        return None if wanted.address is None else self._steering.host_route(wanted.address, ifindex)
-
-    def _set_owners(self, wanted: Iterable[WantedSession]) -> None:
+    def _add_owners(self, wanted: Iterable[WantedSession]) -> None:
         for each in wanted:
-            for key in _keys(each):
+            for key in _list_keys(each):
                 if self._owners.get(key, 0) <= each.session_id:
                     self._owners[key] = each.session_id
 
-    def _take_over(self, wanted: Sequence[WantedSession]) -> None:
-        for each in wanted:
-            before = self._applied.get(each.session_id)
-            if before is not None and before != each:
-                self._free(before)
-        self._set_owners(wanted)
-
-    def _free(self, wanted: WantedSession) -> None:
-        for key in _keys(wanted):
+    def _release(self, wanted: WantedSession) -> None:
+        for key in _list_keys(wanted):
             if not self._has_other(key, wanted):
                 self._owners.pop(key, None)
 
@@ -311,21 +368,16 @@ class DataPlane:
         return self._owners.get(key, wanted.session_id) != wanted.session_id
 
     def _remove(self, wanted: Sequence[WantedSession]) -> None:
-        links = self._reader.find_links([each.device for each in wanted])
-        gone = [
-            route
-            for each, link in zip(wanted, links, strict=True)
-            # The kernel has removed the routes of a device that is gone.
-            if link is not None
-            for _, route in self.routes(each, link.index)
-        ]
-        self._routes.remove(gone)
+        found = zip(wanted, self._reader.find_links([each.device for each in wanted]), strict=True)
+        # The kernel has removed the routes and addresses of a device that is gone.
+        present = [(each, link.index) for each, link in found if link is not None]
+        self._routes.remove(route for each, index in present for _, route in self.list_routes(each, index))
         try_changes(
             "remove the gateway's addresses in the prefixes of sessions",
             [
-                delete_ipv6_gateway(link.index, each.ipv6_gateway)
-                for each, link in zip(wanted, links, strict=True)
-                if link is not None and each.ipv6_gateway is not None
+                delete_ipv6_gateway(index, each.ipv6_gateway)
+                for each, index in present
+                if each.ipv6_gateway is not None
             ],
         )
         self._shaper.unshape(
@@ -334,18 +386,19 @@ class DataPlane:
 
 
 @dataclass
-class _Made:
-    """A session while it is made."""
+class _Work:
+    """Session while its state is made: its device, what was applied before, and the results."""
 
     wanted: WantedSession
     link: Link | None
+    before: WantedSession | None
     sets_host_route: bool
     changed: list[Place] = field(default_factory=list)
     failed: dict[Place, KernelError] = field(default_factory=dict)
 
     @property
     def is_gone(self) -> bool:
-        """Its device does not exist, or was removed meanwhile."""
+        """True if the device does not exist, or was removed meanwhile."""
         return self.link is None or any(isinstance(error, NoDevice) for error in self.failed.values())
 
     def note(self, place: Place, error: KernelError | None, is_changed: bool) -> None:
@@ -355,32 +408,33 @@ class _Made:
             self.changed.append(place)
 
 
-def _set_ipv6_gateways(made: Sequence[_Made], before: Mapping[int, WantedSession | None]) -> None:
-    """The gateway's addresses in the prefixes of sessions, in place of those of before."""
+def _set_ipv6_gateways(works: Sequence[_Work]) -> None:
+    """Add the gateway's addresses in the prefixes of sessions, in place of the former ones."""
     former: list[KernelChange] = []
-    added: list[tuple[_Made, IPv6Address, KernelChange]] = []
-    for each in made:
-        earlier, address = before[each.wanted.session_id], each.wanted.ipv6_gateway
+    added: list[tuple[_Work, IPv6Address, KernelChange]] = []
+    for each in works:
+        earlier, address = each.before, each.wanted.ipv6_gateway
         if each.link is None:
             continue
         if earlier is not None and earlier.ipv6_gateway not in (None, address):
             former.append(delete_ipv6_gateway(each.link.index, earlier.ipv6_gateway))
         if address is not None:
             added.append((each, address, add_ipv6_gateway(each.link.index, address)))
-    # It may be gone with the former device.
+    # A former address may be gone with the former device.
     try_changes("remove the gateway's former addresses", former)
     codes = try_changes("add the gateway's addresses", [change for _, _, change in added])
     for (each, address, _), code in zip(added, codes, strict=True):
         if code not in (0, errno.EEXIST):
             place = Place(FaultKind.DELEGATED_PREFIX, str(each.wanted.prefix))
-            each.note(place, KernelError.of(f"add {address} to {each.wanted.device}", code), is_changed=False)
+            error = KernelError.of(f"add {address} to {each.wanted.device}", code)
+            each.note(place, error, is_changed=False)
 
 
-def _keys(wanted: WantedSession) -> Iterator[object]:
-    """The things that only one session can have."""
+def _list_keys(wanted: WantedSession) -> Iterator[object]:
+    """Yield the devices and destinations that only one session can have."""
     yield wanted.device
     yield wanted.ifb
     if wanted.address is not None:
         yield wanted.address.packed
-    for each in wanted.prefixes():
+    for each in wanted.list_prefixes():
         yield each.network_address.packed, each.prefixlen

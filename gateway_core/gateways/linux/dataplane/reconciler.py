@@ -1,22 +1,25 @@
-"""Keeps the data plane as it must be.
-
-It compares the kernel with the sessions, every few seconds and when the kernel tells of a change, and repairs
-what differs.
-"""
+"""Reconciler of the data plane: compares the kernel with the sessions, every few seconds and when the kernel
+reports a change, and repairs what differs."""
 
 import logging
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence, Set
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import NamedTuple, Protocol
 
 from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.texts import join_names
-from gateway_contract.core.health import FaultKind
-from gateway_core.gateways.linux.dataplane.fault_register import NAMED, FaultRegister, Outcome, Place
-from gateway_core.gateways.linux.dataplane.limit_delays import DelayHistogram
-from gateway_core.gateways.linux.dataplane.plane import LIMITS, DataPlane
-from gateway_core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, RouteState, WantedSession
+from gateway_contract.core.health import DelayCount, FaultKind, LimitDelays
+from gateway_core.gateways.linux.dataplane.fault_register import MAX_NAMES, FaultRegister, Outcome, Place
+from gateway_core.gateways.linux.dataplane.plane import (
+    LIMITS,
+    NOT_READ,
+    DataPlane,
+    KernelState,
+    WantedSession,
+)
+from gateway_core.gateways.linux.dataplane.routes import RouteState
 from gateway_core.gateways.linux.kernel.fib import FibEntry
 from gateway_core.gateways.linux.kernel.links import LinkEntry
 from gateway_core.gateways.linux.kernel.netlink import KernelError
@@ -24,59 +27,79 @@ from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed, Watc
 from gateway_core.gateways.linux.threads import Crew
 from gateway_core.records.clock import Clock
 
-#: Seconds between two sweeps.
-_INTERVAL = 5.0
-#: Seconds after a change in the kernel, for others that follow.
-_DEBOUNCE = 0.2
+#: Seconds between two sweeps, and from a change in the kernel to a sweep, for changes that follow.
+_SWEEP_SECONDS, _DEBOUNCE_SECONDS = 5.0, 0.2
 #: A sweep rests so many times as long as it read and compared: changes without an end must not take the whole
 #: processor. What it makes does not count: the more there is to make, the longer a fault would stay.
-_REST = 10
-#: Seconds after which all is read again, even if the kernel told of no change; and in which every session's
-#: rates and redirect are looked at: each costs questions of its own.
-_ROUND = 60.0
+_REST_FACTOR = 10
+#: Seconds after which all is read again, even if the kernel reported no change; and in which every session's
+#: rates and redirect are compared once: each costs queries of its own.
+_ROUND_SECONDS = 60.0
 #: Seconds that a device, or a VLAN, may be missing while its session ends.
-_GRACE = 2 * _INTERVAL
-#: Sessions that are made at once, in less than half a second. Before the next ones, new sessions are looked
-#: for.
+_GRACE_SECONDS = 2 * _SWEEP_SECONDS
+#: Sessions that are made at once, in less than half a second. New sessions come before the next batch.
 _BATCH = 256
-#: Repairs in one sweep.
-_AT_ONCE = 4 * _BATCH
-#: Seconds after which a session is made as it must be, though nobody told of the change.
-_PENDING = 5.0
+_MAX_REPAIRS_PER_SWEEP = 4 * _BATCH
+#: Seconds after which a session is made as it must be, though nobody reported the change.
+_PENDING_SECONDS = 5.0
 #: Attempts in one comparison at what could not be repaired before.
-_RETRIES = 50
+_MAX_RETRIES = 50
+#: Bounds of the histogram in seconds: dense around the second within which a limit is to be there.
+_DELAY_BOUNDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+#: Sessions to make or repair, each with what was applied.
+_Work = Sequence[tuple[WantedSession, WantedSession | None]]
 
 _log = logging.getLogger(__name__)
 
 
-class Differences(NamedTuple):
-    """The findings of a comparison."""
+class DelayHistogram:
+    """Histogram of the time that new sessions had no limit, in seconds. Thread-safe."""
 
-    #: Sessions to make or repair, each with what was applied.
-    to_make: Sequence[tuple[WantedSession, WantedSession | None]]
-    #: By session: what it lacks that the data plane can't make, and the reason.
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: Sessions by the bound that their delay does not exceed; at the end those beyond all bounds.
+        self._sessions = [0] * (len(_DELAY_BOUNDS) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        with self._lock:
+            self._sessions[bisect_left(_DELAY_BOUNDS, seconds)] += 1
+            self._sum += seconds
+
+    def read(self) -> LimitDelays:
+        with self._lock:
+            sessions, seconds = list(accumulate(self._sessions)), self._sum
+        return LimitDelays(tuple(map(DelayCount, _DELAY_BOUNDS, sessions)), sessions[-1], seconds)
+
+
+class Differences(NamedTuple):
+    """Findings of a comparison."""
+
+    to_make: _Work
+    #: By session id: what it lacks that the data plane can't make, and the reason.
     missing: Mapping[int, tuple[Place, str]]
-    #: All routes that may be there; None when nothing changed, and only some sessions were looked at.
+    #: All routes that may be there; None when nothing changed, and only some sessions were compared.
     routes: Set[FibEntry] | None
 
 
 class Comparison:
-    """Compares the sessions with the kernel, again and again. One thread calls. `clock` gives steady
+    """Comparison of the sessions with the kernel, again and again, in one thread. `clock` gives monotonic
     seconds."""
 
     def __init__(self, plane: DataPlane, clock: Callable[[], float]) -> None:
         self._plane = plane
         self._now = clock
-        #: What the kernel had at the last comparison.
+        #: What the kernel had at the last reading.
         self.state: KernelState = NOT_READ
-        #: Where the round of all sessions goes on, and since when it rests.
-        self._place, self._looked_at = 0, clock()
+        #: Where the round of all sessions goes on, and when it stopped.
+        self._position, self._stopped_at = 0, clock()
         self._is_lacking = False
         #: Since when a session must have something else than what was applied.
         self._pending: dict[int, float] = {}
 
     def read(self, changed: frozenset[Changed]) -> None:
-        """Read these parts of the kernel, which changed since the last time. Raises KernelError."""
+        """Read the parts of the kernel that changed since the last reading. Raises KernelError."""
         self.state = self._plane.read(changed, self.state)
 
     def compare(
@@ -87,10 +110,10 @@ class Comparison:
         shaped: Set[int],
         faulty: Sequence[int | None],
     ) -> Differences:
-        """Compare with what was read last. `changed` since the reading before are these parts of the kernel,
-        and the qdiscs of the devices with the indexes `shaped`. Sessions that are `faulty` are tried, some at
-        a time. Raises KernelError."""
-        retried, due = set(faulty[:_RETRIES]), self._due(present, shaped)
+        """Compare the sessions with the last reading. `changed` are the parts of the kernel that the reading
+        found changed, `shaped` the indexes of devices whose qdiscs changed. Sessions that are `faulty` are
+        tried again, some at a time. Raises KernelError."""
+        retried, due = set(faulty[:_MAX_RETRIES]), self._select_due(present, shaped)
         failed = set(faulty)
         is_quiet = not (changed or failed or self._is_lacking) and present == applied
         to_make: list[tuple[WantedSession, WantedSession | None]] = []
@@ -100,21 +123,21 @@ class Comparison:
         for id in due if is_quiet else present:
             wanted, before = present[id], applied.get(id)
             link = self.state.links.get(wanted.device)
-            own = self._routes(wanted, link)
+            own = self._list_routes(wanted, link)
             routes += own
-            lacking = _lacking(wanted, self.state)
-            if lacking is not None:
-                missing[id] = lacking
+            lack = _find_lack(wanted, self.state)
+            if lack is not None:
+                missing[id] = lack
             elif before is not None and before != wanted:
                 # A new rate is in the kernel a moment before it is in the table of sessions.
-                routes += self._routes(before, link)
+                routes += self._list_routes(before, link)
                 pending[id] = self._pending.get(id, now)
-                if now - pending[id] >= _PENDING:
+                if now - pending[id] >= _PENDING_SECONDS:
                     to_make.append((wanted, before))
             elif id in failed:
                 if id in retried:
                     to_make.append((wanted, before))
-            elif self._plane.differs(wanted, self.state, own) or (
+            elif self._plane.has_differences(wanted, self.state, own) or (
                 id in due and not self._plane.is_exact(wanted, self.state)
             ):
                 to_make.append((wanted, before))
@@ -123,81 +146,79 @@ class Comparison:
         self._pending, self._is_lacking = pending, bool(missing)
         return Differences(to_make, missing, None if is_quiet else set(routes))
 
-    def _routes(self, wanted: WantedSession, link: LinkEntry | None) -> list[FibEntry]:
-        return [] if link is None else [route for _, route in self._plane.routes(wanted, link.ifindex)]
+    def _list_routes(self, wanted: WantedSession, link: LinkEntry | None) -> list[FibEntry]:
+        return [] if link is None else [route for _, route in self._plane.list_routes(wanted, link.ifindex)]
 
-    def _due(self, present: Mapping[int, WantedSession], shaped: Set[int]) -> set[int]:
-        """Ids of the sessions whose rates and redirect are looked at: in turn, and those that the kernel told
-        of."""
+    def _select_due(self, present: Mapping[int, WantedSession], shaped: Set[int]) -> set[int]:
+        """Return the ids of the sessions whose rates and redirect are compared now: the next ones of the
+        round, and those whose devices are `shaped`."""
         now = self._now()
-        number = min(len(present), int(len(present) * (now - self._looked_at) / _ROUND) + 1)
-        start = self._place % (len(present) or 1)
+        number = min(len(present), int(len(present) * (now - self._stopped_at) / _ROUND_SECONDS) + 1)
+        start = self._position % (len(present) or 1)
         due = set(islice(chain(present, present), start, start + number))
-        self._place, self._looked_at = start + number, now
+        self._position, self._stopped_at = start + number, now
         if shaped:
             names = {name for name, link in self.state.links.items() if link.ifindex in shaped}
             due.update(id for id, wanted in present.items() if wanted.device in names or wanted.ifb in names)
         return due
 
 
-def _lacking(wanted: WantedSession, state: KernelState) -> tuple[Place, str] | None:
-    """Return the thing that a session needs, and the data plane cannot make."""
+def _find_lack(wanted: WantedSession, state: KernelState) -> tuple[Place, str] | None:
+    """Return what a session needs and the data plane cannot make, with the reason."""
     if wanted.access_interface not in state.links:
         return Place(FaultKind.VLAN, wanted.access_interface), "there is no such device"
     link = state.links.get(wanted.device)
-    if link is None:
-        return Place(FaultKind.SHAPER, wanted.device), "there is no such device"
-    if not link.is_up:
-        return Place(FaultKind.SHAPER, wanted.device), "the device is down"
-    return None
+    if link is not None and link.is_up:
+        return None
+    reason = "there is no such device" if link is None else "the device is down"
+    return Place(FaultKind.SHAPER, wanted.device), reason
 
 
 class DesiredState(Protocol):
-    """The sessions that must be in the kernel. Any thread may call."""
+    """Sessions that must be in the kernel. Thread-safe."""
 
     def wanted(self) -> Mapping[int, WantedSession]:
-        """By session id. Nobody changes it afterwards."""
+        """Return the sessions by id. Nobody changes the mapping afterwards."""
 
     def is_complete(self) -> bool:
-        """Every source has replied since the start: what belongs to no session is left over."""
+        """Return True if every source has replied since the start: what belongs to no session is surplus."""
 
     def is_fresh(self) -> bool:
-        """Every source replied when it was last asked: no session is stale."""
+        """Return True if every source replied to the last request: no session is stale."""
 
     def restore_vlan(self, interface: str) -> bool:
-        """Make the device of a VLAN again. False if it is none of the gateway's. Raises GatewayApiError, with
-        a text for the log."""
+        """Make the device of a VLAN again. Return False if the VLAN is none of the gateway's. Raises
+        GatewayApiError, with a text for the log."""
 
 
 class Reconciler:
-    """Makes what new sessions need, removes what former ones had, and repairs. What it makes for the first
-    time is no repair. `fault_register` has the repairs and the faults. Any thread may call `changed` and
-    `stop`."""
+    """Makes what new sessions need, removes what former ones had, and repairs. The first making is no repair.
+    `fault_register` has the repairs and the faults. Any thread may call `changed` and `stop`."""
 
     def __init__(self, plane: DataPlane, desired: DesiredState, clock: Clock) -> None:
         self.fault_register = FaultRegister(clock.wall)
-        #: A session whose limits the kernel refuses at first is a fault, and not among them.
+        #: A session whose limits the kernel refuses at first is a fault, and not among the delays.
         self.limit_delays = DelayHistogram()
         self._plane = plane
         self._desired = desired
         self._now = clock.steady
         self._work = threading.Condition()
-        self._stopping = False
-        #: In the order of the calls.
+        self._is_stopping = False
+        #: Ids of sessions to apply, in the order of the calls.
         self._changed: dict[int, None] = {}
-        #: Since when sessions wait to be made for the first time, and others to be looked at.
+        #: Since when sessions wait to be made for the first time, or to be compared.
         self._waiting: dict[int, float] = {}
         self._sweep_at = self._rest_until = self._read_at = self._now()
         self._comparison = Comparison(plane, self._now)
-        #: What changed in the kernel since the last sweep: all, unless `run` watches it.
+        #: Parts of the kernel that changed since the last sweep: all, unless `run` watches it.
         self._unread = EVERYTHING
         self._is_watching = self._was_complete = False
-        #: Since when something of a session is missing that is not ours to make.
+        #: Since when sessions lack something that the data plane can't make.
         self._missing: dict[int, float] = {}
-        self._shaped: Callable[[], set[int]] = set
+        self._take_shaped: Callable[[], set[int]] = set
 
     def changed(self, *ids: int) -> None:
-        """Apply sessions soon: those that are new, different or gone."""
+        """Apply sessions soon that are new, different or gone."""
         with self._work:
             now = self._now()
             for id in ids:
@@ -206,35 +227,35 @@ class Reconciler:
             self._work.notify()
 
     def stop(self) -> None:
-        """Has `run` return."""
+        """Make `run` return."""
         with self._work:
-            self._stopping = True
+            self._is_stopping = True
             self._work.notify()
 
     def run(self, crew: Crew) -> None:
-        """Works until `stop`; what the sessions have stays."""
+        """Work until `stop`. What the sessions have stays."""
         with Watcher() as watcher:
-            self._shaped, self._is_watching = watcher.take_shaped, True
+            self._take_shaped, self._is_watching = watcher.take_shaped, True
             thread = crew.start(lambda: self._watch(watcher), "kernel watcher")
             try:
-                while self._is_running():
+                while self._wait():
                     self._turn()
             finally:
                 watcher.close()
                 thread.join()
 
     def sweep(self) -> None:
-        """Compare all, and repair what differs, or a part of it. Raises KernelError when the kernel cannot be
-        read."""
+        """Compare all sessions, and repair what differs, or a part of it. Raises KernelError when the kernel
+        cannot be read."""
         started = self._now()
         # Before the sessions: a source that replies in between has its sessions in the next sweep.
         is_complete, is_fresh = self._desired.is_complete(), self._desired.is_fresh()
         # Before the sessions too: one that appears in between must not count as gone.
-        applied = self._plane.applied()
+        applied = self._plane.get_applied()
         present = self._desired.wanted()
         with self._work:
             changed, self._unread = self._unread, frozenset() if self._is_watching else EVERYTHING
-        if started - self._read_at >= _ROUND or is_complete != self._was_complete:
+        if started - self._read_at >= _ROUND_SECONDS or is_complete != self._was_complete:
             changed, self._read_at, self._was_complete = EVERYTHING, started, is_complete
         with self._work:
             self._waiting = {
@@ -248,40 +269,39 @@ class Reconciler:
         began = self._now()
         self._comparison.read(changed)
         seconds = self._now() - began
-        # Of thousands of sessions, reading and comparison take a while each. Not amid the reading: the routes
-        # of a session that is not among those present would be left over.
+        # Of thousands of sessions, reading and comparison take a while each. Not during the reading: the
+        # routes of a session that is not among those present would be surplus.
         self._apply_changed()
         began = self._now()
-        found = self._comparison.compare(
-            present, applied, changed, self._shaped(), self.fault_register.faulty()
-        )
+        faulty = self.fault_register.list_faulty()
+        found = self._comparison.compare(present, applied, changed, self._take_shaped(), faulty)
         seconds += self._now() - began
         self._note_missing(found.missing, started, is_fresh)
         self._settle(self._comparison.state)
-        self._rest_until = self._now() + _REST * seconds
+        self._rest_until = self._now() + _REST_FACTOR * seconds
         is_done = self._repair(found.to_make)
         if is_complete and found.routes is not None:
             removed = self._plane.remove_surplus(self._comparison.state, found.routes)
             if removed:
-                _log.info("removed what belongs to no session: %s", join_names(removed, NAMED))
+                _log.info("removed what belongs to no session: %s", join_names(removed, MAX_NAMES))
         self.fault_register.report()
         with self._work:
             now = self._now()
             if is_done:
-                self._sweep_at = max(now + _INTERVAL, self._rest_until)
+                self._sweep_at = max(now + _SWEEP_SECONDS, self._rest_until)
             else:
                 # New sessions come first, and one comparison serves many of them.
                 self._sweep_at = self._rest_until if self._changed else now
 
-    def _is_running(self) -> bool:
-        """Wait for work. False after `stop`."""
+    def _wait(self) -> bool:
+        """Wait for work. Return False after `stop`."""
         with self._work:
-            while not (self._stopping or self._changed):
+            while not (self._is_stopping or self._changed):
                 rest = self._sweep_at - self._now()
                 if rest <= 0:
                     break
                 self._work.wait(rest)
-            return not self._stopping
+            return not self._is_stopping
 
     def _turn(self) -> None:
         try:
@@ -290,15 +310,15 @@ class Reconciler:
                 self.sweep()
         except KernelError as error:
             _log.warning("cannot compare the data plane with the sessions: %s", error)
-            self._read_again()
             with self._work:
-                self._sweep_at = self._now() + _INTERVAL
+                self._unread = EVERYTHING
+                self._sweep_at = self._now() + _SWEEP_SECONDS
 
     def _watch(self, watcher: Watcher) -> None:
         for changed in watcher:
             with self._work:
                 self._unread |= changed
-                soon = max(self._now() + _DEBOUNCE, self._rest_until)
+                soon = max(self._now() + _DEBOUNCE_SECONDS, self._rest_until)
                 if soon < self._sweep_at:
                     self._sweep_at = soon
                     self._work.notify()
@@ -310,10 +330,10 @@ class Reconciler:
                 del self._changed[id]
         if not ids:
             return
-        applied = self._plane.applied()
+        applied = self._plane.get_applied()
         present = self._desired.wanted()
         new = [present[id] for id in ids if id in present and present[id] != applied.get(id)]
-        # Before the others go: a new one may have the device of a former one.
+        # Before the others go: a new session may have the device of a former one.
         self._plane.take_over(new)
         self._forget([applied[id] for id in ids if id in applied and id not in present], present)
         self._make([(wanted, applied.get(wanted.session_id)) for wanted in new])
@@ -321,7 +341,7 @@ class Reconciler:
 
     def _forget(self, gone: list[WantedSession], present: Mapping[int, WantedSession]) -> None:
         # First: the kernel may refuse to remove something.
-        for id in self.fault_register.faulty():
+        for id in self.fault_register.list_faulty():
             if id is not None and id not in present:
                 self.fault_register.settle(id, {})
         if gone:
@@ -331,24 +351,24 @@ class Reconciler:
         """Restore VLANs, and make faults of what is missing for long."""
         # While a source does not reply, its sessions may be over: the time does not count.
         self._missing = {id: self._missing.get(id, now) if is_fresh else now for id in missing}
-        outcomes: dict[Place, str | None] = {}
+        reasons: dict[Place, str | None] = {}
         for id, (place, reason) in missing.items():
-            if now - self._missing[id] < _GRACE:
+            if now - self._missing[id] < _GRACE_SECONDS:
                 continue
-            if place not in outcomes:
+            if place not in reasons:
                 is_vlan = place.kind == FaultKind.VLAN
-                outcomes[place] = self._restored(place.object, reason) if is_vlan else reason
-            failed = outcomes[place]
-            self.fault_register.settle(id, {} if failed is None else {place: failed})
+                reasons[place] = self._restore_vlan(place, reason) if is_vlan else reason
+            left = reasons[place]
+            self.fault_register.settle(id, {} if left is None else {place: left})
 
-    def _restored(self, vlan: str, reason: str) -> str | None:
-        """None, or why it is still missing."""
+    def _restore_vlan(self, place: Place, reason: str) -> str | None:
+        """Return None, or why the VLAN is still missing."""
         try:
-            if not self._desired.restore_vlan(vlan):
+            if not self._desired.restore_vlan(place.object):
                 return reason
         except GatewayApiError as error:
             return str(error)
-        self.fault_register.repaired([Place(FaultKind.VLAN, vlan)])
+        self.fault_register.add_repairs([place])
         return None
 
     def _settle(self, state: KernelState) -> None:
@@ -357,40 +377,33 @@ class Reconciler:
             return
         self.fault_register.settle(None, outcome.failed)
         if outcome.changed:
-            self.fault_register.repaired(outcome.changed)
-            self._read_again()
+            self.fault_register.add_repairs(outcome.changed)
+            with self._work:
+                self._unread = EVERYTHING
 
-    def _read_again(self) -> None:
-        with self._work:
-            self._unread = EVERYTHING
-
-    def _repair(self, todo: Sequence[tuple[WantedSession, WantedSession | None]]) -> bool:
+    def _repair(self, todo: _Work) -> bool:
         """Return True when all were tried."""
         for first in range(0, len(todo), _BATCH):
-            if first and (first >= _AT_ONCE or self._changed):
+            if first and (first >= _MAX_REPAIRS_PER_SWEEP or self._changed):
                 return False
             self._make(todo[first : first + _BATCH], self._comparison.state.routes)
         return True
 
-    def _make(
-        self,
-        todo: Sequence[tuple[WantedSession, WantedSession | None]],
-        known: RouteState | None = None,
-    ) -> None:
+    def _make(self, todo: _Work, known: RouteState | None = None) -> None:
         for (wanted, before), outcome in zip(todo, self._plane.repair(todo, known), strict=True):
             if outcome is None:
-                # It is changing, or its device is gone: the next comparison sees it.
+                # The session is changing, or its device is gone: the next comparison sees it.
                 continue
             self.fault_register.settle(wanted.session_id, outcome.failed)
             self._note_delay(wanted.session_id, before, outcome)
             if before == wanted:
-                self.fault_register.repaired(outcome.changed)
+                self.fault_register.add_repairs(outcome.changed)
 
     def _note_delay(self, id: int, before: WantedSession | None, outcome: Outcome) -> None:
         with self._work:
             since = self._waiting.pop(id, None)
         is_limited = LIMITS.isdisjoint(place.kind for place in outcome.failed)
-        # One of an earlier life of the core may have had its limits.
+        # A session of an earlier life of the core may have had its limits.
         is_changed = not LIMITS.isdisjoint(place.kind for place in outcome.changed)
         if since is not None and before is None and is_limited and is_changed:
             self.limit_delays.observe(self._now() - since)

@@ -1,9 +1,9 @@
-"""Shapes sessions: downstream on the session's device, upstream on an IFB of its own.
+"""Shaping of sessions: downstream on the session's device, upstream on an IFB of its own.
 
 Each of both devices has TBF as root, and fq_codel in it. What arrives from the subscriber is redirected to
 the IFB. Rates change in place: no qdisc goes, no packet is lost. HTB would do as well, but takes longer to
 make: for each thing that filters can be attached to, as HTB and each of its classes, the kernel walks a list
-of all others. TBF is none.
+of all others. TBF has none.
 """
 
 import errno
@@ -16,15 +16,8 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway_contract.core.network import OverheadProfile
-from gateway_core.gateways.linux.kernel.links import (
-    IFB,
-    Link,
-    LinkEntry,
-    add_ifb,
-    delete_group,
-    set_group,
-    set_up,
-)
+from gateway_core.gateways.linux.kernel import links, qdiscs
+from gateway_core.gateways.linux.kernel.links import IFB, Link, LinkEntry
 from gateway_core.gateways.linux.kernel.netlink import (
     KernelChange,
     KernelError,
@@ -34,20 +27,11 @@ from gateway_core.gateways.linux.kernel.netlink import (
 )
 from gateway_core.gateways.linux.kernel.qdiscs import (
     INGRESS,
-    INGRESS_HANDLE,
     ROOT,
     PacketFilter,
     Qdisc,
     QdiscEntry,
     TbfLimit,
-    add_fq_codel,
-    add_ingress,
-    add_redirect,
-    add_tbf,
-    count_ticks,
-    delete_qdisc,
-    delete_redirects,
-    make_replacing,
 )
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.sessions.session import IFB_PREFIX, LONGEST_NAME
@@ -55,40 +39,39 @@ from gateway_core.sessions.session import IFB_PREFIX, LONGEST_NAME
 _log = logging.getLogger(__name__)
 
 _TBF = "tbf"
-#: Not 1: that HTB of an earlier version of the core has: TBF takes its place in one step.
 _TBF_HANDLE = 0x20000
 #: The class of TBF, as whose child it has its queue.
 _CLASS = 0x20001
 _FQ_CODEL = Qdisc("fq_codel", 0x110000)
-_INGRESS = Qdisc("ingress", INGRESS_HANDLE)
+_INGRESS = Qdisc("ingress", qdiscs.INGRESS_HANDLE)
 
-_ETHERNET_HEADER = 14
-#: Bytes a second. Below it, one packet takes minutes, and the kernel can't count its burst.
-_LEAST_RATE = 1000
-#: TBF sends so much at once: less makes timers limit the rate, more fills the buffers behind it.
+_ETHERNET_HEADER_BYTES = 14
+#: Bytes a second. Below that, one packet takes minutes, and the kernel can't count its burst.
+_MIN_RATE = 1000
+#: TBF sends a burst at once: a shorter one makes timers limit the rate, a longer one fills the buffers
+#: behind.
 _BURST_SECONDS = 0.005
-#: Bytes. TBF drops a packet that is larger than the burst: a jumbo frame isn't.
-_LEAST_BURST = 10_000
-#: Of fq_codel, for one subscriber. The kernel's 1024 take 64 kB, which is 1.3 GB for 10,000 sessions.
+#: TBF drops a packet that is larger than the burst: a jumbo frame isn't.
+_MIN_BURST_BYTES = 10_000
+#: Flows of fq_codel, for one subscriber. The kernel's 1024 take 64 kB, which is 1.3 GB for 10,000 sessions.
 _FLOWS = 256
-#: Bytes of memory, some 900 full packets: 100 ms at 100 Mbit/s. The kernel's 32 MB a direction and session
+#: Memory of fq_codel, some 900 full packets: 100 ms at 100 Mbit/s. The kernel's 32 MB a direction and session
 #: would let a few subscribers that are flooded take the memory of the machine.
-_MEMORY = 2 << 20
-#: Bytes, some 100 ms at 20 Mbit/s: of the plain queue where there is no fq_codel, or not yet.
-_PLAIN_LIMIT = 256 << 10
+_MEMORY_BYTES = 2 << 20
+#: Bytes in the plain queue where there is no fq_codel, or not yet: some 100 ms at 20 Mbit/s.
+_PLAIN_QUEUE_BYTES = 256 << 10
 
 #: The priority of the redirect among the filters of a device.
 _PRIORITY = 10
 #: The group of IFBs that go: the kernel removes a group in one step. Nothing else has this number.
 _OUTGOING = 0x47415445
-_NO_IFB = "it is not an IFB"
 #: Error numbers for a thing to remove that went by itself.
 _GONE = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
 
 
 class Limits(NamedTuple):
-    """The limits of a session with this device. A rate is in bits per second; 0 is no limit, and the least
-    limit is 8 kbit/s."""
+    """Limits of a session with a device. A rate is in bits per second; 0 is no limit, and the lowest limit is
+    8 kbit/s."""
 
     link: Link
     ifb: str
@@ -99,7 +82,7 @@ class Limits(NamedTuple):
 
 @dataclass(eq=False)
 class Direction:
-    """A direction of a session while it is shaped: whether something was missing or different, and the error
+    """Direction of a session while it is shaped: whether something was missing or different, and the error
     that ended the work."""
 
     step: str
@@ -115,26 +98,29 @@ class Direction:
     error: KernelError | None = None
 
 
-class _NoIfb(KernelError):
-    """Another device has the name of an IFB."""
+class _NotAnIfb(KernelError):
+    """Another kind of device has the name of an IFB."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(step, "it is not an IFB")
 
 
 class Shaper:
     """Shapes sessions, many at once: one kind of change after the other, in the order that costs the kernel
-    least. What it refuses ends the work on one direction of one session. Any thread may call. Methods raise
-    KernelError when the kernel cannot be asked."""
+    least. A refusal ends the work on one direction of one session. Thread-safe. Methods raise KernelError
+    when the kernel cannot be reached."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
         # Held during changes: two at once would share the group of IFBs that go.
         self._lock = threading.Lock()
-        #: Whether the kernel has it; None until it was tried.
+        #: None until fq_codel was tried.
         self._has_fq_codel: bool | None = None
 
     def shape(self, sessions: Sequence[Limits]) -> list[tuple[Direction, Direction]]:
-        """Limits what is sent to each session, and what it sends. No two have the same device. An error is
+        """Limit what is sent to each session, and what it sends. No two have the same device. An error is
         NoDevice when a device was removed meanwhile."""
-        pairs = [_directions(each) for each in sessions]
+        pairs = [_make_directions(each) for each in sessions]
         down, up = [down for down, _ in pairs], [up for _, up in pairs]
         limited_up = [each for each in up if each.limit is not None]
         unlimited_up = [each for each in up if each.limit is None]
@@ -145,43 +131,42 @@ class Shaper:
             ifbs_down = self._find_ifbs(limited_up)
             # Before the IFBs are up: then the kernel need not wait until no processor uses a former queue.
             self._set_limits([*limited_up, *(each for each in down if each.limit is not None)])
-            _run([(each, set_up(each.limited)) for each in _working(ifbs_down)])
+            _run([(each, links.set_up(each.limited)) for each in _select_working(ifbs_down)])
             # Last: packets to an IFB that is down, or gone, are lost.
             self._set_redirects(limited_up)
         return pairs
 
-    def entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
+    def make_entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
         """Return the qdiscs of a session with limits each way, by the indexes of device and IFB: for the
         downstream, and for the upstream."""
-        down, up = self._limiting(ifindex), self._limiting(ifb)
+        down, up = self._make_limiting(ifindex), self._make_limiting(ifb)
         return down, (QdiscEntry(ifindex, INGRESS, _INGRESS.handle, _INGRESS.kind), *up)
 
     def is_exact(
         self, link: LinkEntry, ifb: LinkEntry | None, down_bps: int, up_bps: int, profile: OverheadProfile
     ) -> bool:
-        """Return True when the rates and the redirect of a session, which has all qdiscs, are those
-        wanted."""
-        limit = partial(_limit, profile=profile, link=link)
-        places = [(link.ifindex, ROOT), (0 if ifb is None else ifb.ifindex, ROOT)]
-        down, up = self._reader.find_qdiscs(places)
-        if down_bps and down != _tbf(limit(down_bps)):
+        """Return True when a session, which has all qdiscs, has these rates and the redirect."""
+        limit = partial(_make_limit, profile=profile, link=link)
+        down, up = self._reader.find_qdiscs([(link.ifindex, ROOT), (0 if ifb is None else ifb.ifindex, ROOT)])
+        if down_bps and down != _make_tbf(limit(down_bps)):
             return False
+        redirects = self._read_redirects(link.ifindex)
         if not up_bps:
-            return not self._our_filters(link.ifindex)
+            return not redirects
         return (
             ifb is not None
-            and up == _tbf(limit(up_bps))
-            and self._our_filters(link.ifindex) == [PacketFilter(_PRIORITY, ifb.ifindex)]
+            and up == _make_tbf(limit(up_bps))
+            and redirects == [PacketFilter(_PRIORITY, ifb.ifindex)]
         )
 
     def unshape(self, *sessions: tuple[str, str]) -> None:
         """Remove all limits of sessions, by the names of device and IFB. The devices may be gone. The kernel
         takes 20 ms for each IFB alone, and as long for many at once. Raises the first error."""
         step = f"remove the limits of {len(sessions)} sessions"
-        links = self._reader.find_links([interface for interface, _ in sessions])
+        found = self._reader.find_links([interface for interface, _ in sessions])
         going = [
             Direction(step, 0 if link is None else link.index, None, ifb)
-            for link, (_, ifb) in zip(links, sessions, strict=True)
+            for link, (_, ifb) in zip(found, sessions, strict=True)
         ]
         # The kernel has removed the qdiscs of a device that is gone.
         present = [each for each in going if each.device]
@@ -191,21 +176,21 @@ class Shaper:
             self._remove_ifbs(going)
         for each in going:
             # A device of others, with the name of an IFB, keeps nothing else from going.
-            if each.error is not None and not isinstance(each.error, _NoIfb):
+            if each.error is not None and not isinstance(each.error, _NotAnIfb):
                 raise each.error
 
     def remove_surplus(
-        self, links: Mapping[str, LinkEntry], qdiscs: Iterable[QdiscEntry], kept: Container[object]
+        self, present: Mapping[str, LinkEntry], qdiscs: Iterable[QdiscEntry], kept: Container[object]
     ) -> list[str]:
         """Remove IFBs named like ours, and limits of devices that are redirected to one, unless their names
-        are kept. Return the names. The kernel has these links and qdiscs."""
-        names = {link.ifindex: name for name, link in links.items()}
+        are kept. Return the names. The kernel has the links that are `present`, and `qdiscs`."""
+        names = {link.ifindex: name for name, link in present.items()}
         ifbs = {index for index, name in names.items() if name.startswith(IFB_PREFIX)}
         surplus = {}
         for qdisc in qdiscs:
             name = names.get(qdisc.ifindex)
             if qdisc.parent == INGRESS and name is not None and name not in kept:
-                for each in self._our_filters(qdisc.ifindex):
+                for each in self._read_redirects(qdisc.ifindex):
                     # The index is 0 when the IFB is gone.
                     if each.redirect == 0 or each.redirect in ifbs:
                         surplus[name] = names.get(each.redirect, IFB_PREFIX + name)
@@ -218,43 +203,48 @@ class Shaper:
         return list(removed)
 
     def _find_ifbs(self, directions: Sequence[Direction]) -> list[Direction]:
-        """Make the IFBs that there are not, and return the directions whose IFB is down."""
+        """Make the IFBs that are missing, and return the directions whose IFB is down."""
         for each in directions:
             if len(each.ifb) > LONGEST_NAME:
                 reason = f"a name has at most {LONGEST_NAME} bytes"
                 each.error = KernelError(f"make the IFB {each.ifb}", reason)
-        made, present = _run([(each, add_ifb(each.ifb)) for each in _working(directions)], {errno.EEXIST})
+        additions = [(each, links.add_ifb(each.ifb)) for each in _select_working(directions)]
+        made, present = _run(additions, {errno.EEXIST})
         down = []
         found = [*made, *present]
-        links = self._reader.find_links([each.ifb for each in found])
-        for each, link in zip(found, links, strict=True):
+        for each, link in zip(found, self._reader.find_links([each.ifb for each in found]), strict=True):
             if link is None:
                 each.error = NoDevice(each.step, f"{each.ifb} is gone", errno.ENODEV)
             elif link.kind != IFB:
-                each.error = _NoIfb(f"shape by {each.ifb}", _NO_IFB)
+                each.error = _NotAnIfb(f"shape by {each.ifb}")
             else:
                 each.limited = link.index
                 if not link.is_up:
                     down.append(each)
         return down
 
-    def _limiting(self, ifindex: int) -> tuple[QdiscEntry, ...]:
+    def _make_limiting(self, ifindex: int) -> tuple[QdiscEntry, ...]:
         root = QdiscEntry(ifindex, ROOT, _TBF_HANDLE, _TBF)
         if self._has_fq_codel is False:
             return (root,)
         return root, QdiscEntry(ifindex, _CLASS, _FQ_CODEL.handle, _FQ_CODEL.kind)
 
     def _set_limits(self, directions: Sequence[Direction]) -> None:
-        """Limits what devices send. From the first change on, one is limited: first with a plain queue."""
+        """Limit what devices send. From the first change on, a device is limited: first with a plain
+        queue."""
         self._place(
             ROOT,
             [
-                (each, _tbf(each.limit), add_tbf(each.limited, _TBF_HANDLE, each.limit, _PLAIN_LIMIT))
-                for each in _working(directions)
+                (
+                    each,
+                    _make_tbf(each.limit),
+                    qdiscs.add_tbf(each.limited, _TBF_HANDLE, each.limit, _PLAIN_QUEUE_BYTES),
+                )
+                for each in _select_working(directions)
                 if each.limit is not None
             ],
         )
-        waiting = deque(_working(directions))
+        waiting = deque(_select_working(directions))
         while waiting and self._has_fq_codel is None:
             # Alone: a kernel without fq_codel looks for its module each time.
             self._try_fq_codel(waiting.popleft())
@@ -273,94 +263,94 @@ class Shaper:
                 _log.warning("the kernel has no fq_codel: sessions get a plain queue")
 
     def _set_queues(self, directions: Iterable[Direction]) -> None:
-        self._place(
-            _CLASS,
-            [
-                (each, _FQ_CODEL, add_fq_codel(each.limited, _CLASS, _FQ_CODEL.handle, _FLOWS, _MEMORY))
-                for each in directions
-            ],
+        add = partial(
+            qdiscs.add_fq_codel, parent=_CLASS, handle=_FQ_CODEL.handle, flows=_FLOWS, memory=_MEMORY_BYTES
         )
+        self._place(_CLASS, [(each, _FQ_CODEL, add(each.limited)) for each in directions])
 
     def _place(self, parent: int, todo: Sequence[tuple[Direction, Qdisc, KernelChange]]) -> None:
-        """Has a qdisc at a place of each device, which a change adds. One with the same handle changes in
-        place; another one goes in the same step."""
+        """Put a qdisc, which a change adds, at a place of each device. A qdisc with the same handle changes
+        in place; another one goes in the same step."""
         wanted = {each: (qdisc, add) for each, qdisc, add in todo}
         _, present = _run([(each, add) for each, _, add in todo], {errno.EEXIST})
         found = self._reader.find_qdiscs([(each.limited, parent) for each in present])
         others = [
             (each, qdisc) for each, qdisc in zip(present, found, strict=True) if qdisc != wanted[each][0]
         ]
-        # A program of others may have given our handle to another kind, which the kernel does not change.
+        # Another program may have given our handle to another kind, which the kernel does not change.
         alien = [
-            (each, delete_qdisc(each.limited, parent, qdisc))
+            (each, qdiscs.delete_qdisc(each.limited, parent, qdisc))
             for each, qdisc in others
             if qdisc is not None
             and qdisc.handle == wanted[each][0].handle
             and qdisc.kind != wanted[each][0].kind
         ]
         _run(alien, _GONE)
-        _run([(each, make_replacing(wanted[each][1])) for each in _working(each for each, _ in others)])
+        working = _select_working(each for each, _ in others)
+        _run([(each, qdiscs.make_replacing(wanted[each][1])) for each in working])
 
     def _remove_limits(self, directions: Sequence[Direction]) -> None:
-        working = _working(directions)
+        working = _select_working(directions)
         found = self._reader.find_qdiscs([(each.device, ROOT) for each in working])
         ours = [
-            (each, delete_qdisc(each.device, ROOT, qdisc))
+            (each, qdiscs.delete_qdisc(each.device, ROOT, qdisc))
             for each, qdisc in zip(working, found, strict=True)
             if qdisc is not None and (qdisc.kind, qdisc.handle) == (_TBF, _TBF_HANDLE)
         ]
         _run(ours, _GONE)
 
     def _set_redirects(self, directions: Sequence[Direction]) -> None:
-        made, present = _run(
-            [(each, add_ingress(each.device)) for each in _working(directions)], {errno.EEXIST}
-        )
+        additions = [(each, qdiscs.add_ingress(each.device)) for each in _select_working(directions)]
+        made, present = _run(additions, {errno.EEXIST})
         wrong, missing = [], list(made)
         found = self._reader.find_qdiscs([(each.device, INGRESS) for each in present])
         for each, qdisc in zip(present, found, strict=True):
             if qdisc is not None and qdisc.kind != _INGRESS.kind:
                 each.error = KernelError(each.step, f"another program added the qdisc {qdisc.kind}")
                 continue
-            ours = self._our_filters(each.device)
-            if ours != [PacketFilter(_PRIORITY, each.limited)]:
+            redirects = self._read_redirects(each.device)
+            if redirects != [PacketFilter(_PRIORITY, each.limited)]:
                 missing.append(each)
-                if ours:
+                if redirects:
                     wrong.append(each)
-        _run([(each, delete_redirects(each.device, _PRIORITY)) for each in wrong], _GONE)
-        _run([(each, add_redirect(each.device, _PRIORITY, each.limited)) for each in _working(missing)])
+        _run([(each, qdiscs.delete_redirects(each.device, _PRIORITY)) for each in wrong], _GONE)
+        working = _select_working(missing)
+        _run([(each, qdiscs.add_redirect(each.device, _PRIORITY, each.limited)) for each in working])
 
     def _remove_redirects(self, directions: Sequence[Direction]) -> None:
-        ours = [each for each in _working(directions) if self._our_filters(each.device)]
-        _run([(each, delete_redirects(each.device, _PRIORITY)) for each in ours], _GONE)
-        unused = [each for each in _working(ours) if not self._reader.read_filters(each.device)]
-        _run([(each, delete_qdisc(each.device, INGRESS, _INGRESS)) for each in unused], _GONE)
+        ours = [each for each in _select_working(directions) if self._read_redirects(each.device)]
+        _run([(each, qdiscs.delete_redirects(each.device, _PRIORITY)) for each in ours], _GONE)
+        unused = [each for each in _select_working(ours) if not self._reader.read_filters(each.device)]
+        _run([(each, qdiscs.delete_qdisc(each.device, INGRESS, _INGRESS)) for each in unused], _GONE)
 
-    def _our_filters(self, ifindex: int) -> list[PacketFilter]:
+    def _read_redirects(self, ifindex: int) -> list[PacketFilter]:
         return [each for each in self._reader.read_filters(ifindex) if each.priority == _PRIORITY]
 
     def _remove_ifbs(self, directions: Sequence[Direction]) -> None:
-        """No redirect leads to them: its packets would be lost."""
-        working, changes = _working(directions), []
+        """Remove IFBs to which no redirect leads any more: its packets would be lost."""
+        working, changes = _select_working(directions), []
         for each, link in zip(working, self._reader.find_links([each.ifb for each in working]), strict=True):
             if link is not None and link.kind == IFB:
-                changes.append((each, set_group(link.index, _OUTGOING)))
+                changes.append((each, links.set_group(link.index, _OUTGOING)))
             elif link is not None:
-                each.error = _NoIfb(f"remove {each.ifb}", _NO_IFB)
+                each.error = _NotAnIfb(f"remove {each.ifb}")
         going, _ = _run(changes, _GONE)
         if going:
-            change(f"remove {len(going)} IFBs", delete_group(_OUTGOING))
+            change(f"remove {len(going)} IFBs", links.delete_group(_OUTGOING))
 
 
-def _directions(session: Limits) -> tuple[Direction, Direction]:
+def _make_directions(session: Limits) -> tuple[Direction, Direction]:
     link, ifb = session.link, session.ifb
-    down, up = (_limit(rate, session.profile, link) if rate else None for rate in (session.down, session.up))
+    down, up = (
+        _make_limit(rate, session.profile, link) if rate else None for rate in (session.down, session.up)
+    )
     return (
         Direction(f"shape {link.name}", link.index, down, limited=link.index),
         Direction(f"shape {link.name} by {ifb}", link.index, up, ifb),
     )
 
 
-def _working(directions: Iterable[Direction]) -> list[Direction]:
+def _select_working(directions: Iterable[Direction]) -> list[Direction]:
     return [each for each in directions if each.error is None]
 
 
@@ -368,7 +358,7 @@ def _run(
     changes: Sequence[tuple[Direction, KernelChange]], accept: Container[int] = ()
 ) -> tuple[list[Direction], list[Direction]]:
     """Make changes in this order. Return the directions whose change was made, and those for which the kernel
-    refused it with a number to accept. What else it refuses becomes the error of the direction."""
+    refused it with a number to accept. Any other refusal becomes the error of the direction."""
     made, refused = [], []
     codes = try_changes("shape sessions", [change for _, change in changes])
     for (each, _), code in zip(changes, codes, strict=True):
@@ -382,14 +372,14 @@ def _run(
     return made, refused
 
 
-def _limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TbfLimit:
+def _make_limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TbfLimit:
     """Return the limit for packets of a session's device. A profile counts from the IP packet; where the
     kernel counts the Ethernet header already, it isn't added again."""
-    rate = max(bps // 8, _LEAST_RATE)
-    counted = _ETHERNET_HEADER if link.has_ethernet_header else 0
-    burst = max(int(rate * _BURST_SECONDS), _LEAST_BURST)
-    return TbfLimit(rate, max(profile.overhead - counted, 0), profile.mpu, count_ticks(burst, rate))
+    rate = max(bps // 8, _MIN_RATE)
+    counted = _ETHERNET_HEADER_BYTES if link.has_ethernet_header else 0
+    burst = max(int(rate * _BURST_SECONDS), _MIN_BURST_BYTES)
+    return TbfLimit(rate, max(profile.overhead - counted, 0), profile.mpu, qdiscs.count_ticks(burst, rate))
 
 
-def _tbf(limit: TbfLimit) -> Qdisc:
+def _make_tbf(limit: TbfLimit) -> Qdisc:
     return Qdisc(_TBF, _TBF_HANDLE, limit)

@@ -11,7 +11,7 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.core.network import OVERHEAD_PROFILES
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.source import SourceSession, SourceTraffic
-from gateway_core.gateways.linux.dataplane.wanted import WantedSession
+from gateway_core.gateways.linux.dataplane.plane import WantedSession
 from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
