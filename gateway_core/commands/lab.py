@@ -1,10 +1,10 @@
 """`gateway-core lab`: the core daemon with simulated subscribers."""
 
+import math
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import click
 
@@ -16,33 +16,17 @@ from gateway_core.gateways.lab.world import MAX_SESSIONS
 from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
 
-#: Seconds between two advances.
-_TICK = 0.05
-
-T = TypeVar("T", int, float)
-
-
-def _number(parse: Callable[[str], T], most: int) -> Callable[[str], T]:
-    def number(text: str) -> T:
-        try:
-            value = parse(text)
-        except ValueError:
-            raise click.BadParameter(f"invalid {parse.__name__} value: {text!r}") from None
-        if not 0 <= value <= most:
-            raise click.BadParameter(f"must be 0 to {most}")
-        return value
-
-    return number
+_ADVANCE_SECONDS = 0.05
 
 
 @click.command()
 @core_options
 @click.option(
-    "--sessions", metavar="SESSIONS", type=_number(int, MAX_SESSIONS), default=200,
-    help=f"at the start, 0 to {MAX_SESSIONS}",
+    "--sessions", metavar="SESSIONS", type=click.IntRange(0, MAX_SESSIONS), default=200,
+    help="at the start",
 )  # fmt: skip
 @click.option(
-    "--arrivals", metavar="ARRIVALS", type=_number(float, 20_000), default=0.0,
+    "--arrivals", metavar="ARRIVALS", type=click.FloatRange(0, 20_000), default=0.0,
     help="per second, at the mean",
 )  # fmt: skip
 @click.option("--seed", metavar="SEED", type=int, default=1, help="the same seed, the same subscribers")
@@ -54,6 +38,8 @@ def lab(
     sessions: int, arrivals: float, seed: int, full_rate: bool, configuration: Path, **options: Any
 ) -> int:
     """Serves simulated subscribers, until SIGTERM or SIGINT."""
+    if math.isnan(arrivals):
+        raise click.BadParameter("must be a number", param_hint="--arrivals")
     population = Population(sessions, arrivals, seed, full_rate)
     gateway = partial(_open, population, configuration / "lab")
     return serve(LabServices(), gateway, configuration=configuration, **options)
@@ -69,4 +55,4 @@ def _open(
 def _advance(gateway: LabGateway) -> NoReturn:
     while True:
         gateway.advance()
-        time.sleep(_TICK)
+        time.sleep(_ADVANCE_SECONDS)

@@ -1,7 +1,7 @@
-"""`gateway-core linux`: the core daemon of a Debian machine with real subscribers. `gateway-core setup`:
-checks a machine for it, and writes its first configuration.
+"""`gateway-core linux`: the core daemon of a Debian machine with real subscribers. `gateway-core setup`: the
+check of a machine, and its first configuration.
 
-Setup also sets the address of the API, changes nothing else, and says what is missing and how to get it.
+Setup also sets the address of the API, and changes nothing else.
 """
 
 import json
@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -45,14 +45,13 @@ from gateway_core.gateways.linux.program import CommitLimits
 from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
 
-#: What the unit of the core begins with, and the users that gateway-api-setup made for it.
-FIRST = ETC / "first-configuration.json"
-_USERS = ETC / "first-users.json"
+#: The file with which the unit of the core begins, and the users that gateway-api-setup made for it.
+_FIRST_CONFIGURATION, _FIRST_USERS = ETC / "first-configuration.json", ETC / "first-users.json"
 _FRR = FrrFolders()
-_LEAVE_SECONDS = 30.0
+_FRR_SECONDS = 30.0
 
-#: The flag of each value that is the operator's, by the beginning of its path.
-_FLAGS = {
+#: The option of each value that is the operator's, by the beginning of its path in the configuration.
+_OPTION_OF_PATH = {
     "interfaces.trunks": "--trunk",
     "interfaces.uplinks": "--uplink",
     "cgnat.handoff_interface": "--uplink",
@@ -65,7 +64,7 @@ _PROFILES = {
     "dhcp": {"vlan_range": "100-999", "overhead_profile": "ipoe_ethernet"},
 }
 
-_SETTINGS, _BIND, _ALL = ETC / "gateway-api.env", "GATEWAY_API_BIND", "all"
+_SETTINGS, _BIND, _ALL_ADDRESSES = ETC / "gateway-api.env", "GATEWAY_API_BIND", "all"
 
 #: Shows a question, and returns the line that the operator types.
 Ask = Callable[[str], str]
@@ -76,18 +75,8 @@ class CannotSetUp(GatewayApiError):
 
 
 @dataclass(frozen=True)
-class FirstChoices:
-    """The choices of the operator. `range` has the addresses of subscribers, `sources` are names."""
-
-    trunks: tuple[str, ...]
-    uplinks: tuple[str, ...]
-    range: str
-    sources: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class SetupOptions:
-    """Options as they are given: without the option, a text is empty and `frr` None."""
+    """Options of the command. An option that is not given is empty; `frr` is None."""
 
     trunk: Sequence[str]
     uplink: Sequence[str]
@@ -111,7 +100,7 @@ class SetupOptions:
 @click.option("--range", default="", metavar="CIDR", help="addresses of subscribers")
 @click.option(
     "--api-address", default="", metavar="ADDRESS",
-    help=f"the only address at which the API listens, or {_ALL} for each of the gateway",
+    help=f"the only address at which the API listens, or {_ALL_ADDRESSES} for each of the gateway",
 )  # fmt: skip
 def setup(**options: Any) -> int:
     """Checks this machine for a gateway on Linux, and writes its first configuration.
@@ -120,36 +109,42 @@ def setup(**options: Any) -> int:
     """
     try:
         ask = _ask if sys.stdin.isatty() else None
-        ready = set_up(SetupOptions(**options), Path("/"), socket.gethostname(), ask, _management_address())
+        is_ready = set_up(
+            SetupOptions(**options), Path("/"), socket.gethostname(), ask, _management_address()
+        )
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"gateway-core setup: {error}\n")
         return 1
     except (EOFError, KeyboardInterrupt):
         sys.stderr.write("\ngateway-core setup: stopped before the end, and nothing is written\n")
         return 1
-    return 0 if ready else 1
+    return 0 if is_ready else 1
 
 
 def set_up(
     options: SetupOptions, root: Path, hostname: str, ask: Ask | None, management: str | None = None
 ) -> bool:
-    """Return True if the gateway can start: then it has a first configuration, below `root`. Without a
-    terminal there is no `ask`; `management` is the address that it proposes for the API. Raises
-    GatewayApiError and OSError."""
+    """Write the first configuration below `root`, unless there is one or something is missing. Return True if
+    the gateway can start.
+
+    `ask` is None without a terminal. `management` is the address that is proposed for the API. Raises
+    GatewayApiError and OSError.
+    """
     if options.frr == "remove":
         _leave_frr(root)
         return True
-    first, state = _below(root, FIRST), _below(root, CONFIGURATION / "state.json")
+    first, state = _below(root, _FIRST_CONFIGURATION), _below(root, CONFIGURATION / "state.json")
     exists = first.exists() or state.exists()
-    choices = _choices(options, root, None if exists else ask, required=not exists)
-    served = sources_by_type(choices.sources)
-    address = _api_address(options.api_address, None if exists else ask, management)
-    text = "" if exists else _first_configuration(choices, hostname, _below(root, _USERS))
+    if exists:
+        ask = None
+    options = _complete(options, root, ask, all_required=not exists)
+    served = sources_by_type(options.source)
+    address = _api_address(options.api_address, ask, management)
+    text = "" if exists else _first_configuration(options, hostname, _below(root, _FIRST_USERS))
     for type in _PROFILES:
-        name = served.get(type)
-        say(f"Source of {type} sessions: {name or 'none is installed or named'}")
+        say(f"Source of {type} sessions: {served.get(type, 'none is installed or named')}")
     has_frr = _decide_on_frr(options.frr, root)
-    missing = list(find_lacks(root, [*choices.trunks, *choices.uplinks], choices.sources))
+    missing = list(find_lacks(root, [*options.trunk, *options.uplink], options.source))
     for lack in missing:
         say(f"missing {lack.what}\n    {lack.remedy}")
     if state.exists():
@@ -167,7 +162,7 @@ def set_up(
         _listen_at(address, _below(root, _SETTINGS), hostname)
     default = sources_by_type(choose_sources(root))
     if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
-        named = " ".join(f"--source {name}" for name in choices.sources)
+        named = " ".join(f"--source {name}" for name in options.source)
         say(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
     is_ready = has_frr and not missing
     say("The gateway can start." if is_ready else "Something is missing: run this again afterwards.")
@@ -175,35 +170,37 @@ def set_up(
 
 
 def _management_address() -> str | None:
-    """Return the address by which the operator is here, or else that of the default route."""
+    """Return the address at which the operator is logged in, or else that of the default route."""
     if connection := os.environ.get("SSH_CONNECTION", "").split():
         return connection[2]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line, suppress(OSError):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
         # Nothing is sent to this address for documentation (RFC 5737).
-        line.connect(("192.0.2.1", 9))
-        address: str = line.getsockname()[0]
+        probe.connect(("192.0.2.1", 9))
+        address: str = probe.getsockname()[0]
         return address
     return None
 
 
 def _api_address(given: str, ask: Ask | None, management: str | None) -> str | None:
-    """Return the address of the operator's choice, `_ALL`, or None without one. Raises CannotSetUp."""
+    """Return the address of the operator's choice, `_ALL_ADDRESSES`, or None without a choice. Raises
+    CannotSetUp."""
     if not given and ask is not None and management is not None:
-        question = f"Address at which the API listens ({_ALL} for each of the gateway) [{management}]: "
-        given = ask(question).strip() or management
-    if given in {"", _ALL}:
+        for_all = f"{_ALL_ADDRESSES} for each of the gateway"
+        given = ask(f"Address at which the API listens ({for_all}) [{management}]: ").strip() or management
+    if given in {"", _ALL_ADDRESSES}:
         return given or None
     try:
         family = socket.AF_INET6 if ip_address(given).version == 6 else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as listener:
             listener.bind((given, 0))
     except (ValueError, OSError) as error:
-        raise CannotSetUp(f"--api-address: must be {_ALL} or an address of this machine") from error
+        reason = f"must be {_ALL_ADDRESSES} or an address of this machine"
+        raise CannotSetUp(f"--api-address: {reason}") from error
     return given
 
 
 def _listen_at(address: str, settings: Path, hostname: str) -> None:
-    """Set the variable in the file of settings, with the port that it had. Raises OSError."""
+    """Set the address in the file of settings, and keep its port. Raises OSError."""
     default = value({}, _BIND)
     # A comment may have bytes of another character set.
     text = settings.read_bytes().decode(errors="surrogateescape") if settings.exists() else ""
@@ -211,7 +208,7 @@ def _listen_at(address: str, settings: Path, hostname: str) -> None:
     held = list(re.finditer(rf"^[ \t]*{_BIND}=(.*)$", text, re.MULTILINE))
     bind = (held[-1][1].strip(" \t\"'") if held else "") or default
     host, port = default.rpartition(":")[0], bind.rpartition(":")[2]
-    if address != _ALL:
+    if address != _ALL_ADDRESSES:
         host = f"[{address}]" if ":" in address else address
     line = f"{_BIND}={host}:{port}"
     if line != f"{_BIND}={bind}":
@@ -223,12 +220,12 @@ def _listen_at(address: str, settings: Path, hostname: str) -> None:
             changed = f"{text}{end}{line}\n"
         durable.replace(settings, changed.encode(errors="surrogateescape"), mode=0o600)
         say(f"{settings} has {line}. Then: systemctl restart gateway-api")
-    if address != _ALL:
+    if address != _ALL_ADDRESSES:
         say(f"Log in at https://{hostname}:{port}, or by a certificate that has the address.")
 
 
 def _frr(root: Path) -> tuple[FrrFolders, str]:
-    """Where FRR is, and the gateway's last part of its configuration. Raises OSError."""
+    """Return the folders of FRR, and the gateway's last part of its configuration. Raises OSError."""
     folders = FrrFolders(*(_below(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
     placed = _below(root, SERVICES / "frr.conf")
     return folders, placed.read_text(errors="replace") if placed.exists() else ""
@@ -238,7 +235,7 @@ def _leave_frr(root: Path) -> None:
     """Take the gateway's part out of a running FRR, until the core starts again. Raises GatewayApiError and
     OSError."""
     folders, placed = _frr(root)
-    limits = CommitLimits.of(_LEAVE_SECONDS, _LEAVE_SECONDS)
+    limits = CommitLimits.of(_FRR_SECONDS, _FRR_SECONDS)
     changes = FrrConfiguration(folders, limits).apply("", placed) if placed else None
     say("FRR has nothing of the gateway any more." if changes else "FRR had nothing of the gateway.")
 
@@ -251,24 +248,24 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
     say("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
     if not lines:
         return True
-    listed = "".join(f"\n    {line}" for line in lines)
+    shown = "".join(f"\n    {line}" for line in lines)
     match decision:
         case "replace":
             copy, has_mark = take_over(folders)
             when = "" if has_mark else ", when FRR runs"
             say(
                 "BGP is the gateway's. With the first configuration that has the section bgp"
-                f"{when}, FRR loses these lines, which {copy} keeps:{listed}"
+                f"{when}, FRR loses these lines, which {copy} keeps:{shown}"
             )
         case "keep":
             say(
                 "FRR keeps its BGP instance: the gateway refuses a configuration with the section bgp. These "
-                f"lines are not the gateway's:{listed}"
+                f"lines are not the gateway's:{shown}"
             )
         case _:
             say(
                 "FRR has a BGP instance that is not the gateway's. A configuration with the section bgp "
-                f"would replace it, and these lines would go:{listed}\n  Decide, and run this again:\n"
+                f"would replace it, and these lines would go:{shown}\n  Decide, and run this again:\n"
                 "    --frr replace    gives BGP to the gateway, and keeps a copy of the configuration\n"
                 "    --frr keep       FRR keeps its BGP instance, and the gateway has no BGP"
             )
@@ -276,45 +273,40 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
     return True
 
 
-def _choices(options: SetupOptions, root: Path, ask: Ask | None, *, required: bool) -> FirstChoices:
-    """From the flags, or else from the operator's answers; without a source, those of `gateway-core linux`.
-    Unless all are `required`, only the sources are. Raises CannotSetUp and TwoSources."""
-    given = {
-        "--source": options.source or choose_sources(root),
-        "--trunk": options.trunk,
-        "--uplink": options.uplink,
-        "--range": [options.range] if options.range else [],
-    }
-    absent = [flag for flag, held in given.items() if not held and (required or flag == "--source")]
-    if absent and ask is None:
-        raise CannotSetUp(f"{', '.join(absent)}: required without a terminal")
+def _complete(options: SetupOptions, root: Path, ask: Ask | None, *, all_required: bool) -> SetupOptions:
+    """Return the options with the operator's answers for those that are missing, and with the sources of
+    `gateway-core linux` for none. Only the sources are required unless all are. Raises CannotSetUp."""
     names = ", ".join(list_interfaces(root))
     questions = {
-        "--source": f"Sources of sessions ({', '.join(SOURCES)}): ",
-        "--trunk": f"Trunks, which carry the VLANs of subscribers ({names}): ",
-        "--uplink": f"Uplinks, which lead to the rest of the network ({names}): ",
-        "--range": "Addresses of subscribers, such as 100.64.0.0/10: ",
+        "source": f"Sources of sessions ({', '.join(SOURCES)}): ",
+        "trunk": f"Trunks, which carry the VLANs of subscribers ({names}): ",
+        "uplink": f"Uplinks, which lead to the rest of the network ({names}): ",
+        "range": "Addresses of subscribers, such as 100.64.0.0/10: ",
     }
-    for flag in absent:
-        while ask is not None and not given[flag]:
-            given[flag] = ask(questions[flag]).replace(",", " ").split()
-    if unknown := set(given["--source"]) - SOURCES.keys():
+    options = replace(options, source=tuple(options.source or choose_sources(root)))
+    absent = [name for name in questions if not getattr(options, name) and (all_required or name == "source")]
+    if absent and ask is None:
+        named = ", ".join(f"--{name}" for name in absent)
+        raise CannotSetUp(f"{named}: required without a terminal")
+    answers: dict[str, Any] = {}
+    for name in absent:
+        words: list[str] = []
+        while ask is not None and not words:
+            words = ask(questions[name]).replace(",", " ").split()
+        answers[name] = " ".join(words) if name == "range" else tuple(words)
+    options = replace(options, **answers)
+    if unknown := set(options.source) - SOURCES.keys():
         raise CannotSetUp(f"--source: {min(unknown)!r} is none of {', '.join(SOURCES)}")
-    return FirstChoices(
-        trunks=tuple(given["--trunk"]),
-        uplinks=tuple(given["--uplink"]),
-        range=" ".join(given["--range"]),
-        sources=tuple(given["--source"]),
-    )
+    return options
 
 
-def _first_configuration(choices: FirstChoices, hostname: str, users: Path) -> str:
+def _first_configuration(options: SetupOptions, hostname: str, users: Path) -> str:
     """Return the JSON document, which the core accepts with the first users. Raises CannotSetUp and
     Unreadable."""
     if not users.exists():
         raise CannotSetUp(f"the first user of the API is missing in {users}: run gateway-api-setup")
-    trunks, uplinks = list(choices.trunks), list(choices.uplinks)
-    served = sources_by_type(choices.sources)
+    trunks, uplinks = list(options.trunk), list(options.uplink)
+    served = sources_by_type(options.source)
     document: dict[str, Any] = {
         "system": {"hostname": hostname},
         "interfaces": {"trunks": trunks, "uplinks": uplinks},
@@ -326,7 +318,7 @@ def _first_configuration(choices: FirstChoices, hostname: str, users: Path) -> s
             "handoff_interface": uplinks[0],
             # No gateway has an address for documentation (RFC 5737): the operator sets it before `enabled`.
             "handoff_gateway": "192.0.2.1",
-            "source_range": choices.range,
+            "source_range": options.range,
         },
         "qos": {"default_down": "100mbit", "default_up": "20mbit"},
         "demux": {
@@ -346,16 +338,16 @@ def _first_configuration(choices: FirstChoices, hostname: str, users: Path) -> s
     try:
         made = RunningConfiguration.first(document, users)
     except Invalid as error:
-        broken = (f"{_named(problem.path)}: {problem.message}" for problem in error.problems)
+        broken = (f"{_option_of(problem.path)}: {problem.message}" for problem in error.problems)
         raise CannotSetUp("; ".join(dict.fromkeys(broken))) from error
     if served.get("pppoe") == "pppoe-server" and not SharedRange.of(made.sections).free_block(()):
         raise CannotSetUp(f"--range: too small: pppoe-server has {BLOCK} addresses of it for each VLAN")
     return json.dumps(document, indent=2) + "\n"
 
 
-def _named(path: str) -> str:
-    """Return the flag of a value, or its path."""
-    return next((flag for beginning, flag in _FLAGS.items() if path.startswith(beginning)), path)
+def _option_of(path: str) -> str:
+    """Return the option that sets a path of the configuration; the path if there is none."""
+    return next((option for start, option in _OPTION_OF_PATH.items() if path.startswith(start)), path)
 
 
 def _below(root: Path, path: Path) -> Path:
@@ -386,8 +378,8 @@ def linux(sources: Sequence[str], **options: Any) -> int:
         sys.stderr.write(f"gateway-core linux: {error}\n")
         return 1
 
-    def opened(configuration: Configuration, journal: Journal, clock: Clock) -> Opened:
+    def open_gateway(configuration: Configuration, journal: Journal, clock: Clock) -> Opened:
         gateway = machine.gateway(configuration, journal, clock)
         return Opened(gateway, gateway.run)
 
-    return serve(machine.services, opened, **options)
+    return serve(machine.services, open_gateway, **options)

@@ -369,15 +369,6 @@ class SessionTable(Generic[S]):
         self._counts.subtract(_counted_properties(before))
         self._counts.update(_counted_properties(session))
 
-    def move_starts(self, seconds: int) -> None:
-        """Add seconds to all start times, after the clock that dated them was set."""
-        for session in self.all():
-            started_at = session.summary.started_at + seconds
-            moved = replace(session, summary=replace(session.summary, started_at=started_at))
-            self._sessions[session.id] = moved
-        self._views.drop_all()
-        self.version += 1
-
     def _note_change(self, id: int, before: S | None) -> None:
         self._views.note_change(id, before)
         self.version += 1

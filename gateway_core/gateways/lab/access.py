@@ -39,7 +39,7 @@ class Line(Record, frozen=True):
 
 
 class ManagedVlan(Record, frozen=True):
-    """An existing VLAN. `created_at` is in the lab's own time."""
+    """An existing VLAN."""
 
     line: Line
     ifindex: int
@@ -50,17 +50,16 @@ class ManagedVlan(Record, frozen=True):
     def key(self) -> Key:
         return self.line.trunk, self.line.outer_vlan_id or 0, self.line.vlan_id
 
-    def record(self, ahead: int) -> Vlan:
-        """Return the record of the list. Its times are `ahead` seconds after the lab's own."""
+    def record(self) -> Vlan:
         return record_of(
             Vlan, self.line, self,
             protocol=VlanProtocol.DOT1Q if self.line.outer_vlan_id is None else VlanProtocol.DOT1AD,
             oper_state="up",
-            created_at=int(self.created_at) + ahead,
+            created_at=int(self.created_at),
         )  # fmt: skip
 
-    def demux_record(self, ahead: int) -> DemuxVlan:
-        return demux_vlan(self.record(ahead))
+    def demux_record(self) -> DemuxVlan:
+        return demux_vlan(self.record())
 
 
 _BY_TAGS = Ordering(ManagedVlan.key)

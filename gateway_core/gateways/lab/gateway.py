@@ -16,7 +16,7 @@ from gateway_contract.core.health import (
     TriggerRefusal,
 )
 from gateway_contract.core.impact import Impact
-from gateway_contract.core.network import Interface, Vlan
+from gateway_contract.core.network import Interface
 from gateway_contract.core.sessions import SessionDetail
 from gateway_core.configuration.workspace import Rendered
 from gateway_core.gateways.lab import network
@@ -68,9 +68,8 @@ class LabServices:
 class LabGateway(Gateway):
     """Gateway with the subscribers of a `Population`, whose arrivals and departures are in the `journal`.
 
-    Subscribers come and go, and the lab follows a clock that was set, only in `advance`. Counters are always
-    up to date. The lock of the session table protects all of the world. Temporary rates outlast a restart in
-    the file `rates`, if there is one.
+    Subscribers come and go only in `advance`. Counters are always up to date. The lock of the session table
+    protects all of the world. Temporary rates outlast a restart in the file `rates`, if there is one.
     """
 
     def __init__(
@@ -90,11 +89,6 @@ class LabGateway(Gateway):
     def advance(self, pause: Callable[[float], object] = time.sleep) -> None:
         """Make all arrivals and departures that are due, some at a time, so that requests do not wait for all
         of them. `pause` waits for the seconds that it gets."""
-        with self._lock:
-            ahead = self._clock.wall() - self._now()
-            # In whole seconds, so that a clock that is slewed, or read a moment later, moves nothing.
-            if abs(ahead - self._world.ahead) >= 1:
-                self._world.set_ahead(round(ahead))
         now, more = self._now(), True
         while more:
             with self._lock:
@@ -165,10 +159,12 @@ class LabGateway(Gateway):
             return session.detail(counters), changed.detail(counters)
 
     def vlans(self) -> Rows:
-        return self._vlan_rows(ManagedVlan.record)
+        with self._lock:
+            return SortedRows(self._world.vlans.ordered(), ManagedVlan.key, ManagedVlan.record)
 
     def demux_vlans(self) -> Rows:
-        return self._vlan_rows(ManagedVlan.demux_record)
+        with self._lock:
+            return SortedRows(self._world.vlans.ordered(), ManagedVlan.key, ManagedVlan.demux_record)
 
     def refusals(self) -> Counter[TriggerRefusal]:
         with self._lock:
@@ -205,8 +201,8 @@ class LabGateway(Gateway):
     def bgp_summary(self) -> dict[str, Any]:
         with self._lock:
             bgp, sessions = self._world.configuration.bgp, len(self.sessions)
-            started, ahead = self._world.started, self._world.ahead
-        return network.bgp_summary(bgp, sessions, int(self._now() - started), int(started) + ahead)
+        started = self._world.started
+        return network.bgp_summary(bgp, sessions, int(self._now() - started), int(started))
 
     def dependencies(self) -> tuple[Dependency, ...]:
         return _DEPENDENCIES
@@ -227,11 +223,6 @@ class LabGateway(Gateway):
 
     def _usage(self) -> int:
         return self._world.usage(self._now())
-
-    def _vlan_rows(self, record: Callable[..., Vlan]) -> Rows:
-        with self._lock:
-            vlans, ahead = self._world.vlans.ordered(), self._world.ahead
-        return SortedRows(vlans, ManagedVlan.key, partial(record, ahead=ahead))
 
     def _has_interface(self, name: str) -> bool:
         if name in self._world.vlans or self.sessions.has_interface(name):

@@ -49,9 +49,9 @@ class AddressPool:
         self._unused = iter(range(int(gateway) + 1, int(network.broadcast_address)))
         self._returned: deque[str] = deque()
 
-    def take(self, in_use: Callable[[str], bool]) -> str | None:
+    def take(self, is_used: Callable[[str], bool]) -> str | None:
         """Return a free address; None when there is none."""
-        return next((address for address in self._candidates() if not in_use(address)), None)
+        return next((address for address in self._candidates() if not is_used(address)), None)
 
     def give_back(self, address: str) -> None:
         self._returned.append(address)
@@ -61,20 +61,6 @@ class AddressPool:
             yield str(IPv4Address(host))
         while self._returned:
             yield self._returned.popleft()
-
-
-class UnitPool:
-    """Numbers from 0 up, the lowest free one first, as the kernel numbers ppp devices."""
-
-    def __init__(self) -> None:
-        self._unused = count()
-        self._returned: list[int] = []
-
-    def take(self) -> int:
-        return heapq.heappop(self._returned) if self._returned else next(self._unused)
-
-    def give_back(self, unit: int) -> None:
-        heapq.heappush(self._returned, unit)
 
 
 class TemporaryRate(Record, frozen=True):
@@ -124,8 +110,7 @@ class TemporaryRates:
 class World:
     """`sessions` and `vlans` from a seed. The first sessions have no event in the `journal`.
 
-    Times inside are the lab's own: epoch seconds by the clock at the start, so they never jump. Shown times
-    are `ahead` whole seconds later, and so follow a clock that is set.
+    Times are epoch seconds by the clock at the start of the lab, so they never jump.
     """
 
     def __init__(
@@ -141,7 +126,6 @@ class World:
         self._journal = journal
         #: All events until `_advanced_to` have happened.
         self.started = self._advanced_to = now
-        self.ahead = 0
         self.sessions: SessionTable[LabSession] = SessionTable(configuration.cgnat)
         self.vlans = VlanTable(configuration.demux)
         self.ifindex_of: dict[str, int] = {}
@@ -152,7 +136,7 @@ class World:
         self._public = AddressPool(_PUBLIC_ADDRESSES, _PUBLIC_GATEWAY)
         self._shared = _shared_pool(configuration)
         self._pools: dict[int, AddressPool] = {}
-        self._units = {"ppp": UnitPool(), "ipoe": UnitPool()}
+        self._units = {"ppp": count(), "ipoe": count()}
         self._ids = count(1)
         self._ifindexes = count(LOOPBACK_IFINDEX + 1)
         self._number_interfaces()
@@ -186,13 +170,8 @@ class World:
                 failure = self._locked_out.draw_failure(session.summary, self.configuration.demux.trunks)
                 if failure is not None:
                     subscriber, reason = failure
-                    self._journal.add_failed_sign_on(reason, due + self.ahead, subscriber)
+                    self._journal.add_failed_sign_on(reason, due, subscriber)
         return True
-
-    def set_ahead(self, ahead: int) -> None:
-        """Show all times by a clock that was set."""
-        self.sessions.move_starts(ahead - self.ahead)
-        self.ahead = ahead
 
     def disconnect(self, sessions: Iterable[LabSession], now: float) -> None:
         """End sessions, which must exist."""
@@ -272,7 +251,7 @@ class World:
         self.vlans.join(session, now - age)
         heapq.heappush(self._departures, (now + self._crowd.stay(), session.id))
         if not is_first:
-            self._journal.add_session_up(session.summary, now + self.ahead)
+            self._journal.add_session_up(session.summary, now)
 
     def _start_session(self, subscriber: Subscriber, started: float) -> LabSession | None:
         """Return a session with an address; None if no address is free."""
@@ -302,11 +281,11 @@ class World:
                 id=id,
                 type=SessionType.PPPOE if kind == "ppp" else SessionType.DHCP,
                 ip_address=address,
-                interface=f"{kind}{self._units[kind].take()}",
+                interface=f"{kind}{next(self._units[kind])}",
                 rate_down=qos.default_down,
                 rate_up=qos.default_up,
                 state=SessionState.ACTIVE,
-                started_at=int(started) + self.ahead,
+                started_at=int(started),
                 # One text for all sessions of the VLAN.
                 access_interface=sys.intern(subscriber.line.name),
                 inner_vlan_id=subscriber.line.vlan_id,
@@ -329,11 +308,7 @@ class World:
         pool = self._pools.pop(session.id)
         if session.summary.ip_address is not None:
             pool.give_back(session.summary.ip_address)
-        kind = "ppp" if session.is_pppoe else "ipoe"
-        self._units[kind].give_back(int(session.interface.removeprefix(kind)))
-        self._journal.add_session_down(
-            session.summary, reason, now + self.ahead, session.traffic.counters(usage)
-        )
+        self._journal.add_session_down(session.summary, reason, now, session.traffic.counters(usage))
 
     def _number_interfaces(self) -> None:
         interfaces = self.configuration.interfaces
