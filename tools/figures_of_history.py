@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gateway_api.history.reader import Reader
-from gateway_api.history.sessions import FeedPlace, HistoryFilter, HistoryStore
+from gateway_api.history.sessions import FeedPlace, HistoryFilter, SessionWriter, find_flapping, find_sessions
 from gateway_contract.contract import Page
 from tests.support.histories import BOOT, down, up
 from tests.support.pools import Here
@@ -100,10 +100,10 @@ def times(search: Callable[[], Any]) -> str:
 
 
 def search(reader: Reader, wanted: Callable[[], HistoryFilter]) -> None:
-    reader.sessions(wanted(), Page(100, None))
+    reader.search(find_sessions, wanted(), Page(100, None))
 
 
-def inserted(store: HistoryStore) -> float:
+def inserted(store: SessionWriter) -> float:
     """Events a second, in batches as the core sends them."""
     events = []
     for each in range(_EVENTS // 2):
@@ -116,7 +116,7 @@ def inserted(store: HistoryStore) -> float:
 
 
 def measure(path: Path, sessions: int) -> None:
-    store = HistoryStore(path)
+    store = SessionWriter(path)
     fill(path, sessions)
     print(
         f"{sessions} sessions of {_SUBSCRIBERS} subscribers: {path.stat().st_size / sessions:.0f} bytes each"
@@ -139,7 +139,7 @@ def measure(path: Path, sessions: int) -> None:
     for name, wanted in searches.items():
         print(f"{name}: {times(partial(search, reader, wanted))}")
     began = time.perf_counter()
-    reader.flapping(_NOW - 86_400, _NOW, 20)
+    reader.search(find_flapping, _NOW - 86_400, _NOW, 20)
     print(f"flapping in a day: {1000 * (time.perf_counter() - began):.0f} ms")
     store.close()
 

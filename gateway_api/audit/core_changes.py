@@ -1,8 +1,8 @@
-"""Records changes at the core by other clients than the API, and the outcome of the API's own changes whose
-replies were lost.
+"""Changes at the core in the audit log: those of other clients than the API, and the outcome of the API's own
+changes whose replies were lost.
 
-The core keeps these changes while the API is down. A commit of the audit log has records and the place of the
-last one in the core's log. So each change is recorded once, whichever worker tries.
+The core keeps these changes while the API is down. One commit of the audit log has the records, and the place
+of the last change in the core's log. So each change is recorded once, whichever worker tries.
 """
 
 import threading
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateway_api.audit.log import AuditLog, LogPlace, OpenCall
-from gateway_api.audit.record import AuditEntry, Result, gap, mask_secrets, of_session
+from gateway_api.audit.record import AuditEntry, Result, describe_session, make_gap, mask_secrets
 from gateway_api.base.retry import repeat
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
@@ -19,11 +19,11 @@ from gateway_contract.core.configuration import ChangeRecord, ChangesReply, List
 from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 
-#: Calls of which the core tells the outcome in one reply.
-_AT_ONCE = 100
+#: Calls whose outcome one reply of the core has.
+_MAX_CALLS = 100
 _LOST = "The core's reply was lost"
-#: With what the names of actions begin that change sessions.
-_OF_SESSIONS = ("subscribers.", "jobs.")
+#: Prefixes of the names of actions that change sessions.
+_SESSION_ACTIONS = ("subscribers.", "jobs.")
 #: The role of a client of the core's socket, and of the core.
 ROLE = "system"
 
@@ -35,12 +35,12 @@ def start(core_socket: Path, log: AuditLog) -> None:
 
 
 def record_new(core: CoreClient, log: AuditLog) -> bool:
-    """Record the next changes. True if the core may have more. Raises CoreUnavailable, CoreLacksMethod and
-    AuditUnavailable; the next call tries again."""
-    place = log.place()
+    """Record the next changes. Return True if the core may have more. Raises CoreUnavailable, CoreLacksMethod
+    and AuditUnavailable; the next call tries again."""
+    place = log.read_place()
     after = ListChanges(place.log, place.sequence) if place else ListChanges(None, 0)
     reply = core.call(after)
-    records = _records(reply, place)
+    records = _make_records(reply, place)
     if not records:
         return False
     sequence = reply.changes[-1].sequence if reply.changes else reply.newest
@@ -51,7 +51,7 @@ def record_new(core: CoreClient, log: AuditLog) -> bool:
 def resolve_calls(core: CoreClient, log: AuditLog) -> None:
     """Ask the core for the outcome of changes whose replies were lost, and complete their records. Raises
     CoreUnavailable and AuditUnavailable; the next call tries again."""
-    calls = log.open_calls(_AT_ONCE)
+    calls = log.list_open_calls(_MAX_CALLS)
     if not calls:
         return
     try:
@@ -64,7 +64,7 @@ def resolve_calls(core: CoreClient, log: AuditLog) -> None:
             outcomes[call] = "done", f"{_LOST}: the change was made"
         elif call.id in reply.failed:
             outcomes[call] = "failed", f"{_LOST}: the change was not made"
-        elif call.id in reply.unknown and call.action.startswith(_OF_SESSIONS):
+        elif call.id in reply.unknown and call.action.startswith(_SESSION_ACTIONS):
             # A core that was killed may have changed sessions, and had no time to note it.
             outcomes[call] = "unanswered", f"{_LOST}: the core has no note of the change"
         elif call.id in reply.unknown:
@@ -86,22 +86,22 @@ def _record_forever(core: CoreClient, log: AuditLog) -> None:
         pass
 
 
-def _records(reply: ChangesReply, place: LogPlace | None) -> list[AuditEntry]:
+def _make_records(reply: ChangesReply, place: LogPlace | None) -> list[AuditEntry]:
     log, newest = reply.log, reply.newest
     recorded = place.sequence if place and place.log == log else 0
     if newest < recorded:
         # The core uses the numbers between them again, for other changes.
         message = f"The core's log of changes went back from {recorded} to {newest}: changes may be missing"
-        return [_gap(log, newest, message)]
+        return [_make_gap(log, newest, message)]
     first = reply.changes[0].sequence if reply.changes else newest + 1
-    records = [_record(log, change) for change in reply.changes]
+    records = [_make_record(log, change) for change in reply.changes]
     if lost := first - recorded - 1:
         message = f"{lost} changes at the core before this one are lost: they were more than it keeps"
-        records.insert(0, _gap(log, first - 1, message))
+        records.insert(0, _make_gap(log, first - 1, message))
     return records
 
 
-def _record(log: str, change: ChangeRecord) -> AuditEntry:
+def _make_record(log: str, change: ChangeRecord) -> AuditEntry:
     made = {"author": change.author, "comment": change.comment}
     before, after = mask_secrets(change.before), mask_secrets(change.after)
     by = "the core itself" if change.process is None else f"process {change.process} at the core's socket"
@@ -117,12 +117,12 @@ def _record(log: str, change: ChangeRecord) -> AuditEntry:
         path="",
         status=None,
         result="done",
-        message=f"By {by}{of_session(before, after)}",
+        message=f"By {by}{describe_session(before, after)}",
         body=None if change.author is None else mask_secrets(made),
         before=before,
         after=after,
     )
 
 
-def _gap(log: str, sequence: int, message: str) -> AuditEntry:
-    return gap(time.time(), message, user="core", role=ROLE, request_id=f"core-{log}-{sequence}")
+def _make_gap(log: str, sequence: int, message: str) -> AuditEntry:
+    return make_gap(time.time(), message, user="core", role=ROLE, request_id=f"core-{log}-{sequence}")

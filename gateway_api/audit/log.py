@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gateway_api.audit.record import AuditEntry, Counted, Filter, Result, gap
+from gateway_api.audit.record import AuditEntry, Counted, Filter, Result, make_gap
 from gateway_contract.base import databases, durable
-from gateway_contract.base.databases import DatabaseFile, pragma
+from gateway_contract.base.databases import DatabaseFile
 from gateway_contract.base.errors import AuditUnavailable, ListTooLarge
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
@@ -60,19 +60,19 @@ CREATE TABLE IF NOT EXISTS counted (
 COMMIT;
 """
 _PLACE = "INTO place VALUES (1, :log, :sequence)"
-#: The newest stays, or a later record would get its number again.
+#: The newest record stays, or a later record would get its number again.
 _DELETE_OLDEST = """
 DELETE FROM record WHERE number IN (
     SELECT number FROM record WHERE number < (SELECT max(number) FROM record) ORDER BY number LIMIT 16
 )
 """
-#: The record of counted requests. Those of a minute may be written when it has ended.
+#: The record of counted requests. Requests of a minute may be written when the minute has ended.
 _COUNTED = """
 SELECT number, record FROM counted JOIN record USING (number) WHERE minute = ? AND key = ?
 """
 _FORGET_OTHER_MINUTES = "DELETE FROM counted WHERE minute NOT BETWEEN ? AND ?"
 _SELECT = "SELECT number, at, record FROM record WHERE {} ORDER BY number DESC"
-#: Few records are unanswered, and they have an index.
+#: Quick: few records are unanswered, and an index has them.
 _OPEN_CALLS = """
 SELECT number, json_extract(record, '$.call_id') AS call, action FROM record
 WHERE result = 'unanswered' AND call IS NOT NULL ORDER BY number DESC LIMIT ?
@@ -81,7 +81,7 @@ _CLOSE_CALL = """
 UPDATE record SET record = json_set(record, '$.result', ?, '$.message', ?, '$.call_id', null)
 WHERE number = ? AND json_extract(record, '$.call_id') = ?
 """
-#: The index of times limits the numbers. It cannot order them: the clock may have been set back.
+#: The index of times bounds the numbers, but cannot order the records: the clock may have been set back.
 _IN_TIME = """
 number BETWEEN (SELECT min(number) FROM record WHERE at >= ? AND at < ?)
 AND (SELECT max(number) FROM record WHERE at >= ? AND at < ?) AND +at >= ? AND +at < ?
@@ -89,26 +89,27 @@ AND (SELECT max(number) FROM record WHERE at >= ? AND at < ?) AND +at >= ? AND +
 #: The service's user writes, its group reads.
 _MODE = 0o640
 #: Seconds that a write waits for writes of other processes, and so for the disk.
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 #: Seconds that a reader waits to be the only one.
-_PATIENCE_ALONE = 3.0
-_PAGE = 4096
+_TIMEOUT_ALONE = 3.0
+_PAGE_BYTES = 4096
 #: Bytes of SQLite's write-ahead log, unless the size is small.
-_LOG_SIZE = 4 << 20
-#: Milliseconds that a write waits for others, to empty a write-ahead log that is too large; and one that is
-#: twice as large, because several processes write without a pause.
-_PATIENCE_WITH_OTHERS, _PATIENCE_WITH_A_LARGE_LOG = 100, 3000
+_LOG_BYTES = 4 << 20
+#: Wait for others of a write that empties a write-ahead log which is too large; and one which is twice as
+#: large, because several processes write without a pause.
+_WAIT_FOR_OTHERS_MS, _WAIT_FOR_A_LARGE_LOG_MS = 100, 3000
 
 
 class LogPlace(msgspec.Struct, frozen=True):
-    """The last change of the core that is recorded: the name of the core's log, and the change's number."""
+    """Last change of the core that is recorded: the name of the core's log, and the change's number."""
 
     log: str
     sequence: int
 
 
 class OpenCall(NamedTuple):
-    """A record of a change whose outcome the core has to tell: its number, and the id of the call."""
+    """Record of a change whose outcome the core has to tell: the number of the record, and the id of the
+    call."""
 
     number: int
     id: str
@@ -116,7 +117,7 @@ class OpenCall(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A record as JSON. Numbers rise within a trail and never change; `at` is epoch seconds."""
+    """Record as JSON. Numbers rise within a trail and never change; `at` is epoch seconds."""
 
     number: int
     at: float
@@ -124,16 +125,16 @@ class Row(NamedTuple):
 
 
 class AuditDatabase:
-    """The database `name`.sqlite in a folder, of at most `size` bytes. With size 0 it belongs to another
-    service, and is only read. If it is not `synced`, a power cut takes the last commits. Any thread may call.
-    Methods raise OSError and sqlite3.Error."""
+    """Trail: the database `name`.sqlite in a folder, of at most `size` bytes. A trail of size 0 belongs to
+    another service, and is only read. A power cut takes the last commits of a trail that is not `synced`.
+    Thread-safe. Methods raise OSError and sqlite3.Error."""
 
     def __init__(self, folder: Path, name: str, size: int = 0, *, synced: bool = True) -> None:
         self.label = name if size else f"beside-{name}"
         self._path = folder / f"{name}.sqlite"
         self._size = size
-        #: Bytes of a large batch. A sixteenth, so that the log and the largest batch fit beside the records.
-        self.log_size = min(size // 16, _LOG_SIZE)
+        #: Bytes of a large batch: a sixteenth, so that the log and the largest batch fit beside the records.
+        self.log_size = min(size // 16, _LOG_BYTES)
         self._synced = synced
         #: Bytes of the write-ahead log at which it is emptied, which costs syncs.
         self._emptied_at = self.log_size if synced else 3 * self.log_size
@@ -141,13 +142,13 @@ class AuditDatabase:
         self._idle: list[DatabaseFile] = []
 
     def append(self, records: Sequence[str]) -> None:
-        """All of them or none. They are on disk when it returns."""
+        """Add records, all or none. They are on disk when this returns, if the trail is synced."""
         self._write(lambda connection: self._insert(connection, records))
 
     def count(self, counted: Iterable[Counted]) -> None:
-        """Add to the records of the same minute and key, or make them. All or nothing."""
+        """Add requests to the records of the same minute and key, or make such records. All or none."""
 
-        def add(connection: sqlite3.Connection) -> None:
+        def add(connection: DatabaseFile) -> None:
             for each in counted:
                 at = (each.minute, each.key)
                 connection.execute(_FORGET_OTHER_MINUTES, (each.minute - 1, each.minute + 1))
@@ -164,101 +165,91 @@ class AuditDatabase:
         self._write(add)
 
     def append_changes(self, records: Sequence[str], before: LogPlace | None, after: LogPlace) -> None:
-        """As `append`, and changes the place; nothing if another process has changed it from `before`."""
+        """Append records and set the place to `after`. Do nothing if the place is not `before`: another
+        process has recorded the changes."""
 
-        def change(connection: sqlite3.Connection) -> None:
-            if _place(connection) == before:
+        def change(connection: DatabaseFile) -> None:
+            if _read_place(connection) == before:
                 self._insert(connection, records)
                 connection.execute(f"INSERT OR REPLACE {_PLACE}", msgspec.structs.asdict(after))
 
         self._write(change)
 
-    def open_calls(self, most: int) -> list[OpenCall]:
-        """Return the newest `most` records whose outcome the core has to tell."""
-        with self._opened_to_read() as connection:
-            rows = connection.execute(_OPEN_CALLS, (most,)).fetchall() if connection else []
+    def list_open_calls(self, limit: int) -> list[OpenCall]:
+        """Return the newest records whose outcome the core has to tell, at most `limit`."""
+        with self._open_to_read() as connection:
+            rows = connection.execute(_OPEN_CALLS, (limit,)).fetchall() if connection else []
         return [OpenCall(*row) for row in rows]
 
     def close_calls(self, outcomes: Mapping[OpenCall, tuple[str, str]]) -> None:
         """Give the records a result and a message, unless another process has done so."""
 
-        def change(connection: sqlite3.Connection) -> None:
+        def change(connection: DatabaseFile) -> None:
             for call, (result, message) in outcomes.items():
                 connection.execute(_CLOSE_CALL, (result, message, call.number, call.id))
 
         self._write(change)
 
-    def place(self) -> LogPlace | None:
-        with self._opened_to_read() as connection:
-            return _place(connection) if connection else None
+    def read_place(self) -> LogPlace | None:
+        """Return the last change of the core that is recorded."""
+        with self._open_to_read() as connection:
+            return _read_place(connection) if connection else None
 
     @contextmanager
-    def newest_first(self, wanted: Filter, below: int | None) -> Iterator[tuple[int, Iterator[Row]]]:
-        """`below`, or the next number if it is None, and the matching records with smaller numbers."""
-        with self._opened_to_read() as connection:
+    def read_newest(self, wanted: Filter, below: int | None) -> Iterator[tuple[int, Iterator[Row]]]:
+        """Lend the matching records with numbers smaller than `below`, the newest first; and `below`, or the
+        number of the next record if `below` is None."""
+        with self._open_to_read() as connection:
             if connection is None:
                 yield below or 1, iter(())
                 return
             if below is None:
                 (below,) = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM record").fetchone()
-            yield below, (Row(*row) for row in connection.execute(*_query(wanted, below)))
+            yield below, (Row(*row) for row in connection.execute(*_make_query(wanted, below)))
 
     @contextmanager
-    def _opened_to_read(self) -> Iterator[sqlite3.Connection | None]:
-        """None if nothing was ever written, or another service does not allow to read."""
+    def _open_to_read(self) -> Iterator[sqlite3.Connection | None]:
+        """Lend a connection; None if nothing was ever written, or another service does not permit to read."""
         if self._size:
             # A folder that is gone is a fault.
             self._path.parent.stat()
         if not (self._path.exists() if self._size else os.access(self._path, os.R_OK)):
             yield None
             return
-        with closing(databases.connect_to_read(self._path, _PATIENCE, _PATIENCE_ALONE)) as connection:
+        with closing(databases.connect_to_read(self._path, _TIMEOUT, _TIMEOUT_ALONE)) as connection:
             # A disk may have been full when the database was made.
             is_made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'place'").fetchone()
             yield connection if is_made else None
 
-    def _write(self, change: Callable[[sqlite3.Connection], None]) -> None:
-        try:
-            self._transaction(change)
-        except sqlite3.DatabaseError as error:
-            if not databases.is_damaged(error):
-                raise
-            self._begin_anew(error)
-            self._transaction(change)
+    def _write(self, change: Callable[[DatabaseFile], None]) -> None:
+        databases.repair_and_retry(lambda: self._transact(change), self._begin_anew)
 
-    def _transaction(self, change: Callable[[sqlite3.Connection], None]) -> None:
+    def _transact(self, change: Callable[[DatabaseFile], None]) -> None:
         with self._connection() as connection:
             # Not after: a killed process leaves one batch more in the log, and many would leave many.
-            size = self._path.with_name(f"{self._path.name}-wal").stat().st_size
-            if size > self._emptied_at:
-                large = size > self._emptied_at + self.log_size
-                self._empty_log(connection, _PATIENCE_WITH_A_LARGE_LOG if large else _PATIENCE_WITH_OTHERS)
-            connection.execute("BEGIN IMMEDIATE")
-            change(connection)
-            connection.execute("COMMIT")
+            excess = connection.log_bytes - self._emptied_at
+            if excess > 0:
+                large = excess > self.log_size
+                connection.empty_log(_WAIT_FOR_A_LARGE_LOG_MS if large else _WAIT_FOR_OTHERS_MS)
+            with connection.transaction():
+                change(connection)
 
-    def _empty_log(self, connection: sqlite3.Connection, patience: int) -> None:
-        """SQLite begins its log again only while nobody reads it: busy processes would let it grow."""
-        connection.execute(f"PRAGMA busy_timeout = {patience}")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        connection.execute(f"PRAGMA busy_timeout = {int(1000 * _PATIENCE)}")
-
-    def _insert(self, connection: sqlite3.Connection, records: Sequence[str]) -> None:
+    def _insert(self, connection: DatabaseFile, records: Sequence[str]) -> None:
         connection.executemany("INSERT INTO record (record) VALUES (?)", ((record,) for record in records))
         # Room for a full log and a large batch after it, whose indexes take more pages than its records.
-        most = (self._size - self._emptied_at - 3 * self.log_size) // _PAGE
-        while pragma(connection, "page_count") - pragma(connection, "freelist_count") > most:
+        max_pages = (self._size - self._emptied_at - 3 * self.log_size) // _PAGE_BYTES
+        while connection.used_pages > max_pages:
             if not connection.execute(_DELETE_OLDEST).rowcount:
                 break
         # The size may have been larger before.
-        for _ in range(pragma(connection, "page_count") - most):
+        for _ in range(connection.read_pragma("page_count") - max_pages):
             # Python's sqlite3 takes one step of it, whatever the number of pages.
             connection.execute("PRAGMA incremental_vacuum(1)")
 
     @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection for writing that no other thread uses."""
-        connection = self._take()
+    def _connection(self) -> Iterator[DatabaseFile]:
+        """Lend a connection for writing that no other thread uses."""
+        connection = self._take_connection()
         try:
             yield connection
         except BaseException:
@@ -267,7 +258,7 @@ class AuditDatabase:
             raise
         self._idle.append(connection)
 
-    def _take(self) -> DatabaseFile:
+    def _take_connection(self) -> DatabaseFile:
         with suppress(IndexError):
             while True:
                 connection = self._idle.pop()
@@ -275,35 +266,31 @@ class AuditDatabase:
                     return connection
                 # Records in a file that was removed or replaced would be lost.
                 connection.close()
-        return self._open()
-
-    def _open(self) -> DatabaseFile:
-        pragmas = ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", *self._durability())
-        with databases.alone(self._path.parent):
-            return databases.connect(self._path, *pragmas, timeout=_PATIENCE, schema=_SCHEMA, mode=_MODE)
-
-    def _durability(self) -> tuple[str, ...]:
-        if self._synced:
-            return ("synchronous = FULL",)
+        pragmas = ("auto_vacuum = INCREMENTAL", "journal_mode = WAL")
         # By itself SQLite would also empty a log of 4 MiB, after any commit.
-        return ("synchronous = NORMAL", "wal_autocheckpoint = 0")
+        durability = (
+            ("synchronous = FULL",) if self._synced else ("synchronous = NORMAL", "wal_autocheckpoint = 0")
+        )
+        with databases.lock_folder(self._path.parent):
+            return databases.connect(
+                self._path, *pragmas, *durability, timeout=_TIMEOUT, schema=_SCHEMA, mode=_MODE
+            )
 
-    def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
-        with databases.alone(self._path.parent):
+    def _begin_anew(self) -> None:
+        with databases.lock_folder(self._path.parent):
             if databases.is_whole(self._path):
                 # Another process has replaced it.
                 return
-            aside = databases.set_aside(self._path)
-        LOG.error("began a new audit log, the old one is damaged and is now %s: %s", aside, error)
-        self.append([gap(time.time(), f"The records before this one are damaged: {aside.name}").text()])
+            aside = databases.begin_anew(self._path, "audit log")
+        self.append([make_gap(time.time(), f"The records before this one are damaged: {aside.name}").text()])
 
 
-def _place(connection: sqlite3.Connection) -> LogPlace | None:
+def _read_place(connection: sqlite3.Connection) -> LogPlace | None:
     row = connection.execute("SELECT log, sequence FROM place").fetchone()
     return LogPlace(*row) if row else None
 
 
-def _query(wanted: Filter, below: int) -> tuple[str, list[Any]]:
+def _make_query(wanted: Filter, below: int) -> tuple[str, list[Any]]:
     conditions = ["number < ?"]
     values: list[Any] = [below]
     for name in ("user", "action", "route", "result"):
@@ -320,7 +307,7 @@ T = TypeVar("T")
 
 
 #: Free bytes of the disk below which changes are rejected: more than the records of all concurrent changes.
-_ROOM = 4 << 20
+_MIN_FREE_BYTES = 4 << 20
 #: Seconds between two writes of counted requests by one worker.
 INTERVAL = 2.0
 
@@ -328,17 +315,17 @@ _TRAILS = ("known", "strangers")
 
 
 class _Batch:
-    """Records for one commit. During a commit, the next batch collects records."""
+    """Batch of records for one commit. During a commit, the next batch collects records."""
 
     def __init__(self) -> None:
         self.records: list[str] = []
-        self.over = False
-        #: It stays if the writer is stopped during the commit.
+        self.is_taken = False
+        #: This error stays if the writer is stopped during the commit.
         self.failure: Exception | None = OSError(errno.EINTR, os.strerror(errno.EINTR))
 
 
 class BatchWriter:
-    """Appends to a trail, for any greenlet or thread of a process."""
+    """Writer of a trail: one commit has the records of all greenlets and threads that wait for it."""
 
     def __init__(self, trail: AuditDatabase, pool: ThreadPool) -> None:
         self._trail = trail
@@ -348,12 +335,12 @@ class BatchWriter:
         self._next = _Batch()
 
     def add(self, record: str) -> None:
-        """Return when the record is on disk. Raises AuditUnavailable."""
+        """Add a record, and return when it is on disk. Raises AuditUnavailable."""
         with self._guard:
             batch = self._next
             batch.records.append(record)
         with self._writing:
-            if not batch.over:
+            if not batch.is_taken:
                 self._write(batch)
         if batch.failure is not None:
             raise AuditUnavailable("write", batch.failure) from batch.failure
@@ -362,7 +349,7 @@ class BatchWriter:
         with self._guard:
             self._next = _Batch()
         # Before the write: if this writer is stopped, the next one must not write the records again.
-        batch.over = True
+        batch.is_taken = True
         try:
             on_thread(self._pool, self._trail.append, batch.records)
             batch.failure = None
@@ -370,22 +357,22 @@ class BatchWriter:
             batch.failure = error
 
 
-class Counter:
-    """Counts requests that are alike, and writes what it counted at most every `INTERVAL` seconds, for any
-    greenlet or thread of a process. `clock` gives monotonic seconds; `later` is as threading.Timer."""
+class RequestCounter:
+    """Counter of requests that are alike, which writes to a trail at most every `INTERVAL` seconds. For any
+    greenlet or thread. Waiting records take at most `max_bytes`, while a disk hangs, too. `clock` gives
+    monotonic seconds; `later` makes a timer from seconds and a function."""
 
     def __init__(
         self,
         trail: AuditDatabase,
         pool: ThreadPool,
-        most: int,
+        max_bytes: int,
         clock: Callable[[], float] = time.monotonic,
         later: Callable[[float, Callable[[], None]], threading.Timer] = threading.Timer,
     ) -> None:
         self._trail = trail
         self._pool = pool
-        #: Bytes of records that may wait, while a disk hangs too.
-        self._most = most
+        self._max_bytes = max_bytes
         self._clock = clock
         self._later = later
         self._guard = threading.Lock()
@@ -397,14 +384,14 @@ class Counter:
         self._written_at = -inf
 
     def add(self, record: AuditEntry) -> None:
-        """Return at once; the record is in the trail within `INTERVAL` seconds."""
-        one = Counted.one(record)
+        """Count a request, and return at once. The trail has its record within `INTERVAL` seconds."""
+        one = Counted.of_record(record)
         at = (one.minute, one.key)
         with self._guard:
             before = self._waiting.get(at)
             if before is not None:
-                self._waiting[at] = before.plus(one)
-            elif self._bytes + len(one.first) > self._most:
+                self._waiting[at] = before.merge(one)
+            elif self._bytes + len(one.first) > self._max_bytes:
                 self._left_out += 1
             else:
                 self._waiting[at] = one
@@ -416,7 +403,7 @@ class Counter:
             timer.start()
 
     def write(self) -> None:
-        """Write what was counted. A failure is logged, and the requests are lost."""
+        """Write the counted requests. A failure is logged, and the requests are lost."""
         with self._writing:
             with self._guard:
                 waiting, self._waiting = list(self._waiting.values()), {}
@@ -434,8 +421,8 @@ class Counter:
 
 
 class AuditLog:
-    """Each of the two trails takes at most `size` bytes. `beside` is the folder of another service's log,
-    which is read together with this one, if permitted."""
+    """Audit log in a folder. Each of its two trails takes at most `size` bytes. `beside` is the folder of
+    another service's log, which is read together with this one, if permitted."""
 
     def __init__(self, folder: Path, size: int, pool: ThreadPool, beside: Path | None = None) -> None:
         self._folder = folder
@@ -447,34 +434,34 @@ class AuditLog:
             AuditDatabase(folder, strangers, size, synced=False),
         ]
         self._known = BatchWriter(self._trails[0], pool)
-        self._strangers = Counter(self._trails[1], pool, self._trails[1].log_size)
-        self._lost = 0
+        self._strangers = RequestCounter(self._trails[1], pool, self._trails[1].log_size)
+        self._unwritten = 0
         self._reading = threading.Lock()
 
     def check(self) -> None:
-        """Raises AuditUnavailable if the record of a change could not be written."""
+        """Raise AuditUnavailable if the record of a change could not be written."""
         try:
             durable.require_writable(self._folder)
-            durable.require_room(self._folder, _ROOM)
+            durable.require_room(self._folder, _MIN_FREE_BYTES)
         except OSError as error:
             raise AuditUnavailable("write", error) from error
-        if self._lost:
-            self._record_the_lost()
+        if self._unwritten:
+            self._record_losses()
 
     def add(self, record: AuditEntry) -> None:
-        """Return when the record of a user is on disk, or AuditUnavailable is raised. One without a role is
-        counted, and on disk some seconds later."""
+        """Add a record. That of a user is on disk when this returns. A record without a role is counted, and
+        on disk some seconds later. Raises AuditUnavailable."""
         if not record.role:
             self._strangers.add(record)
             return
         try:
             self._known.add(record.text())
         except AuditUnavailable:
-            self._lost += 1
+            self._unwritten += 1
             raise
 
     def close(self) -> None:
-        """Write what is only counted, at the end of a worker."""
+        """Write the requests that are only counted, at the end of a worker."""
         self._strangers.write()
 
     def read(self, wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
@@ -482,21 +469,22 @@ class AuditLog:
         Raises Invalid for a wrong cursor, ListTooLarge and AuditUnavailable."""
         # One at a time, as the pool has few threads.
         with self._reading:
-            return self._on_thread("read", _read, self._readable(), wanted, page)
+            return self._on_thread("read", _read, self._readable_trails(), wanted, page)
 
-    def place(self) -> LogPlace | None:
+    def read_place(self) -> LogPlace | None:
         """Return the last change of the core that is recorded. Raises AuditUnavailable."""
-        return self._on_thread("read", self._trails[0].place)
+        return self._on_thread("read", self._trails[0].read_place)
 
     def add_changes(self, records: Sequence[AuditEntry], before: LogPlace | None, after: LogPlace) -> None:
-        """Record changes of the core and set the place to `after`; nothing if it is not `before`, as another
-        process has recorded them. Raises AuditUnavailable."""
+        """Record changes of the core and set the place to `after`. Do nothing if the place is not `before`:
+        another process has recorded the changes. Raises AuditUnavailable."""
         texts = [record.text() for record in records]
         self._on_thread("write", self._trails[0].append_changes, texts, before, after)
 
-    def open_calls(self, most: int) -> list[OpenCall]:
-        """Return the changes whose outcome the core has to tell, at most so many. Raises AuditUnavailable."""
-        return self._on_thread("read", self._trails[0].open_calls, most)
+    def list_open_calls(self, limit: int) -> list[OpenCall]:
+        """Return the newest changes whose outcome the core has to tell, at most `limit`. Raises
+        AuditUnavailable."""
+        return self._on_thread("read", self._trails[0].list_open_calls, limit)
 
     def close_calls(self, outcomes: Mapping[OpenCall, tuple[Result, str]]) -> None:
         """Give the records of these changes a result and a message. Raises AuditUnavailable."""
@@ -508,24 +496,24 @@ class AuditLog:
         except (OSError, sqlite3.Error) as error:
             raise AuditUnavailable(verb, error) from error
 
-    def _readable(self) -> list[AuditDatabase]:
+    def _readable_trails(self) -> list[AuditDatabase]:
         if self._beside is None or not os.access(self._beside, os.R_OK | os.X_OK):
             return self._trails
         return [*self._trails, *(AuditDatabase(self._beside, name) for name in _TRAILS)]
 
-    def _record_the_lost(self) -> None:
-        lost, self._lost = self._lost, 0
+    def _record_losses(self) -> None:
+        lost, self._unwritten = self._unwritten, 0
         try:
             message = f"{lost} records before this one could not be written; they are in the log"
-            self._known.add(gap(time.time(), message).text())
+            self._known.add(make_gap(time.time(), message).text())
         except AuditUnavailable:
-            self._lost += lost
+            self._unwritten += lost
             raise
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the folder if its parent exists. With a folder that is read-only or full the service starts, and
-    the log says so. Raises OSError for any other reason."""
+    """Make the folder of the audit log if its parent exists. A folder that is read-only or full is logged,
+    and is no reason not to start. Raises OSError for other reasons."""
     try:
         folder.mkdir(mode=0o750, exist_ok=True)
         durable.require_writable(folder)
@@ -536,9 +524,10 @@ def prepare_folder(folder: Path) -> None:
 
 
 def _read(trails: Sequence[AuditDatabase], wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
-    """A page ends at a number in each trail, and the next page continues below these numbers. So it
-    neither misses nor repeats a record, even if records are added or removed, or the clock is set."""
-    most = MAX_LIMIT if page is None else page.limit
+    """Return a page of the matching records of all trails. The page ends at a number in each trail, and the
+    next page continues below these numbers. So no page misses or repeats a record, even if records are added
+    or removed, or the clock is set."""
+    limit = MAX_LIMIT if page is None else page.limit
     start: Sequence[int | None] = [None] * len(trails)
     if page is not None and page.cursor is not None:
         start = decode_numbers(page.cursor, len(trails))
@@ -547,11 +536,11 @@ def _read(trails: Sequence[AuditDatabase], wanted: Filter, page: Page | None) ->
     with ExitStack() as opened:
         found = []
         for index, trail in enumerate(trails):
-            below, rows = opened.enter_context(trail.newest_first(wanted, start[index]))
+            below, rows = opened.enter_context(trail.read_newest(wanted, start[index]))
             reached.append(below)
             found.append(zip(repeat(index), rows, strict=False))
         for index, row in merge(*found, key=lambda each: -each[1].at):
-            if len(records) == most:
+            if len(records) == limit:
                 if page is None:
                     raise ListTooLarge
                 return FoundPage(records, encode_cursor(reached))

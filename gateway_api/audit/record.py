@@ -1,4 +1,4 @@
-"""A record of the audit log, with secrets masked, and the filter of records."""
+"""Records of the audit log, with secrets masked; and the filter of records."""
 
 import json
 import re
@@ -12,8 +12,8 @@ from gateway_contract.base.texts import format_rate, format_utc, parse_path, sho
 from gateway_contract.configuration import field_at, mask_path
 from gateway_contract.contract import about
 
-#: Characters of JSON that a body, or the values before or after, may have.
-MOST = 4096
+#: Limit of the body as JSON, and of the values before and after.
+MAX_CHARACTERS = 4096
 
 Result = Literal["done", "refused", "failed", "unanswered"]
 RESULTS: tuple[Result, ...] = get_args(Result)
@@ -22,7 +22,7 @@ _SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """A change or a rejection, of a request or of a process at the core's socket."""
+    """Record of the audit log: a change or a rejection, of a request or of a process at the core's socket."""
 
     at: Annotated[float, about("Time of the record, Unix epoch seconds.", 1795271513.25)]
     user: Annotated[str | None, about("User; without a role, the name that the request claimed.", "admin")]
@@ -88,15 +88,16 @@ class AuditEntry(msgspec.Struct, frozen=True):
     ] = None
 
     def text(self) -> str:
-        """One line of ASCII. Long values are cut, and marked as cut."""
+        """Return the record as one line of ASCII. Long values are cut, and marked as cut."""
         values = {name: getattr(self, name) for name in ("body", "before", "after")}
-        shown = {name: shorten_json(value, _json(value), MOST) for name, value in values.items()}
-        return _json(msgspec.structs.asdict(self) | shown)
+        shown = {name: shorten_json(value, _encode(value), MAX_CHARACTERS) for name, value in values.items()}
+        return _encode(msgspec.structs.asdict(self) | shown)
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """Requests that are alike: the record of the first, their number, and the time of the last in epoch
-    seconds. `key` names what is alike, `minute` is that of the first, since the epoch."""
+    """Count of requests that are alike: the record of the first request, the number of requests, and the time
+    of the last request in epoch seconds. `key` has the values that are alike; `minute` is the minute of the
+    first request, since the epoch."""
 
     minute: int
     key: str
@@ -105,28 +106,30 @@ class Counted(msgspec.Struct, frozen=True):
     last_at: float
 
     @classmethod
-    def one(cls, record: AuditEntry) -> "Counted":
+    def of_record(cls, record: AuditEntry) -> "Counted":
+        """Return the count of one request."""
         alike = (record.address, record.method, record.route, record.user, record.status)
-        return cls(int(record.at // 60), _json(alike), record.text(), 1, record.at)
+        return cls(int(record.at // 60), _encode(alike), record.text(), 1, record.at)
 
-    def plus(self, other: "Counted") -> "Counted":
-        """With the requests of a later one of the same minute and key."""
+    def merge(self, other: "Counted") -> "Counted":
+        """Return the count with the requests of a later count of the same minute and key."""
         last_at = max(self.last_at, other.last_at)
         return msgspec.structs.replace(self, count=self.count + other.count, last_at=last_at)
 
     def text(self, before: str | None = None) -> str:
-        """Return the record as `AuditEntry.text`. `before` is that of earlier requests of this minute and
-        key."""
+        """Return the record of all requests as one line. `before` is the line of earlier requests of this
+        minute and key."""
         record = json.loads(self.first if before is None else before)
         number = self.count if before is None else record["count"] + self.count
         if number == 1:
             return self.first
         last_at = max(self.last_at, record["last_at"] or record["at"])
-        return _json(record | {"count": number, "last_at": last_at})
+        return _encode(record | {"count": number, "last_at": last_at})
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """None matches any value. `since` and `until` are epoch seconds; `until` is excluded."""
+    """Filter of records. None matches any value. `since` and `until` are epoch seconds; `until` is
+    excluded."""
 
     user: str | None = None
     action: str | None = None
@@ -136,10 +139,10 @@ class Filter(msgspec.Struct, frozen=True):
     until: float | None = None
 
 
-def gap(
+def make_gap(
     at: float, message: str, *, user: str | None = None, role: str | None = None, request_id: str = ""
 ) -> AuditEntry:
-    """Stands for missing records or changes. `message` has their number, or the reason."""
+    """Return the record that stands for missing ones. `message` has their number, or the reason."""
     return AuditEntry(
         at=round(at, 3),
         user=user,
@@ -156,7 +159,7 @@ def gap(
     )
 
 
-def of_session(before: Any, after: Any) -> str:
+def describe_session(before: Any, after: Any) -> str:
     """Return the end of a message about the change of one session, from its values before and after: the
     username, and the new rates if there are any. Empty for any other change."""
     if not isinstance(before, dict) or not {"id", "username"} <= before.keys():
@@ -171,38 +174,40 @@ def of_session(before: Any, after: Any) -> str:
     return f" ({', '.join(parts)})"
 
 
-def result_of(status: int | None) -> Result:
+def result_of_status(status: int | None) -> Result:
+    """Return the result of a request by its HTTP status; None if the request broke off."""
     if status is None:
         return "unanswered"
     return "done" if status < 400 else "refused" if status < 500 else "failed"
 
 
-def _json(value: Any) -> str:
+def _encode(value: Any) -> str:
     # msgspec writes characters that control a terminal.
     return json.dumps(value, separators=(",", ":"))
 
 
 def mask_secrets(value: Any, *, refused: bool = False) -> Any:
-    """Return a copy of a JSON value. An object with a `path` and a `value` is an edit of the configuration.
-    Its value is masked if it was `refused`, as it may be a secret in the wrong place."""
+    """Return a copy of a JSON value with its secrets masked. An object with a `path` and a `value` is an edit
+    of the configuration. The value of an edit that was `refused` is masked: it may be a secret in the wrong
+    place."""
     if isinstance(value, dict):
-        return {name: _member(value, name, held, refused) for name, held in value.items()}
+        return {name: _mask_member(value, name, held, refused) for name, held in value.items()}
     if isinstance(value, (list, tuple)):
         return [mask_secrets(item, refused=refused) for item in value]
     return masked_text(value) if isinstance(value, str) else value
 
 
-def _member(holder: dict[str, Any], name: str, held: Any, refused: bool) -> Any:
+def _mask_member(holder: dict[str, Any], name: str, held: Any, refused: bool) -> Any:
     if is_secret(name):
         return None if held is None else MASK
     if name == "path" and isinstance(held, str):
         return mask_path(held)
     if name == "value" and "path" in holder:
-        return _edited(holder["path"], held, refused)
+        return _mask_edit(holder["path"], held, refused)
     return mask_secrets(held, refused=refused)
 
 
-def _edited(path: Any, held: Any, refused: bool) -> Any:
+def _mask_edit(path: Any, held: Any, refused: bool) -> Any:
     if held is None:
         return None
     if refused or not isinstance(path, str) or mask_path(path) != path or _SECRET_WORD.search(path):
@@ -210,11 +215,11 @@ def _edited(path: Any, held: Any, refused: bool) -> Any:
     if isinstance(held, str) and held.lstrip()[:1] in ("{", "["):
         # The core parses JSON in a text.
         try:
-            return msgspec.json.encode(_masked_at(path, msgspec.json.decode(held))).decode()
+            return msgspec.json.encode(_mask_at(path, msgspec.json.decode(held))).decode()
         except (msgspec.MsgspecError, RecursionError):
             return MASK
-    return _masked_at(path, held)
+    return _mask_at(path, held)
 
 
-def _masked_at(path: str, value: Any) -> Any:
+def _mask_at(path: str, value: Any) -> Any:
     return mask_secrets(configuration.mask_secrets(value, field_at(parse_path(path))))

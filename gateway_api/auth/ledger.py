@@ -132,7 +132,7 @@ def _prepare(ledger: sqlite3.Connection) -> None:
         ledger.execute("SELECT number, jti, expires FROM revoked LIMIT 1")
         ledger.execute("SELECT client, count, last FROM failure LIMIT 1")
     except sqlite3.DatabaseError as error:
-        if databases.kind_of(error) in _BROKEN:
+        if databases.result_code(error) in _BROKEN:
             raise databases.Damaged(str(error)) from error
         raise
 
@@ -149,7 +149,7 @@ def name_of(ledger: sqlite3.Connection) -> str:
 def _open_in_use(path: Path, shared: SharedState, clock: Callable[[], float]) -> DatabaseFile:
     """Open the ledger that all workers use. If it is damaged, or another file than before, it becomes a new
     one for all of them. Raises OSError and sqlite3.Error."""
-    with databases.alone(path.parent):
+    with databases.lock_folder(path.parent):
         begun_at = shared.begun_at
         try:
             if shared.name and path.exists() and not path.stat().st_size:
@@ -186,7 +186,7 @@ def prepare_ledger(path: Path, shared: SharedState = SHARED, clock: Callable[[],
         _open_in_use(path, shared, clock).close()
     except sqlite3.OperationalError as error:
         # SQLite needs two more files.
-        if databases.kind_of(error) not in _NO_SPACE or not reserve.exists():
+        if databases.result_code(error) not in _NO_SPACE or not reserve.exists():
             raise
         reserve.unlink()
         _open_in_use(path, shared, clock).close()
@@ -258,7 +258,7 @@ class Ledger:
         try:
             return ledger.execute(statement, values).fetchall()
         except sqlite3.DatabaseError as error:
-            if databases.kind_of(error) not in _OUTDATED:
+            if databases.result_code(error) not in _OUTDATED:
                 raise
         return self._replace(ledger).execute(statement, values).fetchall()
 
@@ -268,7 +268,7 @@ class Ledger:
             try:
                 return on_thread(self._pool, work, self._current_synced())
             except sqlite3.DatabaseError as error:
-                if databases.kind_of(error) not in _OUTDATED:
+                if databases.result_code(error) not in _OUTDATED:
                     raise
             _, synced = self._open()
             return on_thread(self._pool, work, synced)

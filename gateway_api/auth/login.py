@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from gateway_api.auth.ledger import Ledger
-from gateway_contract.base.databases import kind_of
+from gateway_contract.base.databases import result_code
 from gateway_contract.base.errors import TooManyAttempts, WrongCredentials
 from gateway_contract.base.process import ThreadPool
 from gateway_contract.base.texts import identify_client
@@ -115,7 +115,7 @@ class Failures:
 
     def _failed(self, verb: str, error: OSError | sqlite3.Error) -> None:
         # Once, or each guess would add a line.
-        if isinstance(error, sqlite3.Error) and kind_of(error) == sqlite3.SQLITE_BUSY:
+        if isinstance(error, sqlite3.Error) and result_code(error) == sqlite3.SQLITE_BUSY:
             # Another process waits for the disk. That passes.
             if not self._was_locked:
                 _log.warning("the login ledger is locked for long, this worker counts in memory: %s", error)

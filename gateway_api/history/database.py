@@ -1,7 +1,7 @@
-"""The database of the history: a SQLite file with one row for each session, and for attempts to sign on that
-failed one after another.
+"""Database of the history: an SQLite file with one row for each session, and for attempts to sign on that
+failed one after another. Addresses have keys in it, which are short, and equal in every spelling.
 
-One process at a time writes each table, any number read.
+One process at a time writes each table, any number of processes read.
 """
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
@@ -115,13 +115,6 @@ CREATE TABLE IF NOT EXISTS clock_step (
 CREATE TABLE IF NOT EXISTS traffic (at INTEGER PRIMARY KEY, down INTEGER NOT NULL, up INTEGER NOT NULL);
 COMMIT;
 """
-# An older version kept changes of rates by their values: of two alike within a second, one was lost.
-_OLDER = "SELECT 1 FROM sqlite_master WHERE name = 'rate'"
-_FROM_OLDER = """
-INSERT INTO rate_change
-SELECT session, at, row_number() OVER (PARTITION BY session, at ORDER BY down, up), down, up, expires, author
-FROM rate
-"""
 #: Conditions in SQL: a clock that was ahead gave the row its time. `failed` is the name of a failed sign-on.
 WRONG_START = """
 EXISTS (SELECT 1 FROM clock_step AS step WHERE session.number <= step.session AND session.started > step.at)
@@ -152,68 +145,48 @@ COLUMNS = {field: _RENAMED.get(field, field) for field in (*AT_START, *AT_END)}
 
 _MODE = 0o640
 #: The name of the file in the log.
-WHAT = "history"
-#: Bytes.
-_ROOM = 16 << 20
-#: Bytes of SQLite's log at which it is emptied: enough for the smallest history.
+_NAME = "history"
+#: Free bytes of the disk below which nothing is written: the last part of a disk is for logins.
+_MIN_FREE_BYTES = 16 << 20
+#: Bytes of SQLite's write-ahead log at which it is emptied: enough for the smallest history.
 _LOG_BYTES = 3 << 20
-#: Attempts to empty it, and the milliseconds that each waits for readers: together, twice the deadline of a
-#: search. An attempt that has failed at its begin does not succeed later, but the next one does (measured
-#: with SQLite 3.40). Seconds until the next attempt where another writer copies the log, for which SQLite has
-#: no wait; and until more attempts, where a backup reads for longer.
-_ATTEMPTS, _READERS, _COPIED, _NEXT_ATTEMPTS = 10, 1000, 0.25, 30.0
-#: Seconds that a commit waits for a reader that copies the log, and a reader for a commit.
-WRITER_WAITS, _READER_WAITS = 30.0, 1.0
+#: Attempts to empty the log, and the wait of each for readers: together, twice the deadline of a search. An
+#: attempt that has failed at its begin does not succeed later, but the next one does (measured with SQLite
+#: 3.40).
+_ATTEMPTS, _READERS_MS = 10, 1000
+#: Seconds until the next attempt where another writer empties the log; and until more attempts, where a
+#: backup reads for longer.
+_OTHER_WRITER_SECONDS, _BACKUP_SECONDS = 0.25, 30.0
+#: Seconds that a commit waits for a reader that empties the log, and a reader for a commit.
+_WRITER_TIMEOUT, _READER_TIMEOUT = 30.0, 1.0
 
 
-def require_room(path: Path) -> None:
-    """The last part of a disk is for logins. Raises OSError."""
-    durable.require_room(path.parent, _ROOM)
-
-
-def open_to_write(path: Path) -> DatabaseFile:
-    """Open the file, or make it. A damaged one is set aside. Raises OSError and sqlite3.Error."""
-    require_room(path)
-    return databases.opened(path, WHAT, partial(_connect, path))
-
-
-def open_beside(path: Path) -> DatabaseFile:
-    """Open the file for a writer beside that of the sessions. Raises OSError and sqlite3.Error, also for a
-    damaged file."""
-    require_room(path)
-    return _connect(path)
-
-
-def open_to_read(path: Path) -> sqlite3.Connection:
-    """Raises sqlite3.Error, also if there is no file."""
-    return databases.connect_by("mode=ro", path, _READER_WAITS)
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open the history for readers. Raises sqlite3.Error, also if there is no file."""
+    return databases.connect_by("mode=ro", path, _READER_TIMEOUT)
 
 
 def _connect(path: Path) -> DatabaseFile:
     # The core gives later events again after a power cut: a commit need not wait for the disk.
     pragmas = ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL")
     return databases.connect(
-        path, *pragmas, timeout=WRITER_WAITS, schema=_SCHEMA, prepare=_update, mode=_MODE
+        path, *pragmas, timeout=_WRITER_TIMEOUT, schema=_SCHEMA, prepare=_add_columns, mode=_MODE
     )
 
 
-def _update(connection: sqlite3.Connection) -> None:
-    """Take over what an older version has recorded."""
-    connection.execute("BEGIN IMMEDIATE")
-    if "folded" not in _columns(connection, "text"):
-        connection.execute("ALTER TABLE text ADD COLUMN folded TEXT")
-        found = connection.execute("SELECT number, text FROM text").fetchall()
-        folded = [(_fold(text), number) for number, text in found if not text.isascii()]
-        connection.executemany("UPDATE text SET folded = ? WHERE number = ?", folded)
-    known = _columns(connection, "session")
-    for field, column in COLUMNS.items():
-        if column not in known:
-            kind = "INTEGER" if int in get_args(get_type_hints(PastSession)[field]) else "TEXT"
-            connection.execute(f"ALTER TABLE session ADD COLUMN {column} {kind}")
-    if connection.execute(_OLDER).fetchone():
-        connection.execute(_FROM_OLDER)
-        connection.execute("DROP TABLE rate")
-    connection.execute("COMMIT")
+def _add_columns(connection: DatabaseFile) -> None:
+    """Add the columns that an older version lacks."""
+    with connection.transaction():
+        if "folded" not in _columns(connection, "text"):
+            connection.execute("ALTER TABLE text ADD COLUMN folded TEXT")
+            found = connection.execute("SELECT number, text FROM text").fetchall()
+            folded = [(_fold(text), number) for number, text in found if not text.isascii()]
+            connection.executemany("UPDATE text SET folded = ? WHERE number = ?", folded)
+        known = _columns(connection, "session")
+        for field, column in COLUMNS.items():
+            if column not in known:
+                kind = "INTEGER" if int in get_args(get_type_hints(PastSession)[field]) else "TEXT"
+                connection.execute(f"ALTER TABLE session ADD COLUMN {column} {kind}")
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
@@ -224,67 +197,64 @@ def _fold(text: str) -> str | None:
     return None if text.isascii() else text.casefold()
 
 
-class Writer:
-    """The base of the writers of the tables. One thread at a time may call. Methods raise OSError and
-    sqlite3.Error.
+class HistoryWriter:
+    """Base of the writers of the tables. For one thread at a time. Methods raise OSError and sqlite3.Error.
 
-    At its opening, a damaged file is left to the writer of sessions, which sets it aside: two would set the
-    new one aside, too."""
+    A damaged file is set aside at its opening by the writer of sessions alone, which `repairs`: a second
+    writer would set the new file aside, too."""
 
-    open = staticmethod(open_beside)
+    repairs = False
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection = self.open(path)
-        self._log = path.with_name(f"{path.name}-wal")
+        self._require_room()
+        connect = partial(_connect, path)
+        repair = partial(databases.begin_anew, path, _NAME)
+        self._connection = databases.repair_and_retry(connect, repair) if self.repairs else connect()
         #: Bytes of the log at which it is emptied, and when that may be tried, monotonic seconds.
-        self._log_bytes, self._may_empty = _LOG_BYTES, 0.0
+        self._log_bytes, self._may_empty_at = _LOG_BYTES, 0.0
 
     def close(self) -> None:
+        """Close the file."""
         self._connection.close()
 
     def set_aside(self) -> None:
-        """End the use of a file that turned out to be damaged: the next store begins a new one."""
+        """End the use of a file that turned out to be damaged: the next writer begins a new one."""
         if self.is_current:
-            databases.begin_anew(self._path, WHAT)
+            databases.begin_anew(self._path, _NAME)
         self.close()
 
     @property
     def is_current(self) -> bool:
+        """False if the file was removed or replaced."""
         return self._connection.is_current
 
+    def _require_room(self) -> None:
+        durable.require_room(self._path.parent, _MIN_FREE_BYTES)
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+    def _write(self) -> Iterator[None]:
+        """Commit what the block writes, all or nothing."""
+        with self._connection.transaction():
             yield
-        except BaseException:
-            # A full disk has rolled it back already.
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+        self._bound_log()
 
     def _bound_log(self) -> None:
-        """Empty a log that is too long. SQLite does so by itself only in a moment without any reader of the
-        log, which may never come. This waits for the readers of now, and new ones don't read the log."""
-        if self._log.stat().st_size <= self._log_bytes or time.monotonic() < self._may_empty:
+        """Empty a log that is too long, for which a reader or another writer may leave no time: then
+        later."""
+        if self._connection.log_bytes <= self._log_bytes or time.monotonic() < self._may_empty_at:
             return
-        self._connection.execute(f"PRAGMA busy_timeout = {_READERS}")
-        is_empty = any(self._empties_log() for _ in range(_ATTEMPTS))
-        self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * WRITER_WAITS)}")
-        if not is_empty:
-            self._may_empty = time.monotonic() + _NEXT_ATTEMPTS
+        for _ in range(_ATTEMPTS):
+            is_empty, others_empty = self._connection.empty_log(_READERS_MS)
+            if is_empty:
+                return
+            if others_empty:
+                # `time.sleep` is gevent's in a worker, and this is a native thread.
+                signal.sigtimedwait((), _OTHER_WRITER_SECONDS)
+        self._may_empty_at = time.monotonic() + _BACKUP_SECONDS
 
-    def _empties_log(self) -> bool:
-        failed, pages, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if failed and pages < 0:
-            # `time.sleep` is gevent's in a worker, and this is a native thread.
-            signal.sigtimedwait((), _COPIED)
-        return not failed
-
-    def _text(self, text: str) -> int:
-        """Return the number of a name."""
+    def _number_text(self, text: str) -> int:
+        """Return the number of a name or a MAC address, which is new unless the table has it."""
         row = self._connection.execute("SELECT number FROM text WHERE text = ?", (text,)).fetchone()
         if row is None:
             insert = "INSERT INTO text (text, folded) VALUES (?, ?) RETURNING number"
@@ -292,19 +262,20 @@ class Writer:
         return int(row[0])
 
 
-W = TypeVar("W", bound=Writer)
+W = TypeVar("W", bound=HistoryWriter)
 
 
 @contextmanager
-def in_use(store: W, pool: ThreadPool) -> Iterator[W]:
-    """Closes the store at the end, and sets its file aside if that turns out to be damaged."""
-    with closing(store):
+def use_writer(kind: type[W], path: Path, pool: ThreadPool) -> Iterator[W]:
+    """Open a writer for the block. A file that turns out to be damaged is set aside. Raises OSError and
+    sqlite3.Error."""
+    with closing(on_thread(pool, kind, path)) as writer:
         try:
-            yield store
+            yield writer
         except sqlite3.DatabaseError as error:
             # The opening reads few pages of the file, so each new attempt would fail here again.
             if databases.is_damaged(error):
-                on_thread(pool, store.set_aside)
+                on_thread(pool, writer.set_aside)
             raise
 
 
@@ -312,24 +283,27 @@ def in_use(store: W, pool: ThreadPool) -> Iterator[W]:
 NUMBER_OF_TEXT = "(SELECT number FROM text WHERE text = ?)"
 _BITS = 128
 #: A text that means more names than these is compared with each row, instead of looked up.
-_MOST_NAMES = 500
+_MAX_NUMBERS = 500
 _MAC_DIGITS = 12
 
 
 def encode_ipv4(address: str) -> int:
+    """Return the key of an IPv4 address."""
     return int.from_bytes(socket.inet_aton(address))
 
 
 def decode_ipv4(key: int) -> str:
+    """Return the IPv4 address with this key."""
     return str(IPv4Address(key))
 
 
 def encode_mac(address: str) -> str:
-    """Twelve digits, from a MAC address with colons."""
+    """Return the key of a MAC address, or a part of the key: the digits without colons."""
     return address.replace(":", "")
 
 
 def decode_mac(key: str) -> str:
+    """Return the MAC address with this key, with colons."""
     return bytes.fromhex(key).hex(":")
 
 
@@ -340,14 +314,13 @@ def encode_network(text: str) -> bytes:
 
 
 def decode_network(key: bytes) -> str:
-    """Return an address, or a prefix with its length."""
+    """Return the IPv6 address with this key, or the prefix with its length."""
     network = IPv6Network((key[1:].ljust(_BITS // 8, b"\0"), key[0]))
     return str(network.network_address if key[0] == _BITS else network)
 
 
 def find_enclosing_keys(network: int) -> Iterator[bytes]:
-    """Return the keys of an IPv6 network and of those that contain it. The network is as `ipv6.network` makes
-    it."""
+    """Return the keys of an IPv6 network, a number of `ipv6.network`, and of all networks that contain it."""
     length = network.bit_length() - 1
     first = (network ^ 1 << length) << _BITS - length
     return (_key(first, shorter) for shorter in range(length + 1))
@@ -360,7 +333,7 @@ def _key(number: int, length: int) -> bytes:
 
 def find_inner_key_ranges(network: int) -> Iterator[tuple[bytes, bytes]]:
     """Return the first and the last key, for each length of prefix, of the smaller networks in an IPv6
-    network. The network is as `ipv6.network` makes it."""
+    network, a number of `ipv6.network`."""
     length = network.bit_length() - 1
     first = (network ^ 1 << length) << _BITS - length
     last = first | (1 << _BITS - length) - 1
@@ -371,24 +344,31 @@ def find_inner_key_ranges(network: int) -> Iterator[tuple[bytes, bytes]]:
 Condition = tuple[str, Sequence[Any]]
 
 
+def list_required(wanted: Iterable[tuple[str, Any]]) -> tuple[list[str], list[Any]]:
+    """Return the conditions whose value is not None, and their values: one for each `?`."""
+    required = [(condition, value) for condition, value in wanted if value is not None]
+    values = [value for condition, value in required for _ in range(condition.count("?"))]
+    return [condition for condition, _ in required], values
+
+
 def join_any(conditions: Iterable[Condition]) -> Condition:
-    """Return the condition that one of several holds. Without any, it never holds."""
+    """Return the condition that one of several conditions holds. Without any, it never holds."""
     held = list(conditions)
     text = " OR ".join(condition for condition, _ in held) or "FALSE"
     return f"({text})", [value for _, values in held for value in values]
 
 
 def match_names(connection: sqlite3.Connection, part: str, columns: Sequence[str]) -> Iterator[Condition]:
-    """Yield conditions, of which one holds if a column has a name with this part. The columns have numbers of
-    names. None if there is no such name. The part is case-folded."""
+    """Yield conditions: one holds if a column, which has numbers of names, has a name with this part. Yield
+    nothing if there is no such name. The part is case-folded."""
     pattern = "%" + re.sub("([%_|])", r"|\1", part) + "%"
     # LIKE folds the case of ASCII. A name with other characters has its folded text beside it.
-    return _among(connection, "coalesce(folded, text) LIKE ? ESCAPE '|'", [pattern], columns)
+    return _match_texts(connection, "coalesce(folded, text) LIKE ? ESCAPE '|'", [pattern], columns)
 
 
 def match_macs(connection: sqlite3.Connection, part: str, column: str) -> Iterator[Condition]:
-    """Yield the condition that a column, which has numbers of MAC addresses, has one with this part. None if
-    there is no such address. The part is as `SearchText` has it."""
+    """Yield the condition that a column, which has numbers of MAC addresses, has an address with this part, a
+    `mac` of `SearchText`. Yield nothing if there is no such address."""
     digits = encode_mac(part)
     if digits == part:
         patterns = [f"*{digits}*"]
@@ -397,15 +377,16 @@ def match_macs(connection: sqlite3.Connection, part: str, column: str) -> Iterat
         begin = len(part.partition(":")[0]) % 2
         patterns = [f"{'?' * at}{digits}*" for at in range(begin, _MAC_DIGITS - len(digits) + 1, 2)]
     wanted = f"length(text) = {_MAC_DIGITS} AND ({' OR '.join(len(patterns) * ['text GLOB ?'])})"
-    return _among(connection, wanted, patterns, [column])
+    return _match_texts(connection, wanted, patterns, [column])
 
 
-def _among(
+def _match_texts(
     connection: sqlite3.Connection, wanted: str, values: Sequence[Any], columns: Sequence[str]
 ) -> Iterator[Condition]:
+    """Yield for each column the condition that its number is that of a wanted text."""
     names = f"SELECT number FROM text WHERE {wanted}"
-    found = [number for (number,) in connection.execute(f"{names} LIMIT {_MOST_NAMES + 1}", values)]
-    if len(found) > _MOST_NAMES:
+    found = [number for (number,) in connection.execute(f"{names} LIMIT {_MAX_NUMBERS + 1}", values)]
+    if len(found) > _MAX_NUMBERS:
         # The plus keeps SQLite from collecting most rows by an index before it sorts them.
         yield from ((f"+{column} IN ({names})", values) for column in columns)
     elif found:

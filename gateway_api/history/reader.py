@@ -1,10 +1,10 @@
-"""The history for requests, and which search in it runs next: a quick one never waits for a long one, nor a
-user for another. Any process may read, while another one writes.
+"""Reader of the history, which decides which search runs next: a quick search never waits for a long one, nor
+a user for another; and the timeline of a subscriber. Any process may read, while another one writes.
 
-Each search begins in the queue of quick ones. One that takes longer begins again in the queue of long ones,
-and pauses there while a quick one runs. Both queues are fair to users. The long searches of all workers share
-one processor core, a slice of time each. Its deadline ends a search wherever it is, so that no reader holds
-an old state of the file for longer.
+Each search begins in the queue of quick searches. A search that takes longer begins again in the queue of
+long searches, and pauses there while a quick search runs. Both queues are fair to users. The long searches of
+all workers share one processor core, a slice of time each. Its deadline ends a search wherever it is, so that
+no reader holds an old state of the file for longer.
 """
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
@@ -19,13 +19,11 @@ from contextlib import closing, suppress
 from copy import copy
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from gateway_api.history.database import decode_ipv4, open_to_read
-from gateway_api.history.sessions import HistoryFilter, find, flapping
-from gateway_api.history.sign_ons import WantedFailures, failed_sign_ons, numbered
-from gateway_api.history.traffic import FoundTraffic, TrafficSpan, traffic
-from gateway_contract.base.databases import kind_of
+from gateway_api.history.database import connect_to_read, decode_ipv4
+from gateway_api.history.sign_ons import read_failed_sign_ons
+from gateway_contract.base.databases import result_code
 from gateway_contract.base.errors import HistoryUnavailable, NotFound, SearchTooLong
 from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
 from gateway_contract.base.process import ThreadPool, on_thread
@@ -35,12 +33,11 @@ from gateway_contract.contract import Page
 from gateway_contract.history import (
     ClockState,
     FailedSignOns,
-    FlappingSubscriber,
-    PastSession,
     TimelineEntry,
     TimelineEvent,
 )
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Seconds from the request of a search to its end.
@@ -48,120 +45,92 @@ DEADLINE = 5.0
 #: Seconds after which a client should try again.
 _RETRY_AFTER = 5
 #: Seconds that a quick search takes at most, and that it has even if others wait.
-_QUICK, _LEAST = 0.1, 0.02
+_MAX_QUICK_SECONDS, _MIN_QUICK_SECONDS = 0.1, 0.02
 #: Seconds of a slice of a long search, and of a pause.
-_SLICE, _PAUSE = 0.05, 0.002
-#: Searches in each queue, and of one user. Long searches at a time, of different users: the pool has few
-#: threads.
-_MOST, _MOST_FROM_ONE, _LONG_AT_ONCE = 256, 64, 2
+_SLICE_SECONDS, _PAUSE_SECONDS = 0.05, 0.002
+#: Searches in each queue, and of one user.
+_MAX_WAITING, _MAX_WAITING_OF_USER = 256, 64
+#: Long searches at a time, of different users: the pool has few threads.
+_MAX_LONG = 2
 #: SQLite's steps between two looks at the clock: about half a millisecond.
-_STEPS = 10_000
+_STEPS_PER_LOOK = 10_000
 
 
 class Reader:
-    """The history in the database at `path`, for a user. Methods raise HistoryUnavailable and SearchTooLong.
-    Any greenlet may call."""
-
-    def __init__(self, path: Path, pool: ThreadPool) -> None:
-        self._searches = Searches(path, pool)
-        self._user = ""
-
-    def for_user(self, user: str) -> "Reader":
-        """Return a reader for the searches of another user."""
-        reader = copy(self)
-        reader._user = user
-        return reader
-
-    def sessions(self, wanted: HistoryFilter, page: Page | None) -> FoundPage[PastSession]:
-        """Return the matching sessions, newest first: a page of them, or all. Raises Invalid for a wrong
-        cursor, and ListTooLarge."""
-        return self._result(find, wanted, page)
-
-    def failed_sign_ons(self, wanted: WantedFailures, page: Page) -> FoundPage[FailedSignOns]:
-        """Return the matching attempts, the newest first. Raises Invalid for a wrong cursor."""
-        return self._result(failed_sign_ons, wanted, page)
-
-    def traffic(self, span: TrafficSpan) -> FoundTraffic:
-        """Return the traffic of all trunks in a span. Raises Invalid for too small a step."""
-        return self._result(traffic, span)
-
-    def flapping(self, since: float, until: float, limit: int) -> list[FlappingSubscriber]:
-        """Return the subscribers with the most sessions that started in the window, and more than one."""
-        return self._result(flapping, since, until, limit)
-
-    def timeline(self, id: int, page: Page) -> FoundPage[TimelineEntry]:
-        """Return the timeline of the subscriber that has or had a session. Raises NotFound if no session had
-        this id, and Invalid for a wrong cursor."""
-        found = self._result(timeline, id, page)
-        if found is None:
-            raise NotFound("No such session")
-        return found
-
-    def _result(self, search: Callable[..., T], *arguments: Any) -> T:
-        try:
-            return self._searches.result(self._user, search, *arguments)
-        except (OSError, sqlite3.Error) as error:
-            raise HistoryUnavailable(f"cannot read the history: {error}") from error
-
-
-class Searches:
-    """The searches of one process in the database at `path`. Any greenlet may call."""
+    """Reader of the history in the database at `path`, for one user. Any greenlet may call."""
 
     def __init__(self, path: Path, pool: ThreadPool) -> None:
         self._path = path
         self._pool = pool
-        self._quick = FairQueue(_MOST, _MOST_FROM_ONE, self._too_long)
-        self._long = FairQueue(_MOST, _MOST_FROM_ONE, self._too_long, at_once=_LONG_AT_ONCE)
+        self._user = ""
+        self._quick = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_USER, self._too_long)
+        self._long = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_USER, self._too_long, at_once=_MAX_LONG)
 
-    def result(self, user: str, search: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of `search` for a connection and the arguments; all its reads are of one moment.
-        Raises SearchTooLong, sqlite3.Error, and what the search raises."""
+    def for_user(self, user: str) -> "Reader":
+        """Return a reader with the same queues for the searches of another user."""
+        reader = copy(self)
+        reader._user = user
+        return reader
+
+    def search(
+        self, find: Callable[Concatenate[sqlite3.Connection, P], T], *arguments: P.args, **more: P.kwargs
+    ) -> T:
+        """Return the result of `find` for a connection and the arguments. All reads of `find` are of one
+        moment. Raises HistoryUnavailable, SearchTooLong, and what `find` raises."""
+        try:
+            return self._search(lambda connection: find(connection, *arguments, **more))
+        except (OSError, sqlite3.Error) as error:
+            raise HistoryUnavailable(f"cannot read the history: {error}") from error
+
+    def _search(self, find: Callable[[sqlite3.Connection], T]) -> T:
         deadline = time.monotonic() + DEADLINE
         try:
-            with self._quick.turn(user, DEADLINE):
+            with self._quick.turn(self._user, DEADLINE):
                 began = time.monotonic()
-                least, most = began + _LEAST, min(began + _QUICK, deadline)
-                return self._run(lambda: self._is_too_long(least, most), search, *arguments)
+                least, most = began + _MIN_QUICK_SECONDS, min(began + _MAX_QUICK_SECONDS, deadline)
+                return self._run(lambda: self._is_too_long(least, most), find)
         except sqlite3.OperationalError as error:
-            if kind_of(error) != sqlite3.SQLITE_INTERRUPT or time.monotonic() >= deadline:
-                raise self._known(error) from error
-        with self._long.turn(user, max(0.0, deadline - time.monotonic())):
+            if not _is_interrupt(error):
+                raise
+            if time.monotonic() >= deadline:
+                raise self._too_long() from error
+        with self._long.turn(self._user, max(0.0, deadline - time.monotonic())):
             try:
                 with closing(_Slices(self._path.parent)) as slices:
-                    return self._run(lambda: self._is_late(slices, deadline), search, *arguments)
+                    return self._run(lambda: self._is_late(slices, deadline), find)
             except sqlite3.OperationalError as error:
-                raise self._known(error) from error
+                if not _is_interrupt(error):
+                    raise
+                raise self._too_long() from error
 
     def _is_too_long(self, least: float, most: float) -> bool:
+        """Return True if a quick search must end."""
         now = time.monotonic()
         return now >= most or (now >= least and bool(self._quick.waiting))
 
     def _is_late(self, slices: "_Slices", deadline: float) -> bool:
-        """Return whether a long search must end. It returns in a slice."""
+        """Wait for a slice. Return True if a long search must end."""
         rests = slices.is_over or bool(self._quick.served)
         if rests:
             slices.end()
         # One pause without the lock: another worker looks for it once in this time.
         while (now := time.monotonic()) < deadline and (rests or self._quick.served or not slices.begin()):
             # `time.sleep` is gevent's in a worker, and this is a native thread.
-            signal.sigtimedwait((), _PAUSE)
+            signal.sigtimedwait((), _PAUSE_SECONDS)
             rests = False
         return now >= deadline
 
-    def _run(self, stop: Callable[[], bool], search: Callable[..., T], *arguments: Any) -> T:
-        found: T = on_thread(self._pool, _with_connection, self._path, stop, search, *arguments)
+    def _run(self, must_end: Callable[[], bool], find: Callable[[sqlite3.Connection], T]) -> T:
+        found: T = on_thread(self._pool, _run_with_connection, self._path, must_end, find)
         return found
-
-    def _known(self, error: sqlite3.OperationalError) -> Exception:
-        return self._too_long() if kind_of(error) == sqlite3.SQLITE_INTERRUPT else error
 
     def _too_long(self) -> SearchTooLong:
         return SearchTooLong(DEADLINE, _RETRY_AFTER)
 
 
 class _Slices:
-    """The slices of one long search: of all workers with a history in the folder, one has one at a time. The
-    folder is the lock, so that a full disk is no reason to have none."""
+    """Slices of time of one long search: of all workers with a history in the folder, one has a slice at a
+    time. The folder is the lock, so that a full disk is no reason to have none."""
 
     def __init__(self, folder: Path) -> None:
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -173,28 +142,35 @@ class _Slices:
         return self._end is not None and time.monotonic() >= self._end
 
     def begin(self) -> bool:
-        """Return True in a slice."""
+        """Return True in a slice, which begins now unless another worker has one."""
         if self._end is None:
             with suppress(BlockingIOError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._end = time.monotonic() + _SLICE
+                self._end = time.monotonic() + _SLICE_SECONDS
         return self._end is not None
 
     def end(self) -> None:
+        """End the slice, if there is one."""
         if self._end is not None:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             self._end = None
 
     def close(self) -> None:
-        """End the slice, too."""
+        """Release the folder, which ends the slice, too."""
         os.close(self._lock)
 
 
-def _with_connection(path: Path, stop: Callable[[], bool], search: Callable[..., T], *arguments: Any) -> T:
-    with closing(open_to_read(path)) as connection:
-        connection.set_progress_handler(stop, _STEPS)
+def _is_interrupt(error: sqlite3.Error) -> bool:
+    return result_code(error) == sqlite3.SQLITE_INTERRUPT
+
+
+def _run_with_connection(
+    path: Path, must_end: Callable[[], bool], find: Callable[[sqlite3.Connection], T]
+) -> T:
+    with closing(connect_to_read(path)) as connection:
+        connection.set_progress_handler(must_end, _STEPS_PER_LOOK)
         connection.execute("BEGIN")
-        return search(connection, *arguments)
+        return find(connection)
 
 
 _UP, _RATE, _DOWN, _FAILED = range(4)
@@ -221,44 +197,44 @@ SELECT id, started, ended, seen, reason, ip, access.text,
     EXISTS (SELECT 1 FROM clock_step AS step WHERE session.number <= step.session AND ? > step.at)
 FROM session JOIN text AS access ON access.number = session.access WHERE session.number = ?
 """
-_FIRST = (1 << 62,) * 4
+#: The place before all entries.
+_START = (1 << 62,) * 4
 
 
-def timeline(connection: sqlite3.Connection, id: int, page: Page) -> FoundPage[TimelineEntry] | None:
-    """Return the timeline of the subscriber that has or had the session; None if no session had this id.
-    Raises Invalid for a wrong cursor."""
+def read_timeline(connection: sqlite3.Connection, id: int, page: Page) -> FoundPage[TimelineEntry]:
+    """Return the timeline of the subscriber that has or had the session, the newest entry first. Raises
+    NotFound if no session had this id, and Invalid for a wrong cursor."""
     known = connection.execute(_SUBSCRIBER, (id,)).fetchone()
     if known is None:
-        return None
-    place = _FIRST if page.cursor is None else decode_numbers(page.cursor, len(_FIRST))
+        raise NotFound("No such session")
+    place = _START if page.cursor is None else decode_numbers(page.cursor, len(_START))
     values = dict(zip(("at", "number", "kind", "sequence"), place, strict=True))
     query = values | {"username": known[0], "mac": known[1], "limit": page.limit + 1}
     rows = connection.execute(_ENTRIES, query).fetchall()
-    entries = [_entry(connection, row) for row in rows[: page.limit]]
-    last = None if len(rows) <= page.limit else encode_cursor(rows[page.limit - 1][: len(_FIRST)])
+    entries = [_make_entry(connection, row) for row in rows[: page.limit]]
+    last = None if len(rows) <= page.limit else encode_cursor(rows[page.limit - 1][: len(_START)])
     return FoundPage(entries, last)
 
 
-def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
+def _make_entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
     at, number, kind, _, down, up, expires, author = row
     if kind == _FAILED:
-        return _failed_entry(numbered(connection, number))
+        return _make_failed_entry(read_failed_sign_ons(connection, number))
     found = connection.execute(_SESSION, (at, number)).fetchone()
     id, started, ended, seen, reason, ip, access, is_wrong = found
-    is_rate = kind == _RATE
+    by = "" if author is None else f", by {author}"
     if kind == _UP:
         event = TimelineEvent.UP
         address = "no IPv4 address" if ip is None else decode_ipv4(ip)
         message = f"Session {id} started on {access} with {address}"
-    elif is_rate:
+    elif kind == _RATE:
         event = TimelineEvent.RATE
         until = "" if expires is None else f" until {format_utc(expires)}"
-        message = f"Session {id} got {format_rate(down)} down and {format_rate(up)} up{until}{_by(author)}"
+        message = f"Session {id} got {format_rate(down)} down and {format_rate(up)} up{until}{by}"
     elif seen is None:
         event = TimelineEvent.DOWN
-        message = (
-            f"Session {id} ended after {timedelta(seconds=max(0, ended - started))}, {reason}{_by(author)}"
-        )
+        lasted = timedelta(seconds=max(0, ended - started))
+        message = f"Session {id} ended after {lasted}, {reason}{by}"
     else:
         event = TimelineEvent.LOST
         message = f"Session {id} ended between {format_utc(seen)} and {format_utc(ended)}: nobody saw the end"
@@ -276,7 +252,7 @@ def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
     )
 
 
-def _failed_entry(failed: FailedSignOns) -> TimelineEntry:
+def _make_failed_entry(failed: FailedSignOns) -> TimelineEntry:
     who = failed.username or failed.mac_address or "an unknown subscriber"
     times = f", {failed.attempts} times until {format_utc(failed.last_at)}" if failed.attempts > 1 else ""
     return TimelineEntry(
@@ -291,7 +267,3 @@ def _failed_entry(failed: FailedSignOns) -> TimelineEntry:
         rate_expires_at=None,
         clock=failed.clock,
     )
-
-
-def _by(author: str | None) -> str:
-    return "" if author is None else f", by {author}"

@@ -1,8 +1,9 @@
-"""Records sessions in the history: one worker at a time follows the core's events.
+"""Recorders of the history: one worker at a time follows the core's events, the failed sign-ons and the
+traffic.
 
-The core holds its latest events, so those of a time without any worker come later. Where it does not hold
-them, or is another run of the core, the history has a hole: the recorder compares it with the sessions that
-are up, and marks those that are gone.
+The core holds its latest events, so events of a time without any worker come later. Where the core does not
+hold them, or is another run of the core, the history has a hole: the recorder compares the history with the
+sessions that are up, and marks those that are gone.
 """
 
 import fcntl
@@ -17,8 +18,8 @@ import gevent
 
 from gateway_api.base.core_events import Events
 from gateway_api.base.retry import repeat
-from gateway_api.history.database import in_use
-from gateway_api.history.sessions import FeedPlace, HistoryStore
+from gateway_api.history.database import use_writer
+from gateway_api.history.sessions import FeedPlace, SessionWriter
 from gateway_api.history.sign_ons import SignOnRecorder
 from gateway_api.history.traffic import TrafficRecorder
 from gateway_contract.base.errors import CoreLacksMethod, CoreUnavailable
@@ -32,10 +33,10 @@ from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 
 #: Sessions in one call of a comparison. All of them at once would double a worker's memory.
-_AT_ONCE = 1000
-#: Seconds between two looks at the limits, and at most so many removals of some sessions each time.
-_TRIM = 10.0
-_MOST_REMOVALS = 100
+_COMPARED_SESSIONS = 1000
+#: Seconds between two looks at the limits, and the removals of some sessions after one look.
+_TRIM_SECONDS = 10.0
+_MAX_REMOVALS = 100
 #: No run of the core has this name.
 _NO_BOOT = "none"
 
@@ -43,80 +44,83 @@ _NO_BOOT = "none"
 def start(core_socket: Path, path: Path, pool: ThreadPool) -> None:
     """Start greenlets that record until the process ends."""
     core = CoreClient(Client(core_socket))
-    sessions = Recorder(core, Events(core), path, pool).record
-    failures = SignOnRecorder(core, path, pool).record
-    traffic = TrafficRecorder(core, path, pool).record
-    gevent.spawn(SingleWorker(sessions, "sessions", path.with_suffix(".lock")).run)
-    gevent.spawn(SingleWorker(failures, "failed sign-ons", path.with_suffix(".sign-ons.lock")).run)
-    gevent.spawn(SingleWorker(traffic, "the traffic", path.with_suffix(".traffic.lock")).run)
+    for recorder, what, suffix in (
+        (SessionRecorder(core, Events(core), path, pool), "sessions", ".lock"),
+        (SignOnRecorder(core, path, pool), "failed sign-ons", ".sign-ons.lock"),
+        (TrafficRecorder(core, path, pool), "the traffic", ".traffic.lock"),
+    ):
+        gevent.spawn(SingleWorker(recorder.record, what, path.with_suffix(suffix)).run)
 
 
-class Recorder:
+class SessionRecorder:
+    """Recorder of sessions, which follows the core's events."""
+
     def __init__(self, core: CoreClient, events: Events, path: Path, pool: ThreadPool) -> None:
         self._core = core
         self._events = events
         self._path = path
         self._pool = pool
-        self._trimmed = -_TRIM
+        self._trimmed_at = -_TRIM_SECONDS
 
     def record(self) -> None:
-        """Record until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
-        sqlite3.Error."""
-        with in_use(on_thread(self._pool, HistoryStore, self._path), self._pool) as store:
-            place = on_thread(self._pool, store.place)
-            while store.is_current:
-                place = self._follow(store, place)
+        """Record until the stream of the core ends, or the file is replaced. Raises CoreUnavailable, OSError
+        and sqlite3.Error."""
+        with use_writer(SessionWriter, self._path, self._pool) as writer:
+            place = on_thread(self._pool, writer.read_place)
+            while writer.is_current:
+                place = self._follow(writer, place)
 
-    def _follow(self, store: HistoryStore, place: FeedPlace | None) -> FeedPlace | None:
-        """Record events up to the next hole or fault. Return where it has come to."""
+    def _follow(self, writer: SessionWriter, place: FeedPlace | None) -> FeedPlace | None:
+        """Record events up to the next hole or fault, and return the place after them."""
         after = (_NO_BOOT, 0) if place is None else (place.boot_id, place.sequence)
         for batch in self._events.follow_after(*after):
             if batch.gap:
-                return self._compare(store, batch, after[0] == batch.boot_id)
+                return self._compare(writer, batch, after[0] == batch.boot_id)
             sequence = batch.events[-1].sequence if batch.events else place.sequence if place else 0
             place = FeedPlace(batch.boot_id, sequence, int(time.time()))
-            on_thread(self._pool, store.add, batch.events, place)
-            self._trim(store)
-            if not store.is_current:
+            on_thread(self._pool, writer.add, batch.events, place)
+            self._trim(writer)
+            if not writer.is_current:
                 break
         return place
 
-    def _compare(self, store: HistoryStore, batch: EventsReply, same_run: bool) -> FeedPlace:
-        """Close a hole. Events that the core still holds come next: those that are known change nothing."""
+    def _compare(self, writer: SessionWriter, batch: EventsReply, same_run: bool) -> FeedPlace:
+        """Close a hole, and return the place before the events that the core still holds. They come next:
+        those that the history has change nothing. `same_run` is False after a restart of the core."""
         place = FeedPlace(batch.boot_id, batch.oldest - 1, int(time.time()))
-        on_thread(self._pool, store.begin_comparison)
+        on_thread(self._pool, writer.begin_comparison)
         cursor = None
         while True:
-            reply = self._core.call(ListSessions(page=Page(_AT_ONCE, cursor)))
-            on_thread(self._pool, store.compare, reply.sessions, place.at)
+            reply = self._core.call(ListSessions(page=Page(_COMPARED_SESSIONS, cursor)))
+            on_thread(self._pool, writer.compare, reply.sessions, place.at)
             cursor = reply.next_cursor
             if cursor is None:
                 break
-        lost = on_thread(self._pool, store.end_comparison, place)
+        lost = on_thread(self._pool, writer.end_comparison, place)
         if lost and same_run:
-            LOG.warning("the history has a hole: %d sessions ended, and their ends are not known", lost)
+            LOG.warning("the history has a hole: %d sessions ended meanwhile, end times unknown", lost)
         elif lost:
             # Expected: the sessions of the lab end with its process.
-            LOG.info("the core was restarted: %d sessions ended, and their ends are not known", lost)
+            LOG.info("core restarted: %d sessions ended meanwhile, end times unknown", lost)
         return place
 
-    def _trim(self, store: HistoryStore) -> None:
-        if time.monotonic() - self._trimmed < _TRIM:
+    def _trim(self, writer: SessionWriter) -> None:
+        if time.monotonic() - self._trimmed_at < _TRIM_SECONDS:
             return
-        self._trimmed = time.monotonic()
+        self._trimmed_at = time.monotonic()
         limits = HistoryLimits(History.days, History.mebibytes)
         with suppress(CoreLacksMethod):
             limits = self._core.get_settings().history
-        for _ in range(_MOST_REMOVALS):
-            if not on_thread(self._pool, store.trim, limits, int(time.time())):
+        for _ in range(_MAX_REMOVALS):
+            if not on_thread(self._pool, writer.trim, limits, int(time.time())):
                 return
         # The rest soon, and events before it.
-        self._trimmed = -_TRIM
+        self._trimmed_at = -_TRIM_SECONDS
 
 
 class SingleWorker:
-    """Runs `record` while this process has the lock, again after each fault. `what` it records is for the
-    log."""
+    """Runner of a recorder: calls `record` while this process has the lock, again after each fault. `what`
+    names the records in the log."""
 
     def __init__(self, record: Callable[[], None], what: str, lock: Path) -> None:
         self._record = record
@@ -126,11 +130,13 @@ class SingleWorker:
     def run(self) -> None:
         what = f"record {self._what} in the history"
         # If this greenlet ended, nothing later would be recorded.
-        for _ in repeat(self._turn, gevent.sleep, what, LOG, level=logging.ERROR, fault=f"cannot {what}"):
+        for _ in repeat(
+            self._record_if_alone, gevent.sleep, what, LOG, level=logging.ERROR, fault=f"cannot {what}"
+        ):
             pass
 
-    def _turn(self) -> Iterator[None]:
-        """Records, if no other worker does."""
+    def _record_if_alone(self) -> Iterator[None]:
+        """Record, if no other worker does."""
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         is_alone = False
         try:

@@ -1,6 +1,6 @@
 """Sessions in the history: their writer, and searches for them.
 
-A batch of events and the place of the last one are one commit. After a kill or a power cut the writer
+A batch of events and the place of the last event are one commit. After a kill or a power cut the writer
 continues behind that place, and the core gives the later events again: so a commit need not wait for the
 disk.
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from msgspec import json
 
-from gateway_api.history import database, sign_ons, traffic
+from gateway_api.history import sign_ons, traffic
 from gateway_api.history.database import (
     ADDRESS,
     AT_END,
@@ -28,7 +28,7 @@ from gateway_api.history.database import (
     PREFIX,
     WRONG_START,
     Condition,
-    Writer,
+    HistoryWriter,
     decode_ipv4,
     decode_mac,
     decode_network,
@@ -38,11 +38,11 @@ from gateway_api.history.database import (
     find_enclosing_keys,
     find_inner_key_ranges,
     join_any,
+    list_required,
     match_macs,
     match_names,
 )
 from gateway_contract.base import ipv6
-from gateway_contract.base.databases import pragma
 from gateway_contract.base.errors import ListTooLarge
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
@@ -108,9 +108,9 @@ _FAILURES_SHARE, _FAILURE_BYTES = 4, 256
 _TRAFFIC_SHARE, _SAMPLE_BYTES = 8, 32
 #: SQLite's log of writes gets three eighths, at most so many bytes. It is emptied at half of that: the rest
 #: is for what is written until then.
-_LOG_EIGHTHS, _LOG_BYTES = 3, 32 << 20
-#: Seconds by which a clock moves if it was set.
-_SET = 60
+_LOG_EIGHTHS, _MAX_LOG_BYTES = 3, 32 << 20
+#: A clock that moves by more seconds was set.
+_MIN_STEP_SECONDS = 60
 _BACK = """
 INSERT INTO clock_step (session, failure, at) SELECT
     (SELECT coalesce(max(number), 0) FROM session), (SELECT coalesce(max(number), 0) FROM failed_sign_on), ?
@@ -126,11 +126,11 @@ FROM (
 """
 #: Each row costs time in each search.
 _FORGET_STEPS = "DELETE FROM clock_step WHERE number <= (SELECT max(number) FROM clock_step) - ?"
-_STEPS = 20
-#: Sessions in one removal: one for each so many bytes above the limit.
-_LEAST, _MOST, _EXCESS = 250, 5000, 1024
-_MADE = Path(__file__).stat().st_mtime
-_DAY = 86_400
+_MAX_STEPS = 20
+#: Sessions in one removal: one for each so many bytes above the limit, between two bounds.
+_MIN_REMOVED, _MAX_REMOVED, _BYTES_PER_REMOVED = 250, 5000, 1024
+_INSTALLED_AT = Path(__file__).stat().st_mtime
+_DAY_SECONDS = 86_400
 _EVER = 1 << 62
 
 #: Fields with the number of a name, and where the name is.
@@ -161,47 +161,44 @@ SELECT name.text, sessions, mac.text, access.text, started, reason FROM (
     ORDER BY sessions DESC, started DESC LIMIT ?
 ) AS {_TABLES} ORDER BY sessions DESC, started DESC
 """
-#: Fields that have another form in the file: how they are made, and read.
-_STORED: dict[str, Callable[[Any], Any]] = {
+#: Fields that have another form in the file: how they are encoded, and decoded.
+_ENCODERS: dict[str, Callable[[Any], Any]] = {
     "mac_address": encode_mac,
     "ip_address": encode_ipv4,
     "type": str,
 }
-_FORMS = [
-    (place, _STORED.get(field, str), field in _NAMES)
-    for place, field in enumerate(AT_START)
-    if field != "username" and (field in _STORED or field in _NAMES)
-]
-_USERNAME = AT_START.index("username")
-_at_start, _at_end = attrgetter(*AT_START), attrgetter(*AT_END)
-_READ: dict[str, Callable[[Any], Any]] = {"mac_address": decode_mac, "ip_address": decode_ipv4}
+_DECODERS: dict[str, Callable[[Any], Any]] = {"mac_address": decode_mac, "ip_address": decode_ipv4}
+_read_end = attrgetter(*AT_END)
 
 
 def prepare(path: Path) -> None:
-    """Make the database, so that it can be read before anything was recorded. The service runs without it: an
-    error is logged."""
+    """Make the database, so that it can be read before anything was recorded. An error is logged: the service
+    runs without a history, too."""
     try:
-        HistoryStore(path).close()
+        SessionWriter(path).close()
     except (OSError, sqlite3.Error) as error:
         LOG.error("cannot open or create the history %s (GATEWAY_API_STATE): %s", path, error)
 
 
 class FeedPlace(NamedTuple):
-    """The last event of the core that is in the history, and when the core was last heard, epoch seconds."""
+    """Last event of the core that is in the history, and the time when the core was last heard, epoch
+    seconds."""
 
     boot_id: str
     sequence: int
     at: int
 
 
-class HistoryStore(Writer):
-    """As `Writer`. It trims the failed sign-ons and the traffic, too, and remembers when the clock was set
-    back. `steady` gives the seconds of a clock that is never set. `made` is when the program was installed,
-    in epoch seconds: an earlier time is that of a clock that is not set yet."""
+class SessionWriter(HistoryWriter):
+    """Writer of sessions, which also trims the failed sign-ons and the traffic, and remembers when the clock
+    was set back. `steady` gives the seconds of a clock that is never set. `made` is the time when the program
+    was installed, epoch seconds: a clock that tells an earlier time is not set yet."""
 
-    open = staticmethod(database.open_to_write)
+    repairs = True
 
-    def __init__(self, path: Path, steady: Callable[[], float] = time.monotonic, made: float = _MADE) -> None:
+    def __init__(
+        self, path: Path, steady: Callable[[], float] = time.monotonic, made: float = _INSTALLED_AT
+    ) -> None:
         super().__init__(path)
         self._steady = steady
         self._made = made
@@ -210,14 +207,16 @@ class HistoryStore(Writer):
         #: Sessions whose end is not known, since the begin of a comparison.
         self._lost = 0
 
-    def place(self) -> FeedPlace | None:
+    def read_place(self) -> FeedPlace | None:
+        """Return the last event of the core that is in the history."""
         row = self._connection.execute("SELECT boot_id, sequence, at FROM place").fetchone()
         return FeedPlace(*row) if row else None
 
     def add(self, events: Sequence[SessionEvent], place: FeedPlace) -> None:
-        """All of them, or none. An event that is there already changes nothing."""
-        database.require_room(self._path)
-        with self._transaction():
+        """Add events and set the place, all or nothing. An event that the history has already changes
+        nothing."""
+        self._require_room()
+        with self._write():
             for event in events:
                 match event.event:
                     case EventName.UP:
@@ -227,10 +226,9 @@ class HistoryStore(Writer):
                     case EventName.RATE:
                         self._change(event)
             self._set_place(place)
-        self._bound_log()
 
     def begin_comparison(self) -> None:
-        """Begin a comparison with the sessions that are up: `compare` gets each of them once."""
+        """Begin a comparison with the sessions that are up: each is given once to `compare`."""
         self._lost = 0
         self._connection.executescript(
             "DROP TABLE IF EXISTS temp.listed;"
@@ -238,8 +236,9 @@ class HistoryStore(Writer):
         )
 
     def compare(self, sessions: Sequence[SessionSummary], now: int) -> None:
-        with self._transaction():
-            place = self.place()
+        """Add the sessions that the history lacks. `now` is epoch seconds."""
+        with self._write():
+            place = self.read_place()
             heard = place.at if place else 0
             for session in sessions:
                 id, started = session.id, session.started_at
@@ -247,11 +246,11 @@ class HistoryStore(Writer):
                 values = {"username": session.username, "source": session.source, "heard": heard}
                 self._connection.execute(_MOVE, values | {"id": id, "started": started})
                 self._start(session, started, now)
-        self._bound_log()
 
     def end_comparison(self, place: FeedPlace) -> int:
-        """The sessions that are not up ended in the hole since the last place. Returns how many."""
-        with self._transaction():
+        """End the sessions that were not compared: they ended in the hole since the last place. Return the
+        number of sessions whose end is unknown."""
+        with self._write():
             self._lose(_NOT_LISTED, place.at)
             self._set_place(place)
         self._connection.execute("DROP TABLE temp.listed")
@@ -259,15 +258,16 @@ class HistoryStore(Writer):
 
     def trim(self, limits: HistoryLimits, now: int) -> bool:
         """Remove some of the oldest ended sessions, changes of rates, failed sign-ons and samples of the
-        traffic, where there are too many or too old ones. True if there may be more of them."""
-        pages = pragma(self._connection, "page_count") - pragma(self._connection, "freelist_count")
-        log = min((limits.mebibytes << 20) * _LOG_EIGHTHS // 8, _LOG_BYTES)
+        traffic, where there are too many or too old ones. Return True if there may be more of them."""
+        size = limits.mebibytes << 20
+        log = min(size * _LOG_EIGHTHS // 8, _MAX_LOG_BYTES)
         self._log_bytes = log // 2
-        excess = pages * pragma(self._connection, "page_size") - (limits.mebibytes << 20) + log
+        page = self._connection.read_pragma("page_size")
+        excess = self._connection.used_pages * page - size + log
         # A few write little into the log. Far above the limit, emptying it for each few would take too long.
-        at_once = min(max(_LEAST, excess // _EXCESS), _MOST)
-        with self._transaction():
-            before = now - limits.days * _DAY
+        at_once = min(max(_MIN_REMOVED, excess // _BYTES_PER_REMOVED), _MAX_REMOVED)
+        with self._connection.transaction():
+            before = now - limits.days * _DAY_SECONDS
             removed = self._connection.execute(_OLDEST, (_EVER if excess > 0 else before, at_once)).fetchall()
             for _, number, *_ in removed:
                 for table in ("network", "rate_change"):
@@ -278,9 +278,9 @@ class HistoryStore(Writer):
                 until = _EVER if len(removed) < at_once else max(ended for ended, *_ in removed)
                 at_most = at_once * _RATES_OF_A_SESSION
                 rates = self._connection.execute(_OLD_RATES, (until, at_most)).rowcount
-            most = (limits.mebibytes << 20) // _FAILURES_SHARE // _FAILURE_BYTES
+            most = size // _FAILURES_SHARE // _FAILURE_BYTES
             failures = sign_ons.trim(self._connection, before, most)
-            samples = (limits.mebibytes << 20) // _TRAFFIC_SHARE // _SAMPLE_BYTES
+            samples = size // _TRAFFIC_SHARE // _SAMPLE_BYTES
             has_more = traffic.trim(self._connection, before, samples)
             for text in {text for _, _, *texts in removed for text in texts} | {*chain(*failures)}:
                 self._connection.execute(_UNUSED, {"text": text})
@@ -291,8 +291,8 @@ class HistoryStore(Writer):
         return bool(removed or rates or failures or has_more)
 
     def _start(self, session: SessionEvent | SessionSummary, started: int, now: int | None = None) -> int:
-        """Return the number of the session, which is new unless it is there."""
-        username = self._text(session.username)
+        """Add a session unless the history has it, and return its number. Times are epoch seconds."""
+        username = self._number_text(session.username)
         known = self._connection.execute(
             "SELECT number FROM session WHERE id = ? AND started = ? AND username = ?",
             (session.id, started, username),
@@ -301,41 +301,47 @@ class HistoryStore(Writer):
             return int(known[0])
         # Another session of a former run of the core.
         self._lose(_FORMER, started if now is None else now, session.id)
-        row = [*_at_start(session), started]
-        for place, stored, is_name in _FORMS:
-            if (value := row[place]) is not None:
-                row[place] = self._text(stored(value)) if is_name else stored(value)
-        row[_USERNAME] = username
-        (number,) = self._connection.execute(_INSERT, row).fetchone()
+        row = [self._encode(field, getattr(session, field)) for field in AT_START]
+        (number,) = self._connection.execute(_INSERT, (*row, started)).fetchone()
         self._add_networks(number, session)
         return int(number)
+
+    def _encode(self, field: str, value: Any) -> Any:
+        """Return the value of a column from that of a field."""
+        if value is None:
+            return None
+        if field in _ENCODERS:
+            value = _ENCODERS[field](value)
+        return self._number_text(str(value)) if field in _NAMES else value
 
     def _end(self, event: SessionEvent) -> None:
         duration = event.duration_seconds or 0
         started = event.at - duration if event.started_at is None else event.started_at
-        number = self._up(event.id, started) or self._start(event, started)
+        number = self._find_up(event.id, started) or self._start(event, started)
         (is_known,) = self._connection.execute(
             "SELECT ended IS NOT NULL AND seen IS NULL FROM session WHERE number = ?", (number,)
         ).fetchone()
         if is_known:
             return
-        self._connection.execute(_END, (started, event.at, *_at_end(event), number))
+        self._connection.execute(_END, (started, event.at, *_read_end(event), number))
         # DHCPv6 may have delegated a prefix since the start.
         self._add_networks(number, event)
 
     def _change(self, event: SessionEvent) -> None:
         started = event.at if event.started_at is None else event.started_at
-        number = self._up(event.id, started) or self._start(event, started)
+        number = self._find_up(event.id, started) or self._start(event, started)
         rates = event.rate_down, event.rate_up, event.rate_expires_at, event.author
         self._connection.execute(_RATE, (number, event.at, event.sequence, *rates))
 
-    def _up(self, id: int, started: int) -> int | None:
-        """Return the session of this id that is up: also one whose start has moved, with the clock."""
+    def _find_up(self, id: int, started: int) -> int | None:
+        """Return the number of the session of this id that is up, also if its start has moved with the
+        clock."""
         row = self._connection.execute(_UP, (id, started)).fetchone()
         return int(row[0]) if row else None
 
     def _lose(self, update: str, now: int, id: int | None = None) -> None:
-        place = self.place()
+        """End sessions whose end is unknown: `update` says which, `now` is epoch seconds."""
+        place = self.read_place()
         values = {"now": now, "seen": place.at if place else 0, "id": id}
         self._lost += self._connection.execute(update, values).rowcount
 
@@ -354,19 +360,19 @@ class HistoryStore(Writer):
 
     def _follow_clock(self, place: FeedPlace) -> None:
         """Remember a step back of the clock since the last place. A step forward corrects the last step back:
-        the clock was behind after it, for example in a boot before the network gave the time."""
-        last, ahead = self.place(), place.at - self._steady()
-        if self._ahead is not None and ahead - self._ahead > _SET:
+        the clock was behind after that, for example in a boot before the network gave the time."""
+        last, ahead = self.read_place(), place.at - self._steady()
+        if self._ahead is not None and ahead - self._ahead > _MIN_STEP_SECONDS:
             self._connection.execute(_FORWARD, (round(ahead - self._ahead),))
-        elif last is not None and last.at - place.at > _SET and place.at >= self._made:
+        elif last is not None and last.at - place.at > _MIN_STEP_SECONDS and place.at >= self._made:
             self._connection.execute(_BACK, (place.at,))
-            self._connection.execute(_FORGET_STEPS, (_STEPS,))
+            self._connection.execute(_FORGET_STEPS, (_MAX_STEPS,))
         self._ahead = ahead
 
 
 class HistoryFilter(NamedTuple):
-    """Which sessions: all conditions must hold. Times are Unix epoch seconds. Addresses are as
-    `base.texts` parses them."""
+    """Filter of sessions: all conditions must hold. Times are Unix epoch seconds. Addresses have the form
+    that `base.texts` gives them."""
 
     id: int | None = None
     #: `pppoe` or `dhcp`.
@@ -376,43 +382,48 @@ class HistoryFilter(NamedTuple):
     ip_address: str | None = None
     #: The session's own or its access interface.
     interface: str | None = None
-    #: Sessions that were up then.
+    #: The session was up then.
     at: float | None = None
-    #: Sessions that were up then or later.
+    #: The session was up then or later.
     since: float | None = None
-    #: Sessions that started before.
+    #: The session started before.
     until: float | None = None
     reason: str | None = None
     search: str | None = None
 
     @property
     def names_a_subscriber(self) -> bool:
-        """Only then records with wrong times are wanted: they would be the newest for years."""
+        """True if records with wrong times are wanted, too. Otherwise they would be the newest for years."""
         return any((self.id, self.username, self.mac_address, self.ip_address, self.search))
 
 
-def find(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | None) -> FoundPage[PastSession]:
-    conditions, values = _conditions(connection, wanted)
+def find_sessions(
+    connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | None
+) -> FoundPage[PastSession]:
+    """Return the matching sessions, the newest first: a page of them, or all. Raises Invalid for a wrong
+    cursor, and ListTooLarge."""
+    conditions, values = _list_conditions(connection, wanted)
     if page is not None and page.cursor is not None:
         conditions.append("(started, session.number) < (?, ?)")
         values += decode_numbers(page.cursor, 2)
-    most = MAX_LIMIT if page is None else page.limit
+    limit = MAX_LIMIT if page is None else page.limit
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
-    rows = connection.execute(query, (*values, most + 1)).fetchall()
-    networks = _networks(connection, [row[0] for row in rows[:most]])
-    sessions = [_record(row, networks.get(row[0], ())) for row in rows[:most]]
+    rows = connection.execute(query, (*values, limit + 1)).fetchall()
+    networks = _read_networks(connection, [row[0] for row in rows[:limit]])
+    sessions = [_make_record(row, networks.get(row[0], ())) for row in rows[:limit]]
     if len(rows) == len(sessions):
         return FoundPage(sessions)
     if page is None:
         raise ListTooLarge
-    number, started = rows[most - 1][0], sessions[-1].started_at
+    number, started = rows[limit - 1][0], sessions[-1].started_at
     return FoundPage(sessions, encode_cursor((started, number)))
 
 
-def flapping(
+def find_flapping(
     connection: sqlite3.Connection, since: float, until: float, limit: int
 ) -> list[FlappingSubscriber]:
+    """Return the subscribers with the most sessions that started in the window, and more than one."""
     rows = connection.execute(_FLAPPING, (since, until, limit))
     return [
         FlappingSubscriber(
@@ -422,48 +433,35 @@ def flapping(
     ]
 
 
-def _conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[list[str], list[Any]]:
-    """Conditions in SQL, and their values."""
-    conditions: list[str] = []
-    values: list[Any] = []
-
-    def require(condition: str, *given: Any) -> None:
+def _list_conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[list[str], list[Any]]:
+    """Return the conditions of a filter in SQL, and their values."""
+    interface = f"(session.interface = {NUMBER_OF_TEXT} OR session.access = {NUMBER_OF_TEXT})"
+    conditions, values = list_required(
+        [
+            ("session.id = ?", wanted.id),
+            ("lower(type) = ?", wanted.type),
+            (f"session.username = {NUMBER_OF_TEXT}", wanted.username),
+            (f"session.mac = {NUMBER_OF_TEXT}", wanted.mac_address and encode_mac(wanted.mac_address)),
+            (interface, wanted.interface),
+            ("started <= ? AND (ended IS NULL OR ended > ?)", wanted.at),
+            ("(ended IS NULL OR ended >= ?)", wanted.since),
+            ("started < ?", wanted.until),
+            ("reason = ?", wanted.reason),
+        ]
+    )
+    if not wanted.names_a_subscriber:
+        conditions.append(f"NOT {WRONG_START}")
+    more = [] if wanted.ip_address is None else [_match_address(wanted.ip_address)]
+    if wanted.search is not None:
+        more.append(join_any(_match_search(connection, parse_search(wanted.search))))
+    for condition, given in more:
         conditions.append(condition)
         values.extend(given)
-
-    if wanted.id is not None:
-        require("session.id = ?", wanted.id)
-    if wanted.type is not None:
-        require("lower(type) = ?", wanted.type)
-    if wanted.username is not None:
-        require(f"session.username = {NUMBER_OF_TEXT}", wanted.username)
-    if wanted.mac_address is not None:
-        require(f"session.mac = {NUMBER_OF_TEXT}", encode_mac(wanted.mac_address))
-    if wanted.ip_address is not None:
-        require(*_with_address(wanted.ip_address))
-    if wanted.interface is not None:
-        require(
-            f"(session.interface = {NUMBER_OF_TEXT} OR session.access = {NUMBER_OF_TEXT})",
-            *2 * [wanted.interface],
-        )
-    if wanted.at is not None:
-        require("started <= ? AND (ended IS NULL OR ended > ?)", *2 * [wanted.at])
-    if wanted.since is not None:
-        require("(ended IS NULL OR ended >= ?)", wanted.since)
-    if wanted.until is not None:
-        require("started < ?", wanted.until)
-    if wanted.reason is not None:
-        require("reason = ?", wanted.reason)
-    if not wanted.names_a_subscriber:
-        require(f"NOT {WRONG_START}")
-    if wanted.search is not None:
-        condition, given = join_any(_make_conditions(connection, parse_search(wanted.search)))
-        require(condition, *given)
     return conditions, values
 
 
-def _make_conditions(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[Condition]:
-    """Yield a condition for each meaning of the text of a search."""
+def _match_search(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[Condition]:
+    """Yield a condition for each meaning of a search text."""
     # A number with few digits is a part of a name here: the history has no other search for it.
     name = wanted.name or wanted.short_name
     if name is not None:
@@ -486,19 +484,20 @@ def _make_conditions(connection: sqlite3.Connection, wanted: SearchText) -> Iter
         yield f"session.number IN (SELECT session FROM network WHERE {' OR '.join(networks)})", given
 
 
-def _with_address(address: str) -> list[Any]:
+def _match_address(address: str) -> Condition:
+    """Return the condition that a session had this address."""
     if ":" not in address:
-        return ["ip = ?", encode_ipv4(address)]
+        return "ip = ?", [encode_ipv4(address)]
     around = list(find_enclosing_keys(ipv6.address(address)))
     marks = ", ".join("?" * len(around))
-    return [f"session.number IN (SELECT session FROM network WHERE network IN ({marks}))", *around]
+    return f"session.number IN (SELECT session FROM network WHERE network IN ({marks}))", around
 
 
-def _networks(
+def _read_networks(
     connection: sqlite3.Connection, numbers: Sequence[int]
 ) -> Mapping[int, list[tuple[bytes, int]]]:
-    """Return the networks of sessions, with their kinds, by the number of the session. In one query: a query
-    for each of many sessions would keep other threads from the interpreter."""
+    """Return the networks of sessions, with their kinds, by the number of the session. Read them in one
+    query: a query for each of many sessions would keep other threads from the interpreter."""
     query = "SELECT session, network, kind FROM network WHERE session IN (SELECT value FROM json_each(?))"
     found: dict[int, list[tuple[bytes, int]]] = {}
     for number, key, kind in connection.execute(query, (json.encode(numbers).decode(),)):
@@ -506,10 +505,10 @@ def _networks(
     return found
 
 
-def _record(row: Sequence[Any], found: Sequence[tuple[bytes, int]]) -> PastSession:
+def _make_record(row: Sequence[Any], found: Sequence[tuple[bytes, int]]) -> PastSession:
     _, started, ended, seen, is_wrong, *stored = row
     fields = dict(zip(COLUMNS, stored, strict=True))
-    for field, read in _READ.items():
+    for field, read in _DECODERS.items():
         if fields[field] is not None:
             fields[field] = read(fields[field])
     networks: dict[int, list[str]] = {ADDRESS: [], PREFIX: [], DELEGATED: []}

@@ -1,7 +1,7 @@
 """Failed sign-ons in the history: their writer, their recorder, and searches for them.
 
-Routers try again for as long as they are on, so attempts that follow one another are one row. As for
-sessions, a batch and the place of its last failure are one commit.
+Routers try again for as long as they are on, so attempts that follow one another are one row. A batch and the
+place of its last failure are one commit, as for sessions.
 """
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
@@ -18,14 +18,14 @@ from gateway_api.history.database import (
     NUMBER_OF_TEXT,
     WRONG_FAILURE,
     Condition,
-    Writer,
+    HistoryWriter,
     decode_mac,
     encode_mac,
-    in_use,
     join_any,
+    list_required,
     match_macs,
     match_names,
-    require_room,
+    use_writer,
 )
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
@@ -71,7 +71,7 @@ _NEWEST_FIRST = "ORDER BY began DESC, failed.number DESC LIMIT ?"
 
 
 class SignOnPlace(NamedTuple):
-    """The last failure at the core that is in the history."""
+    """Last failure at the core that is in the history."""
 
     boot_id: str
     sequence: int
@@ -81,29 +81,29 @@ class SignOnPlace(NamedTuple):
 _NOWHERE = SignOnPlace("none", 0)
 
 
-class SignOnStore(Writer):
-    """The writer of failed sign-ons, as `Writer`."""
+class SignOnWriter(HistoryWriter):
+    """Writer of failed sign-ons."""
 
-    def place(self) -> SignOnPlace | None:
+    def read_place(self) -> SignOnPlace | None:
+        """Return the last failure at the core that is in the history."""
         row = self._connection.execute("SELECT boot_id, sequence FROM sign_on_place").fetchone()
         return SignOnPlace(*row) if row else None
 
     def add(self, failures: Sequence[FailedSignOn], place: SignOnPlace) -> None:
-        """All of them, or none."""
-        require_room(self._path)
-        with self._transaction():
+        """Add failures and set the place, all or nothing."""
+        self._require_room()
+        with self._write():
             for failure in failures:
                 self._add(failure)
             self._connection.execute("INSERT OR REPLACE INTO sign_on_place VALUES (1, ?, ?)", place)
-        self._bound_log()
 
     def _add(self, failure: FailedSignOn) -> None:
         mac = failure.mac_address
         values = {
             "type": str(failure.type),
-            "username": None if failure.username is None else self._text(failure.username),
-            "mac": None if mac is None else self._text(encode_mac(mac)),
-            "access": self._text(failure.access_interface),
+            "username": None if failure.username is None else self._number_text(failure.username),
+            "mac": None if mac is None else self._number_text(encode_mac(mac)),
+            "access": self._number_text(failure.access_interface),
             "outer_vlan": failure.outer_vlan_id,
             "inner_vlan": failure.inner_vlan_id,
             "source": failure.source,
@@ -115,8 +115,8 @@ class SignOnStore(Writer):
 
 
 def trim(connection: sqlite3.Connection, before: int, most: int) -> list[tuple[int | None, ...]]:
-    """Remove some of the rows whose last attempt was before a time, and of those that are more than so many.
-    Return the numbers of their names."""
+    """Remove some rows: those whose last attempt was `before` a time, and the oldest of more than `most`
+    rows. Return the numbers of their texts."""
     removed = []
     for rows in _OLD, _TOO_MANY:
         removed += connection.execute(
@@ -127,7 +127,7 @@ def trim(connection: sqlite3.Connection, before: int, most: int) -> list[tuple[i
 
 
 class SignOnRecorder:
-    """`pause` takes seconds."""
+    """Recorder of failed sign-ons, which follows the core. `pause` takes seconds."""
 
     def __init__(
         self,
@@ -143,21 +143,21 @@ class SignOnRecorder:
         self._warned = False
 
     def record(self) -> None:
-        """Record until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
-        sqlite3.Error."""
-        with in_use(on_thread(self._pool, SignOnStore, self._path), self._pool) as store:
-            place = on_thread(self._pool, store.place) or _NOWHERE
-            while store.is_current:
+        """Record until the stream of the core ends, or the file is replaced. Raises CoreUnavailable, OSError
+        and sqlite3.Error."""
+        with use_writer(SignOnWriter, self._path, self._pool) as writer:
+            place = on_thread(self._pool, writer.read_place) or _NOWHERE
+            while writer.is_current:
                 try:
-                    place = self._follow(store, place)
+                    place = self._follow(writer, place)
                 except CoreLacksMethod as error:
                     if not self._warned:
                         LOG.warning("the history has no failed sign-ons: %s", error)
                     self._warned = True
                     self._pause(UNTIL_ANOTHER_CORE_SECONDS)
 
-    def _follow(self, store: SignOnStore, place: SignOnPlace) -> SignOnPlace:
-        """Record up to the next hole. Return where it has come to."""
+    def _follow(self, writer: SignOnWriter, place: SignOnPlace) -> SignOnPlace:
+        """Record up to the next hole, and return the place after it."""
         for batch in self._core.follow(SubscribeFailedSignOns(*place)):
             self._warned = False
             if batch.gap:
@@ -167,38 +167,38 @@ class SignOnRecorder:
                 return SignOnPlace(batch.boot_id, batch.oldest - 1)
             if batch.failures:
                 place = SignOnPlace(batch.boot_id, batch.failures[-1].sequence)
-                on_thread(self._pool, store.add, batch.failures, place)
-            if not store.is_current:
+                on_thread(self._pool, writer.add, batch.failures, place)
+            if not writer.is_current:
                 break
         return place
 
 
-class WantedFailures(NamedTuple):
-    """Which failed sign-ons: as `HistoryFilter`."""
+class SignOnFilter(NamedTuple):
+    """Filter of failed sign-ons: all conditions must hold. Times are Unix epoch seconds."""
 
     type: str | None = None
     username: str | None = None
     mac_address: str | None = None
     #: The access interface.
     interface: str | None = None
-    #: Those whose last attempt was then or later.
+    #: The last attempt was then or later.
     since: float | None = None
-    #: Those that began before.
+    #: The first attempt was before.
     until: float | None = None
     reason: str | None = None
     search: str | None = None
 
     @property
     def names_a_subscriber(self) -> bool:
-        """As that of `HistoryFilter`."""
+        """True if records with wrong times are wanted, too."""
         return any((self.username, self.mac_address, self.search))
 
 
-def failed_sign_ons(
-    connection: sqlite3.Connection, wanted: WantedFailures, page: Page
+def find_failed_sign_ons(
+    connection: sqlite3.Connection, wanted: SignOnFilter, page: Page
 ) -> FoundPage[FailedSignOns]:
-    """Return a page of the matching ones. Raises Invalid for a wrong cursor."""
-    conditions, values = _conditions(connection, wanted)
+    """Return a page of the matching failed sign-ons, the newest first. Raises Invalid for a wrong cursor."""
+    conditions, values = _list_conditions(connection, wanted)
     if not wanted.names_a_subscriber:
         conditions.append(f"NOT {WRONG_FAILURE}")
     if page.cursor is not None:
@@ -207,41 +207,40 @@ def failed_sign_ons(
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
     rows = connection.execute(query, (*values, page.limit + 1)).fetchall()
-    found = [_record(row) for row in rows[: page.limit]]
+    found = [_make_record(row) for row in rows[: page.limit]]
     if len(rows) == len(found):
         return FoundPage(found)
     return FoundPage(found, encode_cursor((found[-1].first_at, rows[page.limit - 1][0])))
 
 
-def numbered(connection: sqlite3.Connection, number: int) -> FailedSignOns:
-    """One that exists."""
+def read_failed_sign_ons(connection: sqlite3.Connection, number: int) -> FailedSignOns:
+    """Return the failed sign-ons with this number, which must exist."""
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE failed.number = ?"
-    return _record(connection.execute(query, (number,)).fetchone())
+    return _make_record(connection.execute(query, (number,)).fetchone())
 
 
-def _conditions(connection: sqlite3.Connection, wanted: WantedFailures) -> tuple[list[str], list[Any]]:
-    """Conditions in SQL, and their values."""
-    mac = None if wanted.mac_address is None else encode_mac(wanted.mac_address)
-    required = [
-        ("lower(type) = ?", wanted.type),
-        (f"failed.username = {NUMBER_OF_TEXT}", wanted.username),
-        (f"failed.mac = {NUMBER_OF_TEXT}", mac),
-        (f"failed.access = {NUMBER_OF_TEXT}", wanted.interface),
-        ("reason = ?", wanted.reason),
-        ("last >= ?", wanted.since),
-        ("began < ?", wanted.until),
-    ]
-    conditions = [condition for condition, value in required if value is not None]
-    values = [value for _, value in required if value is not None]
+def _list_conditions(connection: sqlite3.Connection, wanted: SignOnFilter) -> tuple[list[str], list[Any]]:
+    """Return the conditions of a filter in SQL, and their values."""
+    conditions, values = list_required(
+        [
+            ("lower(type) = ?", wanted.type),
+            (f"failed.username = {NUMBER_OF_TEXT}", wanted.username),
+            (f"failed.mac = {NUMBER_OF_TEXT}", wanted.mac_address and encode_mac(wanted.mac_address)),
+            (f"failed.access = {NUMBER_OF_TEXT}", wanted.interface),
+            ("reason = ?", wanted.reason),
+            ("last >= ?", wanted.since),
+            ("began < ?", wanted.until),
+        ]
+    )
     if wanted.search is not None:
-        condition, given = join_any(_make_conditions(connection, parse_search(wanted.search)))
+        condition, given = join_any(_match_search(connection, parse_search(wanted.search)))
         return [*conditions, condition], [*values, *given]
     return conditions, values
 
 
-def _make_conditions(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[Condition]:
-    """Yield a condition for each meaning of the text of a search. A failed sign-on has neither an id nor an
-    IP address."""
+def _match_search(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[Condition]:
+    """Yield a condition for each meaning of a search text. A failed sign-on has neither an id nor an IP
+    address."""
     name = wanted.name or wanted.short_name
     if name is not None:
         columns = ["failed.username"] if wanted.key is None else ["failed.username", "failed.access"]
@@ -250,8 +249,8 @@ def _make_conditions(connection: sqlite3.Connection, wanted: SearchText) -> Iter
         yield from match_macs(connection, wanted.mac, "failed.mac")
 
 
-def _record(row: Sequence[Any]) -> FailedSignOns:
-    """From a row with the `_COLUMNS`, which are in the order of the record's fields."""
+def _make_record(row: Sequence[Any]) -> FailedSignOns:
+    """Return the record of a row with the `_COLUMNS`, which are in the order of the fields of the record."""
     _, type, username, mac, *others, is_wrong = row
     clock = ClockState.UNSET if is_wrong else ClockState.SET
     return FailedSignOns(*(type, username, None if mac is None else decode_mac(mac), *others, clock))

@@ -1,4 +1,4 @@
-"""The traffic of all trunks over time: its recorder, its writer, and what was recorded."""
+"""Traffic of all trunks in the history: its writer, its recorder, and its samples over time."""
 
 import math
 import sqlite3
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import gevent
 
-from gateway_api.history.database import Writer, in_use, require_room
+from gateway_api.history.database import HistoryWriter, use_writer
 from gateway_contract.base.errors import Invalid, Problem
 from gateway_contract.base.process import ThreadPool, on_thread
 from gateway_contract.contract import Page
@@ -19,17 +19,17 @@ from gateway_contract.core_client import CoreClient
 from gateway_contract.history import TrafficSample
 
 #: Seconds between two samples of the recorder.
-EVERY = 10
-#: Samples of a response, without another `step`: the width of a chart. And at most.
-_USUAL, MOST = 360, 10_000
+SAMPLE_SECONDS = 10
+#: Samples of a response without a `step`: the width of a chart; and of any response.
+_USUAL_SAMPLES, MAX_SAMPLES = 360, 10_000
 #: Rows in one removal.
-_AT_ONCE = 10_000
-#: Seconds between two samples, after which their mean would say little about either time.
-_APART = 3 * EVERY
+_MAX_REMOVED = 10_000
+#: Seconds between two readings of the counters, after which a mean would say little about either time.
+_MAX_SECONDS_APART = 3 * SAMPLE_SECONDS
 #: Seconds by which the core's uptime, in whole seconds and read a moment later, may grow less than the time.
-_ROUNDING = 2
+_ROUNDING_SECONDS = 2
 #: The list has the trunks first, before all VLANs and sessions.
-_FIRST = Page(256, None)
+_FIRST_PAGE = Page(256, None)
 _SAMPLES = """
 SELECT at / :step * :step AS began, avg(down), avg(up) FROM traffic
 WHERE at >= :since AND at < :until GROUP BY began ORDER BY began
@@ -37,8 +37,8 @@ WHERE at >= :since AND at < :until GROUP BY began ORDER BY began
 
 
 class TrafficSpan(NamedTuple):
-    """From `since` until before `until`, epoch seconds. One sample for each `step` seconds, None for as many
-    as a chart shows."""
+    """Span of time from `since` until before `until`, epoch seconds, with one sample for each `step` seconds.
+    None means as many samples as a chart shows."""
 
     since: float
     until: float
@@ -46,59 +46,60 @@ class TrafficSpan(NamedTuple):
 
 
 class FoundTraffic(NamedTuple):
-    """The oldest first."""
+    """Samples of a span, the oldest first, each the mean of `step_seconds`."""
 
     samples: list[TrafficSample]
     step_seconds: int
 
 
-def traffic(connection: sqlite3.Connection, span: TrafficSpan) -> FoundTraffic:
-    """Return the mean of each step that has a sample. Raises Invalid for too small a step."""
+def read_traffic(connection: sqlite3.Connection, span: TrafficSpan) -> FoundTraffic:
+    """Return the mean of each step that has a sample. Raises Invalid for too many steps."""
     seconds = max(0.0, span.until - span.since)
-    step = span.step or EVERY * max(1, math.ceil(seconds / _USUAL / EVERY))
-    if seconds / step > MOST:
-        raise Invalid(Problem("step", "invalid", f"must be larger: these are more than {MOST} steps"))
+    step = span.step or SAMPLE_SECONDS * max(1, math.ceil(seconds / _USUAL_SAMPLES / SAMPLE_SECONDS))
+    if seconds / step > MAX_SAMPLES:
+        raise Invalid(Problem("step", "invalid", f"must be larger: these are more than {MAX_SAMPLES} steps"))
     values = {"step": step, "since": span.since, "until": span.until}
     rows = connection.execute(_SAMPLES, values)
     return FoundTraffic([TrafficSample(at, round(down), round(up)) for at, down, up in rows], step)
 
 
-class TrafficStore(Writer):
-    """A row for each sample, without those of times that nobody sampled."""
+class TrafficWriter(HistoryWriter):
+    """Writer of samples. There are no rows for times that nobody sampled."""
 
     def add(self, sample: TrafficSample) -> None:
-        require_room(self._path)
+        """Add a sample, in place of another one of the same second."""
+        self._require_room()
         row = sample.at, sample.down_bps, sample.up_bps
-        self._connection.execute("INSERT OR REPLACE INTO traffic VALUES (?, ?, ?)", row)
-        self._bound_log()
+        with self._write():
+            self._connection.execute("INSERT OR REPLACE INTO traffic VALUES (?, ?, ?)", row)
 
 
 def trim(connection: sqlite3.Connection, before: int, most: int) -> bool:
-    """Remove some samples of before a time, and of those that are more than so many. True if there may be
-    more of them."""
+    """Remove some samples: those of `before` a time, and the oldest of more than `most` samples. Return True
+    if there may be more of them."""
     oldest = connection.execute(
         "SELECT at FROM traffic ORDER BY at DESC LIMIT 1 OFFSET ?", (most - 1,)
     ).fetchone()
     until = before if oldest is None else max(before, oldest[0])
     rows = "SELECT at FROM traffic WHERE at < ? ORDER BY at LIMIT ?"
-    removed = connection.execute(f"DELETE FROM traffic WHERE at IN ({rows})", (until, _AT_ONCE))  # noqa: S608
-    return removed.rowcount == _AT_ONCE
+    removed = connection.execute(f"DELETE FROM traffic WHERE at IN ({rows})", (until, _MAX_REMOVED))  # noqa: S608
+    return removed.rowcount == _MAX_REMOVED
 
 
 class TrunkCounters(NamedTuple):
-    """The counters of each trunk by name, and seconds on a clock that is never set. `uptime` is the
-    core's."""
+    """Counters of each trunk by name. `steady` is seconds on a clock that is never set, `uptime` those of the
+    core."""
 
     steady: float
     uptime: int
     trunks: Mapping[str, InterfaceStats]
 
-    def since(self, before: "TrunkCounters", at: int) -> TrafficSample | None:
-        """Return the mean of the time between. None if it was too long, or counters began at 0 in it: all of
-        them with a restart of the core, or those of one trunk."""
+    def sample_since(self, before: "TrunkCounters", at: int) -> TrafficSample | None:
+        """Return the mean traffic since earlier counters, for the time `at`. None if the time between was too
+        long, or if counters began at 0 in it: those of one trunk, or all with a restart of the core."""
         seconds = self.steady - before.steady
-        was_restarted = self.uptime - before.uptime < seconds - _ROUNDING
-        if was_restarted or not 0 < seconds <= _APART:
+        was_restarted = self.uptime - before.uptime < seconds - _ROUNDING_SECONDS
+        if was_restarted or not 0 < seconds <= _MAX_SECONDS_APART:
             return None
         down = up = 0
         for name, stats in self.trunks.items():
@@ -114,7 +115,8 @@ class TrunkCounters(NamedTuple):
 
 
 class TrafficRecorder:
-    """`clock` gives epoch seconds, `steady` those of a clock that is never set, `pause` takes seconds."""
+    """Recorder of the traffic, which calls the core. `clock` gives epoch seconds, `steady` those of a clock
+    that is never set, `pause` takes seconds."""
 
     def __init__(
         self,
@@ -135,18 +137,18 @@ class TrafficRecorder:
     def record(self) -> None:
         """Record until the core is unavailable, or the file is replaced. Raises CoreUnavailable, OSError and
         sqlite3.Error."""
-        with in_use(on_thread(self._pool, TrafficStore, self._path), self._pool) as store:
-            before = self._counters()
-            while store.is_current:
-                self._pause(EVERY)
-                now = self._counters()
-                sample = now.since(before, int(self._clock()))
+        with use_writer(TrafficWriter, self._path, self._pool) as writer:
+            before = self._read_counters()
+            while writer.is_current:
+                self._pause(SAMPLE_SECONDS)
+                now = self._read_counters()
+                sample = now.sample_since(before, int(self._clock()))
                 before = now
                 if sample is not None:
-                    on_thread(self._pool, store.add, sample)
+                    on_thread(self._pool, writer.add, sample)
 
-    def _counters(self) -> TrunkCounters:
-        interfaces = self._core.call(ListInterfaces(page=_FIRST)).interfaces
+    def _read_counters(self) -> TrunkCounters:
+        interfaces = self._core.call(ListInterfaces(page=_FIRST_PAGE)).interfaces
         steady = self._steady()
         uptime = self._core.call(GetHealth()).uptime_seconds
         trunks = {one.name: one.stats for one in interfaces if one.type is InterfaceType.TRUNK}

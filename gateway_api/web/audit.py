@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from flask import Flask, Response
 
-from gateway_api.audit.record import AuditEntry, mask_secrets, of_session, result_of
+from gateway_api.audit.record import AuditEntry, describe_session, mask_secrets, result_of_status
 from gateway_api.base import http
 from gateway_api.web.operation import template
 from gateway_api.web.request import SAFE_METHODS, ApiRequest, current
@@ -57,7 +57,7 @@ def _is_change(request: ApiRequest) -> bool:
 def _record(request: ApiRequest, status: int | None, message: str | None) -> None:
     request.is_recorded = True
     role = request.environ.get(http.ROLE)
-    result = "unanswered" if request.is_unanswered else result_of(status)
+    result = "unanswered" if request.is_unanswered else result_of_status(status)
     noted = mask_secrets({"before": request.before, "after": request.after})
     record = AuditEntry(
         at=round(time.time(), 3),
@@ -71,7 +71,7 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
         path=masked_text(request.path),
         status=status,
         result=result,
-        message=None if message is None else message + of_session(**noted),
+        message=None if message is None else message + describe_session(**noted),
         body=_body(request, refused=result != "done"),
         call_id=request.call_id if result == "unanswered" else None,
         **noted,

@@ -27,11 +27,9 @@ from gateway_contract.varlink.protocol import Peer
 _log = logging.getLogger(__name__)
 
 _SCHEMA = """
-BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS change (sequence INTEGER PRIMARY KEY, note TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS call (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS settled (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL);
-COMMIT;
 """
 #: Changes no row if the id is already that of the last settled note.
 _SETTLE = """
@@ -98,7 +96,7 @@ class ChangeLog:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._path = folder / "changes.sqlite"
-        self._database = Database(self._path, "log of changes", _prepare, _BACKUP_WAIT_SECONDS)
+        self._database = Database(self._path, "log of changes", _SCHEMA, timeout=_BACKUP_WAIT_SECONDS)
         self._name = name
         self._lock = threading.Lock()
         #: The highest number that was read or given.
@@ -218,13 +216,6 @@ class ChangeLog:
             connection.execute("INSERT INTO change VALUES (?, ?)", (newest, text))
         connection.execute(_DELETE_OLD_CHANGES, (MAX_KEPT,))
         return newest
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    # One file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed.
-    connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-    connection.execute("PRAGMA synchronous = EXTRA")
-    connection.executescript(_SCHEMA)
 
 
 def _read_change(sequence: int, text: str) -> ChangeRecord:

@@ -40,6 +40,8 @@ _MAX_ERRORS = 10
 MAX_KEPT = 100
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL)"
+#: No sync for each step of a job. Written data outlasts the end of the core at any moment.
+_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
 _DELETE_OLD = """
 DELETE FROM job WHERE json_extract(job, '$.state') <> 'running'
 AND id NOT IN (SELECT id FROM job ORDER BY id DESC LIMIT ?) RETURNING id
@@ -74,7 +76,14 @@ class Jobs:
         max_kept: int = MAX_KEPT,
     ) -> None:
         self._path = folder / "jobs.sqlite"
-        self._database = Database(self._path, "list of jobs", self._prepare, _BACKUP_WAIT_SECONDS)
+        self._database = Database(
+            self._path,
+            "list of jobs",
+            _SCHEMA,
+            timeout=_BACKUP_WAIT_SECONDS,
+            pragmas=_PRAGMAS,
+            restore=self._restore,
+        )
         self._clock = clock
         self._sleep = sleep
         self._max_kept = max_kept
@@ -197,16 +206,10 @@ class Jobs:
                 rows = connection.execute(select).fetchall()
         return [job for row in rows if (job := _decode(*row)) is not None]
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        # No sync for each step of a job. Written data outlasts the end of the core at any moment.
-        connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(_SCHEMA)
+    def _restore(self, connection: sqlite3.Connection) -> None:
         rows: Iterable[tuple[int, str]] = ((job.id, _encode(job)) for job in self._jobs.values())
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
-            # In a file that begins anew, ids go on after the highest one.
-            connection.executemany("INSERT OR IGNORE INTO job VALUES (?, ?)", rows)
+        # In a file that begins anew, ids go on after the highest one.
+        connection.executemany("INSERT OR IGNORE INTO job VALUES (?, ?)", rows)
 
 
 def _encode(job: Job) -> str:

@@ -1,7 +1,6 @@
 """Records for a database of the audit log, what is in one, and a disk that is full for it."""
 
 import json
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from gateway_api.audit.log import AuditDatabase, Filter
 from gateway_api.audit.record import AuditEntry
+from gateway_contract.base.databases import DatabaseFile
 
 
 def a_record(**more: Any) -> AuditEntry:
@@ -37,7 +37,7 @@ def texts(*request_ids: object, **more: Any) -> list[str]:
 
 def rows(trail: AuditDatabase) -> list[tuple[int, str]]:
     """Numbers and request ids, the oldest first."""
-    with trail.newest_first(Filter(), None) as (_, found):
+    with trail.read_newest(Filter(), None) as (_, found):
         return [(row.number, json.loads(row.record)["request_id"]) for row in found][::-1]
 
 
@@ -52,7 +52,7 @@ def full_disk(folder: Path, name: str = "known") -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         insert = AuditDatabase._insert
 
-        def inserted(trail: AuditDatabase, connection: sqlite3.Connection, records: Sequence[str]) -> None:
+        def inserted(trail: AuditDatabase, connection: DatabaseFile, records: Sequence[str]) -> None:
             if trail._path == path:
                 connection.execute("PRAGMA max_page_count = 1")
                 records = [record + " " * 100_000 for record in records]

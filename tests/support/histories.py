@@ -8,8 +8,8 @@ from typing import Any
 
 from gateway_api.history import sign_ons
 from gateway_api.history.reader import Reader
-from gateway_api.history.sessions import FeedPlace, HistoryFilter, HistoryStore
-from gateway_api.history.sign_ons import SignOnStore, WantedFailures
+from gateway_api.history.sessions import FeedPlace, HistoryFilter, SessionWriter, find_sessions
+from gateway_api.history.sign_ons import SignOnFilter, SignOnWriter, find_failed_sign_ons
 from gateway_contract.contract import Page
 from gateway_contract.core.sessions import SessionEvent, SessionSummary, SessionType
 from gateway_contract.core.sign_ons import FailedSignOn
@@ -87,14 +87,14 @@ def failed(at: int, **fields: Any) -> FailedSignOn:
 
 def remember(path: Path, *events: SessionEvent) -> None:
     """Events beside those that a service records: its place stays."""
-    with closing(HistoryStore(path)) as store:
-        store.add(events, store.place() or FeedPlace(BOOT, 0, 0))
+    with closing(SessionWriter(path)) as store:
+        store.add(events, store.read_place() or FeedPlace(BOOT, 0, 0))
 
 
 def remember_failures(path: Path, *failures: FailedSignOn) -> None:
     """As `remember`, of failed sign-ons."""
-    with closing(SignOnStore(path)) as store:
-        store.add(failures, store.place() or sign_ons.SignOnPlace(BOOT, 0))
+    with closing(SignOnWriter(path)) as store:
+        store.add(failures, store.read_place() or sign_ons.SignOnPlace(BOOT, 0))
 
 
 def damage(path: Path, name: str) -> None:
@@ -122,7 +122,7 @@ FROM generated
 def crowd(path: Path, sessions: int, until: int) -> None:
     """As many sessions that have ended, as a store would keep them, but faster. The last one started at
     `until`, epoch seconds."""
-    HistoryStore(path).close()
+    SessionWriter(path).close()
     numbers = f"""
     WITH RECURSIVE generated (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM generated
     WHERE value < {sessions})
@@ -138,7 +138,7 @@ def crowd(path: Path, sessions: int, until: int) -> None:
 class History:
     """A store, and what a reader finds in it."""
 
-    def __init__(self, path: Path, store: HistoryStore) -> None:
+    def __init__(self, path: Path, store: SessionWriter) -> None:
         self.path = path
         self.store = store
         self.reader = Reader(path, Here())
@@ -149,7 +149,7 @@ class History:
 
     def fail(self, *failures: FailedSignOn, sequence: int = 1) -> None:
         """Failures of a run of the core up to a number."""
-        with closing(SignOnStore(self.path)) as store:
+        with closing(SignOnWriter(self.path)) as store:
             store.add(failures, sign_ons.SignOnPlace(BOOT, sequence))
 
     def compare(self, *sessions: SessionSummary, at: int) -> int:
@@ -159,10 +159,10 @@ class History:
         return self.store.end_comparison(FeedPlace(BOOT, 1, at))
 
     def found(self, **wanted: Any) -> list[PastSession]:
-        return self.reader.sessions(HistoryFilter(**wanted), None).records
+        return self.reader.search(find_sessions, HistoryFilter(**wanted), None).records
 
     def failures(self, **wanted: Any) -> list[FailedSignOns]:
-        return self.reader.failed_sign_ons(WantedFailures(**wanted), Page(1000)).records
+        return self.reader.search(find_failed_sign_ons, SignOnFilter(**wanted), Page(1000)).records
 
     def ids(self, **wanted: Any) -> list[int]:
         return [found.id for found in self.found(**wanted)]
@@ -170,5 +170,5 @@ class History:
 
 @contextmanager
 def history(path: Path) -> Iterator[History]:
-    with closing(HistoryStore(path)) as store:
+    with closing(SessionWriter(path)) as store:
         yield History(path, store)

@@ -16,8 +16,8 @@ import pytest
 
 from gateway_api.base.core_events import Events
 from gateway_api.history.reader import Reader
-from gateway_api.history.sessions import HistoryFilter
-from gateway_api.history.sign_ons import WantedFailures
+from gateway_api.history.sessions import HistoryFilter, find_sessions
+from gateway_api.history.sign_ons import SignOnFilter, find_failed_sign_ons
 from gateway_contract.contract import Page
 from gateway_contract.core.sessions import EventName, SessionEvent
 from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
@@ -33,7 +33,7 @@ def all_of(path: Path) -> list[PastSession]:
     """All sessions of a history, the newest first."""
     reader, found, cursor = Reader(path, Here()), [], None
     while True:
-        page = reader.sessions(HistoryFilter(), Page(1000, cursor))
+        page = reader.search(find_sessions, HistoryFilter(), Page(1000, cursor))
         found += page.records
         cursor = page.next_cursor
         if cursor is None:
@@ -42,7 +42,7 @@ def all_of(path: Path) -> list[PastSession]:
 
 def failures_in(path: Path) -> list[FailedSignOns]:
     """All failed sign-ons of a history."""
-    return Reader(path, Here()).failed_sign_ons(WantedFailures(), Page(10_000)).records
+    return Reader(path, Here()).search(find_failed_sign_ons, SignOnFilter(), Page(10_000)).records
 
 
 def recorded_up_to(path: Path, place: str = "place") -> int:

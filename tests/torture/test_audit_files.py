@@ -14,7 +14,7 @@ from pathlib import Path
 import requests
 
 from gateway_api.audit.log import AuditDatabase
-from gateway_api.audit.record import gap
+from gateway_api.audit.record import make_gap
 from tests.support.audit import RATES, AuditedGateway
 from tests.support.audit_records import rows
 from tests.support.stack import PATIENCE, Api, running_stack, wait_for
@@ -84,7 +84,7 @@ def test_a_full_log_keeps_its_size_and_every_answered_change_though_workers_are_
     folder = tmp_path / "audit"
     folder.mkdir()
     full = AuditDatabase(folder, "known", SIZE)
-    older = gap(1.0, "x" * 400, user="admin", role="admin").text()
+    older = make_gap(1.0, "x" * 400, user="admin", role="admin").text()
     while rows(full)[:1] in ([], [(1, "")]):
         full.append([older] * 50)
     began_at, _ = rows(full)[0]

@@ -3,7 +3,7 @@
 import msgspec
 from flask import Blueprint
 
-from gateway_api.history.traffic import TrafficSpan
+from gateway_api.history.traffic import TrafficSpan, read_traffic
 from gateway_api.web import records
 from gateway_api.web.access import ANY_ROLE
 from gateway_api.web.lists import list_operation
@@ -34,7 +34,7 @@ def list_interfaces(query: queries.ListSelection) -> ListParts:
 @operation(ANY_ROLE, query=queries.NetworkTrafficQuery, compressed=True)
 def list_traffic(query: TrafficSpan) -> records.TrafficSampleList:
     """List the traffic of all trunks over time: the mean of each step, the oldest first."""
-    found = history().traffic(query)
+    found = history().search(read_traffic, query)
     samples = tuple(found.samples)
     return records.TrafficSampleList(samples=samples, step_seconds=found.step_seconds, count=len(samples))
 

@@ -6,7 +6,9 @@ from typing import Any
 from flask import Blueprint, Response
 from msgspec import UNSET, to_builtins
 
-from gateway_api.history.sessions import HistoryFilter
+from gateway_api.history.reader import read_timeline
+from gateway_api.history.sessions import HistoryFilter, find_flapping, find_sessions
+from gateway_api.history.sign_ons import find_failed_sign_ons
 from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
@@ -140,7 +142,7 @@ def watch(id: int) -> Response:
 @operation(ANY_ROLE, query=queries.HistoryQuery, compressed=True)
 def list_past_sessions(query: queries.Search[HistoryFilter]) -> records.PastSessionList:
     """List sessions that are up or have ended, the newest first, or a page of them."""
-    found = history().sessions(query.wanted, query.page)
+    found = history().search(find_sessions, query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor
     return records.PastSessionList(
         sessions=tuple(found.records), count=len(found.records), next_cursor=cursor
@@ -151,7 +153,7 @@ def list_past_sessions(query: queries.Search[HistoryFilter]) -> records.PastSess
 @operation(ANY_ROLE, query=queries.TimelineQuery, compressed=True)
 def show_timeline(query: Page, id: int) -> records.TimelineEntryList:
     """Return the timeline of the subscriber that has or had a session, the newest entry first."""
-    found = history().timeline(id, query)
+    found = history().search(read_timeline, id, query)
     entries = tuple(found.records)
     return records.TimelineEntryList(entries=entries, count=len(entries), next_cursor=found.next_cursor)
 
@@ -161,7 +163,7 @@ def show_timeline(query: Page, id: int) -> records.TimelineEntryList:
 def list_failed_sign_ons(query: queries.FailedSignOnsSearch) -> records.FailedSignOnsList:
     """List the attempts to sign on that failed, and why, the newest first. Attempts that follow one another
     are one record."""
-    found = history().failed_sign_ons(query.wanted, query.page)
+    found = history().search(find_failed_sign_ons, query.wanted, query.page)
     failures = tuple(found.records)
     return records.FailedSignOnsList(failures=failures, count=len(failures), next_cursor=found.next_cursor)
 
@@ -170,5 +172,5 @@ def list_failed_sign_ons(query: queries.FailedSignOnsSearch) -> records.FailedSi
 @operation(ANY_ROLE, query=queries.FlappingQuery, compressed=True)
 def list_flapping_subscribers(query: queries.FlappingSearch) -> records.FlappingSubscriberList:
     """List the subscribers with the most sessions in a window of time, those with one session left out."""
-    found = tuple(history().flapping(query.since, query.until, query.limit))
+    found = tuple(history().search(find_flapping, query.since, query.until, query.limit))
     return records.FlappingSubscriberList(subscribers=found, count=len(found))

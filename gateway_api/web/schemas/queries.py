@@ -14,7 +14,7 @@ from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.events.broadcast import parse_id
 from gateway_api.events.streams import StreamFilter
 from gateway_api.history.sessions import HistoryFilter
-from gateway_api.history.sign_ons import WantedFailures
+from gateway_api.history.sign_ons import SignOnFilter
 from gateway_api.history.traffic import TrafficSpan
 from gateway_contract.base.fields import ParsedField, Schema, TextField, says
 from gateway_contract.base.texts import (
@@ -381,7 +381,7 @@ class TimelineQuery(Schema):
 class FailedSignOnsSearch:
     """Page of failed sign-ons that a client wants."""
 
-    wanted: WantedFailures
+    wanted: SignOnFilter
     page: Page
 
 
@@ -405,7 +405,7 @@ class FailedSignOnsQuery(Schema):
     @post_load
     def make(self, data: dict[str, Any], **_: Any) -> FailedSignOnsSearch:
         page = Page(data.pop("limit"), data.pop("cursor", None))
-        return FailedSignOnsSearch(WantedFailures(**data), page)
+        return FailedSignOnsSearch(SignOnFilter(**data), page)
 
 
 class _WindowQuery(Schema):

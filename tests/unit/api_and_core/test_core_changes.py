@@ -12,7 +12,7 @@ import pytest
 
 from gateway_api.audit.core_changes import record_new
 from gateway_api.audit.log import AuditLog, LogPlace
-from gateway_api.audit.record import gap as gap_record
+from gateway_api.audit.record import make_gap as gap_record
 from gateway_contract.base.logs import MASK
 from gateway_contract.core.configuration import ChangeRecord, ChangesReply
 from gateway_contract.core_client import CoreClient
@@ -79,7 +79,7 @@ def test_a_change_that_another_process_recorded_meanwhile_is_recorded_once(tmp_p
 
     record_new(Overtaken("log", 1, 2), audit_log(tmp_path))
     assert names(tmp_path, Scripted("log", 1, 2, 3)) == ["core-log-1", "core-log-2", "core-log-3"]
-    assert audit_log(tmp_path).place() == LogPlace("log", 3)
+    assert audit_log(tmp_path).read_place() == LogPlace("log", 3)
 
 
 def test_changes_that_the_core_no_longer_holds_are_recorded_as_lost(tmp_path: Path) -> None:

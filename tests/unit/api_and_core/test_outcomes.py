@@ -13,7 +13,7 @@ import pytest
 
 from gateway_api.audit.core_changes import resolve_calls
 from gateway_api.audit.log import AuditLog
-from gateway_api.audit.record import Filter, gap
+from gateway_api.audit.record import Filter, make_gap
 from gateway_contract.contract import Nothing
 from gateway_contract.core.configuration import ConfirmCommit, GetCandidate, ResolveCalls
 from gateway_contract.varlink.dispatcher import Handler, ServedInterface
@@ -108,7 +108,7 @@ def test_what_has_no_id_or_only_reads_is_served_as_it_is(outcomes: Outcomes, tmp
 def resolved(folder: Path, outcomes: Outcomes, action: str) -> tuple[str, str | None]:
     """Result and call of the record of a lost change, once the API has asked the core for its outcome."""
     log = AuditLog(folder, 1 << 20, Here())
-    lost = gap(1.0, "", user="admin", role="admin")
+    lost = make_gap(1.0, "", user="admin", role="admin")
     log.add(msgspec.structs.replace(lost, action=action, result="unanswered", call_id="1f"))
     core: Any = SimpleNamespace(call=outcomes.resolve_calls)
     resolve_calls(core, log)

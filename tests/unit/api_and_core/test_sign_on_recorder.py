@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway_api.history.reader import Reader
-from gateway_api.history.sign_ons import SignOnRecorder, WantedFailures
+from gateway_api.history.sign_ons import SignOnFilter, SignOnRecorder, find_failed_sign_ons
 from gateway_contract.contract import Method, Page
 from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
@@ -43,7 +43,7 @@ class Recording:
             raise Enough
 
     def usernames(self) -> list[str | None]:
-        found = Reader(self.path, Here()).failed_sign_ons(WantedFailures(), Page(100)).records
+        found = Reader(self.path, Here()).search(find_failed_sign_ons, SignOnFilter(), Page(100)).records
         return [one.username for one in found]
 
 

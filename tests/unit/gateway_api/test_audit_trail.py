@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.audit.log import AuditDatabase, Filter, LogPlace, _query
-from gateway_contract.base.databases import pragma
+from gateway_api.audit.log import AuditDatabase, Filter, LogPlace, _make_query
+from gateway_contract.base.databases import DatabaseFile
 from tests.support.audit_records import full_disk, names, rows, texts
 
 SIZE = 1 << 20
@@ -38,11 +38,11 @@ def test_records_are_read_from_the_newest_to_the_oldest(trail: AuditDatabase) ->
     # A disk may have been full when the database was made.
     trail._path.touch()
     assert rows(trail) == []
-    assert trail.place() is None
+    assert trail.read_place() is None
     trail.append(texts("one", "two"))
     trail.append(texts("three"))
     assert rows(trail) == [(1, "one"), (2, "two"), (3, "three")]
-    with trail.newest_first(Filter(), 3) as (below, found):
+    with trail.read_newest(Filter(), 3) as (below, found):
         assert (below, [row.number for row in found]) == (3, [2, 1])
 
 
@@ -130,8 +130,8 @@ def test_a_commit_is_synced_unless_it_only_counts_requests(
     trail = AuditDatabase(tmp_path, "known", SIZE, synced=synced)
     with trail._connection() as connection:
         # FULL, or NORMAL without a checkpoint of SQLite's own, which would be a sync.
-        assert pragma(connection, "synchronous") == level
-        assert pragma(connection, "wal_autocheckpoint") == checkpoint
+        assert connection.read_pragma("synchronous") == level
+        assert connection.read_pragma("wal_autocheckpoint") == checkpoint
 
 
 def test_a_damaged_database_is_set_aside_and_a_new_one_says_so(
@@ -144,9 +144,9 @@ def test_a_damaged_database_is_set_aside_and_a_new_one_says_so(
     (tmp_path / "known.sqlite").write_bytes(b"x" * 8192)
     trail.append(texts("two"))
     # The other process saw the damage, too, and comes later.
-    other._begin_anew(sqlite3.DatabaseError())
+    other._begin_anew()
     other.append(texts("three"))
-    with trail.newest_first(Filter(action="audit.gap"), None) as (_, found):
+    with trail.read_newest(Filter(action="audit.gap"), None) as (_, found):
         (gap,) = found
     assert "damaged: known.sqlite.damaged" in gap.record
     assert names(trail) == ["", "two", "three"]
@@ -164,7 +164,7 @@ def test_a_batch_that_fails_leaves_nothing_and_earlier_records_stay(
     with full_disk(tmp_path), pytest.raises(sqlite3.OperationalError, match="full"):
         trail.append(texts("two"))
     with monkeypatch.context() as patch, pytest.raises(OSError, match="after"):
-        patch.setattr("gateway_api.audit.log.pragma", fail)
+        patch.setattr(DatabaseFile, "read_pragma", fail)
         trail.append(texts("three", "four"))
     trail.append(texts("five"))
     assert names(trail) == ["one", "five"]
@@ -172,11 +172,11 @@ def test_a_batch_that_fails_leaves_nothing_and_earlier_records_stay(
 
 def test_the_place_in_the_log_of_the_core_moves_with_its_records_and_for_one_process(tmp_path: Path) -> None:
     first, second = AuditDatabase(tmp_path, "known", SIZE), AuditDatabase(tmp_path, "known", SIZE)
-    assert first.place() is second.place() is None
+    assert first.read_place() is second.read_place() is None
     first.append_changes(texts("one"), None, LogPlace("log", 1))
     second.append_changes(texts("one"), None, LogPlace("log", 1))
     second.append_changes(texts("two"), LogPlace("log", 1), LogPlace("log", 2))
-    assert first.place() == LogPlace("log", 2)
+    assert first.read_place() == LogPlace("log", 2)
     assert names(first) == ["one", "two"]
 
 
@@ -212,7 +212,7 @@ def test_a_write_whose_greenlet_is_stopped_does_not_share_its_connection(trail: 
 )
 def test_a_filter_uses_an_index(trail: AuditDatabase, wanted: Filter, index: str) -> None:
     with trail._connection() as connection:
-        query, values = _query(wanted, 100)
+        query, values = _make_query(wanted, 100)
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
     assert any(f"INDEX {index} " in step for step in plan), plan
     assert not any("TEMP B-TREE" in step for step in plan), plan

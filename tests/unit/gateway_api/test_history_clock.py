@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.history.sessions import HistoryStore
-from gateway_api.history.sign_ons import WantedFailures
+from gateway_api.history.reader import read_timeline
+from gateway_api.history.sessions import SessionWriter
+from gateway_api.history.sign_ons import SignOnFilter, find_failed_sign_ons
 from gateway_contract.contract import Page
 from gateway_contract.core.configuration import HistoryLimits
 from tests.support.clocks import NOW, MachineClock
@@ -27,7 +28,7 @@ class Gateway:
 
     def start(self) -> None:
         """Another worker writes from now on."""
-        self.past = History(self._path, HistoryStore(self._path, self.clock.steady, made=NOW - DAY))
+        self.past = History(self._path, SessionWriter(self._path, self.clock.steady, made=NOW - DAY))
 
     def session(self, id: int, **fields: str) -> None:
         """One that starts, and ends after a minute."""
@@ -69,7 +70,7 @@ def test_sessions_of_a_clock_that_was_ahead_are_marked_and_not_among_the_newest(
     assert clocks(gateway) == [(3, "set"), (1, "set")]
     # Who names the subscriber finds them.
     assert clocks(gateway, username="ann") == [(2, "unset"), (3, "set")]
-    entries = gateway.past.reader.timeline(3, Page(9)).records
+    entries = gateway.past.reader.search(read_timeline, 3, Page(9)).records
     assert [str(entry.clock) for entry in entries] == ["unset", "unset", "set", "set"]
 
 
@@ -99,7 +100,7 @@ def test_a_boot_with_a_clock_that_is_behind_marks_nothing_once_the_clock_is_righ
 
 def test_failed_sign_ons_of_a_clock_that_was_ahead_are_not_among_the_newest(gateway: Gateway) -> None:
     def found(**wanted: str) -> list[tuple[int, str]]:
-        failures = gateway.past.reader.failed_sign_ons(WantedFailures(**wanted), Page(9)).records
+        failures = gateway.past.reader.search(find_failed_sign_ons, SignOnFilter(**wanted), Page(9)).records
         return [(failure.first_at, str(failure.clock)) for failure in failures]
 
     gateway.set(DAY)

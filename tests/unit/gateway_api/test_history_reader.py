@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateway_api.history import database, reader, sessions
-from gateway_api.history.reader import Reader, Searches
-from gateway_api.history.sessions import HistoryFilter
+from gateway_api.history.reader import Reader
+from gateway_api.history.sessions import HistoryFilter, find_flapping, find_sessions
 from gateway_contract.base.errors import HistoryUnavailable, Invalid, ListTooLarge, SearchTooLong
 from gateway_contract.contract import Page
 from tests.support.histories import History, down, history, up
@@ -66,19 +66,19 @@ def test_a_session_has_its_networks_as_text(past: History) -> None:
 def test_a_text_that_means_many_names_finds_the_newest(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_MOST_NAMES", 0)
+    monkeypatch.setattr(database, "_MAX_NUMBERS", 0)
     assert [past.ids(search=text) for text in ("ann@", "ab:01")] == [[4, 1], [4, 1]]
 
 
 def test_pages_have_each_session_once_of_those_that_started_in_one_second_too(
     past: History, tmp_path: Path
 ) -> None:
-    assert past.reader.sessions(HistoryFilter(), Page(4)).next_cursor is None
+    assert past.reader.search(find_sessions, HistoryFilter(), Page(4)).next_cursor is None
     with history(tmp_path / "history.sqlite") as past:
         past.add(*(up(id, AT) for id in range(1, 6)))
         cursor, found = None, []
         for _ in range(3):
-            page = past.reader.sessions(HistoryFilter(), Page(2, cursor))
+            page = past.reader.search(find_sessions, HistoryFilter(), Page(2, cursor))
             found.append([session.id for session in page.records])
             cursor = page.next_cursor
         assert (found, cursor) == ([[5, 4], [3, 2], [1]], None)
@@ -87,7 +87,7 @@ def test_pages_have_each_session_once_of_those_that_started_in_one_second_too(
 @pytest.mark.parametrize("cursor", ["x", "W10", "Wy0xLDJd", "bnVsbA", "WzEs!!!!Ml0"])
 def test_a_cursor_that_no_page_gave_is_refused(past: History, cursor: str) -> None:
     with pytest.raises(Invalid, match="cursor: must be what the last page gave as next_cursor"):
-        past.reader.sessions(HistoryFilter(), Page(2, cursor))
+        past.reader.search(find_sessions, HistoryFilter(), Page(2, cursor))
 
 
 def test_a_whole_list_that_is_too_large_is_refused(past: History, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,10 +99,10 @@ def test_a_whole_list_that_is_too_large_is_refused(past: History, monkeypatch: p
 def test_a_search_over_its_time_is_refused_with_what_to_do(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_STEPS", 1)
+    monkeypatch.setattr(reader, "_STEPS_PER_LOOK", 1)
     monkeypatch.setattr(reader, "DEADLINE", 0.0)
     with pytest.raises(SearchTooLong, match="narrow it to a subscriber"):
-        Reader(past.path, Here()).sessions(HistoryFilter(), None)
+        Reader(past.path, Here()).search(find_sessions, HistoryFilter(), None)
 
 
 def test_all_reads_of_a_search_are_of_one_moment(tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_all_reads_of_a_search_are_of_one_moment(tmp_path: Path) -> None:
             past.add(up(2, AT))
             return [before, read()]
 
-        assert Searches(past.path, Here()).result("", search) == [[(1,)], [(1,)]]
+        assert Reader(past.path, Here()).search(search) == [[(1,)], [(1,)]]
 
 
 def test_a_history_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(HistoryUnavailable, match="cannot read the history"):
-        Reader(tmp_path / "none.sqlite", Here()).sessions(HistoryFilter(), None)
+        Reader(tmp_path / "none.sqlite", Here()).search(find_sessions, HistoryFilter(), None)
 
 
 def test_flapping_subscribers_are_those_with_the_most_sessions_and_the_last_of_each(tmp_path: Path) -> None:
@@ -133,11 +133,11 @@ def test_flapping_subscribers_are_those_with_the_most_sessions_and_the_last_of_e
                 up(second, begins, **named),
                 down(second, begins, begins + second, f"{name}_{second}", **named),
             )
-        found = past.reader.flapping(AT, AT + 60, 10)
+        found = past.reader.search(find_flapping, AT, AT + 60, 10)
         assert [(one.username, one.sessions, one.started_at, one.reason) for one in found] == [
             ("b", 3, AT + 50, "b_5"),
             ("a", 2, AT + 40, "a_4"),
         ]
-        assert [one.username for one in past.reader.flapping(AT, AT + 60, 1)] == ["b"]
+        assert [one.username for one in past.reader.search(find_flapping, AT, AT + 60, 1)] == ["b"]
         # Before its last session started, and from its first one's start on.
-        assert [one.sessions for one in past.reader.flapping(AT + 10, AT + 50, 10)] == [2]
+        assert [one.sessions for one in past.reader.search(find_flapping, AT + 10, AT + 50, 10)] == [2]

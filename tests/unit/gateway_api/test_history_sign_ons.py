@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway_api.history import sessions
-from gateway_api.history.sign_ons import WantedFailures
+from gateway_api.history.sign_ons import SignOnFilter, find_failed_sign_ons
 from gateway_contract.base.errors import Invalid
 from gateway_contract.contract import Page
 from gateway_contract.core.configuration import HistoryLimits
@@ -84,12 +84,12 @@ def test_pages_have_each_record_once(past: History) -> None:
     past.fail(*(failed(AT + number // 2, username=str(number)) for number in range(5)))
     found, cursor = [], None
     for _ in range(3):
-        page = past.reader.failed_sign_ons(WantedFailures(), Page(2, cursor))
+        page = past.reader.search(find_failed_sign_ons, SignOnFilter(), Page(2, cursor))
         found += [one.username for one in page.records]
         cursor = page.next_cursor
     assert (found, cursor) == (["4", "3", "2", "1", "0"], None)
     with pytest.raises(Invalid):
-        past.reader.failed_sign_ons(WantedFailures(), Page(2, "x"))
+        past.reader.search(find_failed_sign_ons, SignOnFilter(), Page(2, "x"))
 
 
 def trimmed(past: History, days: int, mebibytes: int, now: int) -> list[str | None]:

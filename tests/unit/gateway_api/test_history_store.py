@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from gateway_api.history import database
-from gateway_api.history.recorder import Recorder
+from gateway_api.history.recorder import SessionRecorder
 from gateway_api.history.sessions import FeedPlace, prepare
 from gateway_contract.base.errors import CoreUnavailable
 from gateway_contract.core.configuration import HistoryLimits
@@ -77,10 +77,10 @@ def test_a_batch_that_fails_leaves_nothing_and_no_place(past: History) -> None:
     bad = up(8, 100, ip_address="no address")
     with pytest.raises(OSError, match="illegal IP address"):
         past.add(up(7, 100), bad)
-    assert (past.found(), past.store.place()) == ([], None)
+    assert (past.found(), past.store.read_place()) == ([], None)
     past.store.add([up(7, 100)], FeedPlace(BOOT, 17, 105))
     past.store.add([], FeedPlace(BOOT, 17, 120))
-    assert past.store.place() == FeedPlace(BOOT, 17, 120)
+    assert past.store.read_place() == FeedPlace(BOOT, 17, 120)
 
 
 def test_a_session_that_is_gone_after_a_hole_ended_in_it(past: History) -> None:
@@ -174,22 +174,21 @@ def test_the_limit_holds_while_sessions_that_stay_up_change_their_rates(past: Hi
 def test_the_log_is_emptied_behind_the_readers_of_now_and_another_writer_that_copies_it(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits: list[Any] = []
-    replies = iter([(1, -1, -1), (1, 5, 3), (0, 0, 0)])
+    waits: list[float] = []
+    # Another writer copies the log; a reader reads it; nobody does.
+    replies = iter([(False, True), (False, False), (True, False)])
 
-    def execute(statement: str) -> Any:
-        if "checkpoint" in statement:
-            return SimpleNamespace(fetchone=lambda: next(replies))
-        waits.append(statement)
-        return None
+    def empty_log(wait_ms: int) -> tuple[bool, bool]:
+        waits.append(wait_ms)
+        return next(replies)
 
     past.add(up(1, 1))
     monkeypatch.setattr(database.signal, "sigtimedwait", lambda _, seconds: waits.append(seconds))
-    monkeypatch.setattr(past.store, "_connection", SimpleNamespace(execute=execute))
-    monkeypatch.setattr(past.store, "_log_bytes", -1)
+    monkeypatch.setattr(past.store, "_connection", SimpleNamespace(log_bytes=1, empty_log=empty_log))
+    monkeypatch.setattr(past.store, "_log_bytes", 0)
     past.store._bound_log()
-    usual = f"PRAGMA busy_timeout = {int(1000 * database.WRITER_WAITS)}"
-    assert waits == [f"PRAGMA busy_timeout = {database._READERS}", database._COPIED, usual]
+    readers = database._READERS_MS
+    assert waits == [readers, database._OTHER_WRITER_SECONDS, readers, readers]
     assert next(replies, None) is None
 
 
@@ -229,7 +228,7 @@ def test_a_history_that_is_damaged_in_its_middle_costs_one_attempt(
     core = cast(
         Any, SimpleNamespace(after=told, get_settings=lambda: SimpleNamespace(history=HistoryLimits(90, 64)))
     )
-    recorder = Recorder(core, core, past.path, Here())
+    recorder = SessionRecorder(core, core, past.path, Here())
     with pytest.raises(sqlite3.DatabaseError, match="malformed"):
         recorder.record()
     with pytest.raises(CoreUnavailable, match="it ended"):

@@ -8,8 +8,14 @@ from typing import Any, cast
 import pytest
 
 from gateway_api.history.reader import Reader
-from gateway_api.history.sessions import HistoryStore
-from gateway_api.history.traffic import TrafficRecorder, TrafficSpan, TrafficStore, TrunkCounters
+from gateway_api.history.sessions import SessionWriter
+from gateway_api.history.traffic import (
+    TrafficRecorder,
+    TrafficSpan,
+    TrafficWriter,
+    TrunkCounters,
+    read_traffic,
+)
 from gateway_contract.base.errors import CoreUnavailable, Invalid
 from gateway_contract.core.configuration import HistoryLimits
 from gateway_contract.core.network import InterfaceStats, InterfaceType
@@ -32,18 +38,18 @@ class Kept:
 
     def __init__(self, path: Path, *samples: TrafficSample) -> None:
         self.path = path
-        with closing(TrafficStore(path)) as store:
+        with closing(TrafficWriter(path)) as store:
             for one in samples:
                 store.add(one)
 
     def found(self, since: float, until: float, step: int | None = 10) -> list[TrafficSample]:
-        return Reader(self.path, Here()).traffic(TrafficSpan(since, until, step)).samples
+        return Reader(self.path, Here()).search(read_traffic, TrafficSpan(since, until, step)).samples
 
     def step(self, since: float, until: float) -> int:
-        return Reader(self.path, Here()).traffic(TrafficSpan(since, until, None)).step_seconds
+        return Reader(self.path, Here()).search(read_traffic, TrafficSpan(since, until, None)).step_seconds
 
     def trim(self, now: int, **limits: Any) -> None:
-        with closing(HistoryStore(self.path)) as store:
+        with closing(SessionWriter(self.path)) as store:
             while store.trim(HistoryLimits(**{"days": 90, "mebibytes": 1024, **limits}), now):
                 pass
 
@@ -51,13 +57,13 @@ class Kept:
 def test_a_sample_is_the_mean_of_all_trunks_since_the_last() -> None:
     before = counters(5.0, trunk0=(1000, 5000), trunk1=(0, 0))
     after = counters(15.0, 110, trunk0=(2000, 8000), trunk1=(500, 2000))
-    assert after.since(before, 1795271510) == TrafficSample(1795271510, down_bps=4000, up_bps=1200)
+    assert after.sample_since(before, 1795271510) == TrafficSample(1795271510, down_bps=4000, up_bps=1200)
 
 
 def test_a_trunk_that_is_new_counts_from_its_second_sample() -> None:
     before, after = counters(0.0, trunk0=(0, 0)), counters(10.4, 109, trunk0=(0, 1040), trunk1=(0, 10**9))
     # An uptime in whole seconds may seem to grow less.
-    assert after.since(before, 1) == sample(1, 800, 0)
+    assert after.sample_since(before, 1) == sample(1, 800, 0)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_a_trunk_that_is_new_counts_from_its_second_sample() -> None:
 )
 def test_there_is_no_sample_where_a_counter_began_again(after: dict[str, tuple[int, int]]) -> None:
     before = counters(0.0, trunk0=(50, 10**9))
-    assert counters(10.0, 110, **after).since(before, 1) is None
+    assert counters(10.0, 110, **after).sample_since(before, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,7 @@ def test_there_is_no_sample_where_a_counter_began_again(after: dict[str, tuple[i
 )
 def test_there_is_no_sample_without_a_mean(steady: float, uptime: int) -> None:
     before, after = counters(0.0, trunk0=(0, 0)), counters(steady, uptime, trunk0=(9, 9))
-    assert after.since(before, 1) is None
+    assert after.sample_since(before, 1) is None
 
 
 def test_a_step_is_the_mean_of_its_samples(tmp_path: Path) -> None:
@@ -130,11 +136,11 @@ def test_samples_go_after_the_days_of_the_history(tmp_path: Path) -> None:
 def test_samples_take_an_eighth_of_the_history_at_most(tmp_path: Path) -> None:
     most = (16 << 20) // 8 // 32
     kept = Kept(tmp_path / "h")
-    with closing(TrafficStore(kept.path)) as store:
+    with closing(TrafficWriter(kept.path)) as store:
         rows = ((10 * number, 1, 1) for number in range(most + 15_000))
         store._connection.execute("BEGIN")
         store._connection.executemany("INSERT INTO traffic VALUES (?, ?, ?)", rows)
         store._connection.execute("COMMIT")
     kept.trim(10 * (most + 15_000), mebibytes=16)
-    with closing(TrafficStore(kept.path)) as store:
+    with closing(TrafficWriter(kept.path)) as store:
         assert store._connection.execute("SELECT count(*) FROM traffic").fetchone() == (most,)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.audit.record import MOST, mask_secrets, of_session, result_of
+from gateway_api.audit.record import MAX_CHARACTERS, describe_session, mask_secrets, result_of_status
 from gateway_contract.base.logs import MASK, masked_text
 from gateway_contract.configuration import mask_path
 from tests.support.audit_records import a_record
@@ -38,7 +38,7 @@ RATES = {"rate_down_bps": 250_000_000, "rate_up_bps": 1_500_000}
 def test_a_message_about_a_session_ends_with_its_username_and_new_rates(
     before: Any, after: Any, text: str
 ) -> None:
-    assert of_session(before, after) == text
+    assert describe_session(before, after) == text
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_message_about_a_session_ends_with_its_username_and_new_rates(
     [(None, "unanswered"), (399, "done"), (400, "refused"), (499, "refused"), (500, "failed")],
 )
 def test_a_result_follows_from_the_status(status: int | None, result: str) -> None:
-    assert result_of(status) == result
+    assert result_of_status(status) == result
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -62,7 +62,7 @@ def test_a_long_value_is_cut_and_says_so(name: str) -> None:
     assert kept["cut"] is True
     assert kept["characters"] > 30_000
     assert kept["beginning"].startswith('{"events":["')
-    assert len(json.dumps(kept)) < 2 * MOST
+    assert len(json.dumps(kept)) < 2 * MAX_CHARACTERS
 
 
 # Secrets

@@ -42,13 +42,11 @@ _DATABASE = "sessions.sqlite"
 _BOUND_NAME = "session-ids-below-"
 _BOUND = re.compile(_BOUND_NAME + "([1-9][0-9]{0,15})", re.ASCII)
 _SCHEMA = """
-BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS session (
     id INTEGER PRIMARY KEY, source TEXT NOT NULL, name BLOB NOT NULL,
     record BLOB NOT NULL, announced INTEGER NOT NULL, UNIQUE (source, name)
 );
 CREATE TABLE IF NOT EXISTS next (one INTEGER PRIMARY KEY CHECK (one = 1), id INTEGER NOT NULL);
-COMMIT;
 """
 _INSERT = "INSERT OR {} INTO session VALUES (?, ?, ?, ?, ?)"
 _UPDATE = "UPDATE session SET record = ?, announced = ? WHERE id = ?"
@@ -77,7 +75,9 @@ class SessionStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._database = Database(folder / _DATABASE, "store of sessions", self._prepare, _PATIENCE)
+        self._database = Database(
+            folder / _DATABASE, "store of sessions", _SCHEMA, timeout=_PATIENCE, restore=self._restore
+        )
         self._lock = threading.Lock()
         #: As on disk, unless the disk failed.
         self._rows: dict[SessionKey, StoredSession] = {}
@@ -143,20 +143,14 @@ class SessionStore:
         connection.execute("UPDATE next SET id = ?", (following,))
         return rows
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        # One file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed.
-        connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-        connection.execute("PRAGMA synchronous = EXTRA")
-        connection.executescript(_SCHEMA)
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
-            self._begin(connection)
-            query = "SELECT id, source, name, record, announced FROM session ORDER BY id"
-            rows = connection.execute(query).fetchall()
-            found = dict(STORED_SESSIONS.read(rows, _parse_row, place=self._folder))
-            # A row that stayed would refuse its key when the session starts anew.
-            lost = {id for id, *_ in rows} - {row.id for row in found.values()}
-            connection.executemany(_DELETE, ((id,) for id in lost))
+    def _restore(self, connection: sqlite3.Connection) -> None:
+        self._begin(connection)
+        query = "SELECT id, source, name, record, announced FROM session ORDER BY id"
+        rows = connection.execute(query).fetchall()
+        found = dict(STORED_SESSIONS.read(rows, _parse_row, place=self._folder))
+        # A row that stayed would refuse its key when the session starts anew.
+        lost = {id for id, *_ in rows} - {row.id for row in found.values()}
+        connection.executemany(_DELETE, ((id,) for id in lost))
         self._rows = found
 
     def _begin(self, connection: sqlite3.Connection) -> None:

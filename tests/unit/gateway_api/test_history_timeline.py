@@ -1,12 +1,11 @@
 """What happened to a subscriber, in its order."""
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from gateway_api.history.reader import read_timeline
 from gateway_contract.base.errors import Invalid, NotFound
 from gateway_contract.contract import Page
 from tests.support.histories import History, down, failed, history, listed, rate, up
@@ -43,7 +42,7 @@ MESSAGES = [
 
 
 def messages(past: History, id: int) -> list[str]:
-    return [entry.message for entry in past.reader.timeline(id, Page(100)).records]
+    return [entry.message for entry in past.reader.search(read_timeline, id, Page(100)).records]
 
 
 @pytest.mark.parametrize("id", [1, 2])
@@ -52,7 +51,7 @@ def test_a_timeline_has_all_that_happened_to_the_subscriber_of_a_session(past: H
 
 
 def test_an_entry_has_the_fields_of_its_event(past: History) -> None:
-    lost, _, ended, back, temporary, started = past.reader.timeline(1, Page(100)).records
+    lost, _, ended, back, temporary, started = past.reader.search(read_timeline, 1, Page(100)).records
     assert (lost.event, lost.at, lost.reason, lost.author) == ("session.lost", AT + 4200, None, None)
     assert (ended.event, ended.reason, ended.author) == ("session.down", "admin_disconnect", "admin")
     assert (back.event, back.rate_down, back.rate_up, back.author) == ("session.rate", 1000, 2000, None)
@@ -69,29 +68,19 @@ def test_changes_within_a_second_are_all_there_and_in_their_order(past: History)
     for _ in range(2):
         # That come again change nothing.
         past.add(*changes)
-    found = [entry.rate_down for entry in past.reader.timeline(1, Page(100)).records if entry.at == AT + 30]
+    found = [
+        entry.rate_down
+        for entry in past.reader.search(read_timeline, 1, Page(100)).records
+        if entry.at == AT + 30
+    ]
     assert found == [mbit * 1_000_000 for mbit in reversed(mbits)]
-
-
-def test_changes_that_an_older_version_kept_are_there(past: History) -> None:
-    past.store.close()
-    with closing(sqlite3.connect(past.path)) as older, older:
-        older.executescript(
-            "CREATE TABLE rate (session, at, down, up, expires, author, PRIMARY KEY (session, at, down, up));"
-            "INSERT INTO rate SELECT session, at, down, up, expires, author FROM rate_change;"
-            "DROP TABLE rate_change"
-        )
-    with history(past.path) as upgraded:
-        assert messages(upgraded, 1) == MESSAGES
-    with history(past.path) as again:
-        assert messages(again, 1) == MESSAGES
 
 
 def test_an_id_that_no_session_had_and_a_cursor_that_no_page_gave_have_no_timeline(past: History) -> None:
     with pytest.raises(NotFound):
-        past.reader.timeline(4, Page(100))
+        past.reader.search(read_timeline, 4, Page(100))
     with pytest.raises(Invalid):
-        past.reader.timeline(1, Page(100, "WzEsMl0"))
+        past.reader.search(read_timeline, 1, Page(100, "WzEsMl0"))
 
 
 def test_failed_sign_ons_of_the_username_or_from_its_mac_address_are_there(past: History) -> None:
@@ -102,7 +91,7 @@ def test_failed_sign_ons_of_the_username_or_from_its_mac_address_are_there(past:
         failed(AT + 4500, username="carl", mac_address="02:00:00:00:00:08"),
         failed(AT + 4600, username=None),
     )
-    nobody, misspelled, twice, *rest = past.reader.timeline(1, Page(100)).records
+    nobody, misspelled, twice, *rest = past.reader.search(read_timeline, 1, Page(100)).records
     assert [entry.message for entry in rest] == MESSAGES
     assert nobody.message == "Sign-on of 02:00:00:00:00:07 on trunk0.7 failed, rejected"
     assert misspelled.message == "Sign-on of anne on trunk0.7 failed, session_limit"
@@ -117,7 +106,7 @@ def test_pages_of_a_timeline_with_failed_sign_ons_have_each_once(past: History) 
     past.fail(*(failed(AT + 4300, reason=reason) for reason in ("rejected", "no_address", "session_limit")))
     found, cursor = [], None
     while not found or cursor:
-        page = past.reader.timeline(1, Page(1, cursor))
+        page = past.reader.search(read_timeline, 1, Page(1, cursor))
         found += [entry.message for entry in page.records]
         cursor = page.next_cursor
     assert found == messages(past, 1)
