@@ -113,7 +113,7 @@ def users() -> Application:
     keep_loaded()
     return_large_objects()
     settings = Settings.from_environment(os.environ, USERS)
-    user_services = UserServices.from_settings(settings)
+    user_services = UserServices(settings)
     core_changes.start(settings.core_socket, user_services.audit)
     recorder.start(settings.core_socket, settings.history, gevent.get_hub().threadpool)
     return create_app(user_services)
@@ -123,7 +123,7 @@ def token() -> Application:
     """gunicorn calls it in each worker, for the profile TOKEN."""
     keep_loaded()
     return_large_objects()
-    return create_app(WorkerServices.from_settings(Settings.from_environment(os.environ, TOKEN)))
+    return create_app(WorkerServices(Settings.from_environment(os.environ, TOKEN)))
 
 
 def create_app(services: WorkerServices | None = None) -> Application:

@@ -1,11 +1,10 @@
-"""The health of what the gateway depends on: what the core tells, and what the API finds itself."""
+"""Health of what the gateway depends on: what the core tells, and what the API finds itself."""
 
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
@@ -24,29 +23,30 @@ from gateway_contract.core_client import CoreClient
 _CORE_TIMEOUT, _HUB_TIMEOUT = 0.4, 0.3
 
 _DAY = 86400
-#: A certificate of `gateway-api-setup` is renewed 30 days before its end.
-_DAYS = 21
-_FORMER = (
+#: Days before the end of a certificate from which on it is degraded. `gateway-api-setup` renews its own
+#: certificate 30 days before the end.
+_CERTIFICATE_DAYS = 21
+_FORMER_CERTIFICATE = (
     "The last reload kept the former TLS certificate: the log says why the new one or its key cannot be used."
 )
-#: Percent of a file system.
-_LITTLE, _NOTHING = 10, 1
-_MANY_WAITING = 1000
-#: Seconds after which a new login ledger is no news: a token lasts an hour by default.
-_NEWS = 3600.0
+#: Free percent of a file system below which its state is degraded, and below which it has failed.
+_DEGRADED_PERCENT, _FAILED_PERCENT = 10, 1
+_MAX_WAITING_MESSAGES = 1000
+#: Seconds for which a new login ledger degrades its state: a token lasts an hour by default.
+_NEW_LEDGER_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
 class Host:
-    """The resources of this machine for the API. `certificate_ends` is the end of the served certificate in
-    epoch seconds, None if it cannot be read. `folders` are named by what they hold. `keeps_former` is True if
-    the last reload could not use the new certificate or its key. `checks` are further dependencies."""
+    """Resources of this machine for the API. `certificate_end` is the end of the served certificate in epoch
+    seconds, None if it cannot be read; `keeps_former` is True if the last reload could not use the new
+    certificate or its key. `folders` are named by what they hold."""
 
-    certificate_ends: float | None
+    certificate_end: float | None
     folders: Mapping[str, Path]
     clock: Callable[[], float] = time.time
     keeps_former: bool = False
-    checks: Sequence[Callable[[], Dependency]] = ()
+    ledger: Ledger | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings, ledger: Ledger) -> "Host":
@@ -55,20 +55,20 @@ class Host:
             "the audit log": settings.audit,
             "the counters": settings.runtime,
         }
-        checks = (partial(check_ledger, ledger),)
-        return cls(SERVED.end, folders, keeps_former=SERVED.is_former, checks=checks)
+        return cls(SERVED.end, folders, keeps_former=SERVED.is_former, ledger=ledger)
 
     @property
     def certificate_remaining(self) -> float | None:
         """Seconds until the certificate ends, None if that is not known."""
-        return None if self.certificate_ends is None else self.certificate_ends - self.clock()
+        return None if self.certificate_end is None else self.certificate_end - self.clock()
 
-    def dependencies(self) -> list[Dependency]:
-        disks = [_disk(holds, folder) for holds, folder in self.folders.items()]
-        further = [check() for check in self.checks]
-        return [self._certificate(), min(disks, key=itemgetter(0))[1], _counters(), *further]
+    def check(self) -> list[Dependency]:
+        """Return the health of the certificate, the fullest disk, the counters and the login ledger."""
+        disks = [_check_disk(holds, folder) for holds, folder in self.folders.items()]
+        found = [self._check_certificate(), min(disks, key=itemgetter(0))[1], _check_counters()]
+        return found if self.ledger is None else [*found, check_ledger(self.ledger)]
 
-    def _certificate(self) -> Dependency:
+    def _check_certificate(self) -> Dependency:
         remaining = self.certificate_remaining
         if remaining is None:
             message = "The end of the TLS certificate cannot be read."
@@ -76,41 +76,41 @@ class Host:
         if remaining <= 0:
             return Dependency("certificate", DependencyState.FAILED, "The TLS certificate has expired.")
         days = remaining / _DAY
-        is_well = days >= _DAYS and not self.keeps_former
-        state = DependencyState.OK if is_well else DependencyState.DEGRADED
         message = f"Days until the TLS certificate ends: {int(days)}."
-        return Dependency("certificate", state, f"{_FORMER} {message}" if self.keeps_former else message)
+        if self.keeps_former:
+            message = f"{_FORMER_CERTIFICATE} {message}"
+        return _report("certificate", message, is_ok=days >= _CERTIFICATE_DAYS and not self.keeps_former)
 
 
-def _disk(holds: str, folder: Path) -> tuple[float, Dependency]:
+def _report(name: str, message: str, *, is_ok: bool) -> Dependency:
+    return Dependency(name, DependencyState.OK if is_ok else DependencyState.DEGRADED, message)
+
+
+def _check_disk(holds: str, folder: Path) -> tuple[float, Dependency]:
     """Return the free percentage of a file system, of its bytes or its files, whichever is less; and its
     health. A folder that takes no file is worse than a full one."""
     try:
-        found = os.statvfs(folder)
+        disk = os.statvfs(folder)
         require_writable(folder)
     except OSError as error:
         verb = "written to" if is_unwritable(error) else "read"
         message = f"The disk of {holds} cannot be {verb}: {error.strerror}."
         return -1, Dependency("disk", DependencyState.FAILED, message)
     # Some file systems have no limit of files.
-    free = [
-        100 * left / total
-        for left, total in ((found.f_bavail, found.f_blocks), (found.f_favail, found.f_files))
-        if total
-    ]
-    least = min(free, default=100.0)
-    state = DependencyState.OK
-    if least < _LITTLE:
-        state = DependencyState.DEGRADED if least >= _NOTHING else DependencyState.FAILED
-    return least, Dependency("disk", state, f"{int(least)} % of the disk of {holds} is free.")
+    parts = ((disk.f_bavail, disk.f_blocks), (disk.f_favail, disk.f_files))
+    percent = min((100 * free / total for free, total in parts if total), default=100.0)
+    message = f"{int(percent)} % of the disk of {holds} is free."
+    if percent < _FAILED_PERCENT:
+        return percent, Dependency("disk", DependencyState.FAILED, message)
+    return percent, _report("disk", message, is_ok=percent >= _DEGRADED_PERCENT)
 
 
-def _counters() -> Dependency:
+def _check_counters() -> Dependency:
     workers = workers_without_room()
-    if not workers:
-        return Dependency("counters", DependencyState.OK, "The counters of all workers are in the metrics.")
-    message = f"The disk takes no counters. Workers that are not in the metrics: {workers}."
-    return Dependency("counters", DependencyState.DEGRADED, message)
+    message = "The counters of all workers are in the metrics."
+    if workers:
+        message = f"The disk takes no counters. Workers that are not in the metrics: {workers}."
+    return _report("counters", message, is_ok=not workers)
 
 
 def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Dependency:
@@ -121,53 +121,50 @@ def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Depe
         message = f"The login ledger cannot be read, so no token is accepted: {error}."
         return Dependency("ledger", DependencyState.FAILED, message)
     if not ledger.is_writable:
-        message = "The login ledger is read-only, so nobody can log out."
-        return Dependency("ledger", DependencyState.DEGRADED, message)
+        return _report("ledger", "The login ledger is read-only, so nobody can log out.", is_ok=False)
     begun_at = ledger.shared.begun_at
-    if begun_at and clock() - begun_at < _NEWS:
+    if begun_at and clock() - begun_at < _NEW_LEDGER_SECONDS:
         message = (
             "The login ledger was damaged, removed or replaced, and a new one began at"
             f" {format_utc(begun_at)}: all users have to log in again."
         )
-        return Dependency("ledger", DependencyState.DEGRADED, message)
-    return Dependency("ledger", DependencyState.OK, "The login ledger can be read and written.")
+        return _report("ledger", message, is_ok=False)
+    return _report("ledger", "The login ledger can be read and written.", is_ok=True)
 
 
-def of_core(core: CoreClient) -> list[Dependency]:
-    """Return the core, and what it tells. Takes as long as the core may take."""
+def check_core(core: CoreClient) -> list[Dependency]:
+    """Return the health of the core, and what the core tells of its own dependencies."""
     try:
-        return core_replied(core.get_dependencies(timeout=_CORE_TIMEOUT))
+        return describe_core(core.get_dependencies(timeout=_CORE_TIMEOUT))
     except CoreUnavailable as error:
-        return [core_failed(error)]
+        return describe_core(error)
 
 
-def core_replied(told: tuple[Dependency, ...]) -> list[Dependency]:
-    return [Dependency("core", DependencyState.OK, "The core daemon replies."), *told]
-
-
-def core_failed(error: CoreUnavailable) -> Dependency:
-    if isinstance(error, CoreAbsent):
+def describe_core(result: tuple[Dependency, ...] | CoreUnavailable) -> list[Dependency]:
+    """Return the health of a core that told its dependencies, or failed to."""
+    if isinstance(result, tuple):
+        return [Dependency("core", DependencyState.OK, "The core daemon replies."), *result]
+    if isinstance(result, CoreAbsent):
         message = "No core daemon is running, so nothing else is known of what it depends on."
     else:
         message = "The core daemon does not reply, so nothing is known of what it depends on."
-    return Dependency("core", DependencyState.FAILED, message)
+    return [Dependency("core", DependencyState.FAILED, message)]
 
 
-def of_hub(hub: Hub) -> Dependency:
+def check_hub(hub: Hub) -> Dependency:
     try:
-        return hub_replied(hub.call(GetCounts(), timeout=_HUB_TIMEOUT))
+        return describe_hub(hub.call(GetCounts(), timeout=_HUB_TIMEOUT))
     except HubUnavailable:
-        return hub_failed()
+        return describe_hub(None)
 
 
-def hub_replied(counts: WebhookCounts) -> Dependency:
+def describe_hub(counts: WebhookCounts | None) -> Dependency:
+    """Return the health of the hub by its counts; None if the hub does not reply."""
+    if counts is None:
+        message = "The hub, which delivers to webhooks, does not reply."
+        return Dependency("hub", DependencyState.FAILED, message)
     if not counts.webhooks:
         return Dependency("hub", DependencyState.OK, "There are no webhooks.")
-    is_well = not counts.paused and counts.waiting <= _MANY_WAITING
-    state = DependencyState.OK if is_well else DependencyState.DEGRADED
     paused = f"{counts.paused} of {counts.webhooks} webhooks"
-    return Dependency("hub", state, f"Paused after failures: {paused}; messages that wait: {counts.waiting}.")
-
-
-def hub_failed() -> Dependency:
-    return Dependency("hub", DependencyState.FAILED, "The hub, which delivers to webhooks, does not reply.")
+    message = f"Paused after failures: {paused}; messages that wait: {counts.waiting}."
+    return _report("hub", message, is_ok=not counts.paused and counts.waiting <= _MAX_WAITING_MESSAGES)

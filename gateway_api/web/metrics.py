@@ -1,4 +1,5 @@
-"""Metrics: prometheus_flask_exporter counts requests, and a scrape reads the state of the core and the hub.
+"""Metrics: prometheus_flask_exporter counts requests, and each scrape reads the state of the core and the
+hub.
 
 The values of labels come from the route table and the statuses, never from the client: a client that requests
 a million paths adds one series, not a million.
@@ -41,17 +42,24 @@ _log = logging.getLogger(__name__)
 
 _EXTENSION = "metrics"
 
-#: Seconds: dense where most responses are, up to the longest that any but a commit may take.
+#: Bounds of the histogram, in seconds: dense where most responses are, up to the longest that any operation
+#: but a commit may take.
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1, 5)
-#: Seconds for which later scrapes get the same text. Prometheus scrapes every 5 to 60.
-KEPT = 1.0
+#: Seconds for which later scrapes get the same text. Prometheus scrapes every 5 to 60 seconds.
+KEPT_SECONDS = 1.0
+
+_REPAIRS = "Repairs of the data plane by the core"
+_DEMUX_REFUSALS = "First frames of subscribers that made no VLAN"
+_SPOOFED = "Packets that were dropped, because their source belongs to no session of their device"
+_BLOCKED = "Packets of subscribers to services of the gateway that are not theirs, and of DHCP servers"
+_SKIPPED = "Entries that the core could not read, and skipped"
 
 
 class Scrapes:
-    """The text for scrapes, made at most once a second in a worker.
+    """Text for scrapes, made at most once a second in a worker.
 
-    Adding up what the workers counted takes 10 to 25 ms of the interpreter, and a scrape requires no token:
-    a few clients without a pause would leave no time for others. `make` gives the text; `clock` gives
+    Adding up what the workers counted takes 10 to 25 ms of the interpreter, and a scrape requires no token: a
+    few clients without a pause would leave no time for others. `make` returns the text; `clock` gives
     monotonic seconds."""
 
     def __init__(self, make: Callable[[], str], clock: Callable[[], float]) -> None:
@@ -61,22 +69,24 @@ class Scrapes:
         self._text = ""
         self._made_at: float | None = None
 
-    def latest(self) -> str:
-        """Return the text, made now or within the last second. Scrapes that arrive meanwhile wait for it."""
+    def read(self) -> str:
+        """Return the text, made now or within the last second. Scrapes that arrive meanwhile wait for the
+        text."""
         with self._one_at_a_time:
-            if self._made_at is None or self._clock() - self._made_at >= KEPT:
+            if self._made_at is None or self._clock() - self._made_at >= KEPT_SECONDS:
                 self._text = self._make()
-                # From its end: a core that hangs makes it take seconds, and each waiting scrape would begin
-                # anew.
+                # The time of the end: while a core hangs, each text takes seconds, and each waiting scrape
+                # would begin anew.
                 self._made_at = self._clock()
             return self._text
 
 
 def install(app: Flask, user_services: UserServices) -> None:
-    """Count every request, and make the scrapes. To be called before other modules' `install`, so that its
-    hooks run first before a request, and last after it."""
+    """Count every request, and prepare the scrapes. To be called before the `install` of other modules, so
+    that these hooks run first before a request, and last after it."""
     registry = CollectorRegistry()
-    # It adds up the files of all workers. Its class for gunicorn does not start where the folder has no room.
+    # Adds up the files of all workers. The exporter's class for gunicorn does not start in a folder without
+    # room.
     exporter = PrometheusMetrics.for_app_factory(path=None, export_defaults=False, registry=registry)
     if counters.may_count():
         exporter.export_defaults(BUCKETS, route, prefix="gateway_api", app=app)
@@ -87,19 +97,20 @@ def install(app: Flask, user_services: UserServices) -> None:
         user_services.streams.on_change = streams.set
 
     @app.after_request
-    def _bound_method(response: Response) -> Response:
-        # Just before the exporter's, for which it is a label. Without a route it may be any text.
+    def _limit_method(response: Response) -> Response:
+        # Just before the exporter's hook, for which the method is a label. Without a route it may be any
+        # text.
         request = current()
         if request.url_rule is None:
             request.method = "other"
         return response
 
     state = CollectorRegistry()
-    state.register(_State(user_services.core, user_services.hub, user_services.host))
+    state.register(_StateCollector(user_services.core, user_services.hub, user_services.host))
     pool = gevent.get_hub().threadpool
 
     def make() -> str:
-        # In a thread, so that the event loop continues. The rest waits for sockets, as any request does.
+        # On a thread, so that the event loop continues. The state comes over sockets, as in any request.
         try:
             counted: str
             counted, _ = on_thread(pool, exporter.generate_metrics)
@@ -107,7 +118,7 @@ def install(app: Flask, user_services: UserServices) -> None:
             # The disk has no folder, or a new worker has taken a file over meanwhile.
             _log.error("scrape without counters: %s", error, extra=logs.extra(request_id=current().id))
             counted = ""
-        return generate_latest(state).decode() + counted + _former(counted)
+        return generate_latest(state).decode() + counted + _add_former_counter(counted)
 
     app.extensions[_EXTENSION] = Scrapes(make, time.monotonic)
 
@@ -118,21 +129,21 @@ def scrapes() -> Scrapes:
 
 
 def route(request: Request) -> str:
-    """Return the label of the same name."""
+    """Return the path with names for its variable parts. The exporter names the label after this function."""
     return "unmatched" if request.url_rule is None else template(request.url_rule.rule)
 
 
-def _former(counted: str) -> str:
-    """Return the counter of former versions, which stays for one release."""
+def _add_former_counter(counted: str) -> str:
+    """Return the counter that former versions had, which stays for one release."""
     lines = re.findall(r"^gateway_api_http_request_duration_seconds_count(.*\n)", counted, re.MULTILINE)
     name = "gateway_api_http_requests"
     about = f"# HELP {name}_total Requests\n# TYPE {name}_total counter\n"
     return about + "".join(f"{name}_total{line}" for line in lines)
 
 
-class _State(Collector):
-    """Metrics that are the same from every worker. There are no samples of a core or hub that is unavailable:
-    a zero would be wrong, and cause an alert."""
+class _StateCollector(Collector):
+    """Collector of metrics that are the same from every worker. There are no samples of a core or hub that is
+    unavailable: a zero would be wrong, and cause an alert."""
 
     def __init__(self, core: CoreClient, hub: Hub, host: Host) -> None:
         self._core = core
@@ -140,28 +151,28 @@ class _State(Collector):
         self._host = host
 
     def collect(self) -> Iterator[Metric]:
-        found = self._host.dependencies()
+        found = self._host.check()
         info = GaugeMetricFamily("gateway_api_build_info", "The version that runs", labels=["version"])
         info.add_metric([VERSION], 1)
         yield info
         try:
             counts, told = self._core.call(GetStatistics()), self._core.get_dependencies()
-            yield from self._of_core(counts)
-            found += health.core_replied(told)
+            yield from self._describe_core(counts)
+            found += health.describe_core(told)
         except CoreUnavailable as error:
-            found.append(health.core_failed(error))
+            found += health.describe_core(error)
             _log.error("scrape without the core: %s", error, extra=logs.extra(request_id=current().id))
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
             waiting = self._hub.call(GetCounts())
-            yield from self._of_hub(waiting)
-            found.append(health.hub_replied(waiting))
+            yield from self._describe_hub(waiting)
+            found.append(health.describe_hub(waiting))
         except HubUnavailable as error:
-            found.append(health.hub_failed())
+            found.append(health.describe_hub(None))
             _log.error("scrape without the hub: %s", error, extra=logs.extra(request_id=current().id))
-        yield from self._of_dependencies(found)
+        yield from self._describe_dependencies(found)
 
-    def _of_core(self, counts: Statistics) -> Iterator[Metric]:
+    def _describe_core(self, counts: Statistics) -> Iterator[Metric]:
         unavailable = len(counts.unavailable_sources)
         for name, text, value in (
             ("gateway_api_core_up", "Whether the core daemon replies", 1),
@@ -173,20 +184,17 @@ class _State(Collector):
             ("gateway_core_faults", "Faults that the core could not repair", counts.faults),
         ):
             yield GaugeMetricFamily(name, text, value)
-        repairs = {(each.kind,): each.repairs for each in counts.repairs}
-        yield _counter("gateway_core_repairs", "Repairs of the data plane by the core", repairs, "kind")
-        text = "First frames of subscribers that made no VLAN"
+        drops = counts.packet_drops
         refusals = {(each.reason,): each.frames for each in counts.demux_refusals}
-        yield _counter("gateway_core_demux_refusals", text, refusals, "reason")
-        text = "Packets that were dropped, because their source belongs to no session of their device"
-        spoofed = {(each.trunk,): each.spoofed for each in counts.packet_drops}
-        yield _counter("gateway_core_spoofed_packets", text, spoofed, "trunk")
-        text = "Packets of subscribers to services of the gateway that are not theirs, and of DHCP servers"
-        blocked = {(each.trunk,): each.blocked for each in counts.packet_drops}
-        yield _counter("gateway_core_blocked_packets", text, blocked, "trunk")
-        text = "Entries that the core could not read, and skipped"
         skipped = {(each.source, each.kind): each.entries for each in counts.skipped_entries}
-        yield _counter("gateway_core_skipped_entries", text, skipped, "source", "kind")
+        for name, text, labels, values in (
+            ("repairs", _REPAIRS, ["kind"], {(each.kind,): each.repairs for each in counts.repairs}),
+            ("demux_refusals", _DEMUX_REFUSALS, ["reason"], refusals),
+            ("spoofed_packets", _SPOOFED, ["trunk"], {(each.trunk,): each.spoofed for each in drops}),
+            ("blocked_packets", _BLOCKED, ["trunk"], {(each.trunk,): each.blocked for each in drops}),
+            ("skipped_entries", _SKIPPED, ["source", "kind"], skipped),
+        ):
+            yield _make_counter(f"gateway_core_{name}", text, values, labels)
         if (delays := counts.limit_delays) is not None:
             buckets = [(str(each.seconds), each.sessions) for each in delays.counts]
             yield HistogramMetricFamily(
@@ -196,7 +204,7 @@ class _State(Collector):
                 sum_value=delays.seconds,
             )
 
-    def _of_hub(self, counts: WebhookCounts) -> Iterator[Metric]:
+    def _describe_hub(self, counts: WebhookCounts) -> Iterator[Metric]:
         for name, text, value in (
             ("webhooks", "Webhooks, registered and declared", counts.webhooks),
             ("webhook_paused", "Webhooks that are paused since they fail in a row", counts.paused),
@@ -204,30 +212,30 @@ class _State(Collector):
         ):
             yield GaugeMetricFamily(f"gateway_api_{name}", text, value)
         attempts = {("delivered",): counts.delivered, ("failed",): counts.failed}
-        for name, text, counted, *labels in (
-            ("webhook_attempts", "Attempts to deliver a message", attempts, "result"),
-            ("webhook_skipped", "Messages given up after the last attempt", {(): counts.skipped}),
-            ("webhook_dropped", "Messages dropped because too many waited", {(): counts.dropped}),
+        for name, text, labels, values in (
+            ("webhook_attempts", "Attempts to deliver a message", ["result"], attempts),
+            ("webhook_skipped", "Messages given up after the last attempt", [], {(): counts.skipped}),
+            ("webhook_dropped", "Messages dropped because too many waited", [], {(): counts.dropped}),
         ):
-            yield _counter(f"gateway_api_{name}", text, counted, *labels)
+            yield _make_counter(f"gateway_api_{name}", text, values, labels)
 
-    def _of_dependencies(self, found: Iterable[Dependency]) -> Iterator[Metric]:
+    def _describe_dependencies(self, found: Iterable[Dependency]) -> Iterator[Metric]:
         states = GaugeMetricFamily(
             "gateway_dependency_state",
             "Health of a dependency: 0 ok or unused, 1 unknown, 2 degraded, 3 failed",
             labels=["dependency"],
         )
-        for one in found:
-            states.add_metric([one.name], one.state.severity)
+        for dependency in found:
+            states.add_metric([dependency.name], dependency.state.severity)
         yield states
         if (left := self._host.certificate_remaining) is not None:
             text = "Time until the TLS certificate of the API ends"
             yield GaugeMetricFamily("gateway_certificate_remaining_seconds", text, left)
 
 
-def _counter(name: str, text: str, counted: Mapping[Any, float], *labels: str) -> Metric:
-    """Return a counter with what was counted, by the values of its labels."""
+def _make_counter(name: str, text: str, values: Mapping[Any, float], labels: list[str]) -> Metric:
+    """Return a counter with its values, by the values of its labels."""
     family = CounterMetricFamily(name, text, labels=labels)
-    for values, number in counted.items():
-        family.add_metric(values, number)
+    for label_values, value in values.items():
+        family.add_metric(label_values, value)
     return family

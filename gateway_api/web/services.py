@@ -1,8 +1,7 @@
-"""The services of one worker, and how views reach them."""
+"""Services of one worker, and how views reach them."""
 
 import time
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import gevent
 from flask import current_app
@@ -12,7 +11,7 @@ from gateway_api.auth.ledger import Ledger, Revocations
 from gateway_api.auth.login import Failures, Login, Throttle
 from gateway_api.auth.tokens import AccessSettings, Authorization, Tokens
 from gateway_api.base.core_events import Events
-from gateway_api.base.settings import Profile, Settings
+from gateway_api.base.settings import Settings
 from gateway_api.events.streams import Feeds, Streams
 from gateway_api.history.reader import Reader
 from gateway_api.hub.interface import Hub
@@ -26,72 +25,37 @@ from gateway_contract.varlink.client import Client
 EXTENSION = "gateway-api"
 
 
-@dataclass(frozen=True, kw_only=True)
 class WorkerServices:
-    """Used by the routes of either profile."""
+    """Services for the routes of either profile. To be made in the process that uses them, not before its
+    fork."""
 
-    profile: Profile
-    core: CoreClient
-    access: AccessSettings
-    audit: AuditLog
-    whole_lists: WholeLists[Body]
-    compressor: Compressor
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> "WorkerServices":
-        """To be called in the process that uses them, not before its fork."""
-        # Without batches: beside lists, health would take longer than it gains alone.
-        return WorkerServices(**_common(settings, Client(settings.core_socket)))
+    def __init__(self, settings: Settings, *, batches: bool = False) -> None:
+        pool = gevent.get_hub().threadpool
+        self.profile = settings.profile
+        # Without users, no batches: beside lists, health would take longer than it gains alone.
+        self.core = CoreClient(Client(settings.core_socket, batches=batches))
+        self.access = AccessSettings(self.core, settings.core_socket)
+        self.audit = AuditLog(settings.audit, settings.audit_size, pool, settings.token_audit)
+        self.whole_lists = WholeLists[Body]()
+        self.compressor = Compressor()
 
 
-@dataclass(frozen=True, kw_only=True)
 class UserServices(WorkerServices):
-    """Used by the routes of the profile with users."""
+    """Services for the routes of the profile with users."""
 
-    tokens: Tokens
-    revocations: Revocations
-    authorization: Authorization
-    streams: Streams
-    traffic: Feeds
-    hub: Hub
-    history: Reader
-    login: Login
-    host: Host
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> "UserServices":
-        common = _common(settings, Client(settings.core_socket, batches=True))
-        core = common["core"]
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings, batches=True)
         pool = gevent.get_hub().threadpool
         ledger = Ledger(settings.ledger, pool)
-        revocations = Revocations(ledger, time.time)
-        authorization = Authorization(core, revocations, time.time)
-        return cls(
-            **common,
-            tokens=Tokens(settings.secret, lambda: ledger.last_name, time.time),
-            revocations=revocations,
-            authorization=authorization,
-            hub=Hub(Client(settings.hub_socket)),
-            history=Reader(settings.history, pool),
-            streams=Streams(Events(core), authorization.still_allowed),
-            host=Host.from_settings(settings, ledger),
-            traffic=Feeds(core),
-            login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
-        )
-
-
-def _common(settings: Settings, client: Client) -> dict[str, Any]:
-    core = CoreClient(client)
-    return {
-        "profile": settings.profile,
-        "core": core,
-        "access": AccessSettings(core, settings.core_socket),
-        "audit": AuditLog(
-            settings.audit, settings.audit_size, gevent.get_hub().threadpool, settings.token_audit
-        ),
-        "whole_lists": WholeLists(),
-        "compressor": Compressor(),
-    }
+        self.tokens = Tokens(settings.secret, lambda: ledger.last_name, time.time)
+        self.revocations = Revocations(ledger, time.time)
+        self.authorization = Authorization(self.core, self.revocations, time.time)
+        self.hub = Hub(Client(settings.hub_socket))
+        self.history = Reader(settings.history, pool)
+        self.streams = Streams(Events(self.core), self.authorization.still_allowed)
+        self.traffic = Feeds(self.core)
+        self.login = Login(Throttle(Failures(ledger, settings.secret), time.time), pool)
+        self.host = Host.from_settings(settings, ledger)
 
 
 def services() -> WorkerServices:
@@ -111,6 +75,7 @@ def core() -> CoreClient:
 
 
 def hub() -> Hub:
+    """Return the client of the hub."""
     return user_services().hub
 
 

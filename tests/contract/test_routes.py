@@ -115,7 +115,7 @@ def fits(route: Route, answer: requests.Response) -> None:
 
 def test_the_application_has_exactly_the_routes_of_the_table(tmp_path: Path) -> None:
     settings = Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path)
-    app = create_app(UserServices.from_settings(settings))
+    app = create_app(UserServices(settings))
     there = {
         (method, re.sub(r"<(\w+:)?(\w+)>", r"{\2}", rule.rule))
         for rule in app.url_map.iter_rules()

@@ -185,7 +185,7 @@ def sections(profile: Profile) -> Iterator[dict[str, Any]]:
 
 
 def test_the_application_has_exactly_the_seven_routes(tmp_path: Path) -> None:
-    app = create_app(WorkerServices.from_settings(settings_of(tmp_path / "none")))
+    app = create_app(WorkerServices(settings_of(tmp_path / "none")))
     there = {
         (method, rule.rule.replace("<", "{").replace(">", "}"))
         for rule in app.url_map.iter_rules()

@@ -7,12 +7,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from gateway_api.audit.record import Filter
 from gateway_api.web import records
 from gateway_api.web.access import ADMIN, ALWAYS, ANY_ROLE
-from gateway_api.web.health import of_core, of_hub
+from gateway_api.web.health import check_core, check_hub
 from gateway_api.web.lists import list_operation
 from gateway_api.web.metrics import scrapes
 from gateway_api.web.operation import operation, passed
 from gateway_api.web.schemas import queries
-from gateway_api.web.services import core, user_services
+from gateway_api.web.services import core, hub, user_services
 from gateway_contract.core.health import ListFaults, worst
 from gateway_contract.core.sessions import GetHealth, Health
 from gateway_contract.core_client import ListParts
@@ -47,7 +47,7 @@ def show_health() -> Health:
 @operation(ANY_ROLE, without_core=True)
 def show_health_detail() -> records.HealthDetail:
     """Return the health of what the gateway depends on, and the worst of it, also while the core hangs."""
-    found = (*of_core(core()), of_hub(user_services().hub), *user_services().host.dependencies())
+    found = (*check_core(core()), check_hub(hub()), *user_services().host.check())
     return records.HealthDetail(worst(found), found)
 
 
@@ -73,4 +73,4 @@ def list_audit_records(query: queries.Search[Filter]) -> records.AuditRecordList
 def scrape() -> Response:
     """Return metrics in Prometheus' text format 0.0.4, for any Accept header. They are at most a second
     old."""
-    return Response(scrapes().latest(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(scrapes().read(), content_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -31,9 +31,7 @@ class Service:
     """An application with one operation for admins, whose audit log is in memory."""
 
     def __init__(self, folder: Path, method: str) -> None:
-        self.parts = UserServices.from_settings(
-            Settings(folder / "none", folder, b"-" * 32, folder, audit=folder)
-        )
+        self.parts = UserServices(Settings(folder / "none", folder, b"-" * 32, folder, audit=folder))
         access = AccessReply(True, (ApiUser("admin", Role.ADMIN, "1"),))
         self.parts.core.check_access = lambda _, **__: access  # type: ignore[method-assign]
         self.recorded: list[AuditEntry] = []

@@ -20,11 +20,11 @@ NOW = 1_795_271_513
 
 
 def certificate(host: Host) -> Dependency:
-    return host.dependencies()[0]
+    return host.check()[0]
 
 
 def disk(**folders: Path) -> Dependency:
-    return Host(None, folders).dependencies()[1]
+    return Host(None, folders).check()[1]
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_a_disk_with_little_room_is_degraded_and_without_any_failed(
 def test_the_hub_is_degraded_while_a_webhook_is_paused_or_many_messages_wait(
     webhooks: int, paused: int, waiting: int, state: str
 ) -> None:
-    assert health.hub_replied(WebhookCounts(webhooks, paused, waiting, 0, 0, 0, 0)).state == state
+    assert health.describe_hub(WebhookCounts(webhooks, paused, waiting, 0, 0, 0, 0)).state == state
 
 
 def test_a_core_that_is_missing_is_told_from_one_that_hangs() -> None:
-    absent = health.core_failed(CoreAbsent("cannot call at /run/core.sock"))
-    silent = health.core_failed(CoreUnavailable("cannot call at /run/core.sock"))
+    absent = health.describe_core(CoreAbsent("cannot call at /run/core.sock"))[0]
+    silent = health.describe_core(CoreUnavailable("cannot call at /run/core.sock"))[0]
     assert absent.state == silent.state == "failed"
     assert "No core daemon is running" in absent.message
     assert "does not reply" in silent.message

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from gateway_api.web.metrics import KEPT, Scrapes
+from gateway_api.web.metrics import KEPT_SECONDS, Scrapes
 
 
 class Making:
@@ -32,16 +32,16 @@ class Making:
 
 def test_within_a_second_everybody_gets_the_same_text() -> None:
     making = Making()
-    assert making.scrapes.latest() == "text 1"
-    making.now += KEPT - 0.01
-    assert making.scrapes.latest() == "text 1"
+    assert making.scrapes.read() == "text 1"
+    making.now += KEPT_SECONDS - 0.01
+    assert making.scrapes.read() == "text 1"
 
 
 def test_after_a_second_a_new_one_is_made() -> None:
     making = Making()
-    making.scrapes.latest()
-    making.now += KEPT
-    assert making.scrapes.latest() == "text 2"
+    making.scrapes.read()
+    making.now += KEPT_SECONDS
+    assert making.scrapes.read() == "text 2"
 
 
 def test_those_who_come_meanwhile_share_the_one_under_way_however_long_it_takes() -> None:
@@ -49,7 +49,7 @@ def test_those_who_come_meanwhile_share_the_one_under_way_however_long_it_takes(
     making.takes = 5.0
     making.go_on.clear()
     got: list[str] = []
-    threads = [threading.Thread(target=lambda: got.append(making.scrapes.latest())) for _ in range(16)]
+    threads = [threading.Thread(target=lambda: got.append(making.scrapes.read())) for _ in range(16)]
     for thread in threads:
         thread.start()
     assert making.begun.wait(10)
@@ -69,5 +69,5 @@ def test_one_that_could_not_be_made_is_made_for_the_next() -> None:
 
     scrapes = Scrapes(make, lambda: 100.0)
     with pytest.raises(OSError, match="no file"):
-        scrapes.latest()
-    assert scrapes.latest() == "text"
+        scrapes.read()
+    assert scrapes.read() == "text"

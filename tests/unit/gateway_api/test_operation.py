@@ -44,7 +44,7 @@ both = pytest.mark.parametrize("profile", [USERS, TOKEN], ids=lambda profile: pr
 
 def parts(folder: Path, profile: Profile = USERS) -> WorkerServices:
     settings = Settings(folder / "none", folder, b"-" * 32, folder, audit=folder, profile=profile)
-    return (UserServices if profile is USERS else WorkerServices).from_settings(settings)
+    return (UserServices if profile is USERS else WorkerServices)(settings)
 
 
 class Log:
