@@ -159,14 +159,13 @@ def test_a_batch_gives_way_while_that_brings_reads(
 def test_a_read_that_a_batch_has_no_room_for_begins_another(listener: socket.socket, reads: Reads) -> None:
     reads.expected = 99
     under_way = [reads.start(reads.read, id) for id in range(MAX_READS + 1)]
-    reads.expected, sizes = 1, []
-    for _ in range(2):
-        with accepted(listener) as connection:
-            shared = calls_in(connection)
-            sizes.append(len(shared))
-            echo(connection, shared)
-    assert sorted(sizes) == [1, MAX_READS]
-    assert [read.result() for read in under_way] == list(range(MAX_READS + 1))
+    reads.expected = 1
+    with accepted(listener) as one, accepted(listener) as another:
+        shared = {connection: calls_in(connection) for connection in (one, another)}
+        for connection, calls in shared.items():
+            echo(connection, calls)
+        assert sorted(map(len, shared.values())) == [1, MAX_READS]
+        assert [read.result() for read in under_way] == list(range(MAX_READS + 1))
 
 
 HALF = (METHOD, {"id": "x" * (MAX_BYTES // 2)})
