@@ -113,7 +113,7 @@ class Rate(Leaf):
 
 @dataclass(frozen=True)
 class Choice(Leaf):
-    """One of the values of an enumeration or a Literal."""
+    """A text that is a value of an enumeration or of a Literal."""
 
     type: Any
     error: str = ""
@@ -796,7 +796,7 @@ class ConfiguredReceiver(Section):
 
 @dataclass(frozen=True)
 class WebhooksConfiguration(Section):
-    """Where webhooks are delivered, and where not."""
+    """The receivers of webhooks, and networks to which nothing is delivered."""
 
     denied_networks: Annotated[
         tuple[IPv4Network | IPv6Network, ...],
@@ -1015,7 +1015,7 @@ class Subscribers(Section):
 
 @dataclass(frozen=True)
 class History(Section):
-    """How long the API keeps ended sessions, and in how much space. The oldest go first."""
+    """The age of the oldest sessions in the history, and its size. The oldest sessions go first."""
 
     days: Annotated[int, WholeNumber(1, 3650), about("Days that an ended session is kept.", 90)] = 90
     mebibytes: Annotated[

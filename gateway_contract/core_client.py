@@ -94,7 +94,7 @@ decode_part = partial(decode, unavailable=CoreUnavailable)
 
 
 class EditRefused(Invalid):
-    """One of several edits breaks a rule. The core has made none of them."""
+    """An edit breaks a rule. The core has made none of the edits."""
 
     def __init__(self, number: int, problems: Iterable[Problem]) -> None:
         #: The number of the edit, from 0.
@@ -103,7 +103,7 @@ class EditRefused(Invalid):
 
 
 class EditNotFound(NotFound):
-    """One of several edits deletes a path that does not exist. The core has made none of them."""
+    """An edit deletes a path that does not exist. The core has made none of the edits."""
 
     def __init__(self, number: int, message: str) -> None:
         #: The number of the edit, from 0.

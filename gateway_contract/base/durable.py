@@ -20,14 +20,14 @@ def is_unwritable(error: OSError) -> bool:
 
 
 def require_writable(folder: Path) -> None:
-    """Raises OSError unless the process can make files in a folder."""
+    """Check that this process can make files in a folder. Raises OSError."""
     if not os.access(folder, os.W_OK | os.X_OK):
         number = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
         raise OSError(number, os.strerror(number), str(folder))
 
 
 def require_room(folder: Path, least: int) -> None:
-    """Raises OSError unless the disk of a folder has so many free bytes."""
+    """Check that the disk of a folder has `least` free bytes. Raises OSError."""
     disk = os.statvfs(folder)
     if disk.f_bavail * disk.f_frsize < least:
         raise OSError(errno.ENOSPC, f"less than {least} bytes are free in {folder}")

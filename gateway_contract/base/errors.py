@@ -21,7 +21,7 @@ class Problem:
 
 
 class Invalid(GatewayApiError):
-    """One or more values break a rule. Nothing was changed."""
+    """Values of a request or a configuration break rules. Nothing was changed."""
 
     def __init__(self, *problems: Problem) -> None:
         #: There is at least one problem.

@@ -28,14 +28,14 @@ LONGEST_COMMENT = 256
 
 
 class Role(Enumeration):
-    """What a user of the API may do."""
+    """The rights of a user of the API."""
 
     ADMIN = "admin", "Everything."
     OPERATOR = "operator", "Read, but not change."
 
 
 class EditAction(Enumeration):
-    """What an edit does."""
+    """The kind of an edit."""
 
     SET = "set", "Gives a path a value."
     DELETE = "delete", "Removes what is at a path."
@@ -115,7 +115,7 @@ class Edit:
 
 
 class ConfigurationEdit(Parameters, frozen=True):
-    """One change to the configuration."""
+    """A change to the configuration."""
 
     action: Annotated[EditAction, about("What to do.", "set")]
     path: Annotated[
@@ -215,7 +215,8 @@ class CompareConfiguration(Method[ComparisonReply], frozen=True):
 
 
 class CommitReply(Record, frozen=True, kw_only=True):
-    """When there was nothing to commit, author, comment and committed_at are the last commit's."""
+    """The result of a commit. If there was nothing to commit, author, comment and committed_at are those of
+    the last commit."""
 
     committed: IsCommitted
     changes: Changes
@@ -387,7 +388,7 @@ class ArchivedRevisionReply(ArchivedRevision, frozen=True):
 
 
 class GetArchivedRevision(Method[ArchivedRevisionReply], frozen=True):
-    """One archived configuration, secrets masked."""
+    """Returns an archived configuration, secrets masked."""
 
     revision: Revision
 
@@ -434,9 +435,10 @@ class AccessReply(Record, frozen=True):
 
 
 class CheckAccess(Method[AccessReply], frozen=True):
-    """Whether the API is enabled, and its users among these names. The API calls it before every request, so
-    that a commit takes effect on the next one; or once for each version, if the core gives one. Such a core
-    sets the modification time of its socket to another version before a change of the reply takes effect."""
+    """Returns whether the API is enabled, and which of these names have a user. The API calls it before every
+    request, so that a commit takes effect on the next one; or once for each version, if the core gives one.
+    Such a core sets the modification time of its socket to another version before a change of the reply takes
+    effect."""
 
     at_once = True
 
@@ -458,7 +460,7 @@ class LoginReply(Record, frozen=True):
 
 
 class GetLogin(Method[LoginReply], frozen=True):
-    """What the API needs to check the password of one user. No other method returns a password hash."""
+    """Returns what the API needs to check the password of a user. No other method returns a password hash."""
 
     username: Username
 
@@ -484,7 +486,7 @@ class Receiver(Record, frozen=True):
 
 
 class HistoryLimits(Record, frozen=True):
-    """How much of the history of sessions the API keeps."""
+    """The limits of the history of sessions that the API keeps."""
 
     days: Annotated[int, about("Days after its end that a session is kept.", 90, minimum=1)]
     mebibytes: Annotated[int, about("Size of the history; the oldest sessions go first.", 1024, minimum=16)]
@@ -541,14 +543,14 @@ Problems = Annotated[tuple[ConfigurationProblem, ...], about("The rules that the
 
 
 class EditRefusedError(Failure, frozen=True):
-    """One of the edits is invalid, so none was made."""
+    """An edit is invalid, so none of the edits was made."""
 
     edit: EditNumber
     problems: Problems
 
 
 class PathNotFoundError(Failure, frozen=True):
-    """One of the edits deletes a value that does not exist, so none was made."""
+    """An edit deletes a value that does not exist, so none of the edits was made."""
 
     edit: EditNumber
     path: Annotated[str, about("The path of that edit.", "bgp.neighbors.0")]

@@ -14,7 +14,7 @@ LARGEST_LIMIT = (1 << 31) - 1
 
 
 class ServiceAction(Enumeration):
-    """What a commit does to a service."""
+    """The effect of a commit on a service."""
 
     RELOAD = "reload", "It reads its files again."
     RESTART = "restart", "It stops and starts again."

@@ -24,14 +24,14 @@ MOST_RUNNING = 4
 
 
 class JobKind(Enumeration):
-    """What a job does with each session."""
+    """The action of a job on each session."""
 
     RATE = "rate", "Changes its rates."
     DISCONNECT = "disconnect", "Disconnects it."
 
 
 class JobState(Enumeration):
-    """How far a job is."""
+    """The progress of a job."""
 
     RUNNING = "running", "It acts on its sessions."
     DONE = "done", "It has acted on each."
@@ -56,7 +56,8 @@ Author = Annotated[str | None, about("User that the job is for, if known.", "adm
 
 
 class Job(Record, frozen=True):
-    """Work on the sessions that matched a filter when it started. It acts on each at most once."""
+    """Work on the sessions that matched a filter at the start of the job. The job acts on each session at
+    most once."""
 
     id: JobId
     kind: Annotated[JobKind, about("What it does.", "rate")]
@@ -111,13 +112,13 @@ class ListJobs(SelectingMethod[JobsReply], frozen=True):
 
 
 class GetJob(Method[JobReply], frozen=True):
-    """One job."""
+    """Returns a job."""
 
     id: JobId
 
 
 class CancelJob(Command[JobReply], frozen=True):
-    """Ends a job: it takes no further session. Those that it acts on at that moment still count."""
+    """Ends a job. The job takes no further session, but completes the sessions that it is acting on."""
 
     id: JobId
 
@@ -135,6 +136,6 @@ class JobEndedError(Failure, frozen=True):
 
 
 class TooManyJobsError(Failure, frozen=True):
-    """As many jobs as the core allows run now."""
+    """The core already runs as many jobs as it allows."""
 
     most: Annotated[int, count("So many.", MOST_RUNNING)]

@@ -168,7 +168,7 @@ class ListQos(SelectingMethod[QosReply], frozen=True):
 
 
 class OverheadProfile(Record, frozen=True):
-    """What a kind of access line adds to each packet."""
+    """The bytes that a kind of access line adds to each packet."""
 
     name: sessions.ProfileName
     overhead: Overhead

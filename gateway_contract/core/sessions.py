@@ -77,7 +77,7 @@ def vlan(description: str, *examples: int | None) -> Meta:
 
 
 class SessionType(Enumeration):
-    """How a subscriber connects."""
+    """The protocol with which a subscriber connects."""
 
     PPPOE = "PPPoE", "PPP over Ethernet."
     DHCP = "DHCP", "IP over Ethernet, with an address from DHCP."
@@ -98,7 +98,7 @@ class SessionState(Enumeration):
 
 
 class EventName(Enumeration):
-    """What happened to a session."""
+    """The name of an event of a session."""
 
     UP = "session.up", "The session started."
     DOWN = "session.down", "The session ended."
@@ -183,8 +183,8 @@ DURATION = count("How long it lasted, seconds.", 3600)
 
 
 class Health(Record, frozen=True):
-    """How long the gateway is up, how many sessions it has, which of its sources do not reply, and what it
-    is."""
+    """The uptime of the gateway, the number of its sessions, the sources that do not reply, and the name and
+    version of the core."""
 
     uptime_seconds: Annotated[int, count("Seconds since the core daemon started.", 86400)]
     active_sessions: Annotated[int, count("Number of sessions.", 298)]
@@ -195,14 +195,14 @@ class Health(Record, frozen=True):
 
 
 class GetHealth(Method[Health], frozen=True):
-    """How long the gateway is up, how many sessions it has, which of its sources do not reply, and what it
-    is."""
+    """The uptime of the gateway, the number of its sessions, the sources that do not reply, and the name and
+    version of the core."""
 
     at_once = True
 
 
 class SessionStatistics(Record, frozen=True):
-    """The counts of sessions, all of one moment."""
+    """The numbers of sessions, all of one moment."""
 
     active_sessions: AllSessions
     pppoe_sessions: PppoeSessions
@@ -214,8 +214,8 @@ class SessionStatistics(Record, frozen=True):
 
 
 class Statistics(SessionStatistics, frozen=True):
-    """The counts of sessions, all of one moment, those of faults, repairs, refusals of the demux, dropped
-    packets and skipped entries, and the sources that do not reply."""
+    """The numbers of sessions, all of one moment; the numbers of faults, repairs, refusals of the demux,
+    dropped packets and skipped entries; and the sources that do not reply."""
 
     unavailable_sources: UnavailableSources
     faults: Annotated[int, count("Faults of the data plane that are present.", 0)]
@@ -235,8 +235,8 @@ class Statistics(SessionStatistics, frozen=True):
 
 
 class GetStatistics(Method[Statistics], frozen=True):
-    """The counts of sessions, all of one moment, those of faults, repairs, refusals of the demux, dropped
-    packets and skipped entries, and the sources that do not reply."""
+    """The numbers of sessions, all of one moment; the numbers of faults, repairs, refusals of the demux,
+    dropped packets and skipped entries; and the sources that do not reply."""
 
     at_once = True
 
@@ -288,7 +288,7 @@ class SessionSummary(Record, frozen=True):
 
 
 class SessionDetail(Record, frozen=True):
-    """A session with all that is known of it."""
+    """A session with all that the core knows about the session."""
 
     id: SessionId
     session_type: Type
@@ -402,7 +402,7 @@ class SessionReply(Record, frozen=True):
 
 
 class GetSession(Method[SessionReply], frozen=True):
-    """One session."""
+    """Returns a session with all that the core knows about the session."""
 
     at_once = True
 
@@ -451,7 +451,7 @@ class SetSessionRate(Command[SessionRateReply], frozen=True):
 
 
 class SessionEvent(Record, frozen=True):
-    """What happened to a session. reason and the fields after it up to duration_seconds are set for
+    """An event of a session. reason and the fields after it up to duration_seconds are set for
     session.down; the fields after that up to rate_expires_at are set for session.rate, but rate_expires_at is
     null for rates without an end."""
 
@@ -513,7 +513,8 @@ class SessionNotFoundError(Failure, frozen=True):
 
 
 class SessionsConnectedError(Failure, frozen=True):
-    """Sessions that were to end are still there. Others of the same call have ended."""
+    """Some of the sessions that were to end are still connected. The other sessions of the call have
+    ended."""
 
     connected: Annotated[int, count("Sessions that are still there.", 1)]
     ended: Annotated[tuple[EndedSession, ...], about("Sessions that have ended.")]

@@ -226,7 +226,10 @@ def test_a_history_that_is_damaged_in_its_middle_costs_one_attempt(
         raise CoreUnavailable("it ended")
 
     core = cast(
-        Any, SimpleNamespace(follow_after=told, get_settings=lambda: SimpleNamespace(history=HistoryLimits(90, 64)))
+        Any,
+        SimpleNamespace(
+            follow_after=told, get_settings=lambda: SimpleNamespace(history=HistoryLimits(90, 64))
+        ),
     )
     recorder = SessionRecorder(core, core, past.path, Here())
     with pytest.raises(sqlite3.DatabaseError, match="malformed"):
