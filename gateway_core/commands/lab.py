@@ -39,7 +39,7 @@ def lab(
 ) -> int:
     """Serves simulated subscribers, until SIGTERM or SIGINT."""
     if math.isnan(arrivals):
-        raise click.BadParameter("must be a number", param_hint="--arrivals")
+        raise click.BadParameter("must be a number", param_hint="'--arrivals'")
     population = Population(sessions, arrivals, seed, full_rate)
     gateway = partial(_open, population, configuration / "lab")
     return serve(LabServices(), gateway, configuration=configuration, **options)

@@ -27,8 +27,7 @@ from gateway_core.gateways.linux.kernel.links import raise_thresholds
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sessions.commit_ends import PendingCommits
 from gateway_core.gateways.linux.sessions.hooks import TRIGGER, HookSocket
-from gateway_core.gateways.linux.sessions.provision import DesiredSessions, Provision
-from gateway_core.gateways.linux.sessions.session import DeviceCounters
+from gateway_core.gateways.linux.sessions.provision import DesiredSessions, DeviceCounters, Provision
 from gateway_core.gateways.linux.sessions.session_store import SessionStore
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
 from gateway_core.records.clock import Clock

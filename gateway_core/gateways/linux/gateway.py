@@ -48,8 +48,8 @@ from gateway_core.gateways.linux.sessions.commit_ends import (
     find_sessions_to_end,
 )
 from gateway_core.gateways.linux.sessions.hooks import HookSocket
-from gateway_core.gateways.linux.sessions.provision import Provision, wanted_by
-from gateway_core.gateways.linux.sessions.session import DeviceCounters, LinuxSession
+from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision, wanted_by
+from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
 from gateway_core.gateways.linux.threads import Crew, Debounced
 from gateway_core.gateways.linux.views import Links, ManagedVlans, Reading, route_rows
@@ -57,7 +57,6 @@ from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.paging import Rows
 from gateway_core.sessions.session import Counters
-from gateway_core.sessions.table import SessionTable
 
 #: Neighbours that the kernel keeps, of which it uses four times as many, in some 100 MB: with fewer, a flood
 #: of one line would fill the tables, and with more, a scan would take more memory.
@@ -106,7 +105,6 @@ class LinuxGateway:
         self._parts = parts
         self._links = Reading(lambda: Links(parts.reader), parts.clock.steady)
         self.sessions = parts.tracker.sessions
-        self._traffic = SessionTraffic(self.sessions, parts.counters)
 
     def run(self) -> NoReturn:
         """Start all threads, and work until the process ends. Raises the error that ended one of the
@@ -124,7 +122,7 @@ class LinuxGateway:
             self._watch_links,
             parts.dependencies.run,
             parts.sign_ons.run,
-            self._traffic.run,
+            self._sweep_counters,
             parts.guard.run,
             # The core may have ended between a commit and the restart of a service.
             self._finish_services,
@@ -201,10 +199,13 @@ class LinuxGateway:
         if session is None:
             return None
         faults = self._parts.reconciler.fault_register.list_faults_of(session.id)
-        return session.detail(self._traffic.of(session), faults)
+        return session.detail(self._read_traffic(session), faults)
 
     def counters(self) -> Mapping[int, Counters]:
-        return self._traffic.all()
+        sessions, counters = self.sessions.all(), self._parts.counters
+        with gateway_step("read the counters of all sessions"):
+            counters.sweep(sessions)
+        return {session.id: counters.swept_traffic(session) for session in sessions}
 
     def disconnect(self, id: int) -> SessionDetail | None:
         end = self._parts.tracker.disconnect(id)
@@ -232,7 +233,7 @@ class LinuxGateway:
         session = self.sessions.get(id)
         if session is None:
             return None
-        counted, wanted = self._traffic.of(session), wanted_by(session)
+        counted, wanted = self._read_traffic(session), wanted_by(session)
         with gateway_step("shape the session"):
             # The kernel first: it may refuse.
             self._parts.plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
@@ -387,6 +388,19 @@ class LinuxGateway:
                     self._parts.tracker.trigger()
                     adoption.request()
 
+    def _sweep_counters(self) -> NoReturn:
+        """Read all counters from time to time, for sessions that end."""
+        while True:
+            try:
+                self._parts.counters.sweep(self.sessions.all())
+            except KernelError as error:
+                _log.warning("cannot read counters, the traffic of ending sessions may be too low: %s", error)
+            time.sleep(_COUNTER_SECONDS)
+
+    def _read_traffic(self, session: LinuxSession) -> Counters:
+        with gateway_step("read the counters of the session"):
+            return self._parts.counters.traffic(session)
+
     def _watch_rules(self) -> None:
         with RulesetEvents() as events:
             keep_tables(self._tables(), events)
@@ -430,37 +444,3 @@ def gateway_step(step: str) -> Iterator[None]:
         yield
     except (KernelError, StepFailed) as error:
         raise StepFailed(step, str(error)) from error
-
-
-class SessionTraffic:
-    """Traffic of the sessions in a table. Thread-safe. Raises StepFailed."""
-
-    def __init__(self, sessions: SessionTable[LinuxSession], counters: DeviceCounters) -> None:
-        self._sessions = sessions
-        self._counters = counters
-
-    def of(self, session: LinuxSession) -> Counters:
-        with gateway_step("read the counters of the session"):
-            return session.traffic(self._counters.now(session.interface, is_own=session.has_own_device))
-
-    def all(self) -> Mapping[int, Counters]:
-        """Return the traffic of all sessions by id, from one reading."""
-        with gateway_step("read the counters of all sessions"):
-            self._sweep()
-        return {each.id: each.traffic(self._counters.last(each.interface)) for each in self._sessions.all()}
-
-    def run(self) -> NoReturn:
-        """Read all counters from time to time, for sessions that end."""
-        while True:
-            try:
-                self._sweep()
-            except KernelError as error:
-                _log.warning("cannot read counters, the traffic of ending sessions may be too low: %s", error)
-            time.sleep(_COUNTER_SECONDS)
-
-    def _sweep(self) -> None:
-        sessions = self._sessions.all()
-        self._counters.sweep(
-            {each.interface for each in sessions},
-            {each.interface for each in sessions if each.has_own_device},
-        )

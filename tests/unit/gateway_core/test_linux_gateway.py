@@ -36,8 +36,8 @@ from gateway_core.gateways.linux.kernel.fib import NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.watcher import Changed
 from gateway_core.gateways.linux.sessions.commit_ends import PendingCommit, PendingCommits
-from gateway_core.gateways.linux.sessions.provision import DesiredSessions, Provision
-from gateway_core.gateways.linux.sessions.session import DeviceCounters, LinuxSession
+from gateway_core.gateways.linux.sessions.provision import DesiredSessions, DeviceCounters, Provision
+from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import SessionStore
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
 from gateway_core.records.clock import Expiry

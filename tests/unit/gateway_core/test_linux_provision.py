@@ -16,20 +16,18 @@ from gateway_core.gateways.linux.assembly import occupancy
 from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceTraffic, SourceUnavailable
 from gateway_core.gateways.linux.demux.admission import AccessVlan, Occupancy
 from gateway_core.gateways.linux.demux.vlan_devices import VlanServing
-from gateway_core.gateways.linux.gateway import SessionTraffic
 from gateway_core.gateways.linux.kernel import netlink
 from gateway_core.gateways.linux.kernel.links import add_address, enable_proxy_arp
 from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError
-from gateway_core.gateways.linux.sessions.provision import DesiredSessions, Provision, wanted_by
-from gateway_core.gateways.linux.sessions.session import (
-    NO_COUNTERS,
+from gateway_core.gateways.linux.sessions.provision import (
+    DesiredSessions,
     DeviceCounters,
-    LinuxSession,
-    SessionRecord,
+    Provision,
+    wanted_by,
 )
+from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
 from gateway_core.gateways.linux.views import Reading
 from gateway_core.sessions.session import Counters
-from gateway_core.sessions.table import SessionTable
 from tests.support.clocks import SteppedClock
 from tests.support.documents import valid_document
 from tests.support.links import KnownLinks, link, on_vlan, session
@@ -112,7 +110,7 @@ def ended(
 ) -> Counters:
     """The traffic of a session whose device has gone since the last sweep."""
     kernel.found = [link(20, of.interface, stats=stats(*seen))]
-    counters.sweep([of.interface])
+    counters.sweep([of])
     kernel.found = []
     return provision.traffic(of, counted)
 
@@ -144,34 +142,30 @@ def test_the_source_counts_what_came_after_the_last_sweep(
 def test_a_session_that_has_ended_does_not_get_the_traffic_of_the_next_one_on_a_device_of_its_name(
     provision: Provision, counters: DeviceCounters, kernel: KnownLinks
 ) -> None:
-    first, table = session(5, interface="ppp0"), SessionTable[LinuxSession](CONFIGURATION.cgnat)
-    table.add(first)
-    traffic = SessionTraffic(table, counters)
+    first, second = session(5, interface="ppp0"), session(6, interface="ppp0")
     kernel.found = [link(20, "ppp0", stats=stats(5000, 6000))]
-    traffic.all()
+    counters.sweep([first])
     # Its source has not told the end yet.
     for sent in (100, 10_000):
         kernel.found = [link(21, "ppp0", stats=stats(100, sent))]
-        assert traffic.of(first) == Counters(5000, 6000, 50, 60)
-        assert traffic.all() == {5: Counters(5000, 6000, 50, 60)}
+        assert counters.traffic(first) == Counters(5000, 6000, 50, 60)
+        counters.sweep([first])
+        assert counters.swept_traffic(first) == Counters(5000, 6000, 50, 60)
     assert provision.traffic(first, None) == Counters(5000, 6000, 50, 60)
-    table.remove(5)
-    second = session(6, interface="ppp0")
-    table.add(second)
     provision.appeared([second])
-    assert traffic.of(second) == Counters(100, 10_000, 1, 100)
-    assert traffic.all() == {6: Counters(100, 10_000, 1, 100)}
+    assert counters.traffic(second) == Counters(100, 10_000, 1, 100)
+    counters.sweep([second])
+    assert counters.swept_traffic(second) == Counters(100, 10_000, 1, 100)
 
 
 def test_a_session_without_a_device_of_its_own_goes_on_with_a_device_that_was_made_anew(
     counters: DeviceCounters, kernel: KnownLinks
 ) -> None:
-    table = SessionTable[LinuxSession](CONFIGURATION.cgnat)
-    table.add(on_vlan(6, "trunk0.100"))
-    traffic = SessionTraffic(table, counters)
+    lasting = on_vlan(6, "trunk0.100")
     for index, received in ((20, 5000), (21, 100), (21, 200)):
         kernel.found = [link(index, "trunk0.100", stats=stats(received, 0))]
-        assert traffic.all()[6].bytes_in == received
+        counters.sweep([lasting])
+        assert counters.swept_traffic(lasting).bytes_in == received
 
 
 def test_a_dhcp_session_counts_from_its_start_and_no_less_than_nothing_on_a_device_made_anew(
@@ -185,7 +179,7 @@ def test_a_dhcp_session_counts_from_its_start_and_no_less_than_nothing_on_a_devi
     # As many packets as at the start of the session, and smaller ones.
     small = InterfaceStats(rx_bytes=600, tx_bytes=900, rx_packets=10, tx_packets=20)
     kernel.found = [link(21, "trunk0.100", stats=small)]
-    assert later.traffic(counters.now("trunk0.100")) == Counters(600, 900, 10, 20)
+    assert counters.traffic(later) == Counters(600, 900, 10, 20)
 
 
 def test_without_a_baseline_a_session_counts_all(provision: Provision, kernel: KnownLinks) -> None:

@@ -16,7 +16,8 @@ from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.source import SourceRefused
 from gateway_core.gateways.linux.sessions import tracker
 from gateway_core.gateways.linux.sessions.hooks import HookSocket
-from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, ConfiguredTerms, LinuxSession
+from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision
+from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import STORE
 from gateway_core.gateways.linux.sessions.tracker import NotDisconnected
 from gateway_core.gateways.linux.threads import Crew
@@ -24,6 +25,7 @@ from gateway_core.records.clock import Clock, Expiry
 from gateway_core.sessions.session import Counters
 from tests.support.clocks import NOW
 from tests.support.documents import valid_document
+from tests.support.links import KnownLinks
 from tests.support.sources import CGNAT, TERMS, ListedSource, Lives, listed
 from tests.support.stack import PATIENCE, wait_for
 from tests.support.workspaces import many_descriptors, no_file_longer_than
@@ -756,8 +758,10 @@ def test_terms_go_by_the_access_interface(
         {"name": "a", "type": "pppoe", "vlan_range": "2000-2001", "outer_vlan_range": None,
          "overhead_profile": "none"},
     ]  # fmt: skip
-    terms = ConfiguredTerms(RunningConfiguration.of(document).sections)
-    found = terms(listed("a", access_interface=interface, type=type))
+    configuration = RunningConfiguration.of(document).sections
+    found = Provision(configuration, DeviceCounters(KnownLinks())).terms(
+        listed("a", access_interface=interface, type=type)
+    )
     assert ((found.outer_vlan_id, found.inner_vlan_id), found.overhead_profile) == (tags, overhead)
     assert (found.gateway, found.rate_down > found.rate_up > 0) == ("100.64.0.1", True)
 

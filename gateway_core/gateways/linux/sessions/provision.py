@@ -1,84 +1,173 @@
-"""The provision of sessions: terms by the configuration, and the state that the kernel must have for them."""
+"""Provision of sessions: their terms by the configuration, the counters of their devices, and the state that
+the kernel must have for them."""
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
 from msgspec.structs import replace
 
 from gateway_contract.configuration import Configuration
-from gateway_contract.core.network import OVERHEAD_PROFILES
+from gateway_contract.core.network import OVERHEAD_PROFILES, InterfaceStats
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.source import SourceSession, SourceTraffic
 from gateway_core.gateways.linux.dataplane.plane import WantedSession
-from gateway_core.gateways.linux.demux.admission import AccessVlan
+from gateway_core.gateways.linux.demux.admission import AccessVlan, VlanProfiles, session_type
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
-from gateway_core.gateways.linux.kernel.netlink import KernelError
-from gateway_core.gateways.linux.sessions.session import (
-    NO_COUNTERS,
-    ConfiguredTerms,
-    DeviceCounters,
-    LinuxSession,
-    SessionTerms,
-)
+from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
+from gateway_core.gateways.linux.kernel.reader import KernelReader
+from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionTerms
 from gateway_core.gateways.linux.sessions.tracker import Tracker
 from gateway_core.sessions.session import Counters
 
-#: Of a source's counters.
-_MODULUS = 2**32
+#: The counters of a source have 32 bits.
+_SOURCE_COUNTER_MODULUS = 2**32
+#: Overhead on a VLAN without a profile, by session type and whether there are two tags.
+_DEFAULT_OVERHEAD = {
+    (SessionType.PPPOE, False): "pppoe_ethernet",
+    (SessionType.PPPOE, True): "pppoe_qinq",
+    (SessionType.DHCP, False): "ipoe_ethernet",
+    (SessionType.DHCP, True): "ipoe_qinq",
+}
 
 _log = logging.getLogger(__name__)
 
 
-class Provision:
-    """The surroundings of the tracker's sessions (`SessionSurroundings`), and their desired state in the
-    kernel. Any thread may call."""
+class DeviceCounters:
+    """Counters of devices, and the traffic of the sessions on them. Thread-safe. Raises KernelError.
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        counters: DeviceCounters,
-    ) -> None:
+    What a device receives comes from the subscriber.
+    """
+
+    def __init__(self, reader: KernelReader) -> None:
+        self._reader = reader
+        self._lock = threading.Lock()
+        #: The index and the counters of each device, from the last sweep.
+        self._swept: dict[str, tuple[int, InterfaceStats]] = {}
+
+    def sweep(self, sessions: Iterable[LinuxSession]) -> None:
+        """Read the counters of all devices.
+
+        A device of a session that is gone keeps its last counters: the session may end long after its device,
+        while its source does not reply. So does a session's own device when another one has its name, which
+        belongs to a session to come.
+        """
+        present = self._reader.read_statistics()
+        with self._lock:
+            kept = {}
+            for session in sessions:
+                device = session.interface
+                held = self._swept.get(device)
+                if held is None:
+                    continue
+                if device not in present or (session.has_own_device and present[device][0] != held[0]):
+                    kept[device] = held
+            self._swept = {**present, **kept}
+
+    def forget(self, devices: Iterable[str]) -> None:
+        """Forget the counters of devices that were made anew: until the next sweep, their names would have
+        the counters of former ones."""
+        with self._lock:
+            for device in devices:
+                self._swept.pop(device, None)
+
+    def read(self, device: str, *, is_own: bool = False) -> Counters:
+        """Return the counters of a device now. If it is gone, return those of the last sweep that saw it;
+        also if it is a session's own device, and another one has its name."""
+        try:
+            link = self._reader.find_link(device)
+        except NoDevice:
+            return self._last(device)
+        index, last = self._swept.get(device, (link.index, link.stats))
+        return _to_counters(last if is_own and index != link.index else link.stats)
+
+    def traffic(self, session: LinuxSession) -> Counters:
+        """Return the traffic of a session until now."""
+        return session.traffic(self.read(session.interface, is_own=session.has_own_device))
+
+    def swept_traffic(self, session: LinuxSession) -> Counters:
+        """Return the traffic of a session until the last sweep that saw its device."""
+        return session.traffic(self._last(session.interface))
+
+    def _last(self, device: str) -> Counters:
+        _, stats = self._swept.get(device, (0, InterfaceStats()))
+        return _to_counters(stats)
+
+
+def _to_counters(stats: InterfaceStats) -> Counters:
+    return Counters(
+        bytes_in=stats.rx_bytes,
+        bytes_out=stats.tx_bytes,
+        packets_in=stats.rx_packets,
+        packets_out=stats.tx_packets,
+    )
+
+
+class Provision:
+    """`SessionSurroundings` of the tracker, with the desired state of its sessions in the kernel.
+    Thread-safe.
+
+    `changes` is called with the ids of sessions that appear, change or go.
+    """
+
+    def __init__(self, configuration: Configuration, counters: DeviceCounters) -> None:
         self.configure(configuration)
         self._counters = counters
-        #: Gets the ids of sessions that appear, change or go.
         self.changes: Callable[..., None] = lambda *_: None
         self._lock = threading.Lock()
         #: Replaced as a whole: readers iterate over it.
         self._wanted: Mapping[int, WantedSession] = {}
 
     def configure(self, configuration: Configuration) -> None:
-        """New sessions get the terms of another configuration."""
-        self._terms = ConfiguredTerms(configuration)
+        """Give the terms of another configuration to new sessions."""
+        self._qos = configuration.qos
+        self._profiles = VlanProfiles(configuration.demux)
+        self._gateway = str(configuration.cgnat.subscriber_gateway)
         self.trunks = configuration.interfaces.trunks
         #: The gateway's addresses towards subscribers, one in each of their ranges.
         self.addresses = tuple(network[1] for network in configuration.cgnat.source_ranges)
 
     def wanted(self) -> Mapping[int, WantedSession]:
-        """By session id. Nobody changes it."""
+        """Return the desired state of the sessions by id. Nobody changes the mapping afterwards."""
         return self._wanted
 
     def terms(self, listed: SourceSession) -> SessionTerms:
-        return self._terms(listed)
+        """Return the terms of a new session, by its access interface. On a VLAN without a profile of the
+        session's type, the number of tags determines the overhead."""
+        vlan = AccessVlan.named(listed.access_interface, self.trunks)
+        profile = None if vlan is None else self._profiles.of(vlan)
+        outer = None if vlan is None else vlan.outer_vlan_id
+        overhead = _DEFAULT_OVERHEAD[listed.type, outer is not None]
+        if profile is not None and session_type(profile) == listed.type:
+            overhead = profile.overhead_profile
+        return SessionTerms(
+            gateway=self._gateway,
+            overhead_profile=overhead,
+            rate_down=self._qos.default_down,
+            rate_up=self._qos.default_up,
+            outer_vlan_id=outer,
+            inner_vlan_id=None if vlan is None else vlan.vlan_id,
+        )
 
     def baseline(self, listed: SourceSession) -> Counters:
         try:
-            return self._counters.now(listed.access_interface)
+            return self._counters.read(listed.access_interface)
         except KernelError as error:
-            _log.warning("a session counts what was before it, too: %s", error)
+            name = listed.access_interface
+            _log.warning("a new session on %s also counts former traffic: %s", name, error)
             return NO_COUNTERS
 
     def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
-        """Return the counters that the last sweep saw and, where the source tells it, the bytes since."""
-        seen = session.traffic(self._counters.last(session.interface))
+        seen = self._counters.swept_traffic(session)
         if counted is None:
             return seen
         return replace(
             seen,
-            bytes_in=_later(seen.bytes_in, counted.bytes_in),
-            bytes_out=_later(seen.bytes_out, counted.bytes_out),
+            bytes_in=_add_since_sweep(seen.bytes_in, counted.bytes_in),
+            bytes_out=_add_since_sweep(seen.bytes_out, counted.bytes_out),
         )
 
     def appeared(self, sessions: Sequence[LinuxSession]) -> None:
@@ -97,11 +186,12 @@ class Provision:
         self.changes(*ended)
 
 
-def _later(seen: int, counted: int) -> int:
-    """Return a counter after a sweep that has seen it, of which the source tells the lower 32 bits. A source
-    may have counted less, and not 4 GiB more: pppd counts from IPCP, the device from LCP."""
-    since = (counted - seen) % _MODULUS
-    return seen + since if since < _MODULUS // 2 else seen
+def _add_since_sweep(seen: int, counted: int) -> int:
+    """Return a counter at the end of a session, from that of the last sweep and the lower 32 bits that the
+    source tells. A source may have counted less, and not 4 GiB more: pppd counts from IPCP, the device from
+    LCP."""
+    since = (counted - seen) % _SOURCE_COUNTER_MODULUS
+    return seen + since if since < _SOURCE_COUNTER_MODULUS // 2 else seen
 
 
 def wanted_by(session: LinuxSession) -> WantedSession:
@@ -125,45 +215,43 @@ def wanted_by(session: LinuxSession) -> WantedSession:
     )
 
 
+@dataclass
 class DesiredSessions:
-    """The `DesiredState` of the tracker's sessions. Any thread may call."""
+    """`DesiredState` of the tracker's sessions, for the reconciler. Thread-safe."""
 
-    def __init__(
-        self,
-        provision: Provision,
-        tracker: Tracker,
-        devices: VlanDevices,
-        serving: VlanServing,
-        demux: Demultiplexer,
-    ) -> None:
-        self._provision = provision
-        self._tracker = tracker
-        self._devices = devices
-        self._serving = serving
-        self._demux = demux
+    provision: Provision
+    tracker: Tracker
+    devices: VlanDevices
+    serving: VlanServing
+    demux: Demultiplexer
+
+    def __post_init__(self) -> None:
         #: Sources that have not replied since the start.
-        self._silent = set(tracker.unavailable_sources)
+        self._silent = set(self.tracker.unavailable_sources)
 
     def wanted(self) -> Mapping[int, WantedSession]:
-        return self._provision.wanted()
+        return self.provision.wanted()
 
     def is_complete(self) -> bool:
-        self._silent.intersection_update(self._tracker.unavailable_sources)
+        self._silent.intersection_update(self.tracker.unavailable_sources)
         return not self._silent
 
     def is_fresh(self) -> bool:
-        return not self._tracker.unavailable_sources
+        return not self.tracker.unavailable_sources
 
     def restore_vlan(self, interface: str) -> bool:
-        """Its sessions end if their daemon has sockets of the device that is gone; with dnsmasq
-        they go on. A name that is no VLAN of a trunk is left alone. An operator's VLAN stays one: no profile
-        has it, and at its next start the core would remove what is its own."""
-        vlan = AccessVlan.named(interface, self._provision.trunks)
+        """Make the device of a VLAN again, as `DesiredState` describes.
+
+        Its sessions end if their daemon has sockets of the device that is gone; with dnsmasq they go on. A
+        VLAN of an operator stays one: no profile has it, and at its next start the core would remove its own
+        VLANs.
+        """
+        vlan = AccessVlan.named(interface, self.provision.trunks)
         if vlan is None:
             return False
         # Before the device is there: what fails now is tried again while it is missing.
-        sessions = self._tracker.sessions.on_access_interface(interface)
-        self._serving.release(interface, {session.summary.type for session in sessions})
-        self._devices.make(vlan, is_own=self._demux.manages(vlan))
-        self._demux.adopt(vlan.trunk)
+        sessions = self.tracker.sessions.on_access_interface(interface)
+        self.serving.release(interface, {session.summary.type for session in sessions})
+        self.devices.make(vlan, is_own=self.demux.manages(vlan))
+        self.demux.adopt(vlan.trunk)
         return True
