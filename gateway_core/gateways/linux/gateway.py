@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.configuration import Cgnat, Configuration
+from gateway_contract.contract import Record
 from gateway_contract.core.health import (
     Dependency,
     FaultKind,
@@ -24,6 +25,7 @@ from gateway_contract.core.health import (
     TriggerRefusal,
 )
 from gateway_contract.core.impact import Impact
+from gateway_contract.core.network import Vlan
 from gateway_contract.core.sessions import SessionDetail, SessionType
 from gateway_core.configuration.unconfirmed import as_confirmed, former_range, until_confirmed
 from gateway_core.gateways.linux.daemons.frr import Frr
@@ -52,8 +54,8 @@ from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provi
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
 from gateway_core.gateways.linux.threads import Crew, Debounced
-from gateway_core.gateways.linux.views import Links, ManagedVlans, Reading, route_rows
-from gateway_core.gateways.protocols import fault_rows
+from gateway_core.gateways.linux.views import Links, Reading, route_rows, vlan_rows
+from gateway_core.gateways.protocols import demux_vlan, fault_rows
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.paging import Rows
 from gateway_core.sessions.session import Counters
@@ -251,10 +253,10 @@ class LinuxGateway:
         return links.rows(self._configuration.interfaces.trunks, vlans, self.sessions.all())
 
     def vlans(self) -> Rows:
-        return self._managed_vlans().rows()
+        return self._vlan_rows(lambda vlan: vlan)
 
     def demux_vlans(self) -> Rows:
-        return self._managed_vlans().demux_rows()
+        return self._vlan_rows(demux_vlan)
 
     def refusals(self) -> Counter[TriggerRefusal]:
         return self._parts.demux.refusals() + self._parts.guard.refusals()
@@ -269,7 +271,7 @@ class LinuxGateway:
         cgnat = self._configuration.cgnat
         tables = [MAIN_TABLE, cgnat.vrf_table] if cgnat.enabled else [MAIN_TABLE]
         with gateway_step("read the routes"):
-            entries, links = self._parts.reader.read_routes(tables), self._links.now()
+            entries, links = self._parts.reader.read_routes(tables), self._links.get()
         return route_rows(entries, links.names(), self.sessions.all())
 
     def bgp_summary(self) -> dict[str, Any]:
@@ -418,17 +420,17 @@ class LinuxGateway:
         if refused is not None:
             raise refused
 
-    def _managed_vlans(self) -> ManagedVlans:
+    def _vlan_rows(self, convert: Callable[[Vlan], Record]) -> Rows:
         links = self._read_links()
         ahead = self._parts.clock.wall() - self._parts.clock.steady()
-        return ManagedVlans(self._parts.demux.vlans(), links, self.sessions, ahead)
+        return vlan_rows(self._parts.demux.vlans(), links, self.sessions, ahead, convert)
 
     def _has_interface(self, name: str) -> bool:
         return self.sessions.has_interface(name) or name in self._read_links()
 
     def _read_links(self) -> Links:
         with gateway_step("read the interfaces"):
-            return self._links.now()
+            return self._links.get()
 
 
 def _steering(configuration: Configuration) -> tuple[Cgnat, tuple[IPv4Network | IPv6Network, ...]]:

@@ -1,12 +1,12 @@
-"""The links of the machine as lists of interfaces and of VLANs, and the routes of the kernel as a list."""
+"""Lists of the Linux gateway: interfaces and VLANs of the machine's links, and routes of the kernel."""
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from gateway_contract.contract import record_of
+from gateway_contract.contract import Record, record_of
 from gateway_contract.core.network import (
     Interface,
     InterfaceAddress,
@@ -18,20 +18,22 @@ from gateway_core.gateways.linux.demux.admission import AccessVlan, ServedVlan
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.links import Link
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.protocols import demux_vlan
-from gateway_core.records.paging import ChainedRows, Key, Rows, SortedRows
+from gateway_core.records.paging import Key, Rows, SortedRows
 from gateway_core.sessions.session import Session
 from gateway_core.sessions.table import SessionTable
 
 T = TypeVar("T")
 
-#: Seconds that it serves further requests. 20,000 links take a quarter of one to read.
-_FRESH = 1.0
+#: Age until which a reading serves further requests. 20,000 links take a quarter of a second to read.
+_MAX_AGE_SECONDS = 1.0
 
 
 class Reading(Generic[T]):
-    """A result of `read` of at most a second ago. Callers at the same time wait for one reading. `clock`
-    gives steady seconds. Any thread may call."""
+    """Result of `read` that is at most a second old. Callers at the same time wait for one reading.
+    Thread-safe.
+
+    `clock` returns steady seconds.
+    """
 
     def __init__(self, read: Callable[[], T], clock: Callable[[], float]) -> None:
         self._read = read
@@ -39,16 +41,16 @@ class Reading(Generic[T]):
         self._lock = threading.Lock()
         self._held: tuple[float, T] | None = None
 
-    def now(self) -> T:
-        """Raises what `read` raises."""
+    def get(self) -> T:
+        """Return the result. Raises whatever `read` raises."""
         with self._lock:
             at = self._clock()
-            if self._held is None or at - self._held[0] >= _FRESH:
+            if self._held is None or at - self._held[0] >= _MAX_AGE_SECONDS:
                 self._held = at, self._read()
             return self._held[1]
 
     def forget(self) -> None:
-        """After a change: the next caller gets another reading."""
+        """Read again for the next caller, after a change."""
         with self._lock:
             self._held = None
 
@@ -60,7 +62,7 @@ _LOOPBACK = "lo"
 
 
 class Links:
-    """All links with their addresses, of one moment. Raises KernelError."""
+    """All links with their addresses at one moment. Raises KernelError."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._links = reader.read_links()
@@ -70,11 +72,11 @@ class Links:
             shown = InterfaceAddress(address.family, address.address, address.prefix_length)
             self._addresses[address.ifindex].append(shown)
 
-    def named(self, name: str) -> Link | None:
+    def find(self, name: str) -> Link | None:
         return self._by_name.get(name)
 
     def names(self) -> dict[int, str]:
-        """By index."""
+        """Return the names of all links by index."""
         return {link.index: link.name for link in self._links.values()}
 
     def __contains__(self, name: str) -> bool:
@@ -83,38 +85,27 @@ class Links:
     def rows(
         self, trunks: Collection[str], vlans: Sequence[AccessVlan], sessions: Collection[Session]
     ) -> Rows:
-        """Interface: those of no VLAN and no session, then VLANs, then devices and IFBs of sessions by id."""
-        carried = {vlan.name for vlan in vlans}
+        """Return Interface rows: links of no VLAN and no session, VLANs, then devices and IFBs of sessions by
+        id."""
         # A DHCP session may have no device but its VLAN, on which there may be others.
         with_device = [each for each in sessions if each.interface != each.access_interface]
-        own = self._holders(attrgetter("interface"), with_device)
-        shaped = self._holders(attrgetter("ifb_device"), sessions)
-        carried.update(each.interface for each in own)
-        carried.update(each.ifb_device for each in shaped)
-        fixed = [link for _, link in sorted(self._links.items()) if link.name not in carried]
-        present = sorted((vlan for vlan in vlans if vlan.name in self), key=vlan_key)
-        return ChainedRows(
-            SortedRows(fixed, lambda link: (0, link.index), lambda link: self._interface(link, trunks)),
-            SortedRows(present, lambda vlan: (1, *vlan_key(vlan)), lambda vlan: self._named(vlan.name)),
-            SortedRows(own, lambda session: (2, session.id), self._of_session),
-            SortedRows(
-                shaped, lambda session: (3, session.id), lambda session: self._named(session.ifb_device)
-            ),
-        )
+        carried: list[tuple[Key, str, str | None]] = [
+            ((1, *vlan_key(vlan)), vlan.name, None) for vlan in vlans
+        ]
+        # Of several sessions with one device, the newest.
+        for name, session in {each.interface: each for each in with_device}.items():
+            carried.append(((2, session.id), name, session.access_interface))
+        for name, session in {each.ifb_device: each for each in sessions}.items():
+            carried.append(((3, session.id), name, None))
+        carried_names = {name for _, name, _ in carried}
+        fixed = [link for link in self._links.values() if link.name not in carried_names]
+        found: list[tuple[Key, Link, str | None]] = [((0, link.index), link, None) for link in fixed]
+        found += [(key, self._by_name[name], carrier) for key, name, carrier in carried if name in self]
+        found.sort(key=itemgetter(0))
+        return SortedRows(found, itemgetter(0), lambda row: self._interface(row[1], trunks, row[2]))
 
-    def _holders(self, device: Callable[[Session], str], sessions: Iterable[Session]) -> list[Session]:
-        """Return the sessions with a device that there is, by id. Of several with one, the newest."""
-        newest = {name: each for each in sessions if (name := device(each)) in self}
-        return sorted(newest.values(), key=attrgetter("id"))
-
-    def _named(self, name: str) -> Interface:
-        return self._interface(self._by_name[name], ())
-
-    def _of_session(self, session: Session) -> Interface:
-        return self._interface(self._by_name[session.interface], (), session.access_interface)
-
-    def _interface(self, link: Link, trunks: Collection[str], carrier: str | None = None) -> Interface:
-        """`carrier` is what carries a link of which the kernel does not know that: ppp."""
+    def _interface(self, link: Link, trunks: Collection[str], carrier: str | None) -> Interface:
+        """Return the record of a link. `carrier` is its parent if the kernel knows none, as for ppp."""
         return Interface(
             ifindex=link.index,
             name=link.name,
@@ -147,70 +138,53 @@ def _type(link: Link, trunks: Collection[str]) -> InterfaceType:
     return _TYPES.get(link.kind or "", InterfaceType.OTHER)
 
 
-#: Of a device that the kernel does not have, while it is made or removed (RFC 2863 ifOperStatus).
+#: State of a device that the kernel does not have, while it is made or removed (RFC 2863 ifOperStatus).
 _NOT_PRESENT = "notpresent"
 
 
-class ManagedVlans:
-    """The VLANs of one moment. Their times are of the steady clock, which is `ahead` seconds behind epoch."""
+def vlan_rows(
+    vlans: Sequence[ServedVlan],
+    links: Links,
+    sessions: SessionTable[Any],
+    ahead: float,
+    convert: Callable[[Vlan], Record],
+) -> Rows:
+    """Return rows by trunk and tags, with the record that `convert` makes of a Vlan. The steady clock, by
+    which VLANs have their times, is `ahead` seconds behind epoch."""
 
-    def __init__(
-        self, vlans: Sequence[ServedVlan], links: Links, sessions: SessionTable[Any], ahead: float
-    ) -> None:
-        self._vlans = sorted(vlans, key=lambda served: vlan_key(served.vlan))
-        self._links = links
-        self._sessions = sessions
-        self._ahead = ahead
-
-    def rows(self) -> Rows:
-        """Vlan by trunk and tags."""
-        return self._rows(self._vlan)
-
-    def demux_rows(self) -> Rows:
-        """DemuxVlan by trunk and tags."""
-        return self._rows(lambda served: demux_vlan(self._vlan(served)))
-
-    def _rows(self, record: Callable[[ServedVlan], Vlan]) -> Rows:
-        return SortedRows(self._vlans, lambda served: vlan_key(served.vlan), record)
-
-    def _vlan(self, served: ServedVlan) -> Vlan:
-        vlan, link = served.vlan, self._links.named(served.vlan.name)
-        return record_of(
+    def record(served: ServedVlan) -> Record:
+        vlan, link = served.vlan, links.find(served.vlan.name)
+        shown = record_of(
             Vlan, vlan,
             oper_state=_NOT_PRESENT if link is None else link.oper_state,
-            session_count=len(self._sessions.on_access_interface(vlan.name)),
-            created_at=int(served.created_at + self._ahead),
+            session_count=len(sessions.on_access_interface(vlan.name)),
+            created_at=int(served.created_at + ahead),
         )  # fmt: skip
+        return convert(shown)
+
+    def key(served: ServedVlan) -> Key:
+        return vlan_key(served.vlan)
+
+    return SortedRows(sorted(vlans, key=key), key, record)
 
 
 def route_rows(
-    entries: Sequence[RouteEntry], devices: Mapping[int, str], sessions: Collection[Session]
+    entries: Sequence[RouteEntry], device_names: Mapping[int, str], sessions: Collection[Session]
 ) -> Rows:
-    """Route, one for each next hop: those of the network, then those of the sessions by id. `devices` are the
-    names of the links."""
+    """Return Route rows, one for each next hop: routes of the network, then routes of sessions by id.
+    `device_names` has the names of the links by index."""
     by_destination = {destination: each for each in sessions for destination in _destinations(each)}
-    # Several DHCP sessions may share a VLAN: its other routes are those of none.
+    # Several DHCP sessions may share a VLAN, whose other routes belong to none of them.
     by_device = {each.interface: each for each in sessions if each.interface != each.access_interface}
-    network: list[Route] = []
-    owned: list[tuple[int, Route]] = []
-    for entry in entries:
-        for hop in entry.next_hops or (NextHop(None, None),):
-            device = devices.get(hop.ifindex or 0, "")
-            session = by_destination.get(entry.destination) or by_device.get(device)
-            route = _route(entry, hop, device, session)
-            if session is None:
-                network.append(route)
-            else:
-                owned.append((session.id, route))
-    owned.sort(key=lambda each: each[0])
-    return ChainedRows(
-        SortedRows(list(enumerate(network)), lambda each: (0, each[0], 0), lambda each: each[1]),
-        SortedRows(
-            [(id, number, route) for number, (id, route) in enumerate(owned)],
-            lambda each: (1, each[0], each[1]),
-            lambda each: each[2],
-        ),
-    )
+    hops = ((entry, hop) for entry in entries for hop in entry.next_hops or (NextHop(None, None),))
+    found: list[tuple[Key, Route]] = []
+    for number, (entry, hop) in enumerate(hops):
+        device = device_names.get(hop.ifindex or 0, "")
+        session = by_destination.get(entry.destination) or by_device.get(device)
+        key = (0, number, 0) if session is None else (1, session.id, number)
+        found.append((key, _route(entry, hop, device, session)))
+    found.sort(key=itemgetter(0))
+    return SortedRows(found, itemgetter(0), itemgetter(1))
 
 
 def _destinations(session: Session) -> Iterator[str]:

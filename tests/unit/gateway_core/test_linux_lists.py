@@ -1,14 +1,17 @@
 """The lists of the Linux gateway, made of what the kernel, the demux and the sessions have."""
 
+from collections.abc import Callable
 from typing import Any
 
-from gateway_contract.core.network import AddressFamily, Interface, InterfaceStats, Route
+from gateway_contract.contract import Record
+from gateway_contract.core.network import AddressFamily, Interface, InterfaceStats, Route, Vlan
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.demux.admission import AccessVlan, ServedVlan, VlanState
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.links import Address
 from gateway_core.gateways.linux.sessions.session import LinuxSession
-from gateway_core.gateways.linux.views import Links, ManagedVlans, route_rows
+from gateway_core.gateways.linux.views import Links, route_rows, vlan_rows
+from gateway_core.gateways.protocols import demux_vlan
 from gateway_core.records.paging import Rows
 from gateway_core.sessions.table import SessionTable
 from tests.support.links import KnownLinks, link, on_vlan, session
@@ -175,27 +178,32 @@ def test_pages_of_routes_are_the_network_s_then_those_of_sessions_by_id() -> Non
 _AHEAD = 1_700_000_000.0
 
 
-def managed(*sessions: LinuxSession, vlans: tuple[AccessVlan, ...] = VLANS) -> ManagedVlans:
+def managed(
+    *sessions: LinuxSession,
+    vlans: tuple[AccessVlan, ...] = VLANS,
+    convert: Callable[[Vlan], Record] = lambda vlan: vlan,
+) -> Rows:
     table: SessionTable[LinuxSession] = SessionTable(CGNAT)
     for each in sessions:
         table.add(each)
     served = [ServedVlan(vlan, SessionType.PPPOE, VlanState.SERVED, 12.5, 20.0, 20.0) for vlan in vlans]
-    return ManagedVlans(served, Links(KnownLinks(*MACHINE)), table, _AHEAD)
+    return vlan_rows(served, Links(KnownLinks(*MACHINE)), table, _AHEAD, convert)
 
 
 def test_a_vlan_with_sessions_is_active_and_counts_them() -> None:
     states = {
-        vlan.name: (vlan.session_count, str(vlan.state)) for vlan in managed(*SESSIONS).demux_rows().records()
+        vlan.name: (vlan.session_count, str(vlan.state))
+        for vlan in managed(*SESSIONS, convert=demux_vlan).records()
     }
     assert states == {"trunk0.100": (2, "active"), "trunk0.200": (1, "active"), "trunk0.50.7": (0, "idle")}
 
 
 def test_vlans_are_by_tags_with_the_time_of_its_start_and_the_state_of_its_device() -> None:
-    vlans = list(managed().rows().records())
+    vlans = list(managed().records())
     assert [vlan.name for vlan in vlans] == ["trunk0.100", "trunk0.200", "trunk0.50.7"]
-    assert paged(managed().rows(), 1) == vlans
+    assert paged(managed(), 1) == vlans
     *_, double = vlans
     assert (double.outer_vlan_id, double.vlan_id, double.protocol) == (50, 7, "802.1ad")
     assert (double.trunk, double.created_at, double.oper_state) == ("trunk0", 1_700_000_012, "up")
-    (vlan,) = managed(vlans=(AccessVlan("trunk0", None, 300),)).rows().records()
+    (vlan,) = managed(vlans=(AccessVlan("trunk0", None, 300),)).records()
     assert vlan.oper_state == "notpresent"

@@ -336,11 +336,11 @@ def test_a_reading_is_shared_for_a_second_and_not_after_a_change_or_a_failure() 
     clock = SteppedClock()
     reading = Reading(read, clock)
     with pytest.raises(KernelError):
-        reading.now()
-    assert [reading.now(), reading.now()] == [0, 0]
+        reading.get()
+    assert [reading.get(), reading.get()] == [0, 0]
     clock.now += 0.9
-    assert reading.now() == 0
+    assert reading.get() == 0
     clock.now += 0.1
-    assert reading.now() == 1
+    assert reading.get() == 1
     reading.forget()
-    assert [reading.now(), reading.now()] == [2, 2]
+    assert [reading.get(), reading.get()] == [2, 2]
