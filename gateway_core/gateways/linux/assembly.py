@@ -1,4 +1,4 @@
-"""Puts the Linux gateway together: which part gets which."""
+"""Assembly of the Linux gateway from its parts."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.demux.admission import Occupancy
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
-from gateway_core.gateways.linux.gateway import GatewayParts, LinuxGateway
+from gateway_core.gateways.linux.gateway import LinuxGateway
 from gateway_core.gateways.linux.health import DependencyWatch, sources_by_type
 from gateway_core.gateways.linux.kernel.links import raise_thresholds
 from gateway_core.gateways.linux.kernel.reader import KernelReader
@@ -33,34 +33,34 @@ from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
 from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
 
-#: Seconds for FRR's reply to a question.
-_ASK_FRR = 2.0
-#: Seconds of a commit for the daemons, in all what GatewayServices promises.
-_APPLY, _PUT_BACK = 12.0, 8.0
-#: The sessions, their ids, and which of them are to end.
+_FRR_SECONDS = 2.0
+#: Bounds of a commit for the daemons. Together they are what GatewayServices promises.
+_APPLY_SECONDS, _PUT_BACK_SECONDS = 12.0, 8.0
+#: The folder of the sessions, and of the commits whose sessions have not ended.
 _SESSIONS = Path("/var/lib/gateway-core/sessions")
-
 
 _log = logging.getLogger(__name__)
 
 
 class LinuxMachine:
-    """A Debian machine with sources, by their names in `requirements.SOURCES`. `services` are what a commit
-    applies to. Raises TwoSources, and SourceRefused where the disk does."""
+    """A Debian machine, with its daemons and the sources of these `names`, keys of `health.SOURCES`.
+
+    `services` are the daemons to which a commit applies. Raises TwoSources, and SourceRefused where the disk
+    fails.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = dict.fromkeys(names)
         self._serving = sources_by_type(names)
         host = DaemonHost(PlacedFiles(SERVICES), Systemd(), names)
         self._daemons = [daemon for each in DAEMONS if (daemon := each.create(host)) is not None]
-        self.services = LinuxServices(self._daemons, _APPLY, _PUT_BACK)
+        self.services = LinuxServices(self._daemons, _APPLY_SECONDS, _PUT_BACK_SECONDS)
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
-        """Return the gateway, with its rules loaded, which begins to work with its `run`. Raises
-        GatewayApiError and OSError."""
+        """Return a gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""
         reader = KernelReader()
-        could_be = {each.name: each for each in self._daemons if isinstance(each, SourceDaemon)}
-        chosen = [could_be[name] for name in self._names]
+        source_daemons = {each.name: each for each in self._daemons if isinstance(each, SourceDaemon)}
+        chosen = [source_daemons[name] for name in self._names]
         sources = {each.name: each.source(configuration, clock) for each in chosen}
         serving = {SessionType[type.upper()]: sources[name] for type, name in self._serving.items()}
         counters = DeviceCounters(reader)
@@ -75,7 +75,7 @@ class LinuxMachine:
             vlan_serving,
             partial(occupancy, tracker, {type: source.name for type, source in serving.items()}),
             clock.steady,
-            _leased(sources.values()),
+            _list_leased_interfaces(sources.values()),
         )
         self.services.await_vlans = demux.wait_until_restored
         # The leases of a DHCP server are sessions from its start on.
@@ -96,13 +96,14 @@ class LinuxMachine:
             guard.request()
 
         provision.changes = changed
-        (routing,) = (each for each in self._daemons if isinstance(each, FrrDaemon))
-        frr = Frr(FrrFolders(), _ASK_FRR)
+        (frr_daemon,) = (each for each in self._daemons if isinstance(each, FrrDaemon))
+        frr = Frr(FrrFolders(), _FRR_SECONDS)
         command_line = COMMAND_LINE if AccelPppDaemon.name in self._names else None
         firewall = Firewall(clock.wall, command_line=command_line)
-        # Now: no VLAN may be made without the rules, and no packet forwarded.
+        # Before any VLAN is made: no packet may be forwarded without the rules.
         firewall.configure(configuration)
-        parts = GatewayParts(
+        return LinuxGateway(
+            configuration=configuration,
             clock=clock,
             tracker=tracker,
             provision=provision,
@@ -113,16 +114,16 @@ class LinuxMachine:
             demux=demux,
             devices=devices,
             reader=reader,
-            counters=counters,
+            device_counters=counters,
             services=self.services,
             frr=frr,
             hooks=HookSocket(TRIGGER),
-            dependencies=DependencyWatch(
+            dependency_watch=DependencyWatch(
                 configuration,
                 tracker,
                 next(filter(None, (each.radius_client(clock) for each in chosen)), None),
                 frr,
-                lambda: routing.foreign,
+                lambda: frr_daemon.foreign,
             ),
             sign_ons=SignOnWatch(
                 configuration,
@@ -133,19 +134,18 @@ class LinuxMachine:
             pending_commits=PendingCommits(_SESSIONS, configuration),
             guard=guard,
         )
-        return LinuxGateway(configuration, parts)
 
 
 def occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy:
-    """Return the access interfaces with sessions. `sources` has the name of the source of each session
-    type."""
+    """Return the access interfaces with sessions, of stale ones too. `sources` has the name of the source of
+    each session type."""
     # Before the sessions are read: a source that replies meanwhile may have more of them.
     incomplete = tracker.incomplete_sources
     unknown = {type for type, source in sources.items() if source in incomplete}
     return Occupancy({session.access_interface for session in tracker.sessions.all()}, unknown)
 
 
-def _leased(sources: Iterable[Source]) -> list[str]:
+def _list_leased_interfaces(sources: Iterable[Source]) -> list[str]:
     """Return the access interfaces of DHCP subscribers with a lease, in order."""
     found: set[str] = set()
     for source in sources:
@@ -153,6 +153,5 @@ def _leased(sources: Iterable[Source]) -> list[str]:
             try:
                 found |= source.leased_interfaces()
             except SourceUnavailable as error:
-                # As before the first lease. A renewal makes the VLAN.
-                _log.warning("the VLANs of DHCP leases are not known: %s", error)
+                _log.warning("cannot restore the VLANs of DHCP leases, renewals will make them: %s", error)
     return sorted(found)

@@ -74,10 +74,11 @@ _COUNTER_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class GatewayParts:
-    """Parts of which the gateway consists."""
+@dataclass(eq=False)
+class LinuxGateway:
+    """`Gateway` of the parts that `assembly` has made. `configuration` is the running one."""
 
+    configuration: Configuration
     clock: Clock
     tracker: Tracker
     provision: Provision
@@ -88,25 +89,19 @@ class GatewayParts:
     demux: Demultiplexer
     devices: VlanDevices
     reader: KernelReader
-    counters: DeviceCounters
+    device_counters: DeviceCounters
     services: LinuxServices
     frr: Frr
     hooks: HookSocket
-    dependencies: DependencyWatch
+    dependency_watch: DependencyWatch
     sign_ons: SignOnWatch
     raise_thresholds: Callable[[int], bool]
     pending_commits: PendingCommits
     guard: DhcpGuard
 
-
-class LinuxGateway:
-    """`Gateway` of the parts that `assembly` has made."""
-
-    def __init__(self, configuration: Configuration, parts: GatewayParts) -> None:
-        self._configuration = configuration
-        self._parts = parts
-        self._links = Reading(lambda: Links(parts.reader), parts.clock.steady)
-        self.sessions = parts.tracker.sessions
+    def __post_init__(self) -> None:
+        self.sessions = self.tracker.sessions
+        self._links = Reading(lambda: Links(self.reader), self.clock.steady)
 
     def run(self) -> NoReturn:
         """Start all threads, and work until the process ends. Raises the error that ended one of the
@@ -115,39 +110,39 @@ class LinuxGateway:
         self._steer()
         self._keep_neighbours()
         self._raise_trunks()
-        crew, parts = Crew(), self._parts
+        crew = Crew()
         for work in (
-            lambda: parts.tracker.run(parts.hooks, crew),
+            lambda: self.tracker.run(self.hooks, crew),
             self._watch_rules,
-            lambda: parts.reconciler.run(crew),
-            lambda: parts.demux.run(crew),
+            lambda: self.reconciler.run(crew),
+            lambda: self.demux.run(crew),
             self._watch_links,
-            parts.dependencies.run,
-            parts.sign_ons.run,
+            self.dependency_watch.run,
+            self.sign_ons.run,
             self._sweep_counters,
-            parts.guard.run,
+            self.guard.run,
             # The core may have ended between a commit and the restart of a service.
             self._finish_services,
         ):
             crew.start(work)
-        for commit in parts.pending_commits.commits:
+        for commit in self.pending_commits.commits:
             crew.start(partial(self._end_sessions, commit))
         crew.wait()
 
     @contextmanager
     def applying(self, configuration: Configuration) -> Iterator[None]:
         # An interface that does not exist is no refusal: it may come later, and is served then.
-        running, raised = self._configuration, list[str]()
+        running, raised = self.configuration, list[str]()
         try:
             if _steering(configuration) != _steering(running):
                 with gateway_step("steer the sessions"):
-                    self._parts.plane.configure(*_steering(configuration))
+                    self.plane.configure(*_steering(configuration))
             with gateway_step("filter the packets of subscribers"):
-                self._parts.firewall.apply(configuration)
+                self.firewall.apply(configuration)
             with gateway_step("set the trunks up"):
                 for trunk in sorted({*configuration.demux.trunks} - {*running.demux.trunks}):
                     with suppress(NoDevice):
-                        if self._parts.devices.raise_trunk(trunk):
+                        if self.devices.raise_trunk(trunk):
                             raised.append(trunk)
             yield
         except BaseException:
@@ -155,22 +150,22 @@ class LinuxGateway:
             raise
 
     def configure(self, configuration: Configuration) -> None:
-        addresses = self._parts.provision.addresses
+        addresses = self.provision.addresses
         commit = self._pending_commit(configuration)
-        self._configuration = configuration
-        self._parts.firewall.configure(configuration)
-        self._parts.provision.configure(configuration)
-        self._parts.tracker.configure(configuration.cgnat)
+        self.configuration = configuration
+        self.firewall.configure(configuration)
+        self.provision.configure(configuration)
+        self.tracker.configure(configuration.cgnat)
         if not self._is_steered():
             self._steer()
         self._keep_neighbours()
         self._raise_trunks()
-        self._parts.demux.configure(configuration.demux)
-        self._parts.guard.configure(configuration.demux)
-        self._parts.dependencies.configure(configuration)
-        self._parts.sign_ons.configure(configuration)
-        if self._parts.provision.addresses != addresses:
-            self._parts.demux.serve_again(SessionType.DHCP)
+        self.demux.configure(configuration.demux)
+        self.guard.configure(configuration.demux)
+        self.dependency_watch.configure(configuration)
+        self.sign_ons.configure(configuration)
+        if self.provision.addresses != addresses:
+            self.demux.serve_again(SessionType.DHCP)
         if commit.session_ids:
             threading.Thread(target=self._end_sessions, args=(commit,), daemon=True).start()
         threading.Thread(target=self._finish_services, daemon=True).start()
@@ -178,12 +173,12 @@ class LinuxGateway:
     def impact(self, configuration: Configuration) -> Impact:
         # Without the services if one of them cannot say what would happen to it.
         try:
-            services = self._parts.services.plan(configuration)
+            services = self.services.plan(configuration)
         except StepFailed as error:
             _log.error("cannot plan what a commit would do to the services: %s", error)
             services = ()
         if former_range(configuration) is None:
-            running = self._configuration
+            running = self.configuration
             configuration = until_confirmed(
                 configuration, former_range(running) or running.cgnat.source_range
             )
@@ -191,31 +186,31 @@ class LinuxGateway:
 
     @contextmanager
     def ending(self, configuration: Configuration) -> Iterator[Impact]:
-        with self._parts.tracker.standstill():
+        with self.tracker.standstill():
             commit = self._pending_commit(configuration)
-            self._parts.pending_commits.replace([*self._still_pending(), commit])
+            self.pending_commits.replace([*self._still_pending(), commit])
             yield self._impact_on_sessions(configuration)
 
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
         if session is None:
             return None
-        faults = self._parts.reconciler.fault_register.list_faults_of(session.id)
+        faults = self.reconciler.fault_register.list_faults_of(session.id)
         return session.detail(self._read_traffic(session), faults)
 
     def counters(self) -> Mapping[int, Counters]:
-        sessions, counters = self.sessions.all(), self._parts.counters
+        sessions, counters = self.sessions.all(), self.device_counters
         with gateway_step("read the counters of all sessions"):
             counters.sweep(sessions)
         return {session.id: counters.swept_traffic(session) for session in sessions}
 
     def disconnect(self, id: int) -> SessionDetail | None:
-        end = self._parts.tracker.disconnect(id)
+        end = self.tracker.disconnect(id)
         self._links.forget()
         return None if end is None else end.session.detail(end.traffic)
 
     def disconnect_many(self, ids: Sequence[int]) -> list[int]:
-        ends = self._parts.tracker.disconnect_many(ids)
+        ends = self.tracker.disconnect_many(ids)
         self._links.forget()
         return [end.session.id for end in ends]
 
@@ -225,7 +220,7 @@ class LinuxGateway:
         found = self.sessions.on_access_interface(interface)
         if dry_run or not found:
             return found
-        ends = self._parts.tracker.disconnect_many(each.id for each in found)
+        ends = self.tracker.disconnect_many(each.id for each in found)
         self._links.forget()
         return [end.session for end in ends]
 
@@ -238,19 +233,19 @@ class LinuxGateway:
         counted, wanted = self._read_traffic(session), wanted_by(session)
         with gateway_step("shape the session"):
             # The kernel first: it may refuse.
-            self._parts.plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
+            self.plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
             try:
-                changed = self._parts.tracker.set_rates(id, down_bps, up_bps, expiry)
+                changed = self.tracker.set_rates(id, down_bps, up_bps, expiry)
             except StepFailed:
-                self._parts.plane.apply(wanted)
+                self.plane.apply(wanted)
                 raise
         self._links.forget()
         return None if changed is None else (changed[0].detail(counted), changed[1].detail(counted))
 
     def interfaces(self) -> Rows:
         links = self._read_links()
-        vlans = [served.vlan for served in self._parts.demux.vlans()]
-        return links.rows(self._configuration.interfaces.trunks, vlans, self.sessions.all())
+        vlans = [served.vlan for served in self.demux.vlans()]
+        return links.rows(self.configuration.interfaces.trunks, vlans, self.sessions.all())
 
     def vlans(self) -> Rows:
         return self._vlan_rows(lambda vlan: vlan)
@@ -259,24 +254,24 @@ class LinuxGateway:
         return self._vlan_rows(demux_vlan)
 
     def refusals(self) -> Counter[TriggerRefusal]:
-        return self._parts.demux.refusals() + self._parts.guard.refusals()
+        return self.demux.refusals() + self.guard.refusals()
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
-        return self._parts.firewall.drops()
+        return self.firewall.drops()
 
     def skipped_entries(self) -> tuple[SkippedEntries, ...]:
         return skipped_entries()
 
     def routes(self) -> Rows:
-        cgnat = self._configuration.cgnat
+        cgnat = self.configuration.cgnat
         tables = [MAIN_TABLE, cgnat.vrf_table] if cgnat.enabled else [MAIN_TABLE]
         with gateway_step("read the routes"):
-            entries, links = self._parts.reader.read_routes(tables), self._links.get()
+            entries, links = self.reader.read_routes(tables), self._links.get()
         return route_rows(entries, links.names(), self.sessions.all())
 
     def bgp_summary(self) -> dict[str, Any]:
-        bgp = self._configuration.bgp
-        return self._parts.frr.bgp_summary() if bgp is not None and bgp.neighbors else {}
+        bgp = self.configuration.bgp
+        return self.frr.bgp_summary() if bgp is not None and bgp.neighbors else {}
 
     def faults(self) -> Rows:
         return fault_rows([fault for each in self._fault_registers() for fault in each.list_faults()])
@@ -286,24 +281,24 @@ class LinuxGateway:
         return {kind: sum(each[kind] for each in counts) for kind in FaultKind}
 
     def limit_delays(self) -> LimitDelays:
-        return self._parts.reconciler.limit_delays.read()
+        return self.reconciler.limit_delays.read()
 
     def unavailable_sources(self) -> Sequence[str]:
-        return self._parts.tracker.unavailable_sources
+        return self.tracker.unavailable_sources
 
     def dependencies(self) -> Sequence[Dependency]:
-        return self._parts.dependencies.dependencies()
+        return self.dependency_watch.dependencies()
 
     def _fault_registers(self) -> list[FaultRegister]:
         tables = (each.fault_register for each in self._tables())
-        return [self._parts.reconciler.fault_register, *tables]
+        return [self.reconciler.fault_register, *tables]
 
     def _tables(self) -> list[OwnTable]:
-        return [self._parts.firewall, self._parts.arp_limit, self._parts.guard]
+        return [self.firewall, self.arp_limit, self.guard]
 
     def _pending_commit(self, configuration: Configuration) -> PendingCommit:
-        ids = find_sessions_to_end(self.sessions.all(), self._configuration, configuration)
-        return PendingCommit(tuple(ids), self._configuration)
+        ids = find_sessions_to_end(self.sessions.all(), self.configuration, configuration)
+        return PendingCommit(tuple(ids), self.configuration)
 
     def _impact_on_sessions(self, configuration: Configuration) -> Impact:
         """Return the sessions that end, including those that end only at the confirmation."""
@@ -315,29 +310,29 @@ class LinuxGateway:
     def _end_sessions(self, commit: PendingCommit) -> None:
         def find_remaining() -> tuple[int, ...]:
             # Another commit may bring back what a session needs.
-            return commit.without_ended(self.sessions.all(), self._configuration).session_ids
+            return commit.without_ended(self.sessions.all(), self.configuration).session_ids
 
-        self._parts.tracker.end(find_remaining)
+        self.tracker.end(find_remaining)
         try:
             # Not while a commit is about to count: it is pending, and ends nothing before.
-            with self._parts.tracker.standstill():
-                self._parts.pending_commits.replace(self._still_pending())
+            with self.tracker.standstill():
+                self.pending_commits.replace(self._still_pending())
         except StepFailed as error:
             _log.error("cannot remove ended sessions from disk, the next commit tries again: %s", error)
 
     def _still_pending(self) -> list[PendingCommit]:
-        sessions, commits = self.sessions.all(), self._parts.pending_commits.commits
-        return [commit.without_ended(sessions, self._configuration) for commit in commits]
+        sessions, commits = self.sessions.all(), self.pending_commits.commits
+        return [commit.without_ended(sessions, self.configuration) for commit in commits]
 
     def _finish_services(self) -> None:
         """Let the services do what ends sessions, after a time for the sessions to end by request."""
         pause = _GOODBYE_SECONDS
         while True:
             try:
-                if not self._parts.services.is_unfinished():
+                if not self.services.is_unfinished():
                     return
                 time.sleep(pause)
-                self._parts.services.finish(self._configuration)
+                self.services.finish(self.configuration)
             except StepFailed as error:
                 pause = _RETRY_SECONDS
                 _log.error("a commit is not finished, trying again in %g s: %s", pause, error)
@@ -346,36 +341,36 @@ class LinuxGateway:
         """Put the running configuration back in the kernel, after a commit that failed."""
         if not self._is_steered():
             self._steer()
-        self._parts.firewall.configure(self._configuration)
+        self.firewall.configure(self.configuration)
         for trunk in raised_trunks:
             try:
-                self._parts.devices.lower_trunk(trunk)
+                self.devices.lower_trunk(trunk)
             except KernelError as error:
                 _log.error("the trunk %s of a failed commit stays up: %s", trunk, error)
 
     def _is_steered(self) -> bool:
-        plane = self._parts.plane
-        return (plane.cgnat, plane.pools) == _steering(self._configuration)
+        plane = self.plane
+        return (plane.cgnat, plane.pools) == _steering(self.configuration)
 
     def _steer(self) -> None:
         try:
-            self._parts.plane.configure(*_steering(self._configuration))
+            self.plane.configure(*_steering(self.configuration))
         except KernelError as error:
             _log.error("cannot steer the sessions, the reconciler tries again: %s", error)
 
     def _keep_neighbours(self) -> None:
         # Each DHCP session is a neighbour, and the kernel reaches 1,024 by itself.
         try:
-            if self._parts.raise_thresholds(_MAX_NEIGHBOURS):
+            if self.raise_thresholds(_MAX_NEIGHBOURS):
                 _log.info("the kernel keeps %d neighbours of each family", _MAX_NEIGHBOURS)
         except KernelError as error:
             _log.warning("subscribers beyond the kernel's limit of neighbours have no service: %s", error)
 
     def _raise_trunks(self) -> None:
         # At a start and at a commit only: later, an operator may have set one down.
-        for trunk in self._configuration.demux.trunks:
+        for trunk in self.configuration.demux.trunks:
             try:
-                self._parts.devices.raise_trunk(trunk)
+                self.devices.raise_trunk(trunk)
             except KernelError as error:
                 _log.error("the subscribers on the trunk %s have no service: %s", trunk, error)
 
@@ -387,21 +382,21 @@ class LinuxGateway:
             for changed in watcher:
                 self._links.forget()
                 if Changed.LINKS in changed:
-                    self._parts.tracker.trigger()
+                    self.tracker.trigger()
                     adoption.request()
 
     def _sweep_counters(self) -> NoReturn:
         """Read all counters from time to time, for sessions that end."""
         while True:
             try:
-                self._parts.counters.sweep(self.sessions.all())
+                self.device_counters.sweep(self.sessions.all())
             except KernelError as error:
                 _log.warning("cannot read counters, the traffic of ending sessions may be too low: %s", error)
             time.sleep(_COUNTER_SECONDS)
 
     def _read_traffic(self, session: LinuxSession) -> Counters:
         with gateway_step("read the counters of the session"):
-            return self._parts.counters.traffic(session)
+            return self.device_counters.traffic(session)
 
     def _watch_rules(self) -> None:
         with RulesetEvents() as events:
@@ -409,21 +404,21 @@ class LinuxGateway:
 
     def _adopt_links(self) -> None:
         refused: KernelError | None = None
-        for trunk in self._configuration.demux.trunks:
+        for trunk in self.configuration.demux.trunks:
             try:
                 # After a boot, the driver of a trunk may be later than the core.
-                self._parts.devices.raise_new_trunk(trunk)
+                self.devices.raise_new_trunk(trunk)
             except KernelError as error:
                 # The trunks after this one must not wait.
                 refused = error
-            self._parts.demux.adopt(trunk)
+            self.demux.adopt(trunk)
         if refused is not None:
             raise refused
 
     def _vlan_rows(self, convert: Callable[[Vlan], Record]) -> Rows:
         links = self._read_links()
-        ahead = self._parts.clock.wall() - self._parts.clock.steady()
-        return vlan_rows(self._parts.demux.vlans(), links, self.sessions, ahead, convert)
+        ahead = self.clock.wall() - self.clock.steady()
+        return vlan_rows(self.demux.vlans(), links, self.sessions, ahead, convert)
 
     def _has_interface(self, name: str) -> bool:
         return self.sessions.has_interface(name) or name in self._read_links()

@@ -30,7 +30,7 @@ from gateway_core.gateways.linux.dataplane.plane import WantedSession
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
-from gateway_core.gateways.linux.gateway import GatewayParts, LinuxGateway
+from gateway_core.gateways.linux.gateway import LinuxGateway
 from gateway_core.gateways.linux.health import DependencyWatch
 from gateway_core.gateways.linux.kernel.fib import NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
@@ -164,15 +164,15 @@ class Machine:
         # FRR is not there.
         frr = Frr(FrrFolders(folder, folder, folder, folder), 2)
         self.guard = DhcpGuard(configuration.demux, tuple, self.clock.steady, self.clock.wall, self.rules)
-        parts = GatewayParts(
-            self.clock, self.tracker, provision, self.plane, Firewall(self.clock.wall, self.rules),
+        self.gateway = LinuxGateway(
+            configuration, self.clock, self.tracker, provision, self.plane,
+            Firewall(self.clock.wall, self.rules),
             ArpLimit(self.clock.wall, self.rules), self.reconciler, self.demux,
             self.trunks, self.kernel, self.counters, LinuxServices(self.daemons, 12, 8),
             frr, SimpleNamespace(), DependencyWatch(configuration, self.tracker, None, frr, tuple),
             SignOnWatch(configuration, None, self.journal), self._raise_thresholds,
             PendingCommits(folder, configuration), self.guard,
         )  # fmt: skip
-        self.gateway = LinuxGateway(configuration, parts)
         self.source.up(
             listed("a", access_interface="trunk0.1000", interface="ppp0"),
             listed("b", access_interface="trunk1.1000", interface="ppp1", ip_address="100.64.0.11"),
