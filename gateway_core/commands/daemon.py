@@ -121,8 +121,7 @@ def serve(
         workspace.note(changes.settle)
         journal = Journal(secrets.token_hex(8))
         gateway, run_gateway = open_gateway(workspace.in_force, journal, clock)
-        workspace.foresee(gateway.impact, gateway.ending)
-        workspace.apply_by(gateway.applying)
+        workspace.set_gateway(gateway.impact, gateway.ending, gateway.applying)
         # A restart applies the configuration, which is on disk.
         workspace.follow(_or_end(gateway.configure, "the gateway can't follow the configuration"))
         # Before the gateway runs: its sessions must not start with a configuration that is to be undone. Not
@@ -135,7 +134,7 @@ def serve(
         interface = outcomes.record(service.interface(of_jobs, TrafficService(gateway, clock), outcomes))
         server = Server(socket, Dispatcher(IDENTITY, [interface]))
         # Before it serves. Until then, its socket has a time that is no version.
-        workspace.date(partial(_date, socket))
+        workspace.announce(partial(_date, socket))
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)
         return 1

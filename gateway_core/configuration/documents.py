@@ -1,32 +1,49 @@
-"""Documents compared, merged and unmasked, by the definition of the configuration.
+"""Documents of the configuration, by its definition: compared, merged, unmasked and edited.
 
-A difference has one line a value, by path, secrets masked:
+A difference has one line for each value, by path, secrets masked:
 
     - qos.default_down = "100mbit"
     + qos.default_down = "200mbit"
     - radius.secret = ********
     + radius.secret = ********
 
-The items of keyed lists are compared by their keys. Where their order changed, it has lines of its own.
+The items of keyed lists are compared by their keys; a change of their order has lines of its own.
+
+An edit checks the rules of single values. The commit finds missing values, and checks the rules between
+values.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from gateway_contract.base.errors import Invalid, Problem
-from gateway_contract.base.fields import MOST_PROBLEMS
+from gateway_contract.base.errors import GatewayApiError, Invalid, NotFound, Problem
+from gateway_contract.base.fields import MOST_PROBLEMS, decode_json
 from gateway_contract.base.logs import MASK, is_secret
-from gateway_contract.base.texts import Path, PathSegment, format_path, parse_path
-from gateway_contract.configuration import ROOT, UNKNOWN, Field, Leaf, field_at
+from gateway_contract.base.texts import Path, PathSegment, format_path, parse_duration, parse_path
+from gateway_contract.configuration import (
+    ROOT,
+    UNKNOWN,
+    Field,
+    Flag,
+    Leaf,
+    ListOf,
+    Object,
+    Seconds,
+    WholeNumber,
+    field_at,
+    mask_secrets,
+    quotes_hint,
+)
+from gateway_contract.core.configuration import Edit, EditedValue
+from gateway_core.configuration.rules import ABSENT, check_staged, explain_removal, get_key, is_removable
 
-_NOTHING = object()
-
-#: JSON by path, and keys by the path of their list.
-_Values = dict[Path, str]
-_Orders = dict[Path, list[str]]
+_FLAGS = {"true": True, "false": False}
+_MAX_INTEGER_LENGTH = 20
 
 
 class InvalidDocument(Invalid):
@@ -40,9 +57,41 @@ class InvalidDocument(Invalid):
     def problems_by_key(self) -> tuple[Problem, ...]:
         """The problems with the keys of items in their paths, in place of indexes."""
         return tuple(
-            Problem(_keyed_path(self._document, problem.path), problem.code, problem.message)
+            Problem(_replace_indexes(self._document, problem.path), problem.code, problem.message)
             for problem in self.problems
         )
+
+
+def _replace_indexes(document: Any, text: str) -> str:
+    """Return a path into a document with the keys of items in place of indexes. An index stays if the key of
+    its item is not valid or not unique; a text that is no path stays as it is."""
+    try:
+        path = parse_path(text)
+    except ValueError:
+        return text
+    field, value, segments = ROOT, document, list[PathSegment]()
+    for segment in path:
+        items = value if isinstance(value, list) else []
+        keys = [get_key(item, field.key) for item in items]
+        value = value.get(segment.text) if isinstance(value, dict) else None
+        if segment.index is not None and segment.index < len(items):
+            value, key = items[segment.index], keys[segment.index]
+            if key is not None and keys.count(key) == 1 and _is_valid_key(field, key):
+                segment = PathSegment(key)
+        segments.append(segment)
+        field = field.below(segment.text)
+    return format_path(segments)
+
+
+def _is_valid_key(field: Field, key: str) -> bool:
+    kind = field.item.below(field.key or "").kind
+    try:
+        return isinstance(kind, Leaf) and kind.load(key) is not None
+    except ValueError:
+        return False
+
+
+# Differences
 
 
 @dataclass(frozen=True)
@@ -53,151 +102,124 @@ class Change:
     before: str | None
     after: str | None
 
-    def lines(self) -> Iterator[str]:
-        secret = field_at(self.path).secret or is_secret(self.path[-1].text)
-        for sign, value in (("-", self.before), ("+", self.after)):
-            if value is not None:
-                shown = MASK if secret and value != "null" else value
-                yield f"{sign} {format_path(self.path)} = {shown}"
 
-
-def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
+def compare(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
     """Return the changed values, in the order of the paths' text."""
-    old, new, orders, new_orders = _Values(), _Values(), _Orders(), _Orders()
-    # Most sections are equal, and one may have thousands of values.
-    equal = {name for name in before.keys() & after.keys() if _json(before[name]) == _json(after[name])}
-    for document, values, keys in ((before, old, orders), (after, new, new_orders)):
-        for segment, held, field in _below(document, ROOT):
-            if segment.text not in equal:
-                _collect(held, field, (segment,), values, keys)
-    for path, now in new_orders.items():
-        was = orders.get(path, [])
-        in_both = set(was) & set(now)
-        if [key for key in was if key in in_both] != [key for key in now if key in in_both]:
-            old[path], new[path] = _json(was), _json(now)
+    # Most sections are equal, and one section may have thousands of values.
+    equal = {name for name in before.keys() & after.keys() if _encode(before[name]) == _encode(after[name])}
+    (old, old_orders), (new, new_orders) = (
+        _collect_values({name: value for name, value in document.items() if name not in equal})
+        for document in (before, after)
+    )
+    for path, keys in new_orders.items():
+        former = old_orders.get(path, [])
+        in_both = set(former) & set(keys)
+        if [key for key in former if key in in_both] != [key for key in keys if key in in_both]:
+            old[path], new[path] = _encode(former), _encode(keys)
     paths = sorted((path for path in {**old, **new} if old.get(path) != new.get(path)), key=format_path)
     return [Change(path, old.get(path), new.get(path)) for path in paths]
 
 
-def _keyed_path(document: Any, text: str) -> str:
-    """Return a path into a document with the keys of items in place of indexes. An item whose key is not
-    valid, or that of another item, keeps its index; so does a text that is no path."""
-    try:
-        path = parse_path(text)
-    except ValueError:
-        return text
-    field, value, made = ROOT, document, list[PathSegment]()
-    for segment in path:
-        items = value if isinstance(value, list) else []
-        names = [item_name(item, field.key) for item in items]
-        value = value.get(segment.text) if isinstance(value, dict) else None
-        if segment.index is not None and segment.index < len(items):
-            value, name = items[segment.index], names[segment.index]
-            if name is not None and names.count(name) == 1 and _is_valid_key(field, name):
-                segment = PathSegment(name)
-        made.append(segment)
-        field = field.below(segment.text)
-    return format_path(made)
+def format_diff(changes: list[Change]) -> str:
+    """Return the lines of a difference, each one with a newline."""
+    lines = []
+    for change in changes:
+        is_masked = field_at(change.path).secret or is_secret(change.path[-1].text)
+        for sign, value in (("-", change.before), ("+", change.after)):
+            if value is not None:
+                shown = MASK if is_masked and value != "null" else value
+                lines.append(f"{sign} {format_path(change.path)} = {shown}\n")
+    return "".join(lines)
 
 
-def _is_valid_key(field: Field, name: str) -> bool:
-    kind = field.item.below(field.key or "").kind
-    try:
-        return isinstance(kind, Leaf) and kind.load(name) is not None
-    except ValueError:
-        return False
+def _collect_values(document: dict[str, Any]) -> tuple[dict[Path, str], dict[Path, list[str]]]:
+    """Return all values that have paths of their own, as JSON, and the keys of each keyed list in their
+    order."""
+    values: dict[Path, str] = {}
+    orders: dict[Path, list[str]] = {}
+
+    def collect(value: Any, field: Field, path: Path) -> None:
+        parts: list[tuple[str, Any, Field]] = []
+        if isinstance(value, dict) and field.members:
+            parts = [(name, held, field.below(name)) for name, held in value.items()]
+        elif isinstance(value, list) and field.key is not None:
+            parts = [(item[field.key], item, field.item) for item in value]
+            if value:
+                orders[path] = [key for key, _, _ in parts]
+        for name, held, below in parts:
+            collect(held, below, (*path, PathSegment(name)))
+        if not parts and path:
+            values[path] = _encode(value)
+
+    collect(document, ROOT, ())
+    return values, orders
 
 
-def diff_text(found: list[Change]) -> str:
-    """Return the lines, each ended by a newline."""
-    return "".join(f"{line}\n" for change in found for line in change.lines())
-
-
-def _collect(value: Any, field: Field, path: Path, values: _Values, orders: _Orders) -> None:
-    """Add the values that have paths of their own, and the keys of each keyed list in their order."""
-    key = field.key
-    if key is not None and value:
-        orders[path] = [item[key] for item in value]
-    below = list(_below(value, field))
-    for segment, held, its_field in below:
-        _collect(held, its_field, (*path, segment), values, orders)
-    if not below:
-        values[path] = _json(value)
-
-
-def _below(value: Any, field: Field) -> Iterator[tuple[PathSegment, Any, Field]]:
-    """The parts of a value that have paths of their own, with their fields."""
-    if isinstance(value, dict) and field.members:
-        for name, held in value.items():
-            yield PathSegment(name), held, field.below(name)
-    elif isinstance(value, list) and field.key is not None:
-        for item in value:
-            yield PathSegment(item[field.key]), item, field.item
-
-
-def _json(value: Any) -> str:
+def _encode(value: Any) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def merged(base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """`theirs` with the changes from `base` to `ours`. Where both changed a value, `ours` counts. The items
-    of keyed lists are merged by their keys; any other list is one value."""
-    return _members(base, ours, theirs, ROOT.members)
+# Merged and unmasked documents
 
 
-def _merged(base: Any, ours: Any, theirs: Any, field: Field) -> Any:
+def merge(base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """Return `theirs` with the changes from `base` to `ours`. Where both changed a value, `ours` counts. The
+    items of keyed lists are merged by their keys; any other list is one value."""
+    return _merge_members(base, ours, theirs, ROOT.members)
+
+
+def _merge(base: Any, ours: Any, theirs: Any, field: Field) -> Any:
     if ours == base:
         return theirs
     if theirs in (base, ours):
         return ours
     sides = (base, ours, theirs)
     if field.members and all(isinstance(side, dict) for side in sides):
-        return _members(base, ours, theirs, field.members)
+        return _merge_members(base, ours, theirs, field.members)
     key = field.key
     if key is not None and all(isinstance(side, list) for side in sides):
-        was, mine, other = ({item[key]: item for item in side} for side in sides)
-        return list(_members(was, mine, other, dict.fromkeys((*mine, *other), field.item)).values())
+        base, ours, theirs = ({item[key]: item for item in side} for side in sides)
+        fields = dict.fromkeys((*ours, *theirs), field.item)
+        return list(_merge_members(base, ours, theirs, fields).values())
     return ours
 
 
-def _members(
+def _merge_members(
     base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any], fields: Mapping[str, Field]
 ) -> dict[str, Any]:
-    made = {}
+    merged = {}
     for name in dict.fromkeys((*ours, *theirs)):
-        was, mine, other = (side.get(name, _NOTHING) for side in (base, ours, theirs))
-        made[name] = _merged(was, mine, other, fields.get(name, UNKNOWN))
-    return {name: value for name, value in made.items() if value is not _NOTHING}
+        one, two, three = (side.get(name, ABSENT) for side in (base, ours, theirs))
+        merged[name] = _merge(one, two, three, fields.get(name, UNKNOWN))
+    return {name: value for name, value in merged.items() if value is not ABSENT}
 
 
-def unmasked(
-    document: dict[str, Any], known: dict[str, Any], where: str = "that runs here"
-) -> dict[str, Any]:
-    """Return a copy of any JSON, with the secrets of the `known` document in the place of masks. The items of
-    keyed lists are found by their keys. Raises Invalid for a mask without such a secret: a mask never becomes
-    a value. `where` names the known document in the message."""
+def unmask(document: dict[str, Any], known: dict[str, Any], where: str = "that runs here") -> dict[str, Any]:
+    """Return a copy of any JSON, with the secrets of the `known` document in place of masks. The items of
+    keyed lists are found by their keys. `where` names the known document in the error. Raises Invalid for a
+    mask without such a secret: a mask never becomes a value."""
     missing: list[str] = []
-    made: dict[str, Any] = _unmasked(document, known, ROOT, "", missing)
+    made: dict[str, Any] = _unmask(document, known, ROOT, "", missing)
     if missing:
         rule = f"must be a value: the mask hides nothing {where}"
-        problems = [Problem(path, "invalid", rule) for path in missing[:MOST_PROBLEMS]]
-        raise InvalidDocument(document, problems)
+        raise InvalidDocument(document, [Problem(path, "invalid", rule) for path in missing[:MOST_PROBLEMS]])
     return made
 
 
-def _unmasked(value: Any, known: Any, field: Field, path: str, missing: list[str]) -> Any:
-    """`known` is None without such a value. Values that the definition does not know stay."""
+def _unmask(value: Any, known: Any, field: Field, path: str, missing: list[str]) -> Any:
+    """Unmask a value below a document. `known` is None without such a value. Values that the definition does
+    not have stay."""
     if field.members and isinstance(value, dict):
-        held = known if isinstance(known, dict) else {}
+        members = known if isinstance(known, dict) else {}
         return {
-            name: _unmasked(below, held.get(name), field.below(name), f"{path}.{name}".lstrip("."), missing)
-            for name, below in value.items()
+            name: _unmask(held, members.get(name), field.below(name), f"{path}.{name}".lstrip("."), missing)
+            for name, held in value.items()
         }
     if field.item is not UNKNOWN and isinstance(value, list):
         key = field.key
         items = {item[key]: item for item in known or ()} if key else {}
         return [
-            _unmasked(item, items.get(item_name(item, key)), field.item, f"{path}.{number}", missing)
+            _unmask(item, items.get(get_key(item, key)), field.item, f"{path}.{number}", missing)
             for number, item in enumerate(value)
         ]
     if field is UNKNOWN or value != MASK:
@@ -208,7 +230,245 @@ def _unmasked(value: Any, known: Any, field: Field, path: str, missing: list[str
     return value
 
 
-def item_name(item: Any, key: str | None) -> str | None:
-    """Return the key of a value in a list, None if it has none."""
-    held = item.get(key) if isinstance(item, dict) else None
-    return held if isinstance(held, str) else None
+# Edits
+
+
+class AbsentPath(NotFound):
+    """There is no value at the path, which has the keys of items in place of their indexes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(f"There is no {format_path(path)} in the candidate")
+
+
+class OperationRefused(GatewayApiError):
+    """One operation failed, and no operation took effect."""
+
+    def __init__(self, number: int, path: str, reason: Invalid | AbsentPath) -> None:
+        #: The position of the operation, from 0.
+        self.number = number
+        #: Invalid, or AbsentPath if there is nothing to delete.
+        self.reason = reason
+        super().__init__(f"operation {number} at {path}: {reason}")
+
+
+def edit(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[str, Any], list[EditedValue]]:
+    """Return a copy of the document after all operations, in their order, and the change that each one made.
+    Raises OperationRefused."""
+    made, values = copy.deepcopy(document), []
+    for number, operation in enumerate(operations):
+        try:
+            walk = _Walk(made, operation.path)
+            before, after = (
+                walk.set(operation.value) if operation.action == "set" else (walk.delete(), ABSENT)
+            )
+        except (Invalid, AbsentPath) as error:
+            raise OperationRefused(number, operation.path, error) from error
+        # As JSON at once: a later operation may change a part of the same value.
+        values.append(
+            EditedValue(walk.text, _encode_masked(walk.path, before), _encode_masked(walk.path, after))
+        )
+    return made, values
+
+
+def check_replacement(document: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
+    """Return a whole document to stage in place of the candidate, with the candidate's secrets in place of
+    masks. Raises Invalid."""
+    made = unmask(document, candidate, "in the candidate")
+    if problems := check_staged(ROOT, made, "", candidate):
+        raise InvalidDocument(made, problems)
+    return made
+
+
+def _encode_masked(path: Sequence[PathSegment], value: Any) -> str | None:
+    if value is ABSENT:
+        return None
+    return msgspec.json.encode(mask_secrets(value, field_at(tuple(path)))).decode()
+
+
+class _Walk:
+    """Walk along a path to a value in a document, for one change. The walk replaces the indexes of items in
+    `path` by their keys."""
+
+    def __init__(self, document: dict[str, Any], path: str) -> None:
+        try:
+            self.path = list(parse_path(path))
+        except ValueError as error:
+            # Without the text: it is no path, and may be long.
+            raise Invalid(Problem("path", "invalid", str(error))) from error
+        #: The object or list with the value of the current segment, and its field.
+        self._holder: Any = document
+        self._field = ROOT
+        self._depth = 0
+
+    @property
+    def text(self) -> str:
+        return format_path(self.path)
+
+    @property
+    def _segment(self) -> PathSegment:
+        return self.path[self._depth]
+
+    def set(self, value: Any) -> tuple[Any, Any]:
+        """Set the value, with all missing values above it. Return the value before and after."""
+        while self._depth < len(self.path) - 1:
+            if isinstance(self._field.kind, Object):
+                name, below = self._find_member()
+                if self._holder.get(name) is None:
+                    self._holder[name] = [] if isinstance(below.kind, ListOf) else {}
+                self._enter(name, below)
+            else:
+                place = self._find_item()
+                self._enter(self._append_item() if place is None else place, self._field.item)
+            if isinstance(self._field.kind, Leaf):
+                raise self._unknown()
+        return self._set_member(value) if isinstance(self._field.kind, Object) else self._set_item(value)
+
+    def delete(self) -> Any:
+        """Delete the value, and return it. Raises AbsentPath."""
+        while True:
+            place, below = self._find()
+            if self._depth == len(self.path) - 1:
+                break
+            self._enter(place, below)
+        if self._field.own_key == self._segment.text:
+            raise self._invalid("is the key of its item: delete that")
+        return self._holder.pop(place)
+
+    def _enter(self, place: str | int, below: Field) -> None:
+        self._holder, self._field = self._holder[place], below
+        self._depth += 1
+
+    def _find(self) -> tuple[str | int, Field]:
+        """Return the name or index of the current value, and its field. Raises AbsentPath."""
+        name = self._segment.text
+        if self._field.members and isinstance(self._holder, dict) and name in self._holder:
+            return name, self._field.members[name]
+        if isinstance(self._field.kind, ListOf) and (place := self._find_item()) is not None:
+            return place, self._field.item
+        raise AbsentPath(tuple(self.path))
+
+    def _find_member(self) -> tuple[str, Field]:
+        """Return the name of the current member of an object, present or not, and its field."""
+        segment, members = self._segment, self._field.members
+        if segment.index is not None or segment.text not in members:
+            raise self._unknown()
+        return segment.text, members[segment.text]
+
+    def _find_item(self) -> int | None:
+        """Return the index of the current item of a list: the item at an index, with a key or, in a list of
+        texts, with the text itself. None without an item."""
+        segment, key = self._segment, self._field.key
+        texts = [item if key is None else item.get(key) for item in self._holder]
+        if segment.index is not None and segment.text in texts:
+            raise self._ambiguous(texts, segment.index)
+        if segment.index is None:
+            place = texts.index(segment.text) if segment.text in texts else None
+        else:
+            place = segment.index if segment.index < len(texts) else None
+        if place is not None:
+            self._name_item(place)
+        return place
+
+    def _name_item(self, place: int) -> None:
+        """Replace the current segment by the key of the item."""
+        if self._field.key is not None:
+            self.path[self._depth] = PathSegment(self._holder[place][self._field.key])
+
+    def _append_item(self) -> int:
+        """Append an item with nothing but its key, and return its index."""
+        key, segment = self._field.key, self._segment
+        if key is None or segment.index is not None:
+            raise self._unknown()
+        path = format_path((*self.path[: self._depth + 1], PathSegment(key)))
+        self._holder.append({key: _convert(self._field.item.members[key], segment.text, path)})
+        return len(self._holder) - 1
+
+    def _set_member(self, value: Any) -> tuple[Any, Any]:
+        name, below = self._find_member()
+        # A copy: a later operation may change a part of it. After the check, which limits the depth of a
+        # copy.
+        made = copy.deepcopy(_convert(below, value, self.text))
+        if name == self._field.own_key and self._holder.get(name) not in (None, made):
+            # The new value could be the key of another item.
+            raise self._invalid("is the key of its item: delete that, and set another")
+        before = self._holder.get(name, ABSENT)
+        self._holder[name] = made
+        return before, made
+
+    def _set_item(self, value: Any) -> tuple[Any, Any]:
+        segment, key, place = self._segment, self._field.key, self._find_item()
+        if place is None and segment.index is None and key is None:
+            raise self._invalid("must end in an index")
+        if place is None and segment.index not in (None, len(self._holder)):
+            raise self._invalid(f"must be an index up to {len(self._holder)}, which appends")
+        made = copy.deepcopy(_convert(self._field.item, value, self.text))
+        if key is not None:
+            if segment.index is None:
+                made = {key: segment.text, **made}
+            self._check_key(key, made, segment, place)
+        before = ABSENT if place is None else self._holder[place]
+        # An assignment to an empty slice at the end appends.
+        place = len(self._holder) if place is None else place
+        self._holder[place : place + 1] = [made]
+        self._name_item(place)
+        return before, made
+
+    def _check_key(self, key: str, item: dict[str, Any], segment: PathSegment, place: int | None) -> None:
+        path = f"{self.text}.{key}"
+        if item.get(key) is None:
+            raise Invalid(Problem(path, "missing", "is required"))
+        if segment.index is None and item[key] != segment.text:
+            raise Invalid(Problem(path, "invalid", "must be the key that the path names"))
+        if any(other[key] == item[key] for number, other in enumerate(self._holder) if number != place):
+            raise Invalid(Problem(path, "invalid", "must not be that of another item"))
+
+    def _invalid(self, rule: str) -> Invalid:
+        return Invalid(Problem(self.text, "invalid", rule))
+
+    def _unknown(self) -> Invalid:
+        hint = quotes_hint(tuple(self.path))
+        return Invalid(Problem(self.text, "unknown", f"is not a known path{hint}"))
+
+    def _ambiguous(self, keys: Sequence[str], index: int) -> Invalid:
+        """Return the error for a segment that is an index, and also a key in the same list."""
+        above, text = self.path[: self._depth], self._segment.text
+        found = f"{text} is an index here, and also the key of an item, "
+        found += format_path((*above, PathSegment(text)))
+        if index < len(keys):
+            found += f"; at the index is {format_path((*above, PathSegment(keys[index])))}"
+        return self._invalid(
+            f"{found}: write the key, in quotes; in a shell, put single quotes around the path"
+        )
+
+
+def _convert(field: Field, value: Any, path: str) -> Any:
+    """Return the JSON value to store in the document. Raises Invalid with the path of each problem."""
+    if isinstance(value, str):
+        if rule := explain_removal(field, value):
+            raise Invalid(Problem(path, "invalid", rule))
+        value = _parse_text(field, value)
+    if problems := check_staged(field, value, path):
+        raise Invalid(*problems)
+    return value
+
+
+def _parse_text(field: Field, text: str) -> Any:
+    """Return the value of a text for a field, as a command line has only text. Return the text itself if it
+    has no such value: its type is then rejected."""
+    kind = field.kind
+    if field.nullable and text == "null" and not is_removable(field):
+        return None
+    if isinstance(kind, Flag):
+        return _FLAGS.get(text.lower(), text)
+    if isinstance(kind, Seconds):
+        with suppress(ValueError):
+            return parse_duration(text)
+    if isinstance(kind, WholeNumber):
+        digits = text.removeprefix("-")
+        is_integer = digits.isascii() and digits.isdigit() and len(text) <= _MAX_INTEGER_LENGTH
+        return int(text) if is_integer else text
+    if isinstance(kind, ListOf | Object):
+        with suppress(msgspec.MsgspecError, RecursionError):
+            return decode_json(text)
+    return text

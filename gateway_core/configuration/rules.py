@@ -1,8 +1,7 @@
-"""A document checked: its typed values, by the definition of the configuration, and the rules of the core.
+"""Rules of the configuration: checks of a document, which return its typed values.
 
-A strict rule is for new values alone: a rule that comes with a new version must be strict, as values that an
-older version stored must load. A rule between values is checked at the commit, and a candidate may break it
-until then.
+A strict rule is for new values only. A rule that comes with a new version must be strict, because values that
+an older version stored must load. A rule between values is checked at the commit; a candidate may break it.
 """
 
 import re
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 from gateway_contract.base.errors import Invalid, Problem
 from gateway_contract.base.fields import MOST_PROBLEMS, shown
+from gateway_contract.base.logs import MASK
 from gateway_contract.base.texts import MIN_BPS, explain_minimum, format_rate
 from gateway_contract.base.vlan_names import needs_short_name, short_name
 from gateway_contract.configuration import (
@@ -36,151 +36,217 @@ from gateway_contract.configuration import (
 )
 
 NAME_OF_AN_INTERFACE = "must not be the name of an interface"
-_MOST_OUTER_VLANS = 65_536
+_MAX_OUTER_VLANS = 65_536
+
+#: Stands for a value that does not exist; null is a value.
+ABSENT = object()
+
+
+# Checks
 
 
 def load(document: dict[str, Any]) -> Configuration:
     """Return the typed values of a document. Raises Invalid, with the path of each problem."""
-    made: Configuration = _loaded(ROOT, document, "")
-    return made
+    configuration: Configuration = _load(ROOT, document, "")
+    return configuration
 
 
 def load_section(name: str, value: Any) -> Any:
     """Return the typed values of one section of a document. Raises Invalid."""
-    return _loaded(ROOT.members[name], value, name)
+    return _load(ROOT.members[name], value, name)
 
 
-def _loaded(field: Field, value: Any, path: str) -> Any:
-    problems: list[Problem] = []
-    made = _load(field, value, path, problems)
-    if problems:
-        raise Invalid(*problems[:MOST_PROBLEMS])
-    return made
+def _load(field: Field, value: Any, path: str) -> Any:
+    check = _Check(is_staged=False)
+    loaded = check.load(field, value, path)
+    if check.problems:
+        raise Invalid(*check.problems[:MOST_PROBLEMS])
+    return loaded
 
 
-def _load(field: Field, value: Any, path: str, problems: list[Problem]) -> Any:
-    """Return the typed value, or any after a problem."""
-    made: Any = None
-    before = len(problems)
-    if value is None:
-        if not field.nullable:
-            problems.append(Problem(path, "invalid", "must not be null"))
-        return None
-    match field.kind:
-        case Object() as kind:
-            if not isinstance(value, dict):
-                problems.append(Problem(path, "invalid", "must be an object"))
-                return None
-            held = _load_members(kind, value, path, problems)
-            if len(problems) > before:
-                return None
-            made = kind.section(**held)
-            broken = [(_below(path, where), rule) for where, rule in broken_rules(made)]
-        case ListOf() as kind:
-            if not isinstance(value, list):
-                problems.append(Problem(path, "invalid", "Not a valid list."))
-                return None
-            made = tuple(_load(kind.item, each, f"{path}.{n}", problems) for n, each in enumerate(value))
-            broken = (
-                [(path, rule) for rule in kind.find_broken_rules(made)] if len(problems) == before else []
-            )
-        case kind:
-            try:
-                return kind.load(value)
-            except ValueError as error:
-                broken = [(path, rule) for rule in error.args]
-    problems += [Problem(where, "invalid", rule) for where, rule in broken]
-    return made
+def check_staged(field: Field, value: Any, path: str, known: Any = ABSENT) -> list[Problem]:
+    """Return the problems of a value to stage, which may lack fields, and break rules between values, until
+    the commit. `known` is the value in the candidate: it may break a strict rule, which is newer."""
+    check = _Check(is_staged=True)
+    check.load(field, value, path, known)
+    return check.problems[:MOST_PROBLEMS]
 
 
-def _load_members(kind: Object, value: dict[str, Any], path: str, problems: list[Problem]) -> dict[str, Any]:
-    made = {}
-    for name, held in value.items():
-        below = _below(path, shown(name))
-        if name in kind.fields:
-            made[name] = _load(kind.fields[name], held, below, problems)
-        else:
-            problems.append(Problem(below, "unknown", "is not a known field"))
-    missing = (name for name, field in kind.fields.items() if field.required and name not in value)
-    problems += [Problem(_below(path, name), "missing", "is required") for name in missing]
-    return made
+class _Check:
+    """One pass over a value in JSON, which collects its problems."""
+
+    def __init__(self, is_staged: bool) -> None:
+        self._is_staged = is_staged
+        self.problems: list[Problem] = []
+
+    def load(self, field: Field, value: Any, path: str, known: Any = ABSENT) -> Any:
+        """Return the typed value, or any value after a problem."""
+        if value is None:
+            if not field.nullable:
+                self._add(path, "must not be null")
+            return None
+        if self._is_staged and value == MASK:
+            return self._add(path, "must be a value, not the mask that hides one")
+        if isinstance(field.kind, Object):
+            return self._load_object(field.kind, value, path, known)
+        if isinstance(field.kind, ListOf):
+            return self._load_list(field.kind, value, path, known)
+        loaded = None
+        try:
+            loaded = field.kind.load(value)
+        except ValueError as error:
+            self._add(path, *error.args)
+        if self._is_staged and value != known:
+            self._add(path, *find_broken_strict_rules(field, value))
+        return loaded
+
+    def _load_object(self, kind: Object, value: Any, path: str, known: Any) -> Any:
+        if not isinstance(value, dict):
+            return self._add(path, "must be an object, in JSON")
+        count, known = len(self.problems), known if isinstance(known, dict) else {}
+        members = {}
+        for name, held in value.items():
+            below = _join(path, shown(name))
+            if name in kind.fields:
+                members[name] = self.load(kind.fields[name], held, below, known.get(name, ABSENT))
+            else:
+                # With the names of all sections, a response about twenty of them would be long.
+                names = f"; known fields: {', '.join(kind.fields)}" if path else ""
+                self._add(below, f"is not a known field{names}", code="unknown")
+        if self._is_staged:
+            return None
+        for name, field in kind.fields.items():
+            if field.required and name not in value:
+                self._add(_join(path, name), "is required", code="missing")
+        if len(self.problems) > count:
+            return None
+        section = kind.section(**members)
+        for where, rule in find_broken_rules(section):
+            self._add(_join(path, where), rule)
+        return section
+
+    def _load_list(self, kind: ListOf, value: Any, path: str, known: Any) -> Any:
+        if not isinstance(value, list):
+            return self._add(path, "must be a list, in JSON")
+        # The length first: the other rules need complete items.
+        if kind.is_too_long(value):
+            return self._add(path, kind.length_rule)
+        count, known_items = len(self.problems), dict(_name_items(kind, known))
+        items = tuple(
+            self.load(kind.item, item, f"{path}.{number}", known_items.get(name, ABSENT))
+            for number, (name, item) in enumerate(_name_items(kind, value))
+        )
+        if self._is_staged and kind.key is not None:
+            self._check_keys(kind.key, value, path)
+        elif len(self.problems) == count:
+            self._add(path, *kind.find_broken_rules(items))
+        return items
+
+    def _check_keys(self, key: str, items: list[Any], path: str) -> None:
+        """Require a unique key of each item: without one, no path could name the item."""
+        seen: set[str] = set()
+        for number, item in enumerate(items):
+            held = item.get(key) if isinstance(item, dict) else None
+            if held is None:
+                self._add(f"{path}.{number}.{key}", "is required", code="missing")
+            elif isinstance(held, str):
+                if held in seen:
+                    self._add(f"{path}.{number}.{key}", "must not be that of another item")
+                seen.add(held)
+
+    def _add(self, path: str, *rules: str, code: str = "invalid") -> None:
+        self.problems += [Problem(path, code, rule) for rule in rules]
 
 
-def _below(path: str, name: str) -> str:
-    return f"{path}.{name}".lstrip(".")
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def get_key(item: Any, key: str | None) -> str | None:
+    """Return the key of an item of a list, None without one."""
+    held = item.get(key) if isinstance(item, dict) else None
+    return held if isinstance(held, str) else None
+
+
+def _name_items(kind: ListOf, items: Any) -> Iterator[tuple[str | int | None, Any]]:
+    """Yield the items of a list with their keys or, in a list without keys, with their numbers."""
+    for number, item in enumerate(items if isinstance(items, list) else []):
+        yield get_key(item, kind.key) if kind.key else number, item
 
 
 # Strict rules
 
 
-class _Strict(NamedTuple):
-    """A rule, which `keeps` tells of a typed value, and `text`, the error of a value that breaks it."""
+class StrictRule(NamedTuple):
+    """Rule for a typed value: `is_kept` returns a true value if the rule is kept. `error` is the text for a
+    value that breaks it, unless `explain` returns one."""
 
     error: str
-    keeps: Callable[[Any], object]
-    text: Callable[[Any], str] | None = None
+    is_kept: Callable[[Any], object]
+    explain: Callable[[Any], str] | None = None
 
-    def error_of(self, loaded: Any) -> str:
-        return self.error if self.text is None else self.text(loaded)
-
-
-def _pattern(pattern: str, error: str) -> _Strict:
-    return _Strict(error, re.compile(pattern).match)
+    def get_error(self, value: Any) -> str:
+        return self.error if self.explain is None else self.explain(value)
 
 
-#: RFC 6890 section 2.2.2: this network, loopback, link-local; and what is multicast or reserved.
-_NOT_OF_SUBSCRIBERS = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
+def _match(pattern: str, error: str) -> StrictRule:
+    return StrictRule(error, re.compile(pattern).match)
 
 
-def _is_of_subscribers(network: IPv4Network) -> bool:
-    return not any(network.overlaps(other) for other in _NOT_OF_SUBSCRIBERS)
+#: RFC 6890 section 2.2.2: this network, loopback, link-local; multicast and reserved addresses.
+_SPECIAL_NETWORKS = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
+
+
+def _is_for_subscribers(network: IPv4Network) -> bool:
+    return not any(network.overlaps(other) for other in _SPECIAL_NETWORKS)
 
 
 # MAX_SECRET_LENGTH in pppd's RADIUS plugin, which silently drops the rest of a longer secret.
-_SECRET_OF_RADIUS = _Strict(
+_RADIUS_SECRET = StrictRule(
     "must be at most 48 characters: pppd keeps no more", lambda secret: len(secret) <= 48
 )
 
-_SLOWEST_RATE = _Strict(
+_MIN_RATE = StrictRule(
     f"must be at least {format_rate(MIN_BPS)}", lambda bps: bps >= MIN_BPS, explain_minimum
 )
 
-_STRICT: Mapping[tuple[type[Section], str], tuple[_Strict, ...]] = {
-    (Radius, "secret"): (_SECRET_OF_RADIUS,),
-    (RadiusServer, "secret"): (_SECRET_OF_RADIUS,),
-    # To FRR, default is what isn't in a VRF, and all is every one of them; so they are to Linux in
-    # net.ipv4.conf. Other systems keep mgmt for their own management.
+_STRICT: Mapping[tuple[type[Section], str], tuple[StrictRule, ...]] = {
+    (Radius, "secret"): (_RADIUS_SECRET,),
+    (RadiusServer, "secret"): (_RADIUS_SECRET,),
+    # FRR and Linux (in net.ipv4.conf) call everything outside of VRFs default, and all of it all. Other
+    # systems keep mgmt for their own management.
     (Cgnat, "vrf_name"): (
-        _pattern(
+        _match(
             r"(?!(?i:default|all|mgmt|lo)\Z|(ppp|ipoe|ifb-?)[0-9]+\Z|ifb-)",
             "must not be default, all, mgmt or lo, nor be named like the devices of sessions, as ppp0",
         ),
     ),
-    # What follows a gateway in FRR's `ip route`: FRR reads any beginning of Null0 as that, in any case.
+    # Words that FRR's `ip route` takes after a gateway. FRR reads any beginning of Null0 as Null0, in any
+    # case.
     (Cgnat, "handoff_interface"): (
-        _pattern(
+        _match(
             r"(?!(?i:n|nu|nul|null|null0.*|blackhole|reject|[0-9]+)\Z)",
             "must not be a number, Null0, blackhole or reject: FRR takes it for something else in a route",
         ),
     ),
-    (Cgnat, "source_range"): (_Strict(NETWORK_OF_SUBSCRIBERS, _is_of_subscribers),),
-    (AddressPool, "network"): (_Strict(NETWORK_OF_SUBSCRIBERS, _is_of_subscribers),),
+    (Cgnat, "source_range"): (StrictRule(NETWORK_OF_SUBSCRIBERS, _is_for_subscribers),),
+    (AddressPool, "network"): (StrictRule(NETWORK_OF_SUBSCRIBERS, _is_for_subscribers),),
     (BgpNeighbor, "description"): (
-        _pattern(r"(?!.*\| )", "must not hold a | before a space: FRR takes it for a pipe"),
-        _pattern(r"(?!.*  )", "must not hold two spaces in a row: FRR keeps one"),
+        _match(r"(?!.*\| )", "must not hold a | before a space: FRR takes it for a pipe"),
+        _match(r"(?!.*  )", "must not hold two spaces in a row: FRR keeps one"),
     ),
 }
 _STRICT_OF_FIELDS = {Object(section).fields[name]: rules for (section, name), rules in _STRICT.items()}
 
 
-def strict_rules(field: Field) -> tuple[_Strict, ...]:
+def get_strict_rules(field: Field) -> tuple[StrictRule, ...]:
     if isinstance(field.kind, Rate):
-        return (_SLOWEST_RATE,)
+        return (_MIN_RATE,)
     return _STRICT_OF_FIELDS.get(field, ())
 
 
-#: Texts that people write for no value.
-_NOTHING = frozenset(("", "null", "none", "~"))
+#: Texts that users write for no value.
+_NO_VALUE = frozenset(("", "null", "none", "~"))
 
 
 def is_removable(field: Field) -> bool:
@@ -188,76 +254,75 @@ def is_removable(field: Field) -> bool:
     return not field.required and not isinstance(field.kind, Object | ListOf)
 
 
-def meant_as_nothing(field: Field, value: Any) -> str | None:
-    """Return the strict rule that a text such as `null` breaks in a leaf that may be absent: as a secret,
-    nobody would see it. None for other values."""
-    if not isinstance(value, str) or value.strip().lower() not in _NOTHING or not is_removable(field):
+def explain_removal(field: Field, value: Any) -> str | None:
+    """Return the strict rule that a text such as `null` breaks in a leaf that may be absent: in a secret,
+    nobody would see the mistake. Return None for other values."""
+    if not isinstance(value, str) or value.strip().lower() not in _NO_VALUE or not is_removable(field):
         return None
     return f"must not be {f'the text {value.strip()}' if value.strip() else 'empty'}: delete removes it"
 
 
-def broken_strict_rules(field: Field, value: Any) -> Iterator[str]:
-    """The strict rules that a value in JSON breaks; none where it has no typed value."""
-    rules, nothing = strict_rules(field), meant_as_nothing(field, value)
-    if not (rules or nothing) or value is None or isinstance(field.kind, Object | ListOf):
+def find_broken_strict_rules(field: Field, value: Any) -> Iterator[str]:
+    """Yield the strict rules that a value in JSON breaks; nothing for a value without a typed value."""
+    rules, removal = get_strict_rules(field), explain_removal(field, value)
+    if not (rules or removal) or value is None or isinstance(field.kind, Object | ListOf):
         return
     try:
         loaded = field.kind.load(value)
     except ValueError:
         return
-    if nothing and value != field.default:
-        yield nothing
-    yield from (rule.error_of(loaded) for rule in rules if not rule.keeps(loaded))
+    if removal and value != field.default:
+        yield removal
+    yield from (rule.get_error(loaded) for rule in rules if not rule.is_kept(loaded))
 
 
 # Rules between values
 
 
 @singledispatch
-def broken_rules(section: Section) -> Iterator[tuple[str, str]]:
-    """For each broken rule that needs several values of a section: its path, which no other has, and the
-    rule."""
+def find_broken_rules(section: Section) -> Iterator[tuple[str, str]]:
+    """Yield the broken rules between values of a section, each with a path of its own."""
     return iter(())
 
 
-@broken_rules.register
+@find_broken_rules.register
 def _(radius: Radius) -> Iterator[tuple[str, str]]:
     if radius.server is not None and radius.secret is None:
         yield "secret", "is required with a server"
     if radius.servers and radius.server is None:
         yield "servers", "must be empty without a server"
     for number, further in enumerate(radius.servers):
-        # Each address has one secret.
+        # An address has one secret.
         if further.address == radius.server:
             yield f"servers.{number}.address", "must not be that of server"
 
 
-@broken_rules.register
+@find_broken_rules.register
 def _(demux: Demux) -> Iterator[tuple[str, str]]:
-    # Each one with a subscriber is a device.
+    # Each outer VLAN with a subscriber is a device.
     outer = sum(len(profile.outer_vlan_range or ()) for profile in demux.vlan_profiles)
-    if outer * len(demux.trunks) > _MOST_OUTER_VLANS:
-        yield "vlan_profiles", f"must have at most {_MOST_OUTER_VLANS} outer VLANs on all trunks together"
-    # Else their order would decide which of two profiles a subscriber gets.
+    if outer * len(demux.trunks) > _MAX_OUTER_VLANS:
+        yield "vlan_profiles", f"must have at most {_MAX_OUTER_VLANS} outer VLANs on all trunks together"
+    # With an overlap, the order of the profiles would decide which one a subscriber gets.
     for (_, one), (number, other) in combinations(enumerate(demux.vlan_profiles), 2):
         if one.overlaps(other):
             yield f"vlan_profiles.{number}.vlan_range", f"must not overlap with the VLANs of {one.name}"
             return
 
 
-@broken_rules.register
+@find_broken_rules.register
 def _(api: Api) -> Iterator[tuple[str, str]]:
     if api.enabled and not any(user.role == "admin" for user in api.users):
         yield "users", "must hold an admin while the API is enabled"
 
 
-@broken_rules.register
+@find_broken_rules.register
 def _(neighbor: BgpNeighbor) -> Iterator[tuple[str, str]]:
     if neighbor.address.version == 6 and "ipv4" in neighbor.families:
         yield "families", "must be ipv6 alone for an IPv6 neighbour"
 
 
-@broken_rules.register
+@find_broken_rules.register
 def _(subscribers: Subscribers) -> Iterator[tuple[str, str]]:
     seen: set[IPv4Address | None] = set()
     for number, one in enumerate(subscribers.local):
@@ -274,7 +339,7 @@ def _(subscribers: Subscribers) -> Iterator[tuple[str, str]]:
         yield "delegated_range", "must not overlap with ipv6_range"
 
 
-@broken_rules.register
+@find_broken_rules.register
 def _(configuration: Configuration) -> Iterator[tuple[str, str]]:
     interfaces, cgnat, demux = configuration.interfaces, configuration.cgnat, configuration.demux
     trunks, uplinks = set(interfaces.trunks), set(interfaces.uplinks)

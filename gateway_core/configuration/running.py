@@ -1,10 +1,10 @@
-"""The running configuration, what is staged on top of it, and the note of a change to them.
+"""Running configuration, the candidate on top of it, and the note of a change to them.
 
-A configuration is checked by the schema and by strict rules, which reject what a service would misread. New
-values must keep the strict rules, stored values may break them: a version that adds one must still load, run
-and restore what an older version stored.
+Strict rules reject values that a service would misread. New values must keep them. Stored values may break
+them: a version that adds a strict rule must still load, run and restore what an older version stored.
 """
 
+import dataclasses
 import hashlib
 import logging
 import re
@@ -13,31 +13,34 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from gateway_contract.base.errors import Invalid, NotFound, Problem
+from gateway_contract.base.errors import Invalid, Problem
 from gateway_contract.base.fields import MOST_PROBLEMS
 from gateway_contract.base.vlan_names import short_name
-from gateway_contract.configuration import ROOT, Configuration, ConfiguredUser, Field, ListOf, Object
+from gateway_contract.configuration import ROOT, Cgnat, Configuration, ConfiguredUser, Field, ListOf, Object
+from gateway_contract.core.configuration import RevisionNotFoundError
 from gateway_contract.core.impact import Impact
-from gateway_core.configuration.documents import Change, InvalidDocument, changes, diff_text
-from gateway_core.configuration.rules import NAME_OF_AN_INTERFACE, broken_strict_rules, load
+from gateway_contract.core.interface import CORE
+from gateway_core.configuration.documents import Change, InvalidDocument, compare, format_diff
+from gateway_core.configuration.rules import NAME_OF_AN_INTERFACE, find_broken_strict_rules, load
 from gateway_core.configuration.store import Commit, State, read_json
 from gateway_core.records.changes import Caller, Note
 
 _log = logging.getLogger(__name__)
 
-#: The most bytes of a configuration as JSON.
-LARGEST = 1 << 20
+#: Bytes of a configuration as JSON.
+MAX_SIZE = 1 << 20
 
 
 @dataclass(frozen=True)
 class RunningConfiguration:
-    """`document` is the JSON as stored, `sections` its typed values."""
+    """Configuration that can run: the `document` in JSON as stored, and its typed values, `sections`."""
 
     document: dict[str, Any]
     sections: Configuration
@@ -46,16 +49,16 @@ class RunningConfiguration:
     def of(
         cls, document: dict[str, Any], before: "RunningConfiguration | None" = None
     ) -> "RunningConfiguration":
-        """Return a new one. It may break a strict rule that `before` breaks with the same value: otherwise
-        nothing could be changed until that value is corrected. Raises Invalid, with the path of each
-        problem."""
+        """Return a new configuration. It may break a strict rule that `before` breaks with the same value:
+        otherwise nothing could be changed until that value is corrected. Raises Invalid, with the path of
+        each problem."""
         sections, problems = None, []
         try:
             sections = load(document)
         except Invalid as error:
             problems = list(error.problems)
-        known = {} if before is None else _violations(before.document, before.sections)
-        found = _violations(document, sections)
+        known = {} if before is None else _find_violations(before.document, before.sections)
+        found = _find_violations(document, sections)
         problems += [problem for violation, problem in found.items() if violation not in known]
         if problems or sections is None:
             raise InvalidDocument(document, problems[:MOST_PROBLEMS])
@@ -63,22 +66,22 @@ class RunningConfiguration:
         return cls(document, sections)
 
     @classmethod
-    def stored(cls, document: dict[str, Any]) -> "RunningConfiguration":
-        """One that ran before, perhaps with an older version: a broken strict rule is only logged. Raises
-        Invalid where it does not match the schema."""
+    def load_stored(cls, document: dict[str, Any]) -> "RunningConfiguration":
+        """Return a configuration that ran before, perhaps with an older version: a broken strict rule is only
+        logged. Raises Invalid for a document that does not match the definition."""
         sections = load(document)
-        for problem in _violations(document, sections).values():
+        for problem in _find_violations(document, sections).values():
             _log.warning("a stored configuration breaks a rule: %s %s", problem.path, problem.message)
         return cls(document, sections)
 
     @classmethod
     def read(cls, path: Path, users: Path | None = None) -> "RunningConfiguration":
-        """Return the first one, from a file, as `first`. Raises Unreadable and Invalid."""
+        """Return the first configuration from a file, see `first`. Raises Unreadable and Invalid."""
         return cls.first(read_json(path, dict[str, Any]), users)
 
     @classmethod
     def first(cls, document: dict[str, Any], users: Path | None) -> "RunningConfiguration":
-        """Return the first one, which gets the users in a file if it has none. Raises Unreadable and
+        """Return the first configuration. If it has no users, it gets those of a file. Raises Unreadable and
         Invalid."""
         api = document.get("api")
         if users is not None and isinstance(api, dict) and not api.get("users"):
@@ -87,22 +90,22 @@ class RunningConfiguration:
 
 
 def refuse_too_large(document: dict[str, Any]) -> None:
-    """Raises Invalid for more than `LARGEST` bytes."""
-    if len(msgspec.json.encode(document)) > LARGEST:
-        raise Invalid(Problem("", "invalid", f"A configuration has at most {LARGEST} bytes of JSON"))
+    """Raise Invalid for more than `MAX_SIZE` bytes."""
+    if len(msgspec.json.encode(document)) > MAX_SIZE:
+        raise Invalid(Problem("", "invalid", f"A configuration has at most {MAX_SIZE} bytes of JSON"))
 
 
-#: A broken strict rule: the names in the path of the value, with the keys of items, as an item may move in
-#: its list; the value; and the rule.
+#: Identity of a broken strict rule: the path of the value, with the keys of items, as an item may move in its
+#: list; the value; and the rule.
 _Violation = tuple[tuple[str, ...], str, str]
 
 
-def _violations(document: Any, sections: Configuration | None) -> dict[_Violation, Problem]:
-    """Return all of a document, with their problems. `sections` are its typed values, None if it is
+def _find_violations(document: Any, sections: Configuration | None) -> dict[_Violation, Problem]:
+    """Return the broken strict rules of a document. `sections` are its typed values, None if it is
     invalid."""
-    found = dict(_violations_in(ROOT, document, (), ""))
+    found = dict(_iterate_violations(ROOT, document, (), ""))
     if sections is not None:
-        # A VLAN interface of that name may appear later, with its first session.
+        # A VLAN interface of this name may appear later, with its first session.
         name = sections.cgnat.vrf_name
         heads = {head for trunk in sections.interfaces.trunks for head in (trunk, short_name(trunk))}
         if any(re.fullmatch(rf"{re.escape(head)}(\.[0-9]+)+", name) for head in heads):
@@ -111,90 +114,134 @@ def _violations(document: Any, sections: Configuration | None) -> dict[_Violatio
     return found
 
 
-def _violations_in(
+def _iterate_violations(
     field: Field, value: Any, place: tuple[str, ...], path: str
 ) -> Iterator[tuple[_Violation, Problem]]:
     kind = field.kind
     if isinstance(kind, Object) and isinstance(value, dict):
         for name, below in kind.fields.items():
-            yield from _violations_in(below, value.get(name), (*place, name), f"{path}.{name}".lstrip("."))
+            yield from _iterate_violations(
+                below, value.get(name), (*place, name), f"{path}.{name}".lstrip(".")
+            )
     elif isinstance(kind, ListOf) and isinstance(value, list):
         for number, item in enumerate(value):
             known = item.get(kind.key) if kind.key is not None and isinstance(item, dict) else number
-            yield from _violations_in(kind.item, item, (*place, str(known)), f"{path}.{number}")
+            yield from _iterate_violations(kind.item, item, (*place, str(known)), f"{path}.{number}")
     else:
-        for rule in broken_strict_rules(field, value):
+        for rule in find_broken_strict_rules(field, value):
             yield (place, value, rule), Problem(path, "invalid", rule)
 
 
 class Snapshot:
-    """The configurations at one moment, to read without a lock."""
+    """Configurations at one moment, to read without a lock."""
 
     def __init__(self, state: State, running: RunningConfiguration, commits: Sequence[Commit]) -> None:
-        #: Without a candidate that equals the running configuration.
+        #: The state; a candidate that equals the running configuration is left out.
         self.state = replace(state, candidate=None) if state.candidate == running.document else state
         self.running = running
-        #: Another one for each snapshot, see `CheckAccess`.
+        #: A number of this snapshot alone, see `CheckAccess`.
         self.version = time.time_ns()
-        #: Of the running configuration, and then of the archived ones, newest first.
+        #: The commits of the running configuration, and then of the archived ones, newest first.
         self.commits = commits
-        #: The document of the candidate; the running one if nothing is staged.
+        #: The document of the candidate; the running document if nothing is staged.
         self.candidate = running.document if self.state.candidate is None else self.state.candidate
         canonical = msgspec.json.encode((running.document, self.candidate), order="sorted")
         #: A hash of both documents, secrets included: a changed password is a change.
         self.etag = hashlib.blake2b(canonical, key=state.key.encode(), digest_size=16).hexdigest()
 
-    def changes(self) -> list[Change]:
-        """From the running configuration to the candidate."""
-        return changes(self.running.document, self.candidate)
+    def compare(self) -> list[Change]:
+        """Return the changes from the running configuration to the candidate."""
+        return compare(self.running.document, self.candidate)
 
     @cached_property
     def next(self) -> RunningConfiguration:
         """The configuration that a commit makes run. Raises Invalid."""
         return RunningConfiguration.of(self.candidate, self.running)
 
-    def archived(self, revision: int) -> int:
-        """Return the number of an archived revision; 1 is the newest. Raises NotFound."""
+    def get_archived(self, revision: int) -> int:
+        """Return the number of an archived revision; 1 is the newest. Raises RevisionNotFoundError."""
         if not 1 <= revision <= len(self.state.archive):
-            raise NotFound("No such revision")
+            raise CORE.error(RevisionNotFoundError(revision))
         return self.state.archive[revision - 1]
 
 
-def note_of(caller: Caller, at: float, before: Snapshot, after: Snapshot, impact: Impact) -> Note | None:
+def make_note(caller: Caller, at: float, before: Snapshot, after: Snapshot, impact: Impact) -> Note | None:
     """Return the note of a change, secrets masked; None without a difference. `at` is epoch seconds, `impact`
-    that of a configuration that runs now."""
+    the effect of a new running configuration."""
+    was: dict[str, Any]
+    now: dict[str, Any]
     if after.running is not before.running:
-        found = changes(before.running.document, after.running.document)
+        changes = compare(before.running.document, after.running.document)
         commit = after.commits[0]
         now = {
-            "changes": len(found),
+            "changes": len(changes),
             "committed_at": commit.committed_at,
             "sessions_dropped": impact.sessions_dropped,
-            **_waits(after),
+            "to_be_confirmed": after.state.deadline is not None,
         }
-        was = {"diff": diff_text(found)}
+        was = {"diff": format_diff(changes)}
         return Note.of(caller, at, was, now, author=commit.author, comment=commit.comment)
-    was, now = ({"diff": diff_text(snapshot.changes()), **_waits(snapshot)} for snapshot in (before, after))
+    was, now = (
+        {"diff": format_diff(one.compare()), "to_be_confirmed": one.state.deadline is not None}
+        for one in (before, after)
+    )
     old, new = (snapshot.state.generations or {} for snapshot in (before, after))
-    if renamed := [name for name, generation in new.items() if old.get(name) != generation]:
-        now["tokens_ended_of"] = renamed
+    if ended := [name for name, generation in new.items() if old.get(name) != generation]:
+        now["tokens_ended_of"] = ended
     return None if was == now else Note.of(caller, at, before=was, after=now)
 
 
-def _waits(snapshot: Snapshot) -> dict[str, Any]:
-    return {"to_be_confirmed": snapshot.state.deadline is not None}
-
-
-def renewed(
-    held: Mapping[str, str], before: Iterable[ConfiguredUser], after: Iterable[ConfiguredUser]
+def renew_generations(
+    former: Mapping[str, str], before: Iterable[ConfiguredUser], after: Iterable[ConfiguredUser]
 ) -> dict[str, str]:
     """Return a generation for each user, by name: the former one for an unchanged user, else a new one.
 
-    A token is valid while its user has the generation that the token names. Generations are random: no lost
-    or restored state gives a user a former one.
+    A token is valid while its user has the generation that the token names. Generations are random, so a lost
+    or restored state gives no user a former generation.
     """
     unchanged = set(before) & set(after)
     return {
-        user.username: (user in unchanged and held.get(user.username)) or secrets.token_hex(8)
+        user.username: (user in unchanged and former.get(user.username)) or secrets.token_hex(8)
         for user in after
     }
+
+
+# The configuration of a commit that waits for its confirmation, with the range of the configuration that may
+# return. A home with DHCP learns of another range only when it renews its lease, minutes later. The return of
+# the former configuration restores the service of such a home at once only if its session still exists. So
+# until the confirmation, the gateway also serves the sessions that have an address of the former range.
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnconfirmedCgnat(Cgnat):
+    """Section `cgnat` until the confirmation. `former_range` is that of the configuration that may return."""
+
+    former_range: IPv4Network
+
+    @property
+    def source_ranges(self) -> tuple[IPv4Network, ...]:
+        return self.source_range, self.former_range
+
+
+def get_former_range(configuration: Configuration) -> IPv4Network | None:
+    """Return the range that is served beside `cgnat.source_range`, None without one."""
+    cgnat = configuration.cgnat
+    return cgnat.former_range if isinstance(cgnat, UnconfirmedCgnat) else None
+
+
+def with_former_range(configuration: Configuration, former: IPv4Network) -> Configuration:
+    """Return a configuration as it runs until its confirmation."""
+    cgnat = configuration.cgnat
+    if cgnat.source_range == former:
+        return configuration
+    unconfirmed = UnconfirmedCgnat(**_get_values(cgnat), former_range=former)
+    return dataclasses.replace(configuration, cgnat=unconfirmed)
+
+
+def without_former_range(configuration: Configuration) -> Configuration:
+    """Return a configuration as it runs after its confirmation."""
+    return dataclasses.replace(configuration, cgnat=Cgnat(**_get_values(configuration.cgnat)))
+
+
+def _get_values(cgnat: Cgnat) -> dict[str, Any]:
+    return {field.name: getattr(cgnat, field.name) for field in dataclasses.fields(Cgnat)}

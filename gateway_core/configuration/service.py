@@ -1,45 +1,35 @@
-"""The methods of the core's interface on the configuration, for a workspace."""
+"""Configuration service: the methods of the core's interface for the configuration."""
 
-import logging
 import re
 import threading
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from gateway_contract.base.errors import Invalid, NotFound, Problem, Stale, StepFailed
 from gateway_contract.base.fields import is_line
-from gateway_contract.base.texts import format_path
 from gateway_contract.configuration import Configuration, mask_secrets
 from gateway_contract.contract import Method, Nothing
 from gateway_contract.core import configuration as wire
-from gateway_contract.core.interface import CORE
 from gateway_contract.varlink.dispatcher import invalid_parameter
 from gateway_contract.varlink.protocol import Peer
-from gateway_core.configuration.documents import InvalidDocument
-from gateway_core.configuration.edit import OperationRefused
 from gateway_core.configuration.running import Snapshot
-from gateway_core.configuration.store import Unreadable
 from gateway_core.configuration.workspace import ChangeRequest, Workspace
 from gateway_core.records.changes import Caller
 
-_log = logging.getLogger(__name__)
-
-#: Waits without a commit until the settings come nevertheless, and the seconds of one.
-_WAITS, _WAIT = 15, 1.0
+#: Without a commit, the settings are sent again after so many waits, each of so many seconds.
+_WAITS, _WAIT_SECONDS = 15, 1.0
 _ACTION = re.compile(r"[a-z_]{1,32}\.[a-z_]{1,32}", re.ASCII)
 
 
 class ConfigurationService:
-    """Serves one workspace."""
+    """Service for one workspace."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._committed = threading.Condition()
         self._commits = 0
-        workspace.follow(self._commit)
+        workspace.follow(self._count_commit)
 
     def get_configuration(self, _: Method[Any]) -> wire.ConfigurationReply:
         snapshot = self._workspace.snapshot
@@ -47,7 +37,7 @@ class ConfigurationService:
 
     def check_access(self, call: wire.CheckAccess) -> wire.AccessReply:
         snapshot = self._workspace.snapshot
-        users = _users(snapshot, call.usernames)
+        users = _find_users(snapshot, call.usernames)
         enabled = snapshot.running.sections.api.enabled
         return wire.AccessReply(enabled, tuple(user for user, _ in users), snapshot.version)
 
@@ -55,23 +45,23 @@ class ConfigurationService:
         snapshot = self._workspace.snapshot
         api = snapshot.running.sections.api
         highest = max((int(user.password_hash[4:6]) for user in api.users), default=None)
-        for user, password_hash in _users(snapshot, [call.username]):
+        for user, password_hash in _find_users(snapshot, [call.username]):
             return wire.LoginReply(api.token_lifetime, user, password_hash, highest)
         return wire.LoginReply(api.token_lifetime, highest_cost=highest)
 
     def get_api_settings(self, _: Method[Any]) -> Iterator[wire.ApiSettings | None]:
-        """None each second without a commit has the server look for clients that have left."""
+        """Yield the settings now, after each commit, and every 15 seconds. Yield None after each second
+        without a commit, for the server to check the connection."""
         while True:
             commits = self._commits
-            yield _settings(self._workspace.snapshot)
+            yield _make_settings(self._workspace.snapshot)
             for _wait in range(_WAITS):
-                if self._has_changed(commits):
+                if self._wait_for_commit(commits):
                     break
                 yield None
 
     def end_tokens(self, call: wire.EndTokens, peer: Peer | None) -> Nothing:
-        with self._errors():
-            self._workspace.end_tokens(call.username, _request("end_tokens", call, peer))
+        self._workspace.end_tokens(call.username, _make_request("end_tokens", call, peer))
         return Nothing()
 
     def get_candidate(self, _: Method[Any]) -> wire.ConfigurationReply:
@@ -79,46 +69,36 @@ class ConfigurationService:
         return wire.ConfigurationReply(mask_secrets(snapshot.candidate), snapshot.etag)
 
     def edit_candidate(self, call: wire.EditCandidate, peer: Peer | None) -> wire.EditReply:
-        with self._errors():
-            return self._workspace.edit(_operations(call.edits), _request("edit_all", call, peer))
+        return self._workspace.edit(_parse_edits(call.edits), _make_request("edit_all", call, peer))
 
     def replace_candidate(self, call: wire.ReplaceCandidate, peer: Peer | None) -> wire.StagedReply:
-        with self._errors():
-            request = _request("replace_candidate", call, peer)
-            return self._workspace.replace_candidate(call.configuration, request)
+        request = _make_request("replace_candidate", call, peer)
+        return self._workspace.replace_candidate(call.configuration, request)
 
     def discard_candidate(self, call: wire.DiscardCandidate, peer: Peer | None) -> wire.DiscardReply:
-        with self._errors():
-            return self._workspace.discard(_request("discard", call, peer))
+        return self._workspace.discard(_make_request("discard", call, peer))
 
     def rollback_candidate(self, call: wire.RollbackCandidate, peer: Peer | None) -> wire.StagedReply:
-        with self._errors(call.revision):
-            return self._workspace.rollback(call.revision, _request("rollback", call, peer))
+        return self._workspace.rollback(call.revision, _make_request("rollback", call, peer))
 
     def compare_configuration(self, call: wire.CompareConfiguration) -> wire.ComparisonReply:
-        with self._errors(call.revision):
-            return self._workspace.compare(call.revision, call.to_revision)
+        return self._workspace.compare(call.revision, call.to_revision)
 
     def commit_candidate(self, call: wire.CommitCandidate, peer: Peer | None) -> wire.CommitReply:
-        with self._errors():
-            return self._workspace.commit(_request("commit", call, peer), call.confirm_seconds)
+        return self._workspace.commit(_make_request("commit", call, peer), call.confirm_seconds)
 
     def replace_configuration(self, call: wire.ReplaceConfiguration, peer: Peer | None) -> wire.CommitReply:
-        with self._errors():
-            return self._workspace.replace_running(call.configuration, _request("replace", call, peer))
+        return self._workspace.replace_running(call.configuration, _make_request("replace", call, peer))
 
     def confirm_commit(self, call: wire.ConfirmCommit, peer: Peer | None) -> Nothing:
-        with self._errors():
-            self._workspace.confirm(_request("confirm", call, peer))
+        self._workspace.confirm(_make_request("confirm", call, peer))
         return Nothing()
 
     def amend_configuration(self, call: wire.AmendConfiguration, peer: Peer | None) -> wire.CommitReply:
-        with self._errors():
-            return self._workspace.amend(_operations(call.edits), _request("amend", call, peer))
+        return self._workspace.amend(_parse_edits(call.edits), _make_request("amend", call, peer))
 
     def restore_revision(self, call: wire.RestoreRevision, peer: Peer | None) -> wire.CommitReply:
-        with self._errors(call.revision):
-            return self._workspace.restore(call.revision, _request("restore", call, peer))
+        return self._workspace.restore(call.revision, _make_request("restore", call, peer))
 
     def list_archive(self, _: Method[Any]) -> wire.ArchiveReply:
         running, *archived = self._workspace.snapshot.commits
@@ -128,49 +108,24 @@ class ConfigurationService:
         return wire.ArchiveReply(tuple(revisions), len(revisions), last)
 
     def get_archived_revision(self, call: wire.GetArchivedRevision) -> wire.ArchivedRevisionReply:
-        with self._errors(call.revision):
-            commit, document = self._workspace.archived(call.revision)
+        commit, document = self._workspace.read_archived(call.revision)
         return wire.ArchivedRevisionReply(
             call.revision, commit.committed_at, commit.author, commit.comment, mask_secrets(document)
         )
 
-    def _commit(self, _: Configuration) -> None:
+    def _count_commit(self, _: Configuration) -> None:
         with self._committed:
             self._commits += 1
             self._committed.notify_all()
 
-    def _has_changed(self, commits: int) -> bool:
+    def _wait_for_commit(self, commits: int) -> bool:
+        """Return True once there are more commits, False after a second."""
         with self._committed:
-            return self._committed.wait_for(lambda: self._commits > commits, _WAIT)
-
-    @contextmanager
-    def _errors(self, revision: int | None = None) -> Iterator[None]:
-        """The workspace's errors as those of the interface."""
-        try:
-            yield
-        except OperationRefused as error:
-            if isinstance(error.reason, Invalid):
-                problems = _problems(error.reason.problems)
-                raise CORE.error(wire.EditRefusedError(error.number, problems)) from error
-            raise CORE.error(wire.PathNotFoundError(error.number, format_path(error.reason.path))) from error
-        except Invalid as error:
-            found = error.problems_by_key if isinstance(error, InvalidDocument) else error.problems
-            raise CORE.error(wire.ConfigurationInvalidError(_problems(found))) from error
-        except NotFound as error:
-            raise CORE.error(wire.RevisionNotFoundError(revision or 0)) from error
-        except Stale as error:
-            raise CORE.error(wire.ConfigurationChangedError(error.etag)) from error
-        except StepFailed as error:
-            _log.error("the configuration stays as it was: %s", error)
-            raise CORE.error(wire.StepFailedError(error.step, error.reason)) from error
-        except Unreadable as error:
-            _log.error("a revision is lost: %s", error)
-            reason = "the core's log says why"
-            raise CORE.error(wire.StepFailedError("read an archived revision", reason)) from error
+            return self._committed.wait_for(lambda: self._commits > commits, _WAIT_SECONDS)
 
 
-def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
-    """Return the request of a call."""
+def _make_request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
+    """Return the terms of a call. Raises ErrorReply: InvalidParameter."""
     fields = msgspec.structs.asdict(call)
     author, comment, action = fields.get("author", ""), fields.get("comment"), fields.get("action")
     for name, text in (("author", author), ("comment", comment or "")):
@@ -182,7 +137,7 @@ def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
     return ChangeRequest(author, comment, fields.get("if_match"), caller, fields.get("max_sessions_dropped"))
 
 
-def _settings(snapshot: Snapshot) -> wire.ApiSettings:
+def _make_settings(snapshot: Snapshot) -> wire.ApiSettings:
     running = snapshot.running.sections
     api, history = running.api, running.history
     return wire.ApiSettings(
@@ -197,7 +152,7 @@ def _settings(snapshot: Snapshot) -> wire.ApiSettings:
     )
 
 
-def _users(snapshot: Snapshot, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:
+def _find_users(snapshot: Snapshot, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:
     """Return the users among the names, each with its password hash."""
     generations = snapshot.state.generations or {}
     return [
@@ -207,7 +162,7 @@ def _users(snapshot: Snapshot, usernames: Collection[str]) -> list[tuple[wire.Ap
     ]
 
 
-def _operations(edits: Iterable[wire.ConfigurationEdit]) -> list[wire.Edit]:
+def _parse_edits(edits: Iterable[wire.ConfigurationEdit]) -> list[wire.Edit]:
     operations = []
     for number, edit in enumerate(edits):
         text = edit.value_json
@@ -219,7 +174,3 @@ def _operations(edits: Iterable[wire.ConfigurationEdit]) -> list[wire.Edit]:
             raise invalid_parameter(f"edits.{number}.value_json")
         operations.append(wire.Edit(edit.action, edit.path, value))
     return operations
-
-
-def _problems(problems: Iterable[Problem]) -> tuple[wire.ConfigurationProblem, ...]:
-    return tuple(wire.ConfigurationProblem(p.path, wire.ProblemCode(p.code), p.message) for p in problems)

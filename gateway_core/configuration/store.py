@@ -1,13 +1,12 @@
-"""Configurations on disk: a folder for each revision, and one small file that names those that count.
+"""Configurations on disk: a folder for each revision, and one small file that names the revisions in use.
 
-    state.json                      which revision runs, which are archived, the candidate, a deadline
+    state.json                      the running and the archived revisions, the candidate, a deadline
     revisions/18/configuration.json the document
-    revisions/18/commit.json        when, by whom, why
+    revisions/18/commit.json        the time, author and comment of the commit
 
-The files of the services are rendered anew: here, their secrets would stand in each revision.
-
-A revision never changes, and does not count until `state.json` names it. So each change of the configuration
-is one rename, that of `state.json`. A revision that it does not name never took effect.
+A revision never changes, and takes effect when `state.json` names it. So each change of the configuration is
+one rename, of `state.json`. The files of the services are not kept: each revision would contain their
+secrets.
 """
 
 import fcntl
@@ -34,12 +33,12 @@ _log = logging.getLogger(__name__)
 
 
 class Unreadable(GatewayApiError):
-    """A file is missing or has unexpected content."""
+    """A file of the configuration is missing or has unexpected content."""
 
 
 @contextmanager
 def disk_step(step: str) -> Iterator[None]:
-    """Raises StepFailed for an error of the disk, or of SQLite, in the block."""
+    """Raise StepFailed for an error of the disk, or of SQLite, in the block."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
@@ -48,19 +47,17 @@ def disk_step(step: str) -> Iterator[None]:
 
 
 class Deadline(Moment, frozen=True, kw_only=True):
-    """Unless confirmed in time, the revision `baseline` is to run again. After a reboot, a wall clock that is
-    ahead undoes the commit too early. That is the safe side: an operator who cannot confirm may be locked
-    out.
-
-    The default is for a deadline of an earlier version, which stored `at` alone.
-    """
+    """Moment at which the revision `baseline` runs again unless the commit is confirmed. After a reboot, a
+    wall clock that is ahead undoes the commit too early, which is safe: an operator who cannot confirm may be
+    locked out."""
 
     baseline: int
+    # The default is for a deadline of an earlier version, which stored `at` alone.
     seconds: int = LONGEST_CONFIRMATION
 
 
 class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When, by whom and why a revision was committed. `committed_at` is epoch seconds."""
+    """Commit of a revision: time in epoch seconds, author and comment."""
 
     committed_at: int
     author: str
@@ -71,21 +68,25 @@ _UNKNOWN = Commit(0, "unknown", "the time and author of this commit are lost")
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`running` and the `archive`, newest first, are numbers of revisions. Without a `candidate`, nothing is
-    staged. `key` is for entity tags: without it, a client could find out secrets by trying. `generations` are
-    those of the API's users, by name; None in a state of an older version. `change` is the last noted change,
-    which the log of changes may not have yet."""
+    """Content of state.json."""
 
+    #: The number of the running revision; 0 before the first one.
     running: int
+    #: The numbers of the archived revisions, newest first.
     archive: tuple[int, ...] = ()
+    #: The candidate; None if nothing is staged.
     candidate: dict[str, Any] | None = None
     deadline: Deadline | None = None
+    #: The key of the ETags: without it, a client could find out secrets by trying.
     key: str = ""
+    #: The generations of the API's users, by name; None in a state of an older version.
     generations: dict[str, str] | None = None
+    #: The last noted change, which the log of changes may not have yet.
     change: Note | None = None
 
-    def names(self) -> set[int]:
-        """Return the revisions that must not be removed."""
+    @property
+    def revisions(self) -> set[int]:
+        """The revisions that must not be removed."""
         return {self.running, *self.archive, *([self.deadline.baseline] if self.deadline else [])}
 
 
@@ -97,30 +98,28 @@ def read_json(path: Path, type: type[T]) -> T:
         raise Unreadable(f"cannot read the configuration in {path}: {error}") from error
 
 
-def _json_bytes(value: Any) -> bytes:
-    """Return the content of a file, indented for readers."""
+def _encode(value: Any) -> bytes:
+    """Return a value as JSON, indented for readers."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 class ConfigurationStore:
-    """The configurations in a folder, which is created if missing. For one process, and one thread at a time.
-
-    Raises Unreadable.
-    """
+    """Configurations in a folder, which is created if missing. For one process, and one thread at a time."""
 
     def __init__(self, folder: Path) -> None:
+        """Lock the folder. Raises Unreadable."""
         self._state_file = folder / "state.json"
         self._revisions = folder / "revisions"
-        self._lock = _locked(folder)
-        #: True when the file may hold another state than the one that counts.
-        self._ahead = False
+        self._lock = _lock(folder)
+        #: True if state.json may have a state that was reported as failed.
+        self._is_ahead = False
         try:
             durable.make_folder(self._revisions)
-            #: The state that counts; None before the first commit.
+            #: The current state; None before the first commit.
             self.state = read_json(self._state_file, State) if self._state_file.exists() else None
-            numbers = self._numbers()
+            numbers = self._list_revisions()
             if self.state is None and len(numbers) > 1:
-                # An interrupted first start leaves one revision. More are configurations that were in use.
+                # An interrupted first start leaves one revision. Several revisions were in use.
                 raise Unreadable(f"{folder} has revisions, but no state.json that says which one runs")
         except OSError as error:
             self.close()
@@ -129,60 +128,61 @@ class ConfigurationStore:
             self.close()
             raise
         self._last = max(numbers, default=0)
-        self._remove_rendered(numbers)
+        self._remove_service_files(numbers)
 
     def document(self, number: int) -> dict[str, Any]:
         """Return the configuration of a revision. Raises Unreadable."""
-        return read_json(self._revision(number) / "configuration.json", dict[str, Any])
+        return read_json(self._folder_of(number) / "configuration.json", dict[str, Any])
 
     def commit(self, number: int) -> Commit:
-        """Return the commit of a revision; an unknown one if its file cannot be read. The gateway must start,
-        and return to a former configuration, without it."""
+        """Return the commit of a revision; an unknown commit if its file cannot be read. The gateway must
+        start, and return to a former configuration, without the file."""
         try:
-            return read_json(self._revision(number) / "commit.json", Commit)
+            return read_json(self._folder_of(number) / "commit.json", Commit)
         except Unreadable as error:
             _log.error("the time and author of revision %d are lost: %s", number, error)
             return _UNKNOWN
 
     def add(self, document: dict[str, Any], commit: Commit, keep: Collection[int] = ()) -> int:
-        """Write a new revision to disk, and return its number. It does not count yet. Remove all others that
-        do not count, except `keep`. Raises StepFailed."""
+        """Write a revision that is not in use yet, and return its number. Remove all other revisions that are
+        not in use, except `keep`. Raises StepFailed."""
         with disk_step("remove old revisions"):
             # First: a state on disk that is ahead could name a removed revision.
-            self._mend()
-            for old in self._numbers().difference(keep, self.state.names() if self.state else ()):
-                shutil.rmtree(self._revision(old))
+            self._restore_state()
+            for old in self._list_revisions().difference(keep, self.state.revisions if self.state else ()):
+                shutil.rmtree(self._folder_of(old))
         number = self._last + 1
-        folder = self._revision(number)
+        folder = self._folder_of(number)
         with disk_step("write the revision"):
             self._last = number
             folder.mkdir(mode=0o700)
-            durable.write(folder / "configuration.json", _json_bytes(document))
-            durable.write(folder / "commit.json", _json_bytes(commit))
+            durable.write(folder / "configuration.json", _encode(document))
+            durable.write(folder / "commit.json", _encode(commit))
             durable.sync(folder)
             durable.sync(self._revisions)
         return number
 
     def publish(self, state: State, step: str) -> None:
-        """Make the state count, for good. Raises StepFailed with the name `step`."""
+        """Make the state the current one, on disk. Raises StepFailed with the name `step`."""
         with disk_step(step):
             try:
-                durable.replace(self._state_file, _json_bytes(state))
+                durable.replace(self._state_file, _encode(state))
             except durable.NotSynced:
-                self._ahead = True
+                self._is_ahead = True
                 try:
-                    # Else the next start would find a change that was reported as failed.
-                    self._mend()
+                    # So that the next start does not find a change that was reported as failed.
+                    self._restore_state()
                 except OSError as error:
-                    _log.critical("the state on disk may be ahead of the one that counts: %s", error.strerror)
+                    text = "a configuration change that failed may take effect at the next start: %s"
+                    _log.critical(text, error.strerror)
                 raise
-        self.state, self._ahead = state, False
+        self.state, self._is_ahead = state, False
 
-    def _remove_rendered(self, numbers: Collection[int]) -> None:
+    def _remove_service_files(self, numbers: Collection[int]) -> None:
         """Remove the files of services, with their secrets, that a former version kept in each revision."""
         for number in numbers:
             try:
-                shutil.rmtree(self._revision(number) / "services")
+                shutil.rmtree(self._folder_of(number) / "services")
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -193,19 +193,20 @@ class ConfigurationStore:
         """Unlock the folder for another core."""
         os.close(self._lock)
 
-    def _mend(self) -> None:
-        if self._ahead and self.state is not None:
-            durable.replace(self._state_file, _json_bytes(self.state))
-            self._ahead = False
+    def _restore_state(self) -> None:
+        if self._is_ahead and self.state is not None:
+            durable.replace(self._state_file, _encode(self.state))
+            self._is_ahead = False
 
-    def _numbers(self) -> set[int]:
+    def _list_revisions(self) -> set[int]:
         return {int(entry.name) for entry in self._revisions.iterdir() if entry.name.isdigit()}
 
-    def _revision(self, number: int) -> Path:
+    def _folder_of(self, number: int) -> Path:
         return self._revisions / str(number)
 
 
-def _locked(folder: Path) -> int:
+def _lock(folder: Path) -> int:
+    """Return a descriptor that keeps other cores out of the folder. Raises Unreadable."""
     try:
         durable.make_folder(folder)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

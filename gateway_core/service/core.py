@@ -2,21 +2,25 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from gateway_contract.base.errors import StepFailed, StillConnected
-from gateway_contract.contract import Method, SelectingMethod, bind_handlers, record_of
+from gateway_contract.base.errors import GatewayApiError, Invalid, Problem, Stale, StepFailed, StillConnected
+from gateway_contract.base.texts import format_path
+from gateway_contract.contract import Failure, Method, SelectingMethod, bind_handlers, record_of
 from gateway_contract.core import configuration, health, network, sessions, sign_ons
 from gateway_contract.core.health import FaultKind, TriggerRefusal
 from gateway_contract.core.interface import CORE
-from gateway_contract.varlink.dispatcher import Identity, ServedInterface, invalid_parameter
+from gateway_contract.varlink.dispatcher import Handler, Identity, ServedInterface, invalid_parameter
 from gateway_contract.varlink.protocol import Peer
 from gateway_contract.version import PRODUCT, VERSION
+from gateway_core.configuration.documents import AbsentPath, InvalidDocument, OperationRefused
 from gateway_core.configuration.service import ConfigurationService
+from gateway_core.configuration.store import Unreadable
 from gateway_core.configuration.workspace import Workspace
 from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.changes import Caller, ChangeLog, Note
@@ -80,7 +84,9 @@ class CoreService:
     def interface(self, *others: object) -> ServedInterface:
         """Return the interface with the handlers of this service, of the configuration, and of `others`."""
         lists = {method: partial(self._list, rows) for method, rows in LISTS.items()}
-        return bind_handlers(CORE, self, self._configuration, *others, handlers=lists)
+        interface = bind_handlers(CORE, self, self._configuration, *others, handlers=lists)
+        methods = {name: translate_errors(handler) for name, handler in interface.methods.items()}
+        return replace(interface, methods=methods)
 
     def get_health(self, _: Method[Any]) -> sessions.Health:
         return sessions.Health(
@@ -129,8 +135,7 @@ class CoreService:
         return list_reply("sessions", rows, call.page, order)
 
     def get_session(self, call: sessions.GetSession) -> sessions.SessionReply:
-        with translate_errors():
-            session = self._gateway.detail(call.id)
+        session = self._gateway.detail(call.id)
         if session is None:
             raise CORE.error(sessions.SessionNotFoundError(call.id))
         return sessions.SessionReply(session)
@@ -139,8 +144,7 @@ class CoreService:
         self, call: sessions.DisconnectSession, peer: Peer | None
     ) -> sessions.SessionReply:
         self._journal.note_disconnect(call.author, [call.id])
-        with translate_errors():
-            session = self._gateway.disconnect(call.id)
+        session = self._gateway.disconnect(call.id)
         if session is None:
             raise CORE.error(sessions.SessionNotFoundError(call.id))
         if call.request_id is None:
@@ -156,13 +160,12 @@ class CoreService:
         if not call.dry_run:
             arrived = self._sessions.on_access_interface(call.interface)
             self._journal.note_disconnect(call.author, [session.id for session in arrived])
-        with translate_errors():
-            try:
-                found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
-            except StillConnected as error:
-                if error.ended:
-                    note(error.ended)
-                raise
+        try:
+            found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
+        except StillConnected as error:
+            if error.ended:
+                note(error.ended)
+            raise
         if found is None:
             raise CORE.error(sessions.InterfaceNotFoundError(call.interface))
         note([sessions.EndedSession.of(session.summary) for session in found])
@@ -171,8 +174,7 @@ class CoreService:
     def set_session_rate(self, call: sessions.SetSessionRate, peer: Peer | None) -> sessions.SessionRateReply:
         new = NewRates(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
         new.check(self._clock)
-        with translate_errors():
-            changed = self.rates.change(call.id, new, call.author)
+        changed = self.rates.change(call.id, new, call.author)
         if changed is None:
             raise CORE.error(sessions.SessionNotFoundError(call.id))
         if call.request_id is None:
@@ -199,12 +201,10 @@ class CoreService:
         return {"profiles": profiles, "count": len(profiles)}
 
     def get_bgp_summary(self, _: Method[Any]) -> dict[str, Any]:
-        with translate_errors():
-            return {"summary": self._gateway.bgp_summary()}
+        return {"summary": self._gateway.bgp_summary()}
 
     def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
-        with translate_errors():
-            vlans, refused = self._gateway.demux_vlans(), self._gateway.refusals()
+        vlans, refused = self._gateway.demux_vlans(), self._gateway.refusals()
         return select_records(
             vlans,
             call,
@@ -216,8 +216,7 @@ class CoreService:
         return health.DependenciesReply(tuple(self._gateway.dependencies()))
 
     def _list(self, rows: Callable[[Gateway], Rows], call: SelectingMethod[Any]) -> Reply:
-        with translate_errors():
-            return select_records(rows(self._gateway), call)
+        return select_records(rows(self._gateway), call)
 
     def _note_rates(self, action: str, peer: Peer | None, changed: Changed) -> None:
         before, after = changed
@@ -231,15 +230,52 @@ def _count_refusals(refusals: Counter[TriggerRefusal]) -> tuple[health.RefusalCo
     return tuple(health.RefusalCount(reason, refusals[reason]) for reason in TriggerRefusal)
 
 
-@contextmanager
-def translate_errors() -> Iterator[None]:
-    """Raise the errors of the gateway in the block as errors of the interface."""
-    try:
-        yield
-    except StepFailed as error:
-        _log.error("%s", error.sentence)
-        raise CORE.error(configuration.StepFailedError(error.step, error.reason)) from error
-    except StillConnected as error:
-        _log.error("%s", error)
-        failure = sessions.SessionsConnectedError(error.connected, error.ended, error.reason)
-        raise CORE.error(failure) from error
+def translate_errors(handler: Handler) -> Handler:
+    """Return a handler that raises the errors of the gateway and of the configuration as errors of the
+    interface. A failure that is not the caller's is logged."""
+
+    @contextmanager
+    def translate(call: Method[Any]) -> Iterator[None]:
+        try:
+            yield
+        except GatewayApiError as error:
+            if isinstance(error, StepFailed | StillConnected | Unreadable):
+                _log.error("%s failed: %s", type(call).__name__, error)
+            raise CORE.error(_make_failure(error)) from error
+
+    def run(call: Method[Any], *peer: Peer | None) -> Any:
+        with translate(call):
+            return handler.handler(call, *peer)
+
+    def stream(call: Method[Any]) -> Iterator[Any]:
+        with translate(call):
+            yield from handler.handler(call)
+
+    return replace(handler, handler=stream if handler.streams else run)
+
+
+def _make_failure(error: GatewayApiError) -> Failure:
+    """Return the error of the interface for an error of the gateway or of the configuration."""
+    if isinstance(error, StepFailed):
+        return configuration.StepFailedError(error.step, error.reason)
+    if isinstance(error, StillConnected):
+        return sessions.SessionsConnectedError(error.connected, error.ended, error.reason)
+    if isinstance(error, OperationRefused):
+        if isinstance(error.reason, AbsentPath):
+            return configuration.PathNotFoundError(error.number, format_path(error.reason.path))
+        return configuration.EditRefusedError(error.number, _make_problems(error.reason.problems))
+    if isinstance(error, Invalid):
+        problems = error.problems_by_key if isinstance(error, InvalidDocument) else error.problems
+        return configuration.ConfigurationInvalidError(_make_problems(problems))
+    if isinstance(error, Stale):
+        return configuration.ConfigurationChangedError(error.etag)
+    if isinstance(error, Unreadable):
+        return configuration.StepFailedError("read an archived revision", "the core's log says why")
+    raise error
+
+
+def _make_problems(problems: Iterable[Problem]) -> tuple[configuration.ConfigurationProblem, ...]:
+    return tuple(
+        configuration.ConfigurationProblem(one.path, configuration.ProblemCode(one.code), one.message)
+        for one in problems
+    )

@@ -30,7 +30,6 @@ from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.changes import Caller, ChangeLog, Note
 from gateway_core.records.clock import Clock
 from gateway_core.records.paging import Reply, SortedRows, select_records
-from gateway_core.service.core import translate_errors
 from gateway_core.service.rates import NewRates, Rates
 from gateway_core.sessions.journal import Journal
 
@@ -283,8 +282,7 @@ class JobService:
             started_at=0,
             finished_at=None,
         )
-        with translate_errors():
-            started = self._jobs.start(job, ids, act)
+        started = self._jobs.start(job, ids, act)
         self._note(f"jobs.{kind}", call, peer, started)
         return wire.JobReply(started)
 

@@ -16,7 +16,6 @@ from gateway_contract.core.sessions import SessionNotFoundError
 from gateway_contract.core.traffic import TalkerOrder, TalkersReply, TrafficReply
 from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.clock import Clock
-from gateway_core.service.core import translate_errors
 from gateway_core.sessions.session import Counters
 
 #: Seconds between two samples of a watched session.
@@ -211,10 +210,8 @@ class TrafficService:
         self._talkers = Talkers(gateway, clock)
 
     def watch_traffic(self, call: wire.WatchTraffic) -> Iterator[TrafficReply]:
-        with translate_errors():
-            yield from self._watches.watch(call.id)
+        yield from self._watches.watch(call.id)
         raise CORE.error(SessionNotFoundError(call.id))
 
     def list_talkers(self, call: wire.ListTalkers) -> TalkersReply:
-        with translate_errors():
-            return self._talkers.top(call.sort, call.limit)
+        return self._talkers.top(call.sort, call.limit)

@@ -18,7 +18,7 @@ from gateway_contract.core.network import DemuxState
 from gateway_contract.core.sessions import REASON, SessionState
 from gateway_contract.core.sign_ons import SIGN_ON_REASON
 from gateway_contract.history import ClockState, TimelineEvent
-from gateway_core.configuration.rules import strict_rules
+from gateway_core.configuration.rules import get_strict_rules
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.failures import MEANINGS
@@ -133,7 +133,7 @@ def _value(field: Field) -> str:
 def _rule(field: Field, kind: Leaf) -> str:
     """The errors of a value that no text field takes, and of one that breaks a strict rule, without their
     first words."""
-    strict = (rule.error for rule in strict_rules(field))
+    strict = (rule.error for rule in get_strict_rules(field))
     try:
         kind.load(" ")
     except ValueError as error:

@@ -27,7 +27,7 @@ from gateway_contract.core.health import (
 from gateway_contract.core.impact import Impact
 from gateway_contract.core.network import Vlan
 from gateway_contract.core.sessions import SessionDetail, SessionType
-from gateway_core.configuration.unconfirmed import as_confirmed, former_range, until_confirmed
+from gateway_core.configuration.running import get_former_range, with_former_range, without_former_range
 from gateway_core.gateways.linux.daemons.frr import Frr
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
@@ -177,10 +177,10 @@ class LinuxGateway:
         except StepFailed as error:
             _log.error("cannot plan what a commit would do to the services: %s", error)
             services = ()
-        if former_range(configuration) is None:
+        if get_former_range(configuration) is None:
             running = self.configuration
-            configuration = until_confirmed(
-                configuration, former_range(running) or running.cgnat.source_range
+            configuration = with_former_range(
+                configuration, get_former_range(running) or running.cgnat.source_range
             )
         return replace(self._impact_on_sessions(configuration), services=services)
 
@@ -302,8 +302,8 @@ class LinuxGateway:
 
     def _impact_on_sessions(self, configuration: Configuration) -> Impact:
         """Return the sessions that end, including those that end only at the confirmation."""
-        ends, held = self._pending_commit(as_confirmed(configuration)).session_ids, 0
-        if former_range(configuration) is not None:
+        ends, held = self._pending_commit(without_former_range(configuration)).session_ids, 0
+        if get_former_range(configuration) is not None:
             held = len(ends) - len(self._pending_commit(configuration).session_ids)
         return Impact.of(ends, held=held)
 

@@ -81,7 +81,7 @@ def test_the_settings_are_those_of_the_running_configuration(core: Core) -> None
 
 
 def test_a_reply_comes_from_time_to_time_without_a_commit(core: Core) -> None:
-    assert core_service._WAITS * core_service._WAIT <= 15
+    assert core_service._WAITS * core_service._WAIT_SECONDS <= 15
     core.service._has_changed = lambda _: False  # type: ignore[method-assign]
     first, *nothing, last = islice(core.follow(), 2 + core_service._WAITS)
     assert nothing == [None] * core_service._WAITS
@@ -89,7 +89,7 @@ def test_a_reply_comes_from_time_to_time_without_a_commit(core: Core) -> None:
 
 
 def test_a_commit_is_told_at_once(core: Core) -> None:
-    core_service._WAIT, wait = 600, core_service._WAIT
+    core_service._WAIT_SECONDS, wait = 600, core_service._WAIT_SECONDS
     following = core.follow()
     next(following)
     commit = threading.Timer(0.1, core.commit, [ONE])
@@ -97,7 +97,7 @@ def test_a_commit_is_told_at_once(core: Core) -> None:
     try:
         assert next(following).receivers == receivers(ONE)
     finally:
-        core_service._WAIT = wait
+        core_service._WAIT_SECONDS = wait
         commit.join()
 
 

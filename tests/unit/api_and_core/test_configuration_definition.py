@@ -23,9 +23,8 @@ from gateway_contract.configuration import (
 )
 from gateway_contract.contract import about
 from gateway_contract.core.configuration import Edit, EditAction
-from gateway_core.configuration import documents, edit
-from gateway_core.configuration.documents import changes, diff_text, unmasked
-from gateway_core.configuration.edit import edited
+from gateway_core.configuration import documents
+from gateway_core.configuration.documents import compare, edit, format_diff, unmask
 
 FIELDS = {path: field for path, field in walk(ROOT) if path}
 
@@ -75,7 +74,7 @@ class Whole(Section):
 @pytest.fixture
 def _with_snmp(monkeypatch: pytest.MonkeyPatch) -> Field:
     root = Field(Object(Whole))
-    for module in (configuration, documents, edit):
+    for module in (configuration, documents):
         monkeypatch.setattr(module, "ROOT", root)
     return root
 
@@ -84,10 +83,10 @@ def test_what_is_declared_secret_is_masked_whatever_its_name(_with_snmp: Field) 
     before, after = ({"snmp": {"community": text}} for text in ("old-one", "new-one"))
     hidden: Any = {"snmp": {"community": MASK}}
     assert mask_secrets(after, _with_snmp) == hidden
-    assert diff_text(changes(before, after)) == f"- snmp.community = {MASK}\n+ snmp.community = {MASK}\n"
-    assert unmasked(hidden, before) == before
+    assert format_diff(compare(before, after)) == f"- snmp.community = {MASK}\n+ snmp.community = {MASK}\n"
+    assert unmask(hidden, before) == before
     for path, value in (("snmp.community", "new-one"), ("snmp", after["snmp"])):
-        made, (change,) = edited(before, [Edit(EditAction.SET, path, value)])
+        made, (change,) = edit(before, [Edit(EditAction.SET, path, value)])
         assert made == after
         assert "one" not in f"{change.before_json} {change.after_json}"
         assert "one" not in str(record.mask_secrets({"path": path, "value": value}))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.configuration.documents import merged
+from gateway_core.configuration.documents import merge
 from gateway_core.records.changes import Caller, ChangeLog, Note
 
 NOW = 1_700_000_000
@@ -144,5 +144,5 @@ OTHER_X, Z = {"username": "x", "role": "operator"}, {"username": "z", "role": "o
 def test_what_two_have_changed_is_joined_value_by_value_and_item_by_item(
     part: str, ours: Any, theirs: Any, together: Any
 ) -> None:
-    joined = merged(BASE, {**BASE, part: ours}, {**BASE, part: theirs})
+    joined = merge(BASE, {**BASE, part: ours}, {**BASE, part: theirs})
     assert joined == {**BASE, part: together}

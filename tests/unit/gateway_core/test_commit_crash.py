@@ -129,7 +129,7 @@ class Bench:
 
     def seen(self, workspace: Workspace, home: Path) -> Seen:
         snapshot = workspace.snapshot
-        archive = [workspace.archived(number) for number in range(1, len(snapshot.commits))]
+        archive = [workspace.read_archived(number) for number in range(1, len(snapshot.commits))]
         state, baseline = snapshot.state, None
         if state.deadline is not None:
             file = home / "revisions" / str(state.deadline.baseline) / "configuration.json"

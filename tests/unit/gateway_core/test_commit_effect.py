@@ -65,8 +65,7 @@ class Gateway:
         self.steps: list[str] = []
         self.refuses = False
         workspace.follow(lambda configuration: self.steps.append(f"follow {configuration.system.hostname}"))
-        workspace.apply_by(self.applying)
-        workspace.foresee(self.impact, self.ending)
+        workspace.set_gateway(self.impact, self.ending, self.applying)
 
     def impact(self, configuration: Configuration) -> Impact:
         return Impact.of([] if "trunk1" in configuration.demux.trunks else self.sessions)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gateway_contract.base.errors import Invalid
-from gateway_core.configuration.running import LARGEST, RunningConfiguration, refuse_too_large
+from gateway_core.configuration.running import MAX_SIZE, RunningConfiguration, refuse_too_large
 from gateway_core.configuration.store import Unreadable
 from tests.support.documents import FACTORY, SECRET_HASH, put, remove, valid_document
 from tests.support.workspaces import problems
@@ -201,7 +201,7 @@ def test_a_file_without_a_json_object_is_unreadable(tmp_path: Path) -> None:
 def test_a_configuration_has_at_most_a_mebibyte_of_json() -> None:
     most = "x" * ((1 << 20) - len(msgspec.json.encode({"text": ""})))
     refuse_too_large({"text": most})
-    with pytest.raises(Invalid, match=f"at most {LARGEST} bytes of JSON"):
+    with pytest.raises(Invalid, match=f"at most {MAX_SIZE} bytes of JSON"):
         refuse_too_large({"text": f"{most}x"})
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from gateway_contract.base.logs import MASK
 from gateway_contract.base.texts import format_path
 from gateway_contract.core.configuration import Edit
-from gateway_core.configuration.documents import Change, changes, diff_text
-from gateway_core.configuration.edit import OperationRefused, edited
+from gateway_core.configuration.documents import Change, OperationRefused, compare, edit, format_diff
 from tests.support.documents import FACTORY, put, remove, valid_document
 
 enough = settings(max_examples=50)
@@ -51,7 +50,7 @@ def after(document: dict[str, Any], done: list[Edit]) -> dict[str, Any]:
     """The document after those operations that can be done."""
     for operation in done:
         try:
-            document, _ = edited(document, [operation])
+            document, _ = edit(document, [operation])
         except OperationRefused:
             continue
     return document
@@ -61,7 +60,7 @@ documents = operations.map(lambda done: after(json.loads(FACTORY.read_text()), d
 
 
 def lines(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    text = diff_text(changes(before, now))
+    text = format_diff(compare(before, now))
     assert text == "" or text.endswith("\n")
     return text.splitlines()
 
@@ -212,9 +211,9 @@ def test_there_are_no_changes_exactly_when_the_documents_are_equal(
 ) -> None:
     for now in (other, after(before, done)):
         copies = copy.deepcopy((before, now))
-        found = changes(before, now)
+        found = compare(before, now)
         assert (found == []) == (before == now)
-        assert "hunter" not in diff_text(found)
+        assert "hunter" not in format_diff(found)
         assert (before, now) == copies
 
 
@@ -223,8 +222,8 @@ def test_there_are_no_changes_exactly_when_the_documents_are_equal(
 def test_lines_depend_on_the_direction_and_not_on_the_order_of_fields(
     before: dict[str, Any], now: dict[str, Any]
 ) -> None:
-    found = changes(before, now)
-    assert changes(now, before) == [Change(one.path, one.after, one.before) for one in found]
-    assert changes(shuffled(before), shuffled(now)) == found
+    found = compare(before, now)
+    assert compare(now, before) == [Change(one.path, one.after, one.before) for one in found]
+    assert compare(shuffled(before), shuffled(now)) == found
     paths = [format_path(change.path) for change in found]
     assert paths == sorted(set(paths))

@@ -12,8 +12,7 @@ import pytest
 from gateway_contract.base.errors import Invalid, Problem
 from gateway_contract.base.logs import MASK
 from gateway_contract.core.configuration import Edit
-from gateway_core.configuration import edit
-from gateway_core.configuration.edit import AbsentPath, OperationRefused
+from gateway_core.configuration.documents import AbsentPath, OperationRefused, edit
 from tests.support.documents import SECRET_HASH, place
 
 ALICE = {"username": "alice", "password_hash": SECRET_HASH, "role": "operator"}
@@ -30,7 +29,7 @@ def delete(path: str) -> Edit:
 
 
 def edited(document: dict[str, Any], *operations: Edit) -> dict[str, Any]:
-    return edit.edited(document, operations)[0]
+    return edit(document, operations)[0]
 
 
 def problem(document: dict[str, Any], operation: Edit) -> Problem:
@@ -45,7 +44,7 @@ def reported(document: dict[str, Any], *operations: Edit) -> list[tuple[str, Any
     """The path of each change and both values, "absent" where there is none."""
     return [
         (value.path, *(json.loads(text or '"absent"') for text in (value.before_json, value.after_json)))
-        for value in edit.edited(document, operations)[1]
+        for value in edit(document, operations)[1]
     ]
 
 

@@ -17,12 +17,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import pytest
 
-from gateway_contract.base.errors import Invalid, NotFound, Stale, StepFailed
+from gateway_contract.base.errors import Invalid, Stale, StepFailed
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.configuration import Edit as WireEdit
 from gateway_contract.varlink.protocol import ErrorReply
-from gateway_core.configuration.documents import changes, diff_text
-from gateway_core.configuration.edit import OperationRefused
+from gateway_core.configuration.documents import OperationRefused, compare, format_diff
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.configuration.store import Commit, ConfigurationStore
 from gateway_core.configuration.workspace import ChangeRequest, Rendered, Workspace
@@ -195,7 +194,7 @@ class Model:
         return in_json([self.running.document, self.candidate])
 
     def staged(self) -> str:
-        return diff_text(changes(self.running.document, self.candidate))
+        return format_diff(compare(self.running.document, self.candidate))
 
     def shown_deadline(self) -> int | None:
         return None if self.deadline is None else self.deadline + int(self.clock.ahead)
@@ -209,7 +208,7 @@ class Model:
                     raise No("invalid" if edit.wrong == "path" else "unknown")
                 (put if edit.action == "set" else take)(made, edit)
             except No as no:
-                raise No("Refused", number, edit.path, *no.args) from no
+                raise No("Refused", number, *no.args) from no
         self.candidate = made
 
     def discard(self, if_match: Sequence[str] | None) -> str:
@@ -220,9 +219,9 @@ class Model:
     def rollback(self, revision: int, if_match: Sequence[str] | None) -> tuple[str, int]:
         self._expect(if_match)
         if not 1 <= revision <= len(self.archive):
-            raise No("NotFound")
+            raise No("RevisionNotFound")
         before, self.candidate = self.staged(), self.archive[revision - 1].document
-        return before, len(changes(self.running.document, self.candidate))
+        return before, len(compare(self.running.document, self.candidate))
 
     def commit(
         self, comment: str | None, confirm_seconds: int | None, if_match: Sequence[str] | None
@@ -231,7 +230,7 @@ class Model:
             raise No("Stale")
         self._expect(if_match)
         before, shown = self.staged(), self.shown_deadline()
-        found = changes(self.running.document, self.candidate)
+        found = compare(self.running.document, self.candidate)
         waits = self.deadline is not None
         deadline = None if confirm_seconds is None else math.ceil(self.clock.now + confirm_seconds)
         if found:
@@ -397,7 +396,7 @@ class Pair:
         return reply.before.diff, reply.changes
 
     def archived(self, revision: int) -> Revision:
-        commit, document = self.workspace.archived(revision)
+        commit, document = self.workspace.read_archived(revision)
         return Revision.of(document, commit)
 
     def commit(
@@ -452,12 +451,12 @@ def outcome(act: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
     except OperationRefused as error:
         reason = error.reason
         code = reason.problems[0].code if isinstance(reason, Invalid) else "absent"
-        return "Refused", error.number, error.path, code
+        return "Refused", error.number, code
     except Invalid as error:
         return "Invalid", {problem.path for problem in error.problems}
     except ErrorReply as error:
         return (error.name.rpartition(".")[2],)
-    except (NotFound, Stale, StepFailed) as error:
+    except (Stale, StepFailed) as error:
         return (type(error).__name__,)
 
 
@@ -591,6 +590,6 @@ def test_a_workspace_does_as_its_model_in_sequences(tmp_path: Path) -> None:
     # Without these, the sequences would prove little.
     assert outcomes >= {
         *("edit done", "edit Refused", "edit Stale", "discard done", "discard Stale", "rollback done"),
-        *("rollback NotFound", "rollback Stale", "commit done", "commit Invalid", "commit Stale"),
+        *("rollback RevisionNotFound", "rollback Stale", "commit done", "commit Invalid", "commit Stale"),
         *("commit StepFailed", "confirm done", "confirm NothingToConfirm", "return_if_due done"),
     }

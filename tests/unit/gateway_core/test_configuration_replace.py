@@ -13,7 +13,7 @@ from gateway_contract.base.logs import MASK
 from gateway_contract.configuration import mask_secrets
 from gateway_contract.core.configuration import Edit
 from gateway_contract.varlink.protocol import ErrorReply
-from gateway_core.configuration.documents import InvalidDocument, unmasked
+from gateway_core.configuration.documents import InvalidDocument, unmask
 from gateway_core.configuration.workspace import ChangeRequest, Workspace
 from tests.support.clocks import NOW
 from tests.support.core_clock import StillClock
@@ -49,7 +49,7 @@ def workspace(tmp_path: Path, document: dict[str, Any], clock: StillClock) -> It
 
 def refused(document: Any, running: dict[str, Any]) -> list[str]:
     with pytest.raises(Invalid) as caught:
-        unmasked(document, running)
+        unmask(document, running)
     assert {problem.message for problem in caught.value.problems} == {
         "must be a value: the mask hides nothing that runs here"
     }
@@ -83,19 +83,19 @@ def test_what_is_shown_stands_for_what_runs(document: dict[str, Any]) -> None:
     secrets = ("between-us", "0123456789abcdef", SECRET_HASH, OTHER_HASH, "pw-neighbor", "of-sue", "of-tom")
     assert not [secret for secret in secrets if secret in str(shown)]
     assert (shown["radius"]["secret"], shown["system"]) == (MASK, document["system"])
-    assert unmasked(shown, document) == document
+    assert unmask(shown, document) == document
     assert (shown, document) == before
     # A value that is no mask stays, whatever it is.
     for value in (None, "new", {}, [MASK + "*"], {"a": MASK}):
         wanted = {**document, "radius": {"secret": value}, "nonsense": value, "bgp": value}
-        assert unmasked(wanted, document) == wanted
+        assert unmask(wanted, document) == wanted
 
 
 def test_an_item_s_secret_goes_with_its_key_and_not_with_its_place(document: dict[str, Any]) -> None:
     shown = mask_secrets(document)
     shown["api"]["users"].reverse()
     del shown["subscribers"]["local"][0]
-    made = unmasked(shown, document)
+    made = unmask(shown, document)
     assert made["api"]["users"] == list(reversed(document["api"]["users"]))
     assert made["subscribers"]["local"] == document["subscribers"]["local"][1:]
 
@@ -124,7 +124,7 @@ def test_items_that_are_none_are_passed_on_or_refused(document: dict[str, Any], 
     if MASK in str(items):
         refused(wanted, document)
     else:
-        assert unmasked(wanted, document) == wanted
+        assert unmask(wanted, document) == wanted
 
 
 # Replacing
@@ -153,8 +153,8 @@ def test_it_is_one_commit_and_archives_what_ran(workspace: Workspace, document: 
     assert workspace.snapshot.running.document == {
         **document, "system": {"hostname": "bng7"}, "qos": wanted["qos"],
     }  # fmt: skip
-    assert workspace.snapshot.changes() == []
-    assert workspace.archived(1)[1] == document
+    assert workspace.snapshot.compare() == []
+    assert workspace.read_archived(1)[1] == document
     assert reply.etag == workspace.snapshot.etag
 
 
@@ -229,7 +229,7 @@ def test_a_whole_candidate_takes_the_place_of_what_was_staged(
     assert workspace.snapshot.candidate == {**document, "bgp": None}
     assert workspace.snapshot.running.document == document
     assert '+ system.hostname = "bng2"' in reply.before.diff
-    assert (reply.changes, reply.etag) == (len(workspace.snapshot.changes()), workspace.snapshot.etag)
+    assert (reply.changes, reply.etag) == (len(workspace.snapshot.compare()), workspace.snapshot.etag)
     # It may lack what a commit requires.
     assert workspace.replace_candidate({"api": {"users": [{"username": "x"}]}}, ME).changes
     with pytest.raises(Invalid):

@@ -11,7 +11,7 @@ import pytest
 
 from gateway_contract.base.errors import Invalid
 from gateway_contract.core.configuration import Edit
-from gateway_core.configuration.edit import OperationRefused
+from gateway_core.configuration.documents import OperationRefused
 from gateway_core.configuration.workspace import ChangeRequest, Workspace
 from tests.support.core_clock import StillClock
 from tests.support.documents import put

@@ -11,8 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway_contract.base.errors import StepFailed
-from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.configuration.unconfirmed import until_confirmed
+from gateway_core.configuration.running import RunningConfiguration, with_former_range
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_core.gateways.linux.daemons.dnsmasq import (
     DnsmasqDaemon,
@@ -47,7 +46,9 @@ def held_lines(folder: Path, document: dict[str, Any], leases: bytes) -> list[st
     (folder / "leases").write_bytes(leases)
     files = PlacedFiles(folder)
     daemon = DnsmasqDaemon(Systemd(), files, is_source=True, leases=folder / "leases")
-    configuration = until_confirmed(RunningConfiguration.of(document).sections, IPv4Network("100.64.9.0/24"))
+    configuration = with_former_range(
+        RunningConfiguration.of(document).sections, IPv4Network("100.64.9.0/24")
+    )
     rendered = daemon.render(configuration)
     daemon.verify(rendered)
     files.place("dnsmasq.conf", rendered["dnsmasq.conf"])

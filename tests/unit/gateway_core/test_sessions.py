@@ -29,7 +29,7 @@ from gateway_contract.core.sessions import (
     SessionSummary,
     SetSessionRate,
 )
-from gateway_contract.varlink.dispatcher import NoParameters
+from gateway_contract.varlink.dispatcher import Handler, NoParameters
 from gateway_contract.varlink.protocol import MAX_REPLY_BYTES, ErrorReply
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.configuration.store import ConfigurationStore
@@ -51,7 +51,7 @@ from gateway_core.records.paging import (
     encode_records,
     limit_size,
 )
-from gateway_core.service.core import CoreService
+from gateway_core.service.core import CoreService, translate_errors
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters, Session, session_ordering, sort_key
 from gateway_core.sessions.table import Index, SessionTable
@@ -916,6 +916,11 @@ def test_uptime_is_the_whole_seconds_since_the_start(service: CoreService, clock
 ENDED = EndedSession(7, "bob", "100.64.0.7")
 
 
+def disconnect_interface(service: CoreService) -> None:
+    handler = translate_errors(Handler(DisconnectInterface, service.disconnect_interface))
+    handler.handler(DisconnectInterface("trunk0.100", dry_run=False), None)
+
+
 @pytest.mark.parametrize(
     ("error", "name", "parameters"),
     [
@@ -939,7 +944,7 @@ def test_an_error_of_the_gateway_is_one_of_the_interface(
 
     monkeypatch.setattr(LabGateway, "disconnect_interface", fail)
     with pytest.raises(ErrorReply) as replied:
-        service.disconnect_interface(DisconnectInterface("trunk0.100", dry_run=False), None)
+        disconnect_interface(service)
     assert replied.value.name == f"{CORE.name}.{name}"
     assert msgspec.json.decode(replied.value.parameters) == parameters
 
@@ -961,7 +966,7 @@ def test_the_changes_of_the_core_have_the_sessions_that_ended_before_a_failure(
 
     monkeypatch.setattr(LabGateway, "disconnect_interface", fail)
     with pytest.raises(ErrorReply):
-        service.disconnect_interface(DisconnectInterface("trunk0.100", dry_run=False), None)
+        disconnect_interface(service)
     changes = service.list_changes(ListChanges("log", 0)).changes
     before = {"interface": "trunk0.100", "sessions": msgspec.to_builtins(ended)}
     assert [change.before for change in changes] == [before] * len(ended)

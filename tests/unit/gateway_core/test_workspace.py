@@ -39,7 +39,7 @@ def test_while_a_commit_takes_long_all_can_be_read_and_another_change_is_refused
         under_way = threading.Thread(target=workspace.commit, args=(ADMIN,))
         under_way.start()
         assert entered.wait(30)
-        assert workspace.archived(1)[1] == document
+        assert workspace.read_archived(1)[1] == document
         assert workspace.compare(1).diff
         with pytest.raises(StepFailed, match="wait for the change under way"):
             stage(workspace, "bng4")
@@ -77,7 +77,7 @@ def test_a_commit_whose_time_and_author_are_lost_keeps_no_gateway_from_its_start
         file.write_bytes(content)
     with opened(tmp_path, document, StillClock()) as workspace:
         assert (hostname(workspace), workspace.snapshot.commits[1]) == ("bng3", second)
-        lost, found = workspace.archived(2)
+        lost, found = workspace.read_archived(2)
         assert (lost.author, found) == ("unknown", document)
     assert str(file) in caplog.text
 

@@ -30,7 +30,7 @@ from gateway_contract.base.errors import StepFailed
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceAction
 from gateway_contract.core.sessions import SessionType
-from gateway_core.configuration.unconfirmed import former_range
+from gateway_core.configuration.running import get_former_range
 from gateway_core.configuration.workspace import Rendered
 from gateway_core.gateways.linux.daemons.daemon import (
     DaemonAction,
@@ -307,7 +307,7 @@ class DnsmasqDaemon(SourceDaemon):
         given = [IPv4Network("/".join(found), strict=False) for found in _NETWORK.findall(before)]
         shared = SharedRange.of(configuration)
         first, last = shared.dhcp
-        held = former_range(configuration)
+        held = get_former_range(configuration)
         held_leases = [] if held is None else self._held_leases(held, shared.network, before)
         text = fill(
             _TEMPLATE,

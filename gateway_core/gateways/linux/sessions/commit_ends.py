@@ -36,8 +36,8 @@ from gateway_contract.base.errors import Invalid
 from gateway_contract.configuration import Configuration, Section
 from gateway_contract.contract import Record
 from gateway_core.configuration.rules import load_section
+from gateway_core.configuration.running import get_former_range, with_former_range, without_former_range
 from gateway_core.configuration.store import Unreadable, disk_step, read_json
-from gateway_core.configuration.unconfirmed import as_confirmed, former_range, until_confirmed
 from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppDaemon
 from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqDaemon
 from gateway_core.gateways.linux.daemons.subscriber_addresses import SharedRange
@@ -142,7 +142,7 @@ def _prefix_rules(running: Configuration, wanted: Configuration) -> Iterable[Rul
 
 def _shared_ranges(configuration: Configuration) -> list[SharedRange]:
     """Return the source range, and then the former one that is served until the confirmation."""
-    shared, former = SharedRange.of(configuration), former_range(configuration)
+    shared, former = SharedRange.of(configuration), get_former_range(configuration)
     return [shared] if former is None else [shared, replace(shared, network=former)]
 
 
@@ -218,7 +218,7 @@ class PendingCommits:
 
 
 def _to_stored(commit: PendingCommit) -> _StoredCommit:
-    former, held = as_confirmed(commit.former), former_range(commit.former)
+    former, held = without_former_range(commit.former), get_former_range(commit.former)
     sections = {name: _to_json(getattr(former, name)) for name in _SECTIONS}
     return _StoredCommit(commit.session_ids, sections, None if held is None else str(held))
 
@@ -232,7 +232,7 @@ def _from_stored(entry: Any, running: Configuration) -> PendingCommit:
         }
         former = replace(running, **sections)
         if stored.former_range is not None:
-            former = until_confirmed(former, IPv4Network(stored.former_range))
+            former = with_former_range(former, IPv4Network(stored.former_range))
     except (Invalid, ValueError) as error:
         # Of another version, which a downgrade left.
         raise UnreadableEntry(f"one of another version: {error}") from error
