@@ -29,7 +29,7 @@ REQUEST_ID = "X-Request-ID"
 _YEAR = 365 * 86_400
 
 
-def guards(*, tls: bool) -> dict[str, str]:
+def make_guards(*, tls: bool) -> dict[str, str]:
     """Headers that browsers and caches obey. A response that may be cached has another Cache-Control."""
     return {
         "X-Content-Type-Options": "nosniff",

@@ -468,7 +468,7 @@ def _make_last_response(status: str, request_id: str, *, tls: bool) -> tuple[str
         "Connection": "close",
         "Content-Type": "application/json",
         http.REQUEST_ID: request_id,
-        **http.guards(tls=tls),
+        **http.make_guards(tls=tls),
         "Content-Length": str(len(body)),
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -98,7 +98,7 @@ class Application(Flask):
 
 def routes_of(profile: Profile) -> list[Route]:
     """Return all routes of the profile, in their order."""
-    return list(operation.routes(_with_routes(Application(), profile)))
+    return list(operation.find_routes(_with_routes(Application(), profile)))
 
 
 @cache

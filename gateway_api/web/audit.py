@@ -1,7 +1,7 @@
-"""Every change of a user, and every rejection of one, is in the audit log before the response is sent.
+"""Records of requests for the audit log: of each change and each rejection, before the response is sent.
 
 A change is a request with any other method than GET. A view for admins is unavailable while the audit log
-cannot be written. After the change, the response reports it even if the record could not be written. Requests
+cannot be written. A change that was made is reported even if its record could not be written. Requests
 without a valid token are counted, and their responses wait for no disk.
 """
 
@@ -14,7 +14,7 @@ from flask import Flask, Response
 
 from gateway_api.audit.record import AuditEntry, describe_session, mask_secrets, result_of_status
 from gateway_api.base import http
-from gateway_api.web.operation import template
+from gateway_api.web.operation import make_template
 from gateway_api.web.request import SAFE_METHODS, ApiRequest, current
 from gateway_api.web.services import services
 from gateway_contract.base import logs
@@ -37,14 +37,14 @@ def install(app: Flask) -> None:
     """Record every change and every rejection."""
 
     @app.after_request
-    def _responded(response: Response) -> Response:
+    def _record_response(response: Response) -> Response:
         request = current()
         if _is_change(request) or response.status_code in _REJECTIONS:
-            _record(request, response.status_code, _message(response))
+            _record(request, response.status_code, _read_message(response))
         return response
 
     @app.teardown_request
-    def _broken_off(error: BaseException | None) -> None:
+    def _record_failure(error: BaseException | None) -> None:
         request = current()
         if _is_change(request) and not request.is_recorded:
             _record(request, None, None)
@@ -61,18 +61,18 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
     noted = mask_secrets({"before": request.before, "after": request.after})
     record = AuditEntry(
         at=round(time.time(), 3),
-        user=request.user or _claimed(request),
+        user=request.user or _find_claimed_user(request),
         role=role,
         address=request.remote_addr,
         request_id=request.id,
         method=request.method,
         action=request.endpoint or "",
-        route=template(request.url_rule.rule) if request.url_rule else None,
+        route=make_template(request.url_rule.rule) if request.url_rule else None,
         path=masked_text(request.path),
         status=status,
         result=result,
         message=None if message is None else message + describe_session(**noted),
-        body=_body(request, refused=result != "done"),
+        body=_mask_body(request, refused=result != "done"),
         call_id=request.call_id if result == "unanswered" else None,
         **noted,
     )
@@ -80,10 +80,12 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
         services().audit.add(record)
     except AuditUnavailable as error:
         more = logs.extra(request_id=request.id, **{logs.RECORD: record.text()})
-        _log.critical("not in the audit log: %s", error, extra=more)
+        _log.critical(
+            "cannot write a change, which is not in the audit log but in this line: %s", error, extra=more
+        )
 
 
-def _claimed(request: ApiRequest) -> str | None:
+def _find_claimed_user(request: ApiRequest) -> str | None:
     """Return the username in the body, if there is such a user: any other text may be a password."""
     name = (request.body or {}).get("username")
     if not isinstance(name, str):
@@ -96,23 +98,23 @@ def _claimed(request: ApiRequest) -> str | None:
     return name if request.names_user else None
 
 
-def _body(request: ApiRequest, *, refused: bool) -> Any:
+def _mask_body(request: ApiRequest, *, refused: bool) -> Any:
     sent = request.body
     if sent is None:
         # A body that does not match its schema may have a secret anywhere.
         return None
     body = mask_secrets(sent, refused=refused)
     if "username" in body:
-        body["username"] = _claimed(request) or MASK
+        body["username"] = _find_claimed_user(request) or MASK
     return body
 
 
-def _message(response: Response) -> str | None:
+def _read_message(response: Response) -> str | None:
     if not response.is_json:
         return None
     body = msgspec.json.decode(response.get_data())
     if "errors" in body:
-        # Only the rules: the paths may have names that the client gave.
+        # Only the rules: paths may have names that the client gave.
         return "; ".join(dict.fromkeys(error["message"] for error in body["errors"]))
     text = body.get("message") or body.get("detail") or (body.get("data") or {}).get("message")
     return masked_text(text) if text else None

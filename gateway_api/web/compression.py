@@ -1,8 +1,8 @@
 """Compression of responses (RFC 9110 section 8.4) for clients that accept it: zstd (RFC 8878, RFC 9659) or
 gzip.
 
-Only rows that say so are compressed. The length of a compressed response tells whether a text that the caller
-chose repeats a secret in it (BREACH, CVE-2013-3587). So a response with a secret is never compressed.
+Only operations that say so are compressed. The length of a compressed response tells whether a text that the
+caller chose repeats a secret in it (BREACH, CVE-2013-3587). So a response with a secret is never compressed.
 """
 
 import sys
@@ -23,20 +23,26 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-#: Bytes. A shorter body gains less than its headers take.
-LEAST = 1024
-#: Bytes. A longer body is compressed on a thread, so that the event loop continues.
-AT_ONCE = 64 << 10
+#: Bytes of a body below which compression gains less than its headers take.
+MIN_BYTES = 1024
+#: Bytes of a body above which it is compressed on a thread, so that the event loop continues.
+MAX_BYTES_IN_LOOP = 64 << 10
 #: Seconds that a long body waits for the thread. Then it is sent plain.
-PATIENCE = 0.05
+MAX_WAIT_SECONDS = 0.05
 
 #: RFC 9110 section 8.4.1.3.
 _ALIASES = {"x-gzip": "gzip"}
+#: Encoder of each content coding, the preferred one first. zlib writes gzip's format with 16 more than the
+#: window, 32 KiB (15 bits).
+_ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
+    "zstd": partial(zstd.compress, level=1),
+    "gzip": partial(zlib.compress, level=3, wbits=16 + 15),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The bytes of a response, and their content coding."""
+    """Bytes of a response, and their content coding."""
 
     data: bytes
     coding: str | None = None
@@ -46,7 +52,7 @@ class Body:
 
 
 class Compressor:
-    """Compresses the responses of a worker. To be made in the process that uses it."""
+    """Compressor of the responses of a worker. To be made in the process that uses it."""
 
     def __init__(self) -> None:
         # Not the hub's threads: there logins wait for bcrypt.
@@ -54,27 +60,26 @@ class Compressor:
         self._turn = BoundedSemaphore(1)
 
     def compress(self, response: Response) -> Response:
-        """Compress a response if it is long enough and the client accepts it, and return it."""
+        """Compress a response if it is long enough and the client accepts that, and return the response."""
         if "Vary" in response.headers:
-            # It was done when others got it.
+            # A whole list is compressed once for all of its clients.
             return response
-        coding = wanted() if response.status_code == 200 else None
-        if coding is None:
-            return marked(response, None)
-        body = self.encode(Body(response.get_data()), coding)
+        body = Body(response.get_data())
+        if response.status_code == 200:
+            body = self.encode(body, choose_coding())
         if body.coding is not None:
             response.set_data(body.data)
-        return marked(response, body.coding)
+        return add_headers(response, body.coding)
 
     def encode(self, plain: Body, coding: str | None) -> Body:
-        """Return the body with this coding; plain if that is not worth it, or the thread is busy for too
+        """Return the body with this coding; plain if the body is short, or the thread is busy for too
         long."""
-        if coding is None or len(plain) < LEAST:
+        if coding is None or len(plain) < MIN_BYTES:
             return plain
-        encode = _CODINGS[coding]
-        if len(plain) <= AT_ONCE:
+        encode = _ENCODERS[coding]
+        if len(plain) <= MAX_BYTES_IN_LOOP:
             return Body(encode(plain.data), coding)
-        if not self._turn.acquire(timeout=PATIENCE):
+        if not self._turn.acquire(timeout=MAX_WAIT_SECONDS):
             return plain
         try:
             return Body(on_thread(self._thread, encode, plain.data), coding)
@@ -82,38 +87,31 @@ class Compressor:
             self._turn.release()
 
 
-def wanted() -> str | None:
-    """Return the coding that the client of this request gets, None for none."""
-    return preferred(request.headers.get("Accept-Encoding", ""))
+def choose_coding() -> str | None:
+    """Return the coding for the client of this request, None for none."""
+    return choose_accepted(request.headers.get("Accept-Encoding", ""))
 
 
 @lru_cache(64)
-def preferred(accepted: str) -> str | None:
+def choose_accepted(accepted: str) -> str | None:
     """Return the coding for this Accept-Encoding (RFC 9110 section 12.5.3), None if the client accepts none
     or prefers the plain response. A malformed weight counts as 0. Only a client that names zstd gets it: many
     that send `*` cannot decode it."""
     weights = {_ALIASES.get(name, name): weight for name, weight in parse_accept_header(accepted.lower())}
     others = weights.get("*", 0.0)
     weights.setdefault("gzip", others)
-    coding = max(_CODINGS, key=lambda name: weights.get(name, 0.0))
+    coding = max(_ENCODERS, key=lambda name: weights.get(name, 0.0))
     weight = weights.get(coding, 0.0)
     return coding if weight > 0 and weight >= weights.get("identity", others) else None
 
 
-def marked(response: Response, coding: str | None) -> Response:
+def add_headers(response: Response, coding: str | None) -> Response:
     """Add the headers of a response that may have a coding, and has this one. Return the response."""
     response.headers["Vary"] = "Accept-Encoding"
     if coding is not None:
         response.headers["Content-Encoding"] = coding
-        tag = response.headers.get("ETag")
-        if tag is not None and not tag.startswith("W/"):
+        etag, is_weak = response.get_etag()
+        if etag is not None and not is_weak:
             # A strong one stands for the same bytes (RFC 9110 section 8.8.1).
-            response.headers["ETag"] = f"W/{tag}"
+            response.set_etag(etag, weak=True)
     return response
-
-
-#: The first is preferred. zlib writes gzip's format with 16 more than the window, 32 KiB (15 bits).
-_CODINGS: Mapping[str, Callable[[bytes], bytes]] = {
-    "zstd": partial(zstd.compress, level=1),
-    "gzip": partial(zlib.compress, level=3, wbits=16 + 15),
-}

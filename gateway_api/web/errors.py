@@ -1,6 +1,7 @@
-"""Exceptions become responses here, and nowhere else.
+"""Handlers that make responses of exceptions. No other module does.
 
-A client learns what it can correct. Why the core failed, and tracebacks, go to the log with the request's id.
+A client learns what it can correct. The reason of the core and tracebacks go to the log, with the request's
+id.
 """
 
 import logging
@@ -25,90 +26,92 @@ _WEAK_TAG = (
 )
 
 
-def _challenge(detail: str) -> Callable[[errors.GatewayApiError], Response]:
+def _make_challenge(detail: str) -> Callable[[errors.GatewayApiError], Response]:
     # RFC 6750 section 3: a 401 names the scheme.
-    return lambda _: responses.bare({"detail": detail}, 401, {"WWW-Authenticate": "Bearer"})
+    return lambda _: responses.make_json({"detail": detail}, 401, {"WWW-Authenticate": "Bearer"})
 
 
-def _with_text(status: int) -> Callable[[errors.GatewayApiError], Response]:
-    return lambda error: responses.error(status, str(error))
+def _show_text(status: int) -> Callable[[errors.GatewayApiError], Response]:
+    return lambda error: responses.make_error(status, str(error))
 
 
-def _stale(error: errors.Stale) -> Response:
+def _report_stale(error: errors.Stale) -> Response:
     has_strong_tag = current().required_etags() != []
-    response = responses.error(412, str(error) if has_strong_tag else _WEAK_TAG)
+    response = responses.make_error(412, str(error) if has_strong_tag else _WEAK_TAG)
     response.set_etag(error.etag)
     return response
 
 
-def _too_many(status: int) -> Callable[[errors.TooMany | errors.SearchTooLong], Response]:
-    return lambda error: responses.error(status, str(error), {"Retry-After": str(error.retry_after)})
+def _ask_to_retry(status: int) -> Callable[[errors.TooMany | errors.SearchTooLong], Response]:
+    return lambda error: responses.make_error(status, str(error), {"Retry-After": str(error.retry_after)})
 
 
-def _busy(error: errors.CoreBusy) -> Response:
-    """As when the worker has no room for the list: for a client it is the same."""
-    _log.warning("%s: %s", _request_line(), error, extra=logs.extra(request_id=current().id))
-    return _too_many(503)(errors.TooManyLists())
+def _report_busy(error: errors.CoreBusy) -> Response:
+    """Respond as when the worker has no room for the list, which is the same for a client."""
+    _log.warning("%s failed: %s", _request_line(), error, extra=logs.extra(request_id=current().id))
+    return _ask_to_retry(503)(errors.TooManyLists())
 
 
-def _failure(
+def _log_and_hide(
     message: Callable[[Any], str], logged: Callable[[Any], str] = str, **more: Any
 ) -> Callable[[errors.GatewayApiError], Response]:
-    """500, with the reason in the log."""
+    """Make a handler that responds with 500, and logs the reason."""
 
     def respond(error: errors.GatewayApiError) -> Response:
-        _log.error("%s: %s", _request_line(), logged(error), extra=logs.extra(request_id=current().id))
-        return responses.error(500, message(error), **more)
+        _log.error("%s failed: %s", _request_line(), logged(error), extra=logs.extra(request_id=current().id))
+        return responses.make_error(500, message(error), **more)
 
     return respond
 
 
-def _unanswered(error: errors.CoreUnanswered) -> Response:
+def _report_unanswered(error: errors.CoreUnanswered) -> Response:
     current().is_unanswered = True
-    return _failure(lambda _: "Core daemon unreachable")(error)
+    return _log_and_hide(lambda _: "Core daemon unreachable")(error)
 
 
 _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
-    errors.Invalid: lambda error: responses.error(400, str(error), errors=error.problems),
-    errors.NotAuthenticated: _challenge("Could not validate credentials"),
-    errors.WrongCredentials: _challenge("Incorrect username or password"),
-    errors.NotAllowed: lambda _: responses.bare({"detail": "Admin role required"}, 403),
-    errors.NotFound: _with_text(404),
-    errors.Moved: lambda error: responses.error(308, str(error), {"Location": error.to}),
-    errors.ListTooLarge: _with_text(400),
-    errors.Conflict: _with_text(409),
-    errors.Stale: _stale,
-    errors.TooMany: _too_many(429),
-    # The requests of all clients cause it, not those of this one.
-    errors.TooManyLists: _too_many(503),
-    errors.SearchTooLong: _too_many(503),
-    errors.Disabled: lambda error: show_disabled(str(error)) or responses.error(503, str(error)),
-    errors.StepFailed: _failure(attrgetter("sentence"), attrgetter("sentence")),
-    errors.StillConnected: _failure(str),
-    errors.CoreAbsent: _failure(lambda _: "Core daemon unreachable", hint=errors.CoreAbsent.HINT),
-    errors.CoreBusy: _busy,
-    errors.CoreUnanswered: _unanswered,
-    errors.CoreLacksMethod: _with_text(501),
-    errors.CoreUnavailable: _failure(lambda _: "Core daemon unreachable"),
-    errors.HubUnavailable: _failure(lambda _: "Webhook service unreachable"),
-    errors.LedgerUnavailable: _failure(lambda error: error.message),
-    errors.HistoryUnavailable: _failure(lambda _: "Cannot read the history"),
-    errors.AuditUnavailable: _failure(lambda error: f"Cannot {error.verb} the audit log"),
+    errors.Invalid: lambda error: responses.make_error(400, str(error), errors=error.problems),
+    errors.NotAuthenticated: _make_challenge("Could not validate credentials"),
+    errors.WrongCredentials: _make_challenge("Incorrect username or password"),
+    errors.NotAllowed: lambda _: responses.make_json({"detail": "Admin role required"}, 403),
+    errors.NotFound: _show_text(404),
+    errors.Moved: lambda error: responses.make_error(308, str(error), {"Location": error.to}),
+    errors.ListTooLarge: _show_text(400),
+    errors.Conflict: _show_text(409),
+    errors.Stale: _report_stale,
+    errors.TooMany: _ask_to_retry(429),
+    # The requests of all clients cause this error, and not those of one client.
+    errors.TooManyLists: _ask_to_retry(503),
+    errors.SearchTooLong: _ask_to_retry(503),
+    errors.Disabled: lambda error: show_disabled(str(error)) or responses.make_error(503, str(error)),
+    errors.StepFailed: _log_and_hide(attrgetter("sentence"), attrgetter("sentence")),
+    errors.StillConnected: _log_and_hide(str),
+    errors.CoreAbsent: _log_and_hide(lambda _: "Core daemon unreachable", hint=errors.CoreAbsent.HINT),
+    errors.CoreBusy: _report_busy,
+    errors.CoreUnanswered: _report_unanswered,
+    errors.CoreLacksMethod: _show_text(501),
+    errors.CoreUnavailable: _log_and_hide(lambda _: "Core daemon unreachable"),
+    errors.HubUnavailable: _log_and_hide(lambda _: "Webhook service unreachable"),
+    errors.LedgerUnavailable: _log_and_hide(lambda error: error.message),
+    errors.HistoryUnavailable: _log_and_hide(lambda _: "Cannot read the history"),
+    errors.AuditUnavailable: _log_and_hide(lambda error: f"Cannot {error.verb} the audit log"),
 }
 
 
-def _of_werkzeug(error: HTTPException) -> Response:
-    """For an unknown path, a wrong method, or a body over the limit."""
-    # In a fixed order: that of werkzeug changes with each process.
+def _report_http(error: HTTPException) -> Response:
+    """Respond to an unknown path, a wrong method, or a body over the limit."""
+    # In a fixed order: the order of werkzeug changes with each process.
     allowed = sorted(
         getattr(error, "valid_methods", None) or (), key=lambda method: (method not in SAFE_METHODS, method)
     )
-    return responses.error(error.code or 500, error.name, {"Allow": ", ".join(allowed)} if allowed else None)
+    return responses.make_error(
+        error.code or 500, error.name, {"Allow": ", ".join(allowed)} if allowed else None
+    )
 
 
-def _unexpected(_: Exception) -> Response:
+def _report_unexpected(_: Exception) -> Response:
     _log.exception("%s failed", _request_line(), extra=logs.extra(request_id=current().id))
-    return responses.error(500, "Internal error")
+    return responses.make_error(500, "Internal error")
 
 
 def _request_line() -> str:
@@ -119,5 +122,5 @@ def install(app: Flask) -> None:
     """Register a handler for each exception."""
     for exception, respond in _RESPONSES.items():
         app.register_error_handler(exception, respond)
-    app.register_error_handler(HTTPException, _of_werkzeug)
-    app.register_error_handler(Exception, _unexpected)
+    app.register_error_handler(HTTPException, _report_http)
+    app.register_error_handler(Exception, _report_unexpected)

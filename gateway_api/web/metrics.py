@@ -27,7 +27,7 @@ from prometheus_flask_exporter import PrometheusMetrics
 from gateway_api.hub.interface import GetCounts, Hub, WebhookCounts
 from gateway_api.web import counters, health
 from gateway_api.web.health import Host
-from gateway_api.web.operation import template
+from gateway_api.web.operation import make_template
 from gateway_api.web.request import current
 from gateway_api.web.services import UserServices
 from gateway_contract.base import logs
@@ -130,7 +130,7 @@ def scrapes() -> Scrapes:
 
 def route(request: Request) -> str:
     """Return the path with names for its variable parts. The exporter names the label after this function."""
-    return "unmatched" if request.url_rule is None else template(request.url_rule.rule)
+    return "unmatched" if request.url_rule is None else make_template(request.url_rule.rule)
 
 
 def _add_former_counter(counted: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from apispec import APISpec, BasePlugin
 from apispec.ext.marshmallow import MarshmallowPlugin
 
-from gateway_api.base.http import REQUEST_ID, guards
+from gateway_api.base.http import REQUEST_ID, make_guards
 from gateway_api.hub.interface import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE, TIMEOUT
 from gateway_api.web.access import Access
 from gateway_api.web.operation import ApiOperation, Route
@@ -325,7 +325,7 @@ _HEADERS: dict[str, tuple[str, str | int]] = {
 
 def _headers(*names: str, optional: Iterable[str] = ()) -> dict[str, Any]:
     """Return references to these headers and to the headers of every response, and the `optional` headers."""
-    given = (REQUEST_ID, *guards(tls=True), *names)
+    given = (REQUEST_ID, *make_guards(tls=True), *names)
     references: dict[str, Any] = {name: name for name in given}
     return references | {name: _describe_header(name, required=False) for name in optional}
 

@@ -35,19 +35,20 @@ _VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 
 @dataclass(frozen=True)
 class Passed(Generic[T]):
-    """A `T` as JSON, which passes through unparsed."""
+    """`T` as JSON that passes through unparsed."""
 
     json: msgspec.Raw | Mapping[str, object]
 
 
-def passed(raw: Iterable[msgspec.Raw], record: type[T]) -> tuple[T, ...]:
-    """Such records in a struct, as JSON that passes through unparsed: only the encoder may read them."""
+def pass_records(raw: Iterable[msgspec.Raw], record: type[T]) -> tuple[T, ...]:
+    """Return JSON as records of a struct. It passes through unparsed: only the encoder may read these
+    records."""
     return cast(tuple[T, ...], tuple(raw))
 
 
 @dataclass(frozen=True)
 class WithETag(Generic[T]):
-    """A `T` with its entity tag."""
+    """`T` with its entity tag."""
 
     data: T
     etag: str
@@ -55,7 +56,7 @@ class WithETag(Generic[T]):
 
 @dataclass(frozen=True)
 class Created(Generic[T]):
-    """A `T` that is new, with its path."""
+    """`T` that is new, with its path."""
 
     data: T
     location: str
@@ -67,53 +68,53 @@ _HEADERS: Mapping[Any, tuple[str, ...]] = {WithETag: ("ETag",), Created: ("Locat
 
 @dataclass(frozen=True)
 class ApiOperation:
-    """An operation of the API: its access, what its function in `web/routes/` takes, and what it returns.
-
-    `access` is what the caller needs. `without_core`: a user whose token is not revoked has access while the
-    core hangs. `description` stands in for the function's docstring in the OpenAPI document.
-
-    The function gets the variables of the path and, if there are schemas, `query` and `body`, as the schemas
-    load them. A `body` with a struct in place of a schema is a whole configuration. A body that is `optional`
-    may be left out.
-
-    The function returns a struct, None, or a whole Response. `data` are the possible structs of the
-    envelope's data, or of the body if it is `bare`; by default those that the function returns. `preview` is
-    the struct of a dry run, with 200 instead of `status`. `events` are the structs of a stream's events, by
-    event name; events of a `resumable` stream have ids. `more_headers` are names besides those of every
-    response and of what the function returns; those of `may_have` need not be there. `conditional`: a client
-    that sends the ETag gets 304. `errors` are statuses besides those of every operation with this access and
-    request. A response that is `compressed` for a client that accepts it has no secret
-    (`web/compression.py`)."""
+    """Operation of the API: its access, the arguments of its function in `web/routes/`, and what that
+    returns: a struct, None, or a whole Response."""
 
     function: Callable[..., Any]
     access: Access
+    #: Text for the OpenAPI document in place of the function's docstring.
     description: str = ""
+    #: Schemas of the query and the body, as which the function gets its arguments of these names. A struct in
+    #: place of a schema is a whole configuration. The function also gets the variables of the path.
     query: type[Schema] | None = None
     body: type[Schema] | type[msgspec.Struct] | None = None
+    #: Whether the body may be left out.
     optional: bool = False
+    #: Whether a user whose token is not revoked has access while the core hangs.
     without_core: bool = False
+    #: Possible structs of the envelope's data; by default those that the function returns.
     data: tuple[type[msgspec.Struct], ...] | None = None
+    #: Struct of a dry run, with 200 instead of `status`.
     preview: type[msgspec.Struct] | None = None
     status: int = 200
     media_type: str = JSON
+    #: Whether the data has no envelope.
     bare: bool = False
+    #: Structs of a stream's events by event name. Events of a `resumable` stream have ids.
     events: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
     resumable: bool = True
+    #: Headers besides those of every response and of what the function returns, and headers that may be
+    #: there.
     more_headers: tuple[str, ...] = ()
     may_have: tuple[str, ...] = ()
+    #: Statuses besides those of every operation with this access and request.
     errors: tuple[int, ...] = ()
+    #: Whether a client that sends the current ETag gets 304.
     conditional: bool = True
+    #: Whether the response is compressed for a client that accepts that. Never with a secret
+    #: (`web/compression.py`).
     compressed: bool = False
 
     @cached_property
     def records(self) -> tuple[type[msgspec.Struct], ...] | None:
-        """The possible structs of a response, () for the data null or any text. None for an operation that
+        """The possible structs of a response, () for the data null or any text; None for an operation that
         the OpenAPI document leaves out."""
         if self.data is not None:
             return self.data
         if self._returned == [Response]:
             return None if self.media_type == JSON else ()
-        return tuple(kind for kind in map(_struct, self._returned) if kind not in (NoneType, self.preview))
+        return tuple(kind for kind in map(_unwrap, self._returned) if kind not in (NoneType, self.preview))
 
     @cached_property
     def headers(self) -> tuple[str, ...]:
@@ -134,7 +135,7 @@ class ApiOperation:
         return inspect.cleandoc(self.description or self.function.__doc__ or "")
 
     def ignores_query(self, method: str) -> bool:
-        """Return whether any query is ignored: monitors add one to open paths, so that no cache replies."""
+        """Return True if a query is ignored: monitors add one to open paths, so that no cache replies."""
         is_open = self.access in (Access.ALWAYS, Access.STATIC, Access.OPEN)
         return is_open and method in SAFE_METHODS and self.query is None
 
@@ -143,7 +144,7 @@ View = Callable[..., Response]
 
 
 def operation(access: Access, description: str = "", **more: Any) -> Callable[[Callable[..., Any]], View]:
-    """Make a view of a function, for the route of a blueprint. The arguments are those of ApiOperation:
+    """Make a view of a function, for the route of a blueprint, with the fields of ApiOperation as arguments:
 
     @subscribers.get("/<session:id>")
     @operation(ANY_ROLE)
@@ -169,32 +170,34 @@ def _respond(operation: ApiOperation, variables: dict[str, str]) -> Response:
     if operation.access is Access.ADMIN and request.method not in SAFE_METHODS:
         # A change is unavailable while the audit log is.
         services().audit.check()
-    arguments = _arguments(request, operation, variables)
-    response = _response(operation, operation.function(**arguments))
+    arguments = _load_arguments(request, operation, variables)
+    response = _make_response(operation, operation.function(**arguments))
     return services().compressor.compress(response) if operation.compressed else response
 
 
-def _arguments(request: ApiRequest, operation: ApiOperation, variables: dict[str, str]) -> dict[str, Any]:
-    """Return the arguments of the operation's function. Raises Invalid and NotFound."""
+def _load_arguments(
+    request: ApiRequest, operation: ApiOperation, variables: dict[str, str]
+) -> dict[str, Any]:
+    """Return the arguments for the operation's function. Raises Invalid and NotFound."""
     arguments = {}
     if not operation.ignores_query(request.method):
-        query = parse.query(request, operation.query)
+        query = parse.parse_query(request, operation.query)
         if operation.query is not None:
             arguments["query"] = query
     if operation.body is not None:
-        arguments["body"] = parse.body(request, operation.body, optional=operation.optional)
-    return arguments | parse.variables(variables)
+        arguments["body"] = parse.parse_body(request, operation.body, optional=operation.optional)
+    return arguments | parse.parse_variables(variables)
 
 
-def _response(operation: ApiOperation, returned: Any) -> Response:
-    """Return the response with what the operation's function returned."""
+def _make_response(operation: ApiOperation, returned: Any) -> Response:
+    """Return the response for what the operation's function returned."""
     if isinstance(returned, Response):
         return returned
     data = returned.data if isinstance(returned, (WithETag, Created)) else returned
     data = data.json if isinstance(data, Passed) else data
     is_preview = operation.preview is not None and isinstance(data, operation.preview)
     status = 200 if is_preview else operation.status
-    response = responses.bare(data if operation.bare else {"status": "ok", "data": data}, status)
+    response = responses.make_json(data if operation.bare else {"status": "ok", "data": data}, status)
     if isinstance(returned, WithETag):
         response.set_etag(returned.etag)
     if isinstance(returned, Created):
@@ -207,13 +210,13 @@ def install(app: Flask) -> None:
     app.url_map.converters["session"] = parse.SessionSegment
 
     @app.before_request
-    def _find_operation() -> None:
+    def _require_route() -> None:
         request = current()
         unknown = request.routing_exception
         if unknown is None:
-            request.is_conditional = _operation_of(app, request.endpoint or "").conditional
+            request.is_conditional = _find_operation(app, request.endpoint or "").conditional
             return
-        # An unknown path is 404 for every caller, once the API is enabled: Flask raises it later.
+        # An unknown path is 404 for every caller, once the API is enabled: Flask raises NotFound later.
         require_access(Access.STATIC)
         if isinstance(unknown, RequestRedirect):
             # Werkzeug's response would have an address of the Host that the client sent, and a body in HTML.
@@ -223,11 +226,12 @@ def install(app: Flask) -> None:
 def require_operations(app: Flask) -> None:
     """Raise RuntimeError if a view of the application has no operation."""
     for endpoint in app.view_functions:
-        _operation_of(app, endpoint)
+        _find_operation(app, endpoint)
 
 
-def _operation_of(app: Flask, endpoint: str) -> ApiOperation:
-    """Return the operation of an endpoint. Raises RuntimeError for a view without: nobody may call it."""
+def _find_operation(app: Flask, endpoint: str) -> ApiOperation:
+    """Return the operation of an endpoint. Raises RuntimeError for a view without one, which nobody may
+    call."""
     found = getattr(app.view_functions[endpoint], "operation", None)
     if not isinstance(found, ApiOperation):
         raise RuntimeError(f"the view {endpoint} has no operation")
@@ -236,8 +240,8 @@ def _operation_of(app: Flask, endpoint: str) -> ApiOperation:
 
 @dataclass(frozen=True)
 class Route:
-    """An operation at a path, as in OpenAPI. `name` is that of the endpoint, `<blueprint>.<view>`, which the
-    audit log and the document have."""
+    """Operation at a path, as in OpenAPI. `name` is the endpoint, `<blueprint>.<view>`, as in the audit log
+    and the document."""
 
     name: str
     method: str
@@ -249,22 +253,23 @@ class Route:
         return self.name.partition(".")[0]
 
 
-def routes(app: Flask) -> Iterator[Route]:
-    """Yield the routes of the application, in their order. Raises RuntimeError for a view that has no
+def find_routes(app: Flask) -> Iterator[Route]:
+    """Yield the routes of the application, in their order. Raises RuntimeError for a view without an
     operation."""
     for rule in app.url_map.iter_rules():
         (method,) = (rule.methods or set()) - SAFE_METHODS or {"GET"}
-        yield Route(rule.endpoint, method, template(rule.rule), _operation_of(app, rule.endpoint))
+        yield Route(rule.endpoint, method, make_template(rule.rule), _find_operation(app, rule.endpoint))
 
 
 @cache
-def template(rule: str) -> str:
-    """werkzeug's `/subscribers/<session:id>` as OpenAPI's `/subscribers/{id}` (OpenAPI 3.1 section 4.8.8)."""
+def make_template(rule: str) -> str:
+    """Return a rule of werkzeug, such as `/subscribers/<session:id>`, as the template of OpenAPI,
+    `/subscribers/{id}` (OpenAPI 3.1 section 4.8.8)."""
     return _VARIABLE.sub(r"{\1}", rule)
 
 
-def _struct(returned: Any) -> type[msgspec.Struct]:
-    """Return the struct that a view returns, without what is around it."""
+def _unwrap(returned: Any) -> type[msgspec.Struct]:
+    """Return the struct in the type that a function returns, without `Passed` and headers around it."""
     while get_origin(returned) in (Passed, *_HEADERS):
         (returned,) = get_args(returned)
     kind: type[msgspec.Struct] = returned

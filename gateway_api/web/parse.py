@@ -1,4 +1,4 @@
-"""Turns what a client sent into what a view can trust."""
+"""Parsing of requests: from what a client sent to what a view can trust."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,8 +20,8 @@ MAX_BODY = 1 << 20
 _NUMBERS = {"id": "No such session", "job": "No such job", "revision": "No such revision"}
 
 
-def query(request: ApiRequest, schema: type[Schema] | None) -> Any:
-    """Return the query of a request, loaded with its schema. Without a schema the query must be empty: a typo
+def parse_query(request: ApiRequest, schema: type[Schema] | None) -> Any:
+    """Return the query of a request, as its schema loads it. Without a schema the query must be empty: a typo
     must not silently return something else. Raises Invalid."""
     if b"%" in request.query_string:
         _reject_other_bytes(request.query_string)
@@ -35,10 +35,10 @@ def query(request: ApiRequest, schema: type[Schema] | None) -> Any:
     return load(schema, request.args.to_dict())
 
 
-def body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct], *, optional: bool) -> Any:
-    """Return the JSON object of a request, loaded with its schema, or as a Document for a struct. A body that
-    is `optional` and left out is an empty object. Raises Invalid."""
-    sent = _json_object(request, optional=optional)
+def parse_body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct], *, optional: bool) -> Any:
+    """Return the JSON object of a request, as its schema loads it, or as a Document for a struct. An
+    `optional` body that is left out is an empty object. Raises Invalid."""
+    sent = _read_json_object(request, optional=optional)
     if issubclass(schema, msgspec.Struct):
         # The audit log has no body that does not match a schema: it may have a secret anywhere.
         return Document(sent)
@@ -47,21 +47,23 @@ def body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct], *, op
     return loaded
 
 
-def variables(path: Mapping[str, str]) -> dict[str, Any]:
-    """Return the variable parts of a request's path. Raises NotFound for what cannot be a number of ours."""
-    return {name: _number(text, _NUMBERS[name]) if name in _NUMBERS else text for name, text in path.items()}
+def parse_variables(path: Mapping[str, str]) -> dict[str, Any]:
+    """Return the variable parts of a path, numbers as integers. Raises NotFound for an impossible number."""
+    return {
+        name: _parse_number(text, _NUMBERS[name]) if name in _NUMBERS else text for name, text in path.items()
+    }
 
 
-def _number(text: str, otherwise: str) -> int:
+def _parse_number(text: str, message: str) -> int:
     try:
         return parse_numeric_id(text)
     except ValueError as error:
-        raise NotFound(otherwise) from error
+        raise NotFound(message) from error
 
 
 class SessionSegment(BaseConverter):
-    """The id of a session in a path. It matches no name that another path has in this place: a wrong method
-    on such a path is 405, and no unknown session."""
+    """Converter for the id of a session in a path. It matches no name that another path has in this place: a
+    wrong method on such a path is 405, and no unknown session."""
 
     regex = (
         r"(?!(?:summary|history|failed-sign-ons|flapping|traffic|jobs|rate|disconnect|disconnect-by-interface)"
@@ -70,7 +72,7 @@ class SessionSegment(BaseConverter):
 
 
 def _reject_other_bytes(query: bytes) -> None:
-    """werkzeug would read `%ff` as three characters."""
+    """Raise Invalid for bytes that are no UTF-8: werkzeug would read `%ff` as three characters."""
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
     wrong = [name if _is_text(name) else "" for name, value in pairs if not _is_text(name + value)]
     if wrong:
@@ -78,20 +80,20 @@ def _reject_other_bytes(query: bytes) -> None:
 
 
 def _is_text(text: str) -> bool:
-    """Return False with a surrogate, which stands for a byte that is not UTF-8."""
+    """Return False for a text with a surrogate, which stands for a byte that is not UTF-8."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _json_object(request: ApiRequest, *, optional: bool) -> dict[str, Any]:
-    """Return the body of a request. Empty if it is `optional` and left out. Raises Invalid."""
+def _read_json_object(request: ApiRequest, *, optional: bool) -> dict[str, Any]:
+    """Return the body of a request; an empty object if it is `optional` and left out. Raises Invalid."""
     if (request.content_length or 0) > MAX_BODY:
         raise RequestEntityTooLarge
     try:
         # One byte more tells a body that fits from one that was cut to fit.
         data = request.stream.read(MAX_BODY + 1)
     except Exception as error:
-        # PEP 3333 leaves it to the server what its reader raises for a body with wrong framing. The cause is
-        # always the client.
+        # PEP 3333 leaves open what the server's reader raises for wrong framing. The cause is always the
+        # client.
         raise Invalid(Problem("", "invalid", "The body could not be read")) from error
     if len(data) > MAX_BODY:
         raise RequestEntityTooLarge

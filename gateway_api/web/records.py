@@ -44,7 +44,7 @@ _CursorOfPage = Annotated[str | None, about("`cursor` of the next page, null on 
 
 
 @cache
-def listing(method: type[Method[Any]]) -> type[msgspec.Struct]:
+def make_list_record(method: type[Method[Any]]) -> type[msgspec.Struct]:
     """Return the data of a list, from the reply of the core or the hub. Only pages have a total and a
     cursor."""
     reply = reply_of(method)

@@ -26,7 +26,7 @@ from gateway_api.base.settings import Settings
 from gateway_api.serving import configuration
 from gateway_api.serving.configuration import BadAddress, Off, address, address_or_last
 from gateway_api.web.app import create_app
-from gateway_api.web.records import Committed, Configuration, Message, listing
+from gateway_api.web.records import Committed, Configuration, Message, make_list_record
 from gateway_api.web.routes.token_profile import format_uptime
 from gateway_api.web.services import WorkerServices
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable
@@ -55,7 +55,7 @@ ROUTES = (
     Route("GET", "/subscribers", ANY_ROLE),
     Route("GET", "/subscribers/{id}", ANY_ROLE),
     Route("DELETE", "/subscribers/{id}", ANY_ROLE, data=Message),
-    Route("GET", "/vlans", ANY_ROLE, data=listing(ListVlans), paged=VlansReply),
+    Route("GET", "/vlans", ANY_ROLE, data=make_list_record(ListVlans), paged=VlansReply),
     Route("GET", "/config", ANY_ROLE, data=Configuration),
     Route("PUT", "/config", ANY_ROLE, data=Committed),
     Route("GET", "/system/status", ANY_ROLE),

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gateway_api.hub import interface as hub
 from gateway_api.web import records
-from gateway_api.web.records import Message, listing
+from gateway_api.web.records import Message, make_list_record
 from gateway_contract.contract import PagedMethod, reply_of
 from gateway_contract.core import configuration, health, jobs, network, sessions, traffic
 
@@ -45,7 +45,7 @@ class Route:
 
 
 def _list(path: str, method: type[PagedMethod[Any]]) -> Route:
-    return Route("GET", path, ANY_ROLE, data=listing(method), paged=reply_of(method))
+    return Route("GET", path, ANY_ROLE, data=make_list_record(method), paged=reply_of(method))
 
 
 _RECEIVER = {"url": "http://127.0.0.1:9/hook", "events": ["session.up"]}
@@ -122,13 +122,13 @@ ROUTES = (
         partial=True,
     ),
     Route("POST", "/system/config/discard", ADMIN, nothing=True),
-    Route("GET", "/system/config/archive", ANY_ROLE, data=listing(configuration.ListArchive)),
+    Route("GET", "/system/config/archive", ANY_ROLE, data=make_list_record(configuration.ListArchive)),
     Route("GET", "/system/config/archive/{revision}", ANY_ROLE, data=records.ArchivedConfiguration),
     _list("/interfaces", network.ListInterfaces),
     _list("/interfaces/vlans", network.ListVlans),
     Route("GET", "/interfaces/traffic", ANY_ROLE, data=records.TrafficSampleList),
     _list("/qos", network.ListQos),
-    Route("GET", "/qos/profiles", ANY_ROLE, data=listing(network.ListOverheadProfiles)),
+    Route("GET", "/qos/profiles", ANY_ROLE, data=make_list_record(network.ListOverheadProfiles)),
     Route("GET", "/routing/bgp/summary", ANY_ROLE, data=records.FrrSummary),
     _list("/routing/routes", network.ListRoutes),
     _list("/cgnat/sessions", network.ListCgnatSessions),
@@ -138,9 +138,9 @@ ROUTES = (
     # It has no end and is not JSON: see test_events.
     Route("GET", "/events/subscribers", ANY_ROLE, streams=True),
     Route("POST", "/webhooks", ADMIN, data=hub.Webhook, body=_RECEIVER, status=201),
-    Route("GET", "/webhooks", ANY_ROLE, data=listing(hub.ListWebhooks)),
+    Route("GET", "/webhooks", ANY_ROLE, data=make_list_record(hub.ListWebhooks)),
     Route("GET", "/webhooks/{webhook}", ANY_ROLE, data=hub.Webhook),
-    Route("GET", "/webhooks/{webhook}/deliveries", ANY_ROLE, data=listing(hub.ListDeliveries)),
+    Route("GET", "/webhooks/{webhook}/deliveries", ANY_ROLE, data=make_list_record(hub.ListDeliveries)),
     Route("POST", "/webhooks/{webhook}/test", ADMIN, data=records.TestSent),
     Route("DELETE", "/webhooks/{webhook}", ADMIN, data=Message),
     Route("GET", "/audit", ADMIN, data=records.AuditRecordList),

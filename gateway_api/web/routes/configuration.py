@@ -117,7 +117,7 @@ def discard() -> WithETag[None]:
 @operation(
     ANY_ROLE,
     query=queries.make_list_query(wire.ListArchive),
-    data=(records.listing(wire.ListArchive),),
+    data=(records.make_list_record(wire.ListArchive),),
     errors=(501,),
 )
 def list_archive(query: queries.ListSelection) -> wire.ArchiveReply:

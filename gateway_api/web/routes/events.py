@@ -60,7 +60,7 @@ def stream_events(query: StreamFilter) -> Response:
     """Stream events, without an end."""
     # The header first: a client that reconnects sends the newer id there, and the same query again.
     wanted = replace(query, resume=current().last_event_id() or query.resume)
-    return responses.stream(lambda address: user_services().streams.open(caller(), address, wanted))
+    return responses.make_stream(lambda address: user_services().streams.open(caller(), address, wanted))
 
 
 _WEBHOOKS = f"""\
@@ -76,7 +76,7 @@ A webhook whose receiver fails {PAUSE_AFTER} times in a row is paused, see `paus
     ANY_ROLE,
     _WEBHOOKS,
     query=queries.make_list_query(wire.ListWebhooks),
-    data=(records.listing(wire.ListWebhooks),),
+    data=(records.make_list_record(wire.ListWebhooks),),
 )
 def list_webhooks(query: queries.ListSelection) -> wire.WebhooksReply:
     """List all webhooks."""
@@ -128,7 +128,7 @@ The failure that began a pause has `paused_until`. Until then, no new message is
     ANY_ROLE,
     _DELIVERIES,
     query=queries.make_list_query(wire.ListDeliveries),
-    data=(records.listing(wire.ListDeliveries),),
+    data=(records.make_list_record(wire.ListDeliveries),),
 )
 def list_deliveries(query: queries.ListSelection, webhook: str) -> wire.DeliveriesReply:
     """List the last attempts, the newest first."""

@@ -8,7 +8,7 @@ from flask import Blueprint, url_for
 from gateway_api.web import audit, records
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
-from gateway_api.web.operation import Created, Passed, operation, passed
+from gateway_api.web.operation import Created, Passed, operation, pass_records
 from gateway_api.web.schemas import queries, requests
 from gateway_api.web.services import core
 from gateway_contract.contract import Page
@@ -79,4 +79,4 @@ def _preview(filter: Mapping[str, str], what: str) -> records.JobPreview:
     count = decode_part(int, found.others["total"])
     sessions = [session for array in found.arrays for session in decode_part(list[msgspec.Raw], array)]
     message = f"{count} session{'' if count == 1 else 's'} {what}"
-    return records.JobPreview(message, count, passed(sessions, SessionSummary))
+    return records.JobPreview(message, count, pass_records(sessions, SessionSummary))

@@ -54,7 +54,7 @@ def list_qos(query: queries.ListSelection) -> ListParts:
 
 
 @qos.get("/profiles", endpoint="profiles")
-@operation(ANY_ROLE, data=(records.listing(wire.ListOverheadProfiles),))
+@operation(ANY_ROLE, data=(records.make_list_record(wire.ListOverheadProfiles),))
 def list_profiles() -> Passed[wire.OverheadProfilesReply]:
     """List the overhead profiles that sessions may have."""
     return Passed(core().call_fields(wire.ListOverheadProfiles()))

@@ -12,7 +12,7 @@ from gateway_api.history.sign_ons import find_failed_sign_ons
 from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
-from gateway_api.web.operation import Passed, operation, passed
+from gateway_api.web.operation import Passed, operation, pass_records
 from gateway_api.web.request import caller
 from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas import queries, requests
@@ -81,7 +81,7 @@ def disconnect_by_interface(
     count, verb = len(sessions), "would be disconnected" if body.dry_run else "disconnected"
     message = f"{count} session{'' if count == 1 else 's'} {verb} on {body.interface}"
     if body.dry_run:
-        return records.InterfaceDisconnectPreview(message, count, passed(sessions, SessionSummary))
+        return records.InterfaceDisconnectPreview(message, count, pass_records(sessions, SessionSummary))
     audit.note(before={"sessions": [decode_part(EndedSession, session) for session in sessions]})
     return records.InterfaceDisconnected(message, count)
 
@@ -135,7 +135,7 @@ def watch(id: int) -> Response:
     core().require_method(WatchTraffic(id))
     services.traffic.check(id)
     follow = partial(services.traffic.pieces, id=id)
-    return responses.stream(lambda address: services.streams.open_with(caller(), address, follow))
+    return responses.make_stream(lambda address: services.streams.open_with(caller(), address, follow))
 
 
 @past.get("/history", endpoint="index")

@@ -10,7 +10,7 @@ from gateway_api.web.access import ADMIN, ALWAYS, ANY_ROLE
 from gateway_api.web.health import check_core, check_hub
 from gateway_api.web.lists import list_operation
 from gateway_api.web.metrics import scrapes
-from gateway_api.web.operation import operation, passed
+from gateway_api.web.operation import operation, pass_records
 from gateway_api.web.schemas import queries
 from gateway_api.web.services import core, hub, user_services
 from gateway_contract.core.health import ListFaults, worst
@@ -64,7 +64,7 @@ def list_audit_records(query: queries.Search[Filter]) -> records.AuditRecordList
     """List the audit records that match the filters, or a page of them, the newest first."""
     found = user_services().audit.read(query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor
-    matching = passed(found.records, records.AuditRecord)
+    matching = pass_records(found.records, records.AuditRecord)
     return records.AuditRecordList(records=matching, count=len(matching), next_cursor=cursor)
 
 

@@ -80,7 +80,7 @@ def encode_list(found: ListParts) -> bytes:
                 )
             )
         arrays.append(msgspec.Raw(msgspec.json.encode(made)))
-    return responses.listed(ListParts("subscribers", arrays, found.others))
+    return responses.encode_list(ListParts("subscribers", arrays, found.others))
 
 
 def format_uptime(since: float, now: float) -> str:

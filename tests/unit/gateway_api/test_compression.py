@@ -13,7 +13,7 @@ from gateway_api.base.settings import TOKEN, USERS
 from gateway_api.web import compression
 from gateway_api.web.access import ADMIN
 from gateway_api.web.app import routes_of
-from gateway_api.web.compression import AT_ONCE, LEAST, Body, Compressor, preferred, zstd
+from gateway_api.web.compression import MAX_BYTES_IN_LOOP, MIN_BYTES, Body, Compressor, choose_accepted, zstd
 from gateway_api.web.operation import Route
 from gateway_api.web.responses import EVENT_STREAM
 
@@ -36,10 +36,10 @@ COMPRESSED = [
     ],
 )
 def test_a_client_gets_the_coding_that_it_prefers(coding: str | None, accepted: str) -> None:
-    assert preferred(accepted) == coding
+    assert choose_accepted(accepted) == coding
 
 
-@pytest.mark.parametrize("length", [LEAST, AT_ONCE, AT_ONCE + 1])
+@pytest.mark.parametrize("length", [MIN_BYTES, MAX_BYTES_IN_LOOP, MAX_BYTES_IN_LOOP + 1])
 @pytest.mark.parametrize(("coding", "decode"), [("gzip", gzip.decompress), ("zstd", zstd.decompress)])
 def test_a_body_is_compressed_from_1024_bytes(
     coding: str, decode: Callable[[bytes], bytes], length: int
@@ -50,7 +50,7 @@ def test_a_body_is_compressed_from_1024_bytes(
     if coding == "zstd":
         # For clients that need the size.
         assert zstd.get_frame_info(body.data).decompressed_size == length
-    shorter = Body(bytes(LEAST - 1))
+    shorter = Body(bytes(MIN_BYTES - 1))
     assert Compressor().encode(shorter, coding) is shorter
 
 
@@ -62,13 +62,13 @@ def test_a_long_body_has_no_larger_window_than_http_allows() -> None:
 
 
 def test_a_long_body_that_would_wait_for_another_is_sent_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    compressor, may_end, plain = Compressor(), Event(), Body(bytes(AT_ONCE + 1))
+    compressor, may_end, plain = Compressor(), Event(), Body(bytes(MAX_BYTES_IN_LOOP + 1))
 
     def encode(plain: bytes) -> bytes:
         assert may_end.wait(60)
         return b"short"
 
-    monkeypatch.setitem(compression._CODINGS, "gzip", encode)
+    monkeypatch.setitem(compression._ENCODERS, "gzip", encode)
     first = gevent.spawn(compressor.encode, plain, "gzip")
     gevent.sleep(0)
     assert compressor.encode(plain, "gzip") is plain
@@ -83,20 +83,20 @@ def test_a_long_body_does_not_wait_for_the_threads_of_logins() -> None:
     logins = [pool.spawn(may_end.wait, 60) for _ in range(pool.maxsize)]
     try:
         with gevent.Timeout(30):
-            assert compressor.encode(Body(bytes(AT_ONCE + 1)), "gzip").coding == "gzip"
+            assert compressor.encode(Body(bytes(MAX_BYTES_IN_LOOP + 1)), "gzip").coding == "gzip"
     finally:
         may_end.set()
         gevent.joinall(logins)
 
 
 def test_a_body_that_cannot_be_compressed_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    compressor, plain = Compressor(), Body(bytes(AT_ONCE + 1))
+    compressor, plain = Compressor(), Body(bytes(MAX_BYTES_IN_LOOP + 1))
 
     def fail(plain: bytes) -> bytes:
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setitem(compression._CODINGS, "gzip", fail)
+        patched.setitem(compression._ENCODERS, "gzip", fail)
         with pytest.raises(MemoryError):
             compressor.encode(plain, "gzip")
     assert compressor.encode(plain, "gzip").coding == "gzip"
@@ -107,7 +107,7 @@ def _compressed(response: Response) -> Response:
         return Compressor().compress(response)
 
 
-@pytest.mark.parametrize(("length", "tag"), [(LEAST, 'W/"v"'), (LEAST - 1, '"v"')])
+@pytest.mark.parametrize(("length", "tag"), [(MIN_BYTES, 'W/"v"'), (MIN_BYTES - 1, '"v"')])
 def test_a_strong_entity_tag_of_a_compressed_body_becomes_weak(length: int, tag: str) -> None:
     response = Response(bytes(length))
     response.set_etag("v")
@@ -115,7 +115,7 @@ def test_a_strong_entity_tag_of_a_compressed_body_becomes_weak(length: int, tag:
 
 
 def test_a_response_that_is_not_200_stays_plain() -> None:
-    response = _compressed(Response(bytes(LEAST), 404))
+    response = _compressed(Response(bytes(MIN_BYTES), 404))
     assert "Content-Encoding" not in response.headers
     assert response.headers["Vary"] == "Accept-Encoding"
 

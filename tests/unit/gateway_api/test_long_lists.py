@@ -41,7 +41,7 @@ def turns_during(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) ->
 def test_others_have_turns_between_the_arrays_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of a list of 100,000, an array has 430 KB.
     long = found({"username": "x" * 400})
-    assert turns_during(lambda: responses.listed(long), monkeypatch) >= ARRAYS - 1
+    assert turns_during(lambda: responses.encode_list(long), monkeypatch) >= ARRAYS - 1
 
 
 def test_others_have_turns_while_a_list_gets_the_form_of_the_alternative_profile(
@@ -60,5 +60,5 @@ def test_others_have_turns_while_a_list_gets_the_form_of_the_alternative_profile
 
 
 def test_the_arrays_of_a_list_are_one_in_its_body() -> None:
-    body = msgspec.json.decode(responses.listed(found({"id": 1})))
+    body = msgspec.json.decode(responses.encode_list(found({"id": 1})))
     assert body["data"] == {"sessions": [{"id": 1}] * (ARRAYS * SESSIONS), "count": ARRAYS * SESSIONS}

@@ -18,7 +18,7 @@ from werkzeug.test import TestResponse
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web.access import ADMIN, ANY_ROLE, Access
 from gateway_api.web.app import BLUEPRINTS, Application, create_app, routes_of
-from gateway_api.web.operation import ApiOperation, Created, Passed, View, WithETag, operation, template
+from gateway_api.web.operation import ApiOperation, Created, Passed, View, WithETag, operation
 from gateway_api.web.parse import SessionSegment
 from gateway_api.web.records import Message, SignedIn
 from gateway_api.web.request import current
