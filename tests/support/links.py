@@ -62,6 +62,10 @@ class KnownLinks:
                 return each
         raise NoDevice(f"find the link {name}", "there is none")
 
+    def find_links(self, names: Iterable[str]) -> list[Link | None]:
+        links = {each.name: each for each in self.read_links().values()}
+        return [links.get(name) for name in names]
+
     def read_statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
         return {each.name: (each.index, each.stats) for each in self.read_links().values()}
 

@@ -27,12 +27,12 @@ class VethVlans(VlanDevices):
         with network_of(int(_FAR)):
             self._far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
-    def existing(self, trunk: str) -> Iterator[AccessVlan]:
-        named = (AccessVlan.named(link.name, (trunk,)) for link in KernelReader().read_links().values())
+    def find_vlans(self, trunk: str) -> Iterator[AccessVlan]:
+        named = (AccessVlan.parse(link.name, (trunk,)) for link in KernelReader().read_links().values())
         return (vlan for vlan in named if vlan is not None)
 
     def make(self, vlan: AccessVlan) -> None:
-        if vlan in self.existing(vlan.trunk):
+        if vlan in self.find_vlans(vlan.trunk):
             return
         far = f"access.{vlan.vlan_id}"
         # With the address of the trunk, as a VLAN has it. By their group, all go in a moment.

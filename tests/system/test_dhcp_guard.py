@@ -76,7 +76,7 @@ def binding(session: SourceSession) -> tuple[str, str | None]:
 
 def refused(guard: DhcpGuard, reason: TriggerRefusal, least: int = 1) -> bool:
     guard.check()
-    return guard.refusals()[reason] >= least
+    return guard.count_refusals()[reason] >= least
 
 
 def test_the_mac_address_of_a_session_gets_no_lease_on_another_vlan_until_the_session_has_ended(
@@ -90,7 +90,7 @@ def test_the_mac_address_of_a_session_gets_no_lease_on_another_vlan_until_the_se
     wait_for("several requests", lambda: refused(guard, TriggerRefusal.MAC_ELSEWHERE, 3))
     assert not clone.has_lease()
     # A release from there ends no session.
-    before = guard.refusals()[TriggerRefusal.MAC_ELSEWHERE]
+    before = guard.count_refusals()[TriggerRefusal.MAC_ELSEWHERE]
     send_dhcp(server, 301, _RELEASE, session.ip_address or "", MAC.replace(":", ""))
     wait_for("the release", lambda: refused(guard, TriggerRefusal.MAC_ELSEWHERE, before + 1))
     subscriber.renew()

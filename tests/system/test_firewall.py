@@ -215,7 +215,7 @@ def firewall(network: Network) -> Firewall:
 def spoofed(firewall: Firewall, field: str = "spoofed") -> dict[str, int]:
     """By trunk, without those that are zero."""
     firewall.check()
-    return {each.trunk: getattr(each, field) for each in firewall.drops() if getattr(each, field)}
+    return {each.trunk: getattr(each, field) for each in firewall.list_drops() if getattr(each, field)}
 
 
 def blocked(firewall: Firewall) -> dict[str, int]:

@@ -17,9 +17,9 @@ from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.configuration import Demux, RateLimits, VlanProfile, VlanRange
 from gateway_contract.core.health import TriggerRefusal
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.demux.admission import HOLD_OFF, AccessVlan, Occupancy
+from gateway_core.gateways.linux.demux.admission import HOLD_OFF_SECONDS_SECONDS, AccessVlan, Occupancy
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
-from gateway_core.gateways.linux.demux.listener import LONGEST_FRAME, Listener, Trigger, attach_filter
+from gateway_core.gateways.linux.demux.listener import MAX_FRAME_BYTES, Listener, Trigger, attach_filter
 from gateway_core.gateways.linux.threads import Crew
 from tests.support.clocks import SteppedClock
 from tests.support.first_frames import DOT1AD, DOT1Q, FIRST, OTHER, dhcp, padi, renewal, tagged
@@ -97,10 +97,10 @@ class Ports:
         self.refused, self.unwanted, self.occupied = set[str](), set[str](), set[str]()
         self.unknown: set[SessionType] = set()
 
-    def existing(self, trunk: str) -> Iterable[AccessVlan]:
+    def find_vlans(self, trunk: str) -> Iterable[AccessVlan]:
         return [vlan for vlan in self._read(self.devices) if vlan.trunk == trunk]
 
-    def former(self) -> Iterable[AccessVlan]:
+    def find_former_vlans(self) -> Iterable[AccessVlan]:
         return self._read(self.of_former_life)
 
     def make(self, vlan: AccessVlan) -> None:
@@ -213,7 +213,7 @@ def test_the_kernel_passes_first_messages_with_a_tag_and_nothing_else() -> None:
         send([*other, *untagged, *wanted, *other, *untagged, last])
         passed = []
         while not passed or passed[-1] != last:
-            frame, ancillary, _, _ = packets.recvmsg(LONGEST_FRAME, 100)
+            frame, ancillary, _, _ = packets.recvmsg(MAX_FRAME_BYTES, 100)
             tci, protocol = struct.unpack_from("=HH", ancillary[0][2], 16)
             passed.append(tagged(frame, (protocol, tci)))
     # Of DHCP, the kernel does not know the message type.
@@ -267,7 +267,7 @@ def test_the_first_frame_of_a_client_has_its_vlan_made_and_served_once(ports: Po
         send([tagged(padi(), (DOT1Q, 300))] * 150)
         send([tagged(dhcp(), (DOT1AD, 50), (DOT1Q, 7))])
         wait_for("both", lambda: len(ports.served) == 2)
-        assert running.demux.refusals().total() == 149
+        assert running.demux.count_refusals().total() == 149
     assert ports.served == {"trunk0.300": SessionType.PPPOE, "trunk0.50.7": SessionType.DHCP}
     assert ports.devices == {AccessVlan("trunk0", None, 300), AccessVlan("trunk0", 50, 7)}
     assert ports.made == ["trunk0.300", "trunk0.50.7"]
@@ -280,8 +280,8 @@ def test_idle_vlans_are_removed_and_one_with_a_session_stays(ports: Ports) -> No
         assert ports.calls < 10
         ports.occupied = {"trunk0.300"}
         running.advance(300)
-        wait_for("the end of the others", lambda: len(running.demux.vlans()) == 1)
-        assert [managed.vlan.name for managed in running.demux.vlans()] == ["trunk0.300"]
+        wait_for("the end of the others", lambda: len(running.demux.list_vlans()) == 1)
+        assert [managed.vlan.name for managed in running.demux.list_vlans()] == ["trunk0.300"]
     assert (ports.devices, ports.served) == (vlans(300), {"trunk0.300": SessionType.PPPOE})
 
 
@@ -329,12 +329,12 @@ def test_a_device_that_is_refused_is_tried_again_later(ports: Ports, caplog: Any
     ports.refused = {"trunk0.300"}
     with demultiplexer(ports) as running:
         send([tagged(padi(), (DOT1Q, 300))])
-        wait_for("the failure", lambda: not running.demux.vlans() and caplog.messages)
+        wait_for("the failure", lambda: not running.demux.list_vlans() and caplog.messages)
         ports.refused = set()
         send([tagged(padi(), (DOT1Q, 300)), tagged(padi(), (DOT1Q, 301))])
         wait_for("another", lambda: "trunk0.301" in ports.served)
         assert ports.made == ["trunk0.301"]
-        running.clock.now += HOLD_OFF
+        running.clock.now += HOLD_OFF_SECONDS_SECONDS
         send([tagged(padi(), (DOT1Q, 300))])
         wait_for("it", lambda: "trunk0.300" in ports.served)
     assert caplog.messages == ["cannot make trunk0.300: no such thing"]
@@ -345,7 +345,7 @@ def test_a_vlan_that_loses_its_device_is_released_before_it_is_made_again(ports:
         ports.is_silent = True
         ports.devices.clear()
         running.demux.adopt("trunk0")
-        wait_for("the failure", lambda: running.demux.vlans()[0].state.name == "MADE")
+        wait_for("the failure", lambda: running.demux.list_vlans()[0].state.name == "MADE")
         send([tagged(padi(), (DOT1Q, 300)), tagged(padi(), (DOT1Q, 301))])
         wait_for("another", lambda: ports.made == ["trunk0.301"])
         ports.is_silent = False
@@ -363,12 +363,12 @@ def test_a_vlan_that_loses_its_device_is_released_before_it_is_made_again(ports:
 def test_a_new_subscriber_does_not_wait_until_all_vlans_without_a_device_are_released(ports: Ports) -> None:
     with adopted(ports, *range(300, 340)) as running:
         # To release the first one takes until the new subscriber is heard.
-        ports.at_release = lambda: wait_for("the trigger", lambda: len(running.demux.vlans()) == 41)
+        ports.at_release = lambda: wait_for("the trigger", lambda: len(running.demux.list_vlans()) == 41)
         ports.devices.clear()
         running.demux.adopt("trunk0")
         send([tagged(padi(), (DOT1Q, 500))])
         wait_for("its service", lambda: "trunk0.500" in ports.served)
-        wait_for("the end of the others", lambda: len(running.demux.vlans()) == 1)
+        wait_for("the end of the others", lambda: len(running.demux.list_vlans()) == 1)
     assert len(ports.before_serving) <= 8
     assert (len(ports.released), list(ports.served)) == (40, ["trunk0.500"])
 
@@ -382,7 +382,7 @@ def test_a_new_subscriber_does_not_wait_until_a_source_is_told_of_all_vlans_that
 
         def wait() -> None:
             is_told.set()
-            wait_for("the trigger", lambda: len(running.demux.vlans()) == 201)
+            wait_for("the trigger", lambda: len(running.demux.list_vlans()) == 201)
 
         # To tell it of the first ones takes until the new subscriber is heard.
         ports.at_serve = wait
@@ -470,7 +470,7 @@ def test_a_flood_over_all_tags_makes_no_more_vlans_than_allowed_and_ends_with_it
         before = running.clock.now
         wait_for("a new subscriber", is_heard)
         assert len(ports.devices) <= 100 + 50 * (running.clock.now - before)
-        refused = running.demux.refusals()
+        refused = running.demux.count_refusals()
         assert refused.total() + len(ports.made) >= 20_000
         assert refused[TriggerRefusal.OUTER_VLAN_RATE_LIMITED] > 0
 
@@ -480,7 +480,7 @@ def test_two_802_1q_tags_are_refused_with_a_reason(ports: Ports) -> None:
         send([tagged(dhcp(), (DOT1Q, 50), (DOT1Q, 7))] * 2 + [tagged(dhcp(), (DOT1Q, 60), (DOT1Q, 7))])
         send([tagged(padi(), (DOT1Q, 300))])
         wait_for("another", lambda: ports.served)
-        assert running.demux.refusals() == {
+        assert running.demux.count_refusals() == {
             TriggerRefusal.DROPPED: 0,
             TriggerRefusal.OTHER_PROTOCOL: 2,
             TriggerRefusal.NO_PROFILE: 1,

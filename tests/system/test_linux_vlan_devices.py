@@ -42,13 +42,13 @@ def test_a_trunk_with_a_long_name_has_vlans_with_any_tags(devices: VlanDevices) 
     devices.make(vlan)
     devices.make(vlan)
     assert "f1np1.4094.4094@f1np1-4094" in shown("f1np1.4094.4094")
-    assert set(devices.existing("enp129s0f1np1")) == {vlan}
+    assert set(devices.find_vlans("enp129s0f1np1")) == {vlan}
     devices.remove([vlan])
     assert names() == {"enp129s0f1np1"}
 
 
 def existing(devices: VlanDevices) -> set[AccessVlan]:
-    return set(devices.existing("trunk0"))
+    return set(devices.find_vlans("trunk0"))
 
 
 def test_one_tag_is_a_device_on_the_trunk_and_two_are_802_1q_on_802_1ad(devices: VlanDevices) -> None:
@@ -63,7 +63,7 @@ def test_one_tag_is_a_device_on_the_trunk_and_two_are_802_1q_on_802_1ad(devices:
     assert all(KernelReader().find_link(name).is_up for name in ("trunk0.300", "trunk0-50", "trunk0.50.7"))
     # Of VLANs of an earlier life, an operator's are none.
     ip("link add link trunk0 name trunk0.301 type vlan id 301")
-    assert set(VlanDevices(KernelReader()).former()) == {SINGLE, DOUBLE, other, same}
+    assert set(VlanDevices(KernelReader()).find_former_vlans()) == {SINGLE, DOUBLE, other, same}
     ip("link del trunk0.301")
     devices.remove([DOUBLE, SINGLE, same])
     assert names() == {"trunk0-50", "trunk0.50.8"}
@@ -102,7 +102,7 @@ def test_other_devices_with_the_tags_or_the_name_are_an_error_and_stay(devices: 
 
 
 def test_a_trunk_that_is_missing_or_whose_name_is_too_long_is_an_error(devices: VlanDevices) -> None:
-    assert list(devices.existing("missing0")) == []
+    assert list(devices.find_vlans("missing0")) == []
     with pytest.raises(NoDevice):
         devices.make(AccessVlan("missing0", None, 300))
     ip("link set trunk0 down", "link set trunk0 name trunk0-longname", "link set trunk0-longname up")

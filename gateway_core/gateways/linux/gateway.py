@@ -244,7 +244,7 @@ class LinuxGateway:
 
     def interfaces(self) -> Rows:
         links = self._read_links()
-        vlans = [served.vlan for served in self.demux.vlans()]
+        vlans = [served.vlan for served in self.demux.list_vlans()]
         return links.rows(self.configuration.interfaces.trunks, vlans, self.sessions.all())
 
     def vlans(self) -> Rows:
@@ -254,10 +254,10 @@ class LinuxGateway:
         return self._vlan_rows(demux_vlan)
 
     def refusals(self) -> Counter[TriggerRefusal]:
-        return self.demux.refusals() + self.guard.refusals()
+        return self.demux.count_refusals() + self.guard.count_refusals()
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
-        return self.firewall.drops()
+        return self.firewall.list_drops()
 
     def skipped_entries(self) -> tuple[SkippedEntries, ...]:
         return skipped_entries()
@@ -418,7 +418,7 @@ class LinuxGateway:
     def _vlan_rows(self, convert: Callable[[Vlan], Record]) -> Rows:
         links = self._read_links()
         ahead = self.clock.wall() - self.clock.steady()
-        return vlan_rows(self.demux.vlans(), links, self.sessions, ahead, convert)
+        return vlan_rows(self.demux.list_vlans(), links, self.sessions, ahead, convert)
 
     def _has_interface(self, name: str) -> bool:
         return self.sessions.has_interface(name) or name in self._read_links()

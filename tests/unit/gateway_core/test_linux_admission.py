@@ -12,7 +12,13 @@ from gateway_contract.configuration import Demux, RateLimits, VlanProfile, VlanR
 from gateway_contract.core.health import TriggerRefusal
 from gateway_contract.core.network import VlanProtocol
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.demux.admission import HOLD_OFF, AccessVlan, Admission, Occupancy, VlanState
+from gateway_core.gateways.linux.demux.admission import (
+    HOLD_OFF_SECONDS_SECONDS,
+    AccessVlan,
+    Admission,
+    Occupancy,
+    VlanState,
+)
 from gateway_core.gateways.linux.demux.listener import Trigger
 from tests.support.clocks import SteppedClock
 
@@ -48,7 +54,7 @@ Make = Callable[..., Admission]
 )
 def test_a_device_has_the_name_of_its_trunk_or_the_end_of_it(vlan: AccessVlan, name: str) -> None:
     assert vlan.name == name
-    assert AccessVlan.named(name, (vlan.trunk, "trunk1")) == vlan
+    assert AccessVlan.parse(name, (vlan.trunk, "trunk1")) == vlan
 
 
 _TRUNKS = some.from_regex(r"[A-Za-z0-9._@][A-Za-z0-9._@+-]{0,14}", fullmatch=True)
@@ -59,10 +65,10 @@ _TAGS = some.integers(1, 4094)
 def test_any_name_fits_and_tells_its_vlan(trunk: str, outer: int | None, inner: int) -> None:
     vlan = AccessVlan(trunk, outer, inner)
     assert len(vlan.name) <= 15
-    assert AccessVlan.named(vlan.name, (trunk,)) == vlan
+    assert AccessVlan.parse(vlan.name, (trunk,)) == vlan
     assert vlan.protocol is (VlanProtocol.DOT1Q if outer is None else VlanProtocol.DOT1AD)
     # A short name that is not needed is another device.
-    assert AccessVlan.named("np1s0.50.7", ("enp1s0",)) is None
+    assert AccessVlan.parse("np1s0.50.7", ("enp1s0",)) is None
 
 
 @pytest.fixture
@@ -90,18 +96,18 @@ def trigger(vlan: AccessVlan, kind: SessionType = PPP, protocol: VlanProtocol | 
 def serve(admission: Admission, vlan: AccessVlan, kind: SessionType = PPP) -> None:
     assert admission.decide(trigger(vlan, kind)) == vlan
     assert admission.take(1) == [vlan]
-    admission.made(vlan)
-    admission.served(vlan)
+    admission.mark_made(vlan)
+    admission.mark_served(vlan)
 
 
 def unserved(admission: Admission) -> list[str]:
-    return sorted(vlan.name for kind in SessionType for vlan in admission.unserved(kind, 100))
+    return sorted(vlan.name for kind in SessionType for vlan in admission.list_unserved(kind, 100))
 
 
 def expired(
     admission: Admission, occupied: Container[str], unknown: Container[SessionType] = ()
 ) -> list[str]:
-    return sorted(vlan.name for vlan in admission.expired(Occupancy(occupied, unknown), 100))
+    return sorted(vlan.name for vlan in admission.expire(Occupancy(occupied, unknown), 100))
 
 
 @pytest.mark.parametrize(
@@ -161,11 +167,11 @@ def test_no_more_vlans_exist_than_the_configuration_allows(admission: Admission)
 
 def test_a_vlan_that_failed_is_tried_again_after_a_while(admission: Admission, clock: SteppedClock) -> None:
     assert admission.decide(trigger(SINGLE)) == SINGLE
-    admission.failed(SINGLE)
+    admission.mark_failed(SINGLE)
     assert list(admission) == []
-    clock.now += HOLD_OFF / 2
+    clock.now += HOLD_OFF_SECONDS_SECONDS / 2
     assert admission.decide(trigger(SINGLE)) == TriggerRefusal.HELD_OFF
-    clock.now += HOLD_OFF / 2
+    clock.now += HOLD_OFF_SECONDS_SECONDS / 2
     assert admission.decide(trigger(SINGLE)) == SINGLE
 
 
@@ -185,9 +191,9 @@ def test_a_vlan_expires_at_the_idle_timeout_after_its_start_or_its_last_session(
     assert expired(admission, ()) == ["trunk0.300"]
     assert admission.decide(trigger(SINGLE)) == TriggerRefusal.UNDER_WAY
     # It could not be removed, then it could.
-    admission.postponed(SINGLE)
+    admission.postpone(SINGLE)
     assert unserved(admission) == expired(admission, ()) == ["trunk0.300"]
-    admission.removed(SINGLE)
+    admission.forget(SINGLE)
     assert list(admission) == []
     assert admission.decide(trigger(SINGLE)) == SINGLE
 
@@ -277,11 +283,11 @@ def test_the_only_outer_vlan_has_all(clock: SteppedClock) -> None:
 def test_the_share_is_free_again_when_vlans_go(clock: SteppedClock) -> None:
     admission = Admission(replace(SHARED, rate_limits=RateLimits(10, 20, 2, outer_vlan_share=50)), clock)
     one, other = behind(50, 2)
-    for gone in (admission.failed, admission.removed):
+    for gone in (admission.mark_failed, admission.forget):
         assert admission.decide(trigger(one)) == one
         assert admission.decide(trigger(other)) == TriggerRefusal.OUTER_VLAN_FULL
         gone(one)
-        clock.now += HOLD_OFF
+        clock.now += HOLD_OFF_SECONDS_SECONDS
 
 
 def test_with_little_room_a_vlan_that_never_had_a_session_goes_first(make: Make, clock: SteppedClock) -> None:
@@ -298,7 +304,7 @@ def test_with_little_room_a_vlan_that_never_had_a_session_goes_first(make: Make,
     clock.now += 1
     # One is enough: a part of the places stays free.
     assert expired(admission, ()) == [walked[0].name]
-    admission.removed(walked[0])
+    admission.forget(walked[0])
     serve(admission, SINGLE)
 
 
@@ -319,17 +325,17 @@ def test_as_many_vlans_as_requested_expire_and_none_under_way(
     under_way = AccessVlan("trunk0", 50, 8)
     assert admission.decide(trigger(under_way)) == under_way
     clock.now += 300
-    assert admission.expired(Occupancy(()), 1) == [SINGLE]
-    assert admission.expired(Occupancy(()), 1) == [DOUBLE]
-    assert admission.expired(Occupancy(()), 1) == []
+    assert admission.expire(Occupancy(()), 1) == [SINGLE]
+    assert admission.expire(Occupancy(()), 1) == [DOUBLE]
+    assert admission.expire(Occupancy(()), 1) == []
 
 
 def test_a_vlan_that_is_postponed_is_the_last(admission: Admission) -> None:
     for vlan in (SINGLE, DOUBLE):
         assert admission.decide(trigger(vlan)) == vlan
-        admission.made(vlan)
-    admission.postponed(SINGLE)
-    assert admission.unserved(PPP, 100) == [DOUBLE, SINGLE]
+        admission.mark_made(vlan)
+    admission.postpone(SINGLE)
+    assert admission.list_unserved(PPP, 100) == [DOUBLE, SINGLE]
 
 
 def test_a_vlan_without_a_profile_expires_at_once_with_its_sessions(admission: Admission) -> None:
@@ -346,7 +352,7 @@ def test_a_vlan_whose_session_type_changes_is_made_anew(admission: Admission) ->
     serve(admission, SINGLE)
     admission.configure(replace(DEMUX, vlan_profiles=(replace(PPPOE, type="dhcp"),)))
     assert expired(admission, ()) == ["trunk0.300"]
-    admission.removed(SINGLE)
+    admission.forget(SINGLE)
     serve(admission, SINGLE, SessionType.DHCP)
     assert [managed.kind for managed in admission] == [SessionType.DHCP]
 
@@ -363,8 +369,8 @@ def test_a_vlan_of_an_earlier_life_expires_unless_a_profile_has_it_on_one_of_its
 def test_a_vlan_of_a_profile_or_about_to_lose_it_is_under_management(admission: Admission) -> None:
     serve(admission, SINGLE)
     admission.configure(replace(DEMUX, vlan_profiles=(QINQ,)))
-    assert (admission.manages(SINGLE), admission.manages(DOUBLE)) == (True, True)
-    assert not admission.manages(AccessVlan("trunk0", None, 10))
+    assert (admission.is_managed(SINGLE), admission.is_managed(DOUBLE)) == (True, True)
+    assert not admission.is_managed(AccessVlan("trunk0", None, 10))
 
 
 def test_what_is_under_way_is_not_adopted_or_forgotten(admission: Admission, clock: SteppedClock) -> None:
@@ -384,7 +390,7 @@ def test_triggers_of_a_flood_leave_nothing_behind(admission: Admission, clock: S
         admission.decide(trigger(AccessVlan("trunk0", None, id)))
     assert len(list(admission)) == 20
     for managed in list(admission):
-        admission.failed(managed.vlan)
-    clock.now += HOLD_OFF
+        admission.mark_failed(managed.vlan)
+    clock.now += HOLD_OFF_SECONDS_SECONDS
     assert expired(admission, (), {PPP}) == []
     assert admission._held_off == {}

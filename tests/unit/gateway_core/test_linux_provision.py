@@ -235,7 +235,7 @@ class Vlans:
     def make(self, vlan: AccessVlan, *, is_own: bool) -> None:
         self._do(f"make {vlan.name}" if is_own else f"make {vlan.name} for an operator")
 
-    def manages(self, vlan: AccessVlan) -> bool:
+    def is_managed(self, vlan: AccessVlan) -> bool:
         return vlan.vlan_id >= 100
 
     def release(self, interface: str, types: Collection[SessionType]) -> None:

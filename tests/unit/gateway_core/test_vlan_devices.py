@@ -87,7 +87,7 @@ def test_a_trunk_may_be_a_vlan_device_itself(
         vlan(5, "eth0.100.50.7", 4, 7),
     ]
     one, two = AccessVlan("eth0.100", None, 7), AccessVlan("eth0.100", 50, 7)
-    assert list(devices.existing("eth0.100")) == [one, two]
+    assert list(devices.find_vlans("eth0.100")) == [one, two]
     devices.remove([one, two])
     assert kernel.names() == ["eth0", "eth0.100"]
 
@@ -105,7 +105,7 @@ def test_a_device_with_the_name_alone_is_no_vlan(
     kernel: MemoryKernel, devices: VlanDevices, other: Link
 ) -> None:
     kernel.found = [link(1, "trunk0"), link(9, "trunk1"), other]
-    assert list(devices.existing("trunk0")) == []
+    assert list(devices.find_vlans("trunk0")) == []
     devices.remove([SINGLE])
     assert kernel.names() == ["trunk0", "trunk1", "trunk0.300"]
 
@@ -121,7 +121,7 @@ def test_what_an_earlier_life_made_on_any_trunk_is_told_from_what_an_operator_ma
         vlan(5, "eth0.50.7", 4, 7, group=SUBSCRIBERS),
         link(6, "ifb-ppp0", "ifb", group=SUBSCRIBERS),
     ]
-    assert list(devices.former()) == [AccessVlan("eth0", None, 300), AccessVlan("eth0", 50, 7)]
+    assert list(devices.find_former_vlans()) == [AccessVlan("eth0", None, 300), AccessVlan("eth0", 50, 7)]
 
 
 def test_a_vlan_that_is_made_again_for_an_operator_is_none_of_an_earlier_life(
@@ -131,7 +131,7 @@ def test_a_vlan_that_is_made_again_for_an_operator_is_none_of_an_earlier_life(
     devices.make(own)
     devices.make(operators, is_own=False)
     assert kernel.names()[-4:] == ["trunk0-50", "trunk0.50.7", "trunk0-51", "trunk0.51.7"]
-    assert list(VlanDevices(kernel).former()) == [own]
+    assert list(VlanDevices(kernel).find_former_vlans()) == [own]
 
 
 def test_a_vlan_that_could_not_be_removed_does_not_go_with_another(

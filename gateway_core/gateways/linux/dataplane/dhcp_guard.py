@@ -95,7 +95,7 @@ class DhcpGuard(OwnTable):
         """Ask for an update, because sessions began or ended."""
         self._requested.set()
 
-    def refusals(self) -> Counter[TriggerRefusal]:
+    def count_refusals(self) -> Counter[TriggerRefusal]:
         """Return the requests dropped from the start to the last check, by the reason."""
         with self._lock:
             return self._refusals.copy()

@@ -143,7 +143,7 @@ class Firewall(OwnTable):
             policy = Policy.of(configuration, self._policy)
             self._attempt(lambda: self._replace(policy))
 
-    def drops(self) -> tuple[PacketDrops, ...]:
+    def list_drops(self) -> tuple[PacketDrops, ...]:
         """Return the packets dropped until the last check, for each trunk of the configuration and PPP. Never
         waits for a check."""
         return self._drops

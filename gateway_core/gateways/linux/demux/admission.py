@@ -1,16 +1,17 @@
-"""Which VLANs are to exist: decisions from triggers, sessions and time, without a socket or a device.
+"""Admission of VLANs: decides which are to exist, from triggers, sessions and time, without a socket or a
+device.
 
 Not thread-safe. Times are seconds of the `clock` that the caller gives.
 """
 
 import re
 from bisect import bisect_right
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
-from typing import Self
+from typing import Any, Self
 
 from gateway_contract.base.vlan_names import short_name, vlan_name
 from gateway_contract.configuration import Demux, VlanProfile
@@ -21,19 +22,22 @@ from gateway_core.gateways.linux.demux.listener import Trigger
 from gateway_core.records.clock import TokenBucket
 
 #: Seconds until another attempt at a VLAN that could not be made: a client sends PADI every few seconds.
-HOLD_OFF = 10.0
+HOLD_OFF_SECONDS = 10.0
 #: Seconds that a sign-on may take, with RADIUS. A shorter idle timeout would remove the VLAN meanwhile.
-_SIGN_ON = 30.0
-#: Of the VLANs that are allowed: from here on, those that never had a session make room for others.
-_SHORT = 7 / 8
-_LAST_VLAN = 4094
-#: Of a device, after the name of its trunk.
+_SIGN_ON_SECONDS = 30.0
+#: Share of the limits from which on VLANs that never had a session make room for others.
+_SHORTAGE = 7 / 8
+_MAX_VLAN_ID = 4094
+#: The tags in the name of a device, after the name of its trunk.
 _TAGS = re.compile(r"(?:\.([1-9][0-9]{0,3}))?\.([1-9][0-9]{0,3})", re.ASCII)
+
+#: A trunk and an outer VLAN id, which is None for one tag.
+OuterVlan = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class AccessVlan:
-    """The VLAN of a subscriber. With one tag, `outer_vlan_id` is None; with two, the outer one is 802.1ad."""
+    """VLAN of a subscriber. With one tag, `outer_vlan_id` is None; with two, the outer one is 802.1ad."""
 
     trunk: str
     outer_vlan_id: int | None
@@ -41,13 +45,23 @@ class AccessVlan:
 
     @property
     def name(self) -> str:
-        """The name of its device."""
+        """Name of the VLAN's device."""
         if self.outer_vlan_id is None:
             return vlan_name(self.trunk, self.vlan_id)
         return vlan_name(self.trunk, self.outer_vlan_id, self.vlan_id)
 
+    @property
+    def outer(self) -> OuterVlan:
+        """The outer VLAN, whose share of the limits the VLAN takes from."""
+        return self.trunk, self.outer_vlan_id
+
+    @property
+    def protocol(self) -> VlanProtocol:
+        """The protocol of the first tag."""
+        return VlanProtocol.DOT1Q if self.outer_vlan_id is None else VlanProtocol.DOT1AD
+
     @classmethod
-    def named(cls, name: str, trunks: Iterable[str]) -> Self | None:
+    def parse(cls, name: str, trunks: Iterable[str]) -> Self | None:
         """Return the VLAN with the device of this name, on one of these trunks. None for any other name. The
         name of a trunk may have dots, too: the longest one counts."""
         for trunk in sorted(trunks, key=len, reverse=True):
@@ -55,58 +69,15 @@ class AccessVlan:
                 if name.startswith(head) and (match := _TAGS.fullmatch(name, len(head))):
                     outer, inner = None if match[1] is None else int(match[1]), int(match[2])
                     vlan = cls(trunk, outer, inner)
-                    if max(outer or 1, inner) <= _LAST_VLAN and vlan.name == name:
+                    if max(outer or 1, inner) <= _MAX_VLAN_ID and vlan.name == name:
                         return vlan
         return None
-
-    @property
-    def protocol(self) -> VlanProtocol:
-        """The protocol of the first tag."""
-        return VlanProtocol.DOT1Q if self.outer_vlan_id is None else VlanProtocol.DOT1AD
-
-
-#: A trunk and an outer VLAN id, which is None for one tag.
-OuterVlan = tuple[str, int | None]
-
-
-def outer_vlan(vlan: AccessVlan) -> OuterVlan:
-    """Return the share that a VLAN belongs to."""
-    return vlan.trunk, vlan.outer_vlan_id
-
-
-class TurnQueue:
-    """VLANs that wait to be made. Outer VLANs take turns, one VLAN in each: if one has thousands waiting,
-    the next VLAN of another waits for one turn of each. VLANs with one tag share the turn of their trunk, as
-    they share its limits."""
-
-    def __init__(self) -> None:
-        #: In the order of their turns. Each has at least one VLAN.
-        self._waiting: OrderedDict[OuterVlan, deque[AccessVlan]] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    def waiting(self, outer: OuterVlan) -> int:
-        """Return how many VLANs of an outer VLAN wait."""
-        return len(self._waiting.get(outer, ()))
-
-    def add(self, vlan: AccessVlan) -> None:
-        self._waiting.setdefault(outer_vlan(vlan), deque()).append(vlan)
-
-    def take(self) -> AccessVlan:
-        """Remove the VLAN whose turn it is. Raises KeyError if none waits."""
-        outer, vlans = self._waiting.popitem(last=False)
-        taken = vlans.popleft()
-        if vlans:
-            # After all others.
-            self._waiting[outer] = vlans
-        return taken
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """The access interfaces with sessions, and the session types that may have more: those whose source does
-    not reply, or has a session that the disk has no room for."""
+    """Access interfaces with sessions, and the session types that may have more: those whose source does not
+    reply, or has a session that the disk has no room for."""
 
     interfaces: Container[str]
     unknown: Container[SessionType] = ()
@@ -121,10 +92,13 @@ class VlanState(Enum):
     REMOVING = "removing"
 
 
+_SETTLED = (VlanState.MADE, VlanState.SERVED)
+
+
 @dataclass(frozen=True, slots=True)
 class ServedVlan:
-    """A VLAN, with the source that serves it, and when it was made or adopted, when it was last in use, by a
-    session or as a new one, and when the last trigger was seen."""
+    """VLAN with the session type whose source serves it, and when it was made or adopted, when it was last in
+    use, by a session or as a new one, and when the last trigger was seen."""
 
     vlan: AccessVlan
     kind: SessionType
@@ -142,16 +116,18 @@ class Admission:
     sends leaves the others something.
 
     A VLAN that `decide` returns waits for its turn until `take` returns it, and counts for all limits
-    meanwhile. A VLAN is under way until the caller calls `made` or `failed`; one that `adopt` or `expired`
-    returns, until `removed` or `postponed`.
+    meanwhile. A VLAN is under way until the caller calls `mark_made` or `mark_failed`; one that `adopt` or
+    `expire` returns, until `forget` or `postpone`.
     """
 
     def __init__(self, demux: Demux, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._vlans: dict[AccessVlan, ServedVlan] = {}
-        #: How many of them an outer VLAN has.
+        #: Number of VLANs of each outer VLAN.
         self._numbers: Counter[OuterVlan] = Counter()
-        self._queue = TurnQueue()
+        #: VLANs that wait to be made, in the order of their outer VLANs' turns. VLANs with one tag share the
+        #: turn of their trunk, as they share its limits.
+        self._waiting: dict[OuterVlan, deque[AccessVlan]] = {}
         self._held_off: dict[AccessVlan, float] = {}
         self.refusals: Counter[TriggerRefusal] = Counter()
         self.configure(demux)
@@ -160,26 +136,35 @@ class Admission:
         return iter(self._vlans.values())
 
     def configure(self, demux: Demux) -> None:
-        """Apply another configuration, with a full bucket as after a start. VLANs that no profile has any
-        longer expire, with their sessions."""
+        """Apply another configuration, with a full bucket as after a start. VLANs without a profile expire,
+        with their sessions."""
         self._demux = demux
         self._profiles = VlanProfiles(demux)
         limits = demux.rate_limits
         self._bucket = TokenBucket(limits.vlans_per_second, limits.burst, self._clock())
         # Alone, an outer VLAN has all.
         self._share = limits.outer_vlan_share / 100 if self._profiles.outer_vlans > 1 else 1.0
+        #: Limits of one outer VLAN: all its VLANs, and new ones at once.
+        self._max_vlans = max(1, int(limits.max_vlans * self._share))
+        self._max_burst = max(1, int(limits.burst * self._share))
         self._buckets: dict[OuterVlan, TokenBucket] = {}
 
     @property
     def has_waiting(self) -> bool:
         """True while `take` has a VLAN to return."""
-        return bool(self._queue)
+        return bool(self._waiting)
 
-    def take(self, most: int) -> list[AccessVlan]:
-        """Return the VLANs to make next, at most so many: outer VLANs take turns."""
+    def take(self, limit: int) -> list[AccessVlan]:
+        """Return the VLANs to make next, at most `limit`. Outer VLANs take turns, one VLAN in each: if one
+        has thousands waiting, the next VLAN of another waits for one turn of each."""
         taken: list[AccessVlan] = []
-        while self._queue and len(taken) < most:
-            taken.append(self._queue.take())
+        while self._waiting and len(taken) < limit:
+            outer = next(iter(self._waiting))
+            vlans = self._waiting.pop(outer)
+            taken.append(vlans.popleft())
+            if vlans:
+                # After all others.
+                self._waiting[outer] = vlans
         return taken
 
     def decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
@@ -189,219 +174,206 @@ class Admission:
             self.refusals[decision] += 1
         return decision
 
-    def made(self, vlan: AccessVlan) -> ServedVlan:
-        """The device of a VLAN under way exists."""
-        return self._change(vlan, VlanState.MADE)
+    def mark_made(self, vlan: AccessVlan) -> ServedVlan:
+        """Note that the device of a VLAN under way exists."""
+        return self._change(vlan, state=VlanState.MADE)
 
-    def failed(self, vlan: AccessVlan) -> None:
-        """A VLAN under way could not be made. Its next triggers are refused for HOLD_OFF seconds."""
-        if self._forget(vlan):
-            self._held_off[vlan] = self._clock() + HOLD_OFF
+    def mark_failed(self, vlan: AccessVlan) -> None:
+        """Note that a VLAN under way could not be made. Its triggers are refused for HOLD_OFF_SECONDS."""
+        if self.forget(vlan):
+            self._held_off[vlan] = self._clock() + HOLD_OFF_SECONDS
 
-    def served(self, vlan: AccessVlan) -> None:
-        """The source has the VLAN."""
-        self._change(vlan, VlanState.SERVED)
+    def mark_served(self, vlan: AccessVlan) -> None:
+        """Note that the source has a VLAN."""
+        self._change(vlan, state=VlanState.SERVED)
 
-    def unserved(self, kind: SessionType, most: int) -> list[AccessVlan]:
-        """Return VLANs of a session type that the source is to be told of, at most so many."""
+    def list_unserved(self, kind: SessionType, limit: int) -> list[AccessVlan]:
+        """Return at most `limit` VLANs of a session type that the source is to be told of."""
         found = (each.vlan for each in self if each.state == VlanState.MADE and each.kind == kind)
-        return list(islice(found, most))
+        return list(islice(found, limit))
 
     def serve_again(self, kind: SessionType) -> None:
-        """The source is to be told of all its VLANs again."""
+        """Make `list_unserved` return all VLANs of a session type again."""
         for managed in list(self):
             if managed.kind == kind and managed.state == VlanState.SERVED:
-                self._change(managed.vlan, VlanState.MADE)
+                self._change(managed.vlan, state=VlanState.MADE)
 
     def adopt(self, trunk: str, existing: Iterable[AccessVlan]) -> list[AccessVlan]:
-        """These VLANs, and no others, have a device on the trunk now. Those of a profile come under
-        management. Returns those that lost their device: the source must release them before they may be made
-        again. What is under way stays as it is."""
+        """Take over the VLANs that have a device on the trunk now, if they have a profile. Return those under
+        management that have lost their device: the source must release them before they may be made again.
+        What is under way stays as it is."""
         existing, vanished = set(existing), []
         for managed in list(self):
-            settled = managed.state in (VlanState.MADE, VlanState.SERVED)
-            if managed.vlan.trunk == trunk and settled and managed.vlan not in existing:
-                self._change(managed.vlan, VlanState.REMOVING)
+            is_settled = managed.vlan.trunk == trunk and managed.state in _SETTLED
+            if is_settled and managed.vlan not in existing:
+                self._change(managed.vlan, state=VlanState.REMOVING)
                 vanished.append(managed.vlan)
-        now = self._clock()
         for vlan in existing - self._vlans.keys():
-            profile = self._profiles.of(vlan)
+            profile = self._profiles.find(vlan)
             if profile is not None and vlan.trunk == trunk:
-                self._add(ServedVlan(vlan, session_type(profile), VlanState.MADE, now, now, now))
+                self._add(vlan, get_session_type(profile), VlanState.MADE)
         return vanished
 
     def adopt_former(self, vlans: Collection[AccessVlan]) -> None:
-        """These VLANs are of an earlier life of the core. Those of no profile expire: it was killed before it
-        removed them."""
+        """Take over VLANs of an earlier life of the core that have no profile, so that they expire: the core
+        was killed before it removed them."""
         # `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
-        known = {vlan.name for vlan in vlans if self._profiles.of(vlan) is not None}
-        now = self._clock()
+        known = {vlan.name for vlan in vlans if self._profiles.find(vlan) is not None}
         for vlan in vlans:
             if vlan not in self._vlans and vlan.name not in known:
                 # Served, whatever their type was: no source is to be told of them.
-                self._add(ServedVlan(vlan, SessionType.PPPOE, VlanState.SERVED, now, now, now))
+                self._add(vlan, SessionType.PPPOE, VlanState.SERVED)
 
     def restore(self, vlan: AccessVlan) -> bool:
-        """Has a VLAN made that had a subscriber before a reboot: it is under way then, without a token of the
-        bucket. False if it is under management, if no profile has it, or if there is no room."""
-        profile = self._profiles.of(vlan)
+        """Put a VLAN under way that had a subscriber before a reboot, without a token of the bucket. Return
+        False if it is under management, if no profile has it, or if there is no room."""
+        profile = self._profiles.find(vlan)
         if profile is None or vlan in self._vlans or len(self._vlans) >= self._demux.rate_limits.max_vlans:
             return False
-        now = self._clock()
-        self._add(ServedVlan(vlan, session_type(profile), VlanState.MAKING, now, now, now, had_session=True))
+        self._add(vlan, get_session_type(profile), VlanState.MAKING, had_session=True)
         return True
 
-    def manages(self, vlan: AccessVlan) -> bool:
+    def is_managed(self, vlan: AccessVlan) -> bool:
         """Return True for a VLAN of a profile, and for one under management that is about to go."""
-        return vlan in self._vlans or self._profiles.of(vlan) is not None
+        return vlan in self._vlans or self._profiles.find(vlan) is not None
 
-    def type_of(self, vlan: AccessVlan) -> SessionType:
+    def get_type(self, vlan: AccessVlan) -> SessionType:
         """Return the session type of a VLAN under management."""
         return self._vlans[vlan].kind
 
-    def expired(self, occupancy: Occupancy, most: int) -> list[AccessVlan]:
-        """Return the VLANs to remove, at most so many: without a session for the idle timeout, or without a
-        profile, also with sessions, which the commit ends. As long as its source does not reply, no VLAN
-        expires: the sessions may live, and the source cannot release it.
+    def expire(self, occupancy: Occupancy, limit: int) -> list[AccessVlan]:
+        """Return at most `limit` VLANs to remove: without a session for the idle timeout, or without a
+        profile, also with sessions, which the commit ends. While its source does not reply, no VLAN expires:
+        the sessions may live, and the source cannot release it.
 
-        Triggers are no use: a client that is signing on keeps its VLAN, for the time of one sign-on. Where
-        there is little room, VLANs that never had a session go first, and have that time only."""
+        Triggers do not count as use: a client that is signing on keeps its VLAN, for the time of one sign-on.
+        Where there is little room, VLANs that never had a session go first, and have that time only."""
         now = self._clock()
         found: list[AccessVlan] = []
         self._held_off = {vlan: until for vlan, until in self._held_off.items() if until > now}
-        staying = Counter(outer_vlan(each.vlan) for each in self if each.state != VlanState.REMOVING)
-        total, enough = staying.total(), self._demux.rate_limits.max_vlans * _SHORT
+        staying = Counter(each.vlan.outer for each in self if each.state != VlanState.REMOVING)
+        total, enough = staying.total(), self._demux.rate_limits.max_vlans * _SHORTAGE
         for managed in list(self):
-            if managed.state not in (VlanState.MADE, VlanState.SERVED) or managed.kind in occupancy.unknown:
+            if managed.state not in _SETTLED or managed.kind in occupancy.unknown:
                 continue
             if managed.vlan.name in occupancy.interfaces and self._has_profile(managed):
-                self._vlans[managed.vlan] = replace(managed, used_at=now, had_session=True)
+                self._change(managed.vlan, used_at=now, had_session=True)
                 continue
-            outer = outer_vlan(managed.vlan)
-            is_short = total > enough or staying[outer] > self._most() * _SHORT
-            if len(found) < most and self._is_over(managed, now, is_short):
-                self._change(managed.vlan, VlanState.REMOVING)
+            outer = managed.vlan.outer
+            is_short = total > enough or staying[outer] > self._max_vlans * _SHORTAGE
+            if len(found) < limit and self._is_over(managed, now, is_short):
+                self._change(managed.vlan, state=VlanState.REMOVING)
                 staying[outer] -= 1
                 total -= 1
                 found.append(managed.vlan)
         return found
 
-    def removed(self, vlan: AccessVlan) -> None:
-        """The device of a VLAN is gone."""
-        self._forget(vlan)
+    def forget(self, vlan: AccessVlan) -> bool:
+        """Drop a VLAN without a device. Return False if it is unknown."""
+        if self._vlans.pop(vlan, None) is None:
+            return False
+        self._numbers[vlan.outer] -= 1
+        return True
 
-    def postponed(self, vlan: AccessVlan) -> None:
-        """A source did not take a VLAN, or it could not be removed. It is tried again, after all others."""
+    def postpone(self, vlan: AccessVlan) -> None:
+        """Try a VLAN again after all others, which a source did not take, or which could not be removed."""
         self._vlans[vlan] = replace(self._vlans.pop(vlan), state=VlanState.MADE)
 
     def _decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
         vlan = AccessVlan(trigger.trunk, trigger.outer_vlan_id, trigger.vlan_id)
-        profile = self._profiles.of(vlan)
+        profile = self._profiles.find(vlan)
         if trigger.outer_protocol != vlan.protocol:
             return TriggerRefusal.NO_PROFILE if profile is None else TriggerRefusal.OTHER_PROTOCOL
         now, managed = self._clock(), self._vlans.get(vlan)
-        if managed is not None and managed.state not in (VlanState.MADE, VlanState.SERVED):
+        if managed is not None and managed.state not in _SETTLED:
             return TriggerRefusal.UNDER_WAY
         if profile is None:
             return TriggerRefusal.NO_PROFILE
-        if session_type(profile) != trigger.kind:
+        if get_session_type(profile) != trigger.kind:
             return TriggerRefusal.OTHER_KIND
         if managed is not None:
             # A client that is signing on must not lose its VLAN before it has a session.
-            self._vlans[vlan] = replace(managed, heard_at=now)
+            self._change(vlan, heard_at=now)
             return TriggerRefusal.SERVED
         if self._held_off.get(vlan, now) > now:
             return TriggerRefusal.HELD_OFF
         if len(self._vlans) >= self._demux.rate_limits.max_vlans:
             return TriggerRefusal.FULL
-        outer = outer_vlan(vlan)
         if self._share < 1:
-            if self._numbers[outer] >= self._most():
+            if self._numbers[vlan.outer] >= self._max_vlans:
                 return TriggerRefusal.OUTER_VLAN_FULL
             # The bucket may allow more VLANs per second than the machine makes.
-            if self._queue.waiting(outer) >= self._most_at_once():
+            if len(self._waiting.get(vlan.outer, ())) >= self._max_burst:
                 return TriggerRefusal.OUTER_VLAN_RATE_LIMITED
-            # Before the others': a flood behind one outer tag must leave them tokens.
-            if not self._bucket_of(outer, now).take(now):
+            # Before the bucket of all: a flood behind one outer tag must leave the others tokens.
+            if not self._get_bucket(vlan.outer, now).take(now):
                 return TriggerRefusal.OUTER_VLAN_RATE_LIMITED
         if not self._bucket.take(now):
             return TriggerRefusal.RATE_LIMITED
-        self._add(ServedVlan(vlan, trigger.kind, VlanState.MAKING, now, now, now))
-        self._queue.add(vlan)
+        self._add(vlan, trigger.kind, VlanState.MAKING)
+        self._waiting.setdefault(vlan.outer, deque()).append(vlan)
         return vlan
 
     def _has_profile(self, managed: ServedVlan) -> bool:
-        profile = self._profiles.of(managed.vlan)
-        return profile is not None and session_type(profile) == managed.kind
+        profile = self._profiles.find(managed.vlan)
+        return profile is not None and get_session_type(profile) == managed.kind
 
     def _is_over(self, managed: ServedVlan, now: float, is_short: bool) -> bool:
         idle = now - managed.used_at
         if not self._has_profile(managed):
             return True
-        if is_short and not managed.had_session and idle >= _SIGN_ON:
+        if is_short and not managed.had_session and idle >= _SIGN_ON_SECONDS:
             return True
-        timeout = max(_SIGN_ON, self._demux.idle_timeout)
-        return idle >= timeout + _SIGN_ON or (idle >= timeout and now - managed.heard_at >= _SIGN_ON)
+        timeout = max(_SIGN_ON_SECONDS, self._demux.idle_timeout)
+        is_silent = now - managed.heard_at >= _SIGN_ON_SECONDS
+        return idle >= timeout + _SIGN_ON_SECONDS or (idle >= timeout and is_silent)
 
-    def _most(self) -> int:
-        """VLANs of one outer VLAN."""
-        return max(1, int(self._demux.rate_limits.max_vlans * self._share))
-
-    def _most_at_once(self) -> int:
-        """New VLANs of one outer VLAN."""
-        return max(1, int(self._demux.rate_limits.burst * self._share))
-
-    def _bucket_of(self, outer: OuterVlan, now: float) -> TokenBucket:
-        bucket = self._buckets.get(outer)
-        if bucket is None:
+    def _get_bucket(self, outer: OuterVlan, now: float) -> TokenBucket:
+        if outer not in self._buckets:
             rate = self._demux.rate_limits.vlans_per_second * self._share
-            bucket = self._buckets[outer] = TokenBucket(rate, self._most_at_once(), now)
-        return bucket
+            self._buckets[outer] = TokenBucket(rate, self._max_burst, now)
+        return self._buckets[outer]
 
-    def _add(self, managed: ServedVlan) -> None:
-        self._vlans[managed.vlan] = managed
-        self._numbers[outer_vlan(managed.vlan)] += 1
+    def _add(
+        self, vlan: AccessVlan, kind: SessionType, state: VlanState, *, had_session: bool = False
+    ) -> None:
+        now = self._clock()
+        self._vlans[vlan] = ServedVlan(vlan, kind, state, now, now, now, had_session)
+        self._numbers[vlan.outer] += 1
 
-    def _forget(self, vlan: AccessVlan) -> bool:
-        """Return False if it is unknown."""
-        if self._vlans.pop(vlan, None) is None:
-            return False
-        self._numbers[outer_vlan(vlan)] -= 1
-        return True
-
-    def _change(self, vlan: AccessVlan, state: VlanState) -> ServedVlan:
-        changed = self._vlans[vlan] = replace(self._vlans[vlan], state=state)
+    def _change(self, vlan: AccessVlan, **changes: Any) -> ServedVlan:
+        changed = self._vlans[vlan] = replace(self._vlans[vlan], **changes)
         return changed
 
 
 class VlanProfiles:
-    """The profile of a VLAN, found by bisection: a flood must not search 256 profiles for each frame."""
+    """Profiles of VLANs, found by bisection: a flood must not search 256 profiles for each frame."""
 
     def __init__(self, demux: Demux) -> None:
         self._trunks = frozenset(demux.trunks)
         # By outer VLAN id, with None for one tag. No two of a list overlap.
         self._by_outer: dict[int | None, list[VlanProfile]] = {}
-        for profile in sorted(demux.vlan_profiles, key=_first):
+        for profile in sorted(demux.vlan_profiles, key=_get_first):
             outer = profile.outer_vlan_range
             for id in (None,) if outer is None else range(outer.first, outer.last + 1):
                 self._by_outer.setdefault(id, []).append(profile)
         #: How many outer VLANs may carry subscribers. A trunk is one for VLANs with one tag.
         self.outer_vlans = len(self._trunks) * len(self._by_outer)
 
-    def of(self, vlan: AccessVlan) -> VlanProfile | None:
-        """None for a VLAN of no profile, or not on a trunk of the demux."""
+    def find(self, vlan: AccessVlan) -> VlanProfile | None:
+        """Return the profile of a VLAN; None for a VLAN of no profile, or not on a trunk of the demux."""
         profiles = self._by_outer.get(vlan.outer_vlan_id)
         if profiles is None or vlan.trunk not in self._trunks:
             return None
-        at = bisect_right(profiles, vlan.vlan_id, key=_first)
+        at = bisect_right(profiles, vlan.vlan_id, key=_get_first)
         profile = profiles[at - 1]
         return profile if at and vlan.vlan_id <= profile.vlan_range.last else None
 
 
-def _first(profile: VlanProfile) -> int:
+def _get_first(profile: VlanProfile) -> int:
     return profile.vlan_range.first
 
 
-def session_type(profile: VlanProfile) -> SessionType:
+def get_session_type(profile: VlanProfile) -> SessionType:
     """Return the type of the sessions on the VLANs of a profile."""
     return SessionType.PPPOE if profile.type == "pppoe" else SessionType.DHCP

@@ -1,11 +1,10 @@
-"""The first frames of subscribers on a trunk: the kernel's filter for them, their parser, and the thread that
-hears them with a packet socket (packet(7)).
+"""Listener for the first frames of subscribers on a trunk, with a packet socket (packet(7)).
 
 These messages count: PADI, DHCPDISCOVER, Router Solicitation and DHCPv6 Solicit; and those of a client that
 has a lease when its VLAN is gone, as after a reboot of the gateway: DHCPREQUEST, and DHCPv6 Request, Confirm,
 Renew and Rebind. They come in a frame with one VLAN tag or two. The filter is coarse and keeps nearly all
-other traffic of a trunk in the kernel. The parser is exact, but for one thing that the filter alone knows: a
-frame to one host is for the trunk's own address.
+other traffic of a trunk in the kernel. The parser is exact, except for one thing that the filter alone knows:
+a frame to one host is for the trunk's own address.
 """
 
 import ctypes
@@ -18,20 +17,20 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 from gateway_contract.core.network import VlanProtocol
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.kernel.links import VLAN_PROTOCOLS
 from gateway_core.gateways.linux.threads import Crew
 
-#: Frames in one batch, and the seconds of rest after a full one: a flood gets no more of the processor.
-_AT_ONCE = 256
-_REST = 0.01
-#: The kernel takes twice as much, and at most, for a burst of 10,000 to 20,000 frames on a trunk.
-_BUFFER = 8 << 20
+#: Frames in one batch, and the rest after a full batch: a flood gets no more of the processor.
+_BATCH = 256
+_REST_SECONDS = 0.01
+#: For a burst of 10,000 to 20,000 frames on a trunk. The kernel takes twice as many bytes.
+_BUFFER_BYTES = 8 << 20
 #: Seconds until a trunk that is missing or down is tried again.
-_RETRY = 1.0
+_RETRY_SECONDS = 1.0
 
 # linux/if_packet.h and linux/if_ether.h, which Python lacks.
 _ETH_P_ALL = 3
@@ -42,8 +41,8 @@ _MEMBERSHIP = struct.Struct("@iHH8x")
 _STATISTICS = struct.Struct("@II")
 _SO_RCVBUFFORCE = 33
 
-#: No such message is longer: an Ethernet frame of 1,518 bytes, less the tag that the kernel took off.
-LONGEST_FRAME: Final = 1536
+#: No first frame is longer: 1,518 bytes of Ethernet, less the tag that the kernel took off.
+MAX_FRAME_BYTES: Final = 1536
 
 # struct tpacket_auxdata (linux/if_packet.h): status, lengths, offsets, TCI and type of the outer tag.
 _AUXDATA = struct.Struct("=I12xHH")
@@ -59,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A subscriber's first frame. With one tag, `outer_vlan_id` is None. `outer_protocol` is that of the
+    """First frame of a subscriber. With one tag, `outer_vlan_id` is None. `outer_protocol` is that of the
     first tag. VLAN ids are 1 to 4094."""
 
     trunk: str
@@ -93,24 +92,24 @@ def parse(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
     if source[0] & 1:
         return None
     is_to_group = bool(destination[0] & 1)
-    kind = _kind(ethertype, frame[payload:], is_to_group=is_to_group)
+    kind = _find_type(ethertype, frame[payload:], is_to_group=is_to_group)
     return None if kind is None else Trigger(trunk, outer, protocol, vlan, kind)
 
 
-def _kind(ethertype: int, packet: bytes, *, is_to_group: bool) -> SessionType | None:
+def _find_type(ethertype: int, packet: bytes, *, is_to_group: bool) -> SessionType | None:
     if ethertype == 0x0800:
-        return SessionType.DHCP if _is_from_a_dhcp_client(packet, is_to_group=is_to_group) else None
+        return SessionType.DHCP if _is_from_dhcp_client(packet, is_to_group=is_to_group) else None
     if not is_to_group:
         return None
     if ethertype == 0x8863:
         # RFC 2516 section 5.1: version and type 1, code 0x09, session id 0.
         return SessionType.PPPOE if packet[:4] == b"\x11\x09\x00\x00" else None
     if ethertype == 0x86DD:
-        return SessionType.DHCP if _is_from_an_ipv6_host(packet) else None
+        return SessionType.DHCP if _is_from_ipv6_host(packet) else None
     return None
 
 
-def _is_from_a_dhcp_client(packet: bytes, *, is_to_group: bool) -> bool:
+def _is_from_dhcp_client(packet: bytes, *, is_to_group: bool) -> bool:
     """Return True for a DHCPDISCOVER (RFC 2131 sections 2 and 3.1) in an IPv4 packet, and for a DHCPREQUEST
     of a client that has a lease (section 4.3.2). One that renews sends to the address of its server alone."""
     if len(packet) < 20 or not 0x45 <= packet[0] <= 0x4F or packet[9] != socket.IPPROTO_UDP:
@@ -123,12 +122,12 @@ def _is_from_a_dhcp_client(packet: bytes, *, is_to_group: bool) -> bool:
     if udp[2:4] != b"\x00\x43" or len(message) < 240 or message[0] != 1 or message[236:240] != _DHCP_COOKIE:
         return False
     options = message[240:]
-    match _option(options, _MESSAGE_TYPE):
+    match _find_option(options, _MESSAGE_TYPE):
         case b"\x01":
             return is_to_group
         case b"\x03":
-            # With a server identifier, it answers an offer. Ours comes on a VLAN that exists.
-            return _option(options, _SERVER_IDENTIFIER) is None
+            # With a server identifier, it replies to an offer. Ours comes on a VLAN that exists.
+            return _find_option(options, _SERVER_IDENTIFIER) is None
         case _:
             return False
 
@@ -137,7 +136,7 @@ def _is_from_a_dhcp_client(packet: bytes, *, is_to_group: bool) -> bool:
 _MESSAGE_TYPE, _SERVER_IDENTIFIER = 53, 54
 
 
-def _option(options: bytes, code: int) -> bytes | None:
+def _find_option(options: bytes, code: int) -> bytes | None:
     """Return the value of the first option with a code (RFC 2132 section 2)."""
     at = 0
     while at + 1 < len(options) and options[at] != 255:
@@ -155,7 +154,7 @@ def _option(options: bytes, code: int) -> bytes | None:
 _DHCPV6_MESSAGES = frozenset({1, 3, 4, 5, 6})
 
 
-def _is_from_an_ipv6_host(packet: bytes) -> bool:
+def _is_from_ipv6_host(packet: bytes) -> bool:
     """Return True for a Router Solicitation (RFC 4861 section 4.1), and for a DHCPv6 message of a client that
     gets or keeps addresses."""
     if len(packet) < 40 or packet[0] >> 4 != 6:
@@ -230,14 +229,15 @@ _PROGRAM: Final[tuple[str | _Instruction, ...]] = (
     (_JEQ, 2, _DROP, None),  # Advertise, of a server
     (_JGT, 6, _DROP, _PASS),  # Solicit to Rebind
     _PASS,
-    (_RET, LONGEST_FRAME),
+    (_RET, MAX_FRAME_BYTES),
     _DROP,
     (_RET, 0),
 )
 
 
-def _assembled() -> Iterator[bytes]:
-    """Each instruction as a struct sock_filter. The offset of a jump counts from the next instruction."""
+def _assemble() -> Iterator[bytes]:
+    """Yield each instruction as a struct sock_filter. The offset of a jump counts from the next
+    instruction."""
     instructions: list[_Instruction] = []
     place: dict[str, int] = {}
     for line in _PROGRAM:
@@ -250,42 +250,42 @@ def _assembled() -> Iterator[bytes]:
         yield struct.pack("=HBBI", code, *offsets, k)
 
 
-_FILTER = b"".join(_assembled())
+_FILTER = b"".join(_assemble())
 
 
 def attach_filter(packets: socket.socket) -> None:
-    """Has the kernel drop all frames but first ones (socket(7), SO_ATTACH_FILTER). Raises OSError."""
+    """Make the kernel drop all frames but first ones (socket(7), SO_ATTACH_FILTER). Raises OSError."""
     # struct sock_fprog: the number of instructions, and a pointer, which the kernel follows in this call.
     program = ctypes.create_string_buffer(_FILTER, len(_FILTER))
     attached = struct.pack("@HP", len(_FILTER) // 8, ctypes.addressof(program))
     packets.setsockopt(socket.SOL_SOCKET, 26, attached)
 
 
-class _Lost(Exception):
-    """A trunk that is missing or down, or may not be listened to. The text is the reason."""
+class _TrunkLost(Exception):
+    """A trunk is missing or down, or may not be listened to. The text is the reason."""
 
-    @classmethod
-    def by(cls, error: OSError) -> Self:
-        return cls(os.strerror(error.errno or errno.EIO))
+    def __init__(self, error: OSError) -> None:
+        super().__init__(os.strerror(error.errno or errno.EIO))
 
 
 class Listener:
     """Listens on a trunk from now on until `stop`. A trunk that goes away, or down, is picked up again.
 
-    Its thread, one of the `crew`, calls `heard` with the triggers of a batch, and how many frames the kernel
-    dropped since the last one; `changed` with the trunk's name when it went or came.
+    The listener's thread, one of the `crew`, calls `hear` with the triggers of a batch, and the number of
+    frames that the kernel dropped since the last batch; `note_change` with the trunk's name when it went or
+    came.
     """
 
     def __init__(
         self,
         trunk: str,
-        heard: Callable[[list[Trigger], int], None],
-        changed: Callable[[str], None],
+        hear: Callable[[list[Trigger], int], None],
+        note_change: Callable[[str], None],
         crew: Crew,
     ) -> None:
         self._trunk = trunk
-        self._heard = heard
-        self._changed = changed
+        self._hear = hear
+        self._note_change = note_change
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._stopped = select.poll()
         self._stopped.register(self._stop, select.POLLIN)
@@ -301,69 +301,69 @@ class Listener:
         reported = ""
         while True:
             try:
-                with closing(_opened(self._trunk)) as packets:
+                with closing(_open_socket(self._trunk)) as packets:
                     if reported:
                         _log.info("receiving on trunk %s", self._trunk)
                         reported = ""
-                        self._changed(self._trunk)
+                        self._note_change(self._trunk)
                     self._receive(packets)
                     return
-            except _Lost as lost:
+            except _TrunkLost as lost:
                 if str(lost) != reported:
                     reported = str(lost)
                     _log.warning("cannot receive on trunk %s: %s", self._trunk, reported)
-                    self._changed(self._trunk)
-            if self._is_stopped(_RETRY):
+                    self._note_change(self._trunk)
+            if self._is_stopped(_RETRY_SECONDS):
                 return
 
     def _receive(self, packets: socket.socket) -> None:
-        """Return at `stop`. Raises _Lost."""
+        """Return at `stop`. Raises _TrunkLost."""
         ready = select.poll()
         ready.register(packets, select.POLLIN)
         ready.register(self._stop, select.POLLIN)
         rest = 0.0
         while not self._is_stopped(rest):
             ready.poll()
-            batch = list(self._batch(packets))
+            batch = list(self._read_batch(packets))
             triggers = [trigger for trigger in batch if trigger is not None]
             # The kernel counts from zero again after each read.
             _, dropped = _STATISTICS.unpack(
                 packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size)
             )
             if triggers or dropped:
-                self._heard(triggers, dropped)
-            rest = _REST if len(batch) == _AT_ONCE else 0.0
+                self._hear(triggers, dropped)
+            rest = _REST_SECONDS if len(batch) == _BATCH else 0.0
 
-    def _batch(self, packets: socket.socket) -> Iterator[Trigger | None]:
-        for _ in range(_AT_ONCE):
+    def _read_batch(self, packets: socket.socket) -> Iterator[Trigger | None]:
+        for _ in range(_BATCH):
             try:
-                frame, ancillary, _, _ = packets.recvmsg(LONGEST_FRAME, _ANCILLARY)
+                frame, ancillary, _, _ = packets.recvmsg(MAX_FRAME_BYTES, _ANCILLARY)
             except BlockingIOError:
                 return
             except OSError as error:
-                raise _Lost.by(error) from error
+                raise _TrunkLost(error) from error
             for level, kind, auxdata in ancillary:
                 if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):
                     yield parse(self._trunk, frame, auxdata)
 
     def _is_stopped(self, timeout: float) -> bool:
-        """Return True after `stop`, or when it comes within so many seconds."""
+        """Return True after `stop`, or when `stop` is called within `timeout` seconds."""
         return bool(self._stopped.poll(timeout * 1000))
 
 
-def _opened(trunk: str) -> socket.socket:
-    """Return a packet socket that receives the first frames on a trunk. Raises _Lost."""
+def _open_socket(trunk: str) -> socket.socket:
+    """Return a packet socket that receives the first frames on a trunk. Raises _TrunkLost."""
     try:
         packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     except OSError as error:
-        raise _Lost.by(error) from error
+        raise _TrunkLost(error) from error
     try:
-        # All before the bind: protocol 0 receives nothing, so no frame comes past the filter.
+        # Before the bind: with protocol 0, the socket receives nothing, so no frame comes past the filter.
         attach_filter(packets)
         packets.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
-        # Without it, the kernel would copy each packet to a subscriber for this socket.
+        # Otherwise the kernel would copy each packet to a subscriber for this socket.
         packets.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
-        packets.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+        packets.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
         packets.bind((trunk, _ETH_P_ALL))
         # A network card may drop VLANs without a device, and groups that nobody joined.
         membership = _MEMBERSHIP.pack(socket.if_nametoindex(trunk), _PACKET_MR_PROMISC, 0)
@@ -372,5 +372,5 @@ def _opened(trunk: str) -> socket.socket:
             raise OSError(down, os.strerror(down))
     except OSError as error:
         packets.close()
-        raise _Lost.by(error) from error
+        raise _TrunkLost(error) from error
     return packets

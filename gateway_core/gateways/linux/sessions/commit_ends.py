@@ -86,10 +86,10 @@ def _vlan_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]
     profiles_before, profiles_after = VlanProfiles(running.demux), VlanProfiles(wanted.demux)
 
     def ends(session: LinuxSession) -> bool:
-        vlan = AccessVlan.named(session.access_interface, trunks)
+        vlan = AccessVlan.parse(session.access_interface, trunks)
         if vlan is None:
             return False
-        before, after = profiles_before.of(vlan), profiles_after.of(vlan)
+        before, after = profiles_before.find(vlan), profiles_after.find(vlan)
         loses_profile = before is not None and (after is None or after.type != before.type)
         return vlan.trunk in lost or loses_profile
 

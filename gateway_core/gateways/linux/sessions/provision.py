@@ -14,7 +14,7 @@ from gateway_contract.core.network import OVERHEAD_PROFILES, InterfaceStats
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.source import SourceSession, SourceTraffic
 from gateway_core.gateways.linux.dataplane.plane import WantedSession
-from gateway_core.gateways.linux.demux.admission import AccessVlan, VlanProfiles, session_type
+from gateway_core.gateways.linux.demux.admission import AccessVlan, VlanProfiles, get_session_type
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
@@ -137,11 +137,11 @@ class Provision:
     def terms(self, listed: SourceSession) -> SessionTerms:
         """Return the terms of a new session, by its access interface. On a VLAN without a profile of the
         session's type, the number of tags determines the overhead."""
-        vlan = AccessVlan.named(listed.access_interface, self.trunks)
-        profile = None if vlan is None else self._profiles.of(vlan)
+        vlan = AccessVlan.parse(listed.access_interface, self.trunks)
+        profile = None if vlan is None else self._profiles.find(vlan)
         outer = None if vlan is None else vlan.outer_vlan_id
         overhead = _DEFAULT_OVERHEAD[listed.type, outer is not None]
-        if profile is not None and session_type(profile) == listed.type:
+        if profile is not None and get_session_type(profile) == listed.type:
             overhead = profile.overhead_profile
         return SessionTerms(
             gateway=self._gateway,
@@ -246,12 +246,12 @@ class DesiredSessions:
         VLAN of an operator stays one: no profile has it, and at its next start the core would remove its own
         VLANs.
         """
-        vlan = AccessVlan.named(interface, self.provision.trunks)
+        vlan = AccessVlan.parse(interface, self.provision.trunks)
         if vlan is None:
             return False
         # Before the device is there: what fails now is tried again while it is missing.
         sessions = self.tracker.sessions.on_access_interface(interface)
         self.serving.release(interface, {session.summary.type for session in sessions})
-        self.devices.make(vlan, is_own=self.demux.manages(vlan))
+        self.devices.make(vlan, is_own=self.demux.is_managed(vlan))
         self.demux.adopt(vlan.trunk)
         return True

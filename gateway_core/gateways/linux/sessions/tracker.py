@@ -196,7 +196,7 @@ class SignOnWatch:
             self._add(failures.name, failure)
 
     def _add(self, source: str, failure: SourceFailure) -> None:
-        vlan = AccessVlan.named(failure.access_interface, self._trunks)
+        vlan = AccessVlan.parse(failure.access_interface, self._trunks)
         self._journal.add_failed_sign_on(
             failure.reason,
             failure.at,
