@@ -17,7 +17,7 @@ from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.configuration import Demux, RateLimits, VlanProfile, VlanRange
 from gateway_contract.core.health import TriggerRefusal
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.demux.admission import HOLD_OFF_SECONDS_SECONDS, AccessVlan, Occupancy
+from gateway_core.gateways.linux.demux.admission import HOLD_OFF_SECONDS, AccessVlan, Occupancy
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.listener import MAX_FRAME_BYTES, Listener, Trigger, attach_filter
 from gateway_core.gateways.linux.threads import Crew
@@ -334,7 +334,7 @@ def test_a_device_that_is_refused_is_tried_again_later(ports: Ports, caplog: Any
         send([tagged(padi(), (DOT1Q, 300)), tagged(padi(), (DOT1Q, 301))])
         wait_for("another", lambda: "trunk0.301" in ports.served)
         assert ports.made == ["trunk0.301"]
-        running.clock.now += HOLD_OFF_SECONDS_SECONDS
+        running.clock.now += HOLD_OFF_SECONDS
         send([tagged(padi(), (DOT1Q, 300))])
         wait_for("it", lambda: "trunk0.300" in ports.served)
     assert caplog.messages == ["cannot make trunk0.300: no such thing"]

@@ -13,7 +13,7 @@ from gateway_contract.core.health import TriggerRefusal
 from gateway_contract.core.network import VlanProtocol
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.demux.admission import (
-    HOLD_OFF_SECONDS_SECONDS,
+    HOLD_OFF_SECONDS,
     AccessVlan,
     Admission,
     Occupancy,
@@ -169,9 +169,9 @@ def test_a_vlan_that_failed_is_tried_again_after_a_while(admission: Admission, c
     assert admission.decide(trigger(SINGLE)) == SINGLE
     admission.mark_failed(SINGLE)
     assert list(admission) == []
-    clock.now += HOLD_OFF_SECONDS_SECONDS / 2
+    clock.now += HOLD_OFF_SECONDS / 2
     assert admission.decide(trigger(SINGLE)) == TriggerRefusal.HELD_OFF
-    clock.now += HOLD_OFF_SECONDS_SECONDS / 2
+    clock.now += HOLD_OFF_SECONDS / 2
     assert admission.decide(trigger(SINGLE)) == SINGLE
 
 
@@ -287,7 +287,7 @@ def test_the_share_is_free_again_when_vlans_go(clock: SteppedClock) -> None:
         assert admission.decide(trigger(one)) == one
         assert admission.decide(trigger(other)) == TriggerRefusal.OUTER_VLAN_FULL
         gone(one)
-        clock.now += HOLD_OFF_SECONDS_SECONDS
+        clock.now += HOLD_OFF_SECONDS
 
 
 def test_with_little_room_a_vlan_that_never_had_a_session_goes_first(make: Make, clock: SteppedClock) -> None:
@@ -391,6 +391,6 @@ def test_triggers_of_a_flood_leave_nothing_behind(admission: Admission, clock: S
     assert len(list(admission)) == 20
     for managed in list(admission):
         admission.mark_failed(managed.vlan)
-    clock.now += HOLD_OFF_SECONDS_SECONDS
+    clock.now += HOLD_OFF_SECONDS
     assert expired(admission, (), {PPP}) == []
     assert admission._held_off == {}
