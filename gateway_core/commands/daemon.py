@@ -1,4 +1,4 @@
-"""The daemon around one gateway: log, configuration, socket, signals."""
+"""Daemon around one gateway: log, configuration, socket, signals."""
 
 import faulthandler
 import hashlib
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn, ParamSpec
+from typing import ParamSpec
 
 import click
 
@@ -39,36 +39,28 @@ from gateway_core.service.outcomes import Outcomes
 from gateway_core.service.traffic import TrafficService
 from gateway_core.sessions.journal import Journal
 
-#: Seconds between two checks of the deadline of a commit, of temporary rates, or of the services.
-_TICK = 0.05
-#: Seconds for which a thread keeps the interpreter while others wait. By Python's own value, ten times as
-#: long, a short call waits for such a turn of each list that is being made.
-_SWITCH = 0.0005
-#: Seconds until a failed return to the former configuration, or a service that refused, is tried again.
-_RETRY = 5.0
+#: Time between two checks of the deadline of a commit, of temporary rates, or of the services.
+_CHECK_SECONDS = 0.05
+#: Time for which a thread keeps the interpreter while others wait. By Python's own value, ten times as long,
+#: a short call waits that long for each list that is being made.
+_SWITCH_SECONDS = 0.0005
+#: Time until a failed return to the former configuration, or a service that refused, is tried again.
+_RETRY_SECONDS = 5.0
 
 #: The core's call to itself. Its reply needs the locks of other replies, and waits for nothing else.
 _HEALTH = f"{CORE.name}.{GetHealth.__name__}"
 
-_NOT_RETURNED = "cannot keep the deadline of an unconfirmed commit"
-_NOT_FORMER = "cannot return former rates"
-_NOT_APPLIED = "the services do not run by the running configuration"
+_DEADLINE_FAILED = "cannot keep the deadline of an unconfirmed commit"
+_RATES_FAILED = "cannot return former rates"
+_SERVICES_FAILED = "the services do not run by the running configuration"
 
 _log = logging.getLogger("gateway_core")
 
 P = ParamSpec("P")
 
 
-class Opened(NamedTuple):
-    """A gateway, and what it does in a thread of its own until the process ends."""
-
-    gateway: Gateway
-    run: Callable[[], NoReturn]
-
-
 def core_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Return the options of every core, as `serve` takes them, for a command that adds those of its
-    gateway."""
+    """Add the options of every core, which are arguments of `serve`, to a command."""
     path = click.Path(path_type=Path)
     for option in (
         click.option(
@@ -93,7 +85,7 @@ def core_options(function: Callable[..., int]) -> Callable[..., int]:
 
 def serve(
     services: GatewayServices,
-    open_gateway: Callable[[Configuration, Journal, Clock], Opened],
+    open_gateway: Callable[[Configuration, Journal, Clock], Gateway],
     *,
     socket: Path,
     configuration: Path,
@@ -101,51 +93,51 @@ def serve(
     users: Path | None,
     boot_id: str | None,
 ) -> int:
-    """Serve the gateway that `open_gateway` makes, until SIGTERM or SIGINT: 0. It may raise GatewayApiError
-    and OSError, which end the start: 1."""
-    _begin_log()
-    # The watchdog ends the process by SIGABRT: what each thread did is in the log then.
+    """Serve the gateway that `open_gateway` returns, until SIGTERM or SIGINT. Return the exit status: 1 if
+    `open_gateway` raises GatewayApiError or OSError."""
+    _start_log()
+    # The watchdog ends the process by SIGABRT: then the log has the stack of each thread.
     faulthandler.enable()
-    sys.setswitchinterval(_SWITCH)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     # Before any thread starts: threads inherit the mask, so only the main one gets the signals.
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     raise_descriptor_limit()
     try:
         clock = Clock(boot_id or read_boot_id())
-        first = partial(_factory, factory, users)
+        first = partial(_first_configuration, factory, users)
         workspace = Workspace(ConfigurationStore(configuration), first, clock, services)
         # The log comes and goes with the configuration. The key itself must stay secret.
         name = hashlib.blake2b(workspace.snapshot.state.key.encode(), digest_size=8).hexdigest()
         changes = ChangeLog(configuration / "changes", name)
         workspace.note(changes.settle)
         journal = Journal(secrets.token_hex(8))
-        gateway, run_gateway = open_gateway(workspace.in_force, journal, clock)
+        gateway = open_gateway(workspace.in_force, journal, clock)
         workspace.set_gateway(gateway.impact, gateway.ending, gateway.applying)
         # A restart applies the configuration, which is on disk.
-        workspace.follow(_or_end(gateway.configure, "the gateway can't follow the configuration"))
-        # Before the gateway runs: its sessions must not start with a configuration that is to be undone. Not
-        # before it exists: it ends those that began with that one.
-        _done(workspace.return_if_due, _NOT_RETURNED)
+        workspace.follow(_exit_on_failure(gateway.configure, "the gateway can't follow the configuration"))
+        # Before the gateway runs: its sessions must not start with a configuration that is to be undone. Only
+        # after the gateway exists: it ends the sessions that started with that configuration.
+        _try(workspace.return_if_due, _DEADLINE_FAILED)
         service = CoreService(gateway, journal, workspace, changes, clock)
         jobs = Jobs(configuration / "jobs", clock)
         of_jobs = JobService(gateway, journal, service.rates, jobs, changes, clock)
         outcomes = Outcomes(changes)
         interface = outcomes.record(service.interface(of_jobs, TrafficService(gateway, clock), outcomes))
         server = Server(socket, Dispatcher(IDENTITY, [interface]))
-        # Before it serves. Until then, its socket has a time that is no version.
-        workspace.announce(partial(_date, socket))
+        # Before the server replies. Until then, the time of its socket is no version.
+        workspace.announce(partial(_set_time, socket))
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)
         return 1
     found = len(gateway.sessions)
     keep_loaded()
-    never_stops = _or_end(run_gateway, "the gateway stopped")
+    run_gateway = _exit_on_failure(gateway.run, "the gateway stopped")
     # Each on its own: a service that refuses must not delay the return to the former configuration.
-    keep_deadline = partial(_keep, workspace.return_if_due, _NOT_RETURNED)
-    keep_rates = partial(_keep, service.rates.return_due, _NOT_FORMER)
-    keep_services = partial(_keep, workspace.apply_running, _NOT_APPLIED)
-    for run in (server.serve_forever, never_stops, keep_deadline, keep_rates, keep_services):
+    keep_deadline = partial(_repeat, workspace.return_if_due, _DEADLINE_FAILED)
+    keep_rates = partial(_repeat, service.rates.return_due, _RATES_FAILED)
+    keep_services = partial(_repeat, workspace.apply_running, _SERVICES_FAILED)
+    for run in (server.serve_forever, run_gateway, keep_deadline, keep_rates, keep_services):
         threading.Thread(target=run, daemon=True).start()
     _log.info("serving %d sessions at %s", found, socket)
     if address := os.environ.get("NOTIFY_SOCKET"):
@@ -156,8 +148,8 @@ def serve(
 
 
 def _wait_for(signals: set[signal.Signals], socket: Path) -> None:
-    """Until one of the signals. Meanwhile, the watchdog of systemd hears of each reply of the core to itself,
-    as the API would get it: a core with a lock that nobody gives back does not reply."""
+    """Wait for one of the signals. Meanwhile, tell the watchdog of systemd of each reply of the core to
+    itself, as the API would get it: a core with a lock that is never released does not reply."""
     watchdog = Watchdog.of(os.environ)
     if watchdog is None:
         signal.sigwait(signals)
@@ -174,14 +166,13 @@ def _wait_for(signals: set[signal.Signals], socket: Path) -> None:
         client.close()
 
 
-def _date(socket: Path, version: int) -> None:
-    """Raises OSError."""
+def _set_time(socket: Path, version: int) -> None:
     with suppress(FileNotFoundError):
         os.utime(socket, ns=(version, version))
 
 
-def _begin_log() -> None:
-    """In the format of the API, by the same variables. A bad value must not stop the gateway."""
+def _start_log() -> None:
+    # In the format of the API, by the same variables. A bad value must not stop the gateway.
     format, level, wrong = log_style(os.environ)
     logs.install(format)
     logging.getLogger().setLevel(level)
@@ -189,30 +180,30 @@ def _begin_log() -> None:
         _log.error("%s; the log has its default format and level", wrong)
 
 
-def _keep(act: Callable[[], object], failure: str) -> None:
+def _repeat(act: Callable[[], object], failure: str) -> None:
     while True:
         began = time.monotonic()
-        is_done = _done(act, failure)
-        # As long as a failure lasted, too: it kept commits from the configuration.
-        time.sleep(_TICK if is_done else max(_RETRY, time.monotonic() - began))
+        is_done = _try(act, failure)
+        # At least as long as the failed attempt: it kept commits from the configuration.
+        time.sleep(_CHECK_SECONDS if is_done else max(_RETRY_SECONDS, time.monotonic() - began))
 
 
-def _done(act: Callable[[], object], failure: str) -> bool:
-    """Return False after a failure, which is logged."""
+def _try(act: Callable[[], object], failure: str) -> bool:
+    """Return True if a function succeeds. Log its failure otherwise."""
     try:
         act()
     except StepFailed as error:
         _log.critical("%s: %s", failure, error)
         return False
-    except Exception:  # noqa: BLE001 - logged, and tried again
-        # The automatic rollback may be the operator's only way back to the machine.
+    except Exception:  # noqa: BLE001 - the automatic rollback may be the operator's only way to the machine
         _log.critical(failure, exc_info=True)
         return False
     return True
 
 
-def _or_end(run: Callable[P, None], failure: str) -> Callable[P, None]:
-    """End the process when it fails: a gateway that stands still and still replies is worse than none."""
+def _exit_on_failure(run: Callable[P, None], failure: str) -> Callable[P, None]:
+    """Return a function that ends the process when it fails: a gateway that stands still and still replies is
+    worse than none."""
 
     def guarded(*arguments: P.args, **more: P.kwargs) -> None:
         try:
@@ -224,7 +215,7 @@ def _or_end(run: Callable[P, None], failure: str) -> Callable[P, None]:
     return guarded
 
 
-def _factory(path: Path | None, users: Path | None) -> RunningConfiguration:
+def _first_configuration(path: Path | None, users: Path | None) -> RunningConfiguration:
     if path is None:
         raise Unreadable("there is no configuration yet, and no --factory to begin with")
     return RunningConfiguration.read(path, users)

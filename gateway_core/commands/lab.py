@@ -1,22 +1,18 @@
 """`gateway-core lab`: the core daemon with simulated subscribers."""
 
 import math
-import time
-from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from gateway_contract.configuration import Configuration
-from gateway_core.commands.daemon import Opened, core_options, serve
+from gateway_core.commands.daemon import core_options, serve
 from gateway_core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_core.gateways.lab.population import Population
 from gateway_core.gateways.lab.world import MAX_SESSIONS
 from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
-
-_ADVANCE_SECONDS = 0.05
 
 
 @click.command()
@@ -41,18 +37,9 @@ def lab(
     if math.isnan(arrivals):
         raise click.BadParameter("must be a number", param_hint="'--arrivals'")
     population = Population(sessions, arrivals, seed, full_rate)
-    gateway = partial(_open, population, configuration / "lab")
-    return serve(LabServices(), gateway, configuration=configuration, **options)
+    rates = configuration / "lab" / "rates.json"
 
+    def open_gateway(running: Configuration, journal: Journal, clock: Clock) -> LabGateway:
+        return LabGateway(running, population, journal, clock, rates)
 
-def _open(
-    population: Population, folder: Path, configuration: Configuration, journal: Journal, clock: Clock
-) -> Opened:
-    gateway = LabGateway(configuration, population, journal, clock, folder / "rates.json")
-    return Opened(gateway, partial(_advance, gateway))
-
-
-def _advance(gateway: LabGateway) -> NoReturn:
-    while True:
-        gateway.advance()
-        time.sleep(_ADVANCE_SECONDS)
+    return serve(LabServices(), open_gateway, configuration=configuration, **options)

@@ -21,9 +21,8 @@ import click
 from gateway_contract.base import durable
 from gateway_contract.base.errors import GatewayApiError, Invalid
 from gateway_contract.base.variables import CONFIGURATION, ETC, value
-from gateway_contract.configuration import Configuration
 from gateway_contract.program import say
-from gateway_core.commands.daemon import Opened, core_options, serve
+from gateway_core.commands.daemon import core_options, serve
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.assembly import LinuxMachine
 from gateway_core.gateways.linux.daemons.daemon import SERVICES
@@ -42,8 +41,6 @@ from gateway_core.gateways.linux.health import (
     sources_by_type,
 )
 from gateway_core.gateways.linux.program import CommitLimits
-from gateway_core.records.clock import Clock
-from gateway_core.sessions.journal import Journal
 
 #: The file with which the unit of the core begins, and the users that gateway-api-setup made for it.
 _FIRST_CONFIGURATION, _FIRST_USERS = ETC / "first-configuration.json", ETC / "first-users.json"
@@ -378,8 +375,4 @@ def linux(sources: Sequence[str], **options: Any) -> int:
         sys.stderr.write(f"gateway-core linux: {error}\n")
         return 1
 
-    def open_gateway(configuration: Configuration, journal: Journal, clock: Clock) -> Opened:
-        gateway = machine.gateway(configuration, journal, clock)
-        return Opened(gateway, gateway.run)
-
-    return serve(machine.services, open_gateway, **options)
+    return serve(machine.services, machine.gateway, **options)

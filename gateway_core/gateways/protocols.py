@@ -7,7 +7,7 @@ returns. Methods raise StepFailed where the machine fails.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from gateway_contract.configuration import Configuration
 from gateway_contract.contract import record_of
@@ -33,6 +33,9 @@ class Gateway(Protocol):
     """A gateway that keeps the table of its `sessions` and the journal up to date."""
 
     sessions: SessionTable[Any]
+
+    def run(self) -> NoReturn:
+        """Work until the process ends."""
 
     def applying(self, configuration: Configuration) -> AbstractContextManager[None]:
         """Put what a new configuration changes in the kernel there before the block. After an error of the

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.health import (
@@ -32,6 +32,8 @@ from gateway_core.sessions.session import Counters
 
 #: Sessions with an IPv6 prefix.
 _DUAL_STACK: Ordering[LabSession] = Ordering(attrgetter("summary.id"), attrgetter("summary.ipv6_prefix"))
+#: Time between two advances of the lab.
+_ADVANCE_SECONDS = 0.05
 #: Arrivals and departures in one hold of the lock: some ten milliseconds.
 _MAX_EVENTS_PER_HOLD = 500
 #: Seconds between two holds. Without a pause the thread takes the lock again before another one wakes up: a
@@ -85,6 +87,11 @@ class LabGateway(Gateway):
         self._world = World(configuration, population, journal, self._now(), TemporaryRates(rates))
         self.sessions = self._world.sessions
         self._lock = self.sessions.lock
+
+    def run(self) -> NoReturn:
+        while True:
+            self.advance()
+            time.sleep(_ADVANCE_SECONDS)
 
     def advance(self, pause: Callable[[float], object] = time.sleep) -> None:
         """Make all arrivals and departures that are due, some at a time, so that requests do not wait for all
