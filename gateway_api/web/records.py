@@ -1,5 +1,5 @@
-"""The records of responses. Those of the core, the hub and the history are in `wire/`. The sections of the
-configuration come from its definition there."""
+"""Records of responses. The records of the core and the hub are in the contracts, those of the history beside
+them. The sections of the configuration are made of its definition."""
 
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -25,8 +25,8 @@ from gateway_contract.history import (
 Object = Annotated[dict[str, Any], Meta(extra_json_schema={"additionalProperties": {}})]
 
 
-def done(example: str) -> Meta:
-    """As `about`, for the message of a request that was done."""
+def _describe_message(example: str) -> Meta:
+    """Return the description of the message of a request that was done, with an example."""
     return about("What was done, for people.", example)
 
 
@@ -39,13 +39,13 @@ NextCursor = Annotated[
     about("`cursor` of the next page, null on the last one; with `limit` only.", "WyJpZCIsWzIsMl1d"),
 ]
 
-#: Of a list that comes in pages only.
+#: Cursor of a list that comes in pages only.
 _CursorOfPage = Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
 
 
 @cache
 def make_list_record(method: type[Method[Any]]) -> type[msgspec.Struct]:
-    """Return the data of a list, from the reply of the core or the hub. Only pages have a total and a
+    """Return the record of a list, made of the reply of the core or the hub. Only pages have a total and a
     cursor."""
     reply = reply_of(method)
     hints = get_type_hints(reply)
@@ -67,7 +67,7 @@ def make_list_record(method: type[Method[Any]]) -> type[msgspec.Struct]:
 class Message(Record, frozen=True):
     """A request that was done."""
 
-    message: Annotated[str, done("Session 7 disconnected")]
+    message: Annotated[str, _describe_message("Session 7 disconnected")]
 
 
 class Token(Record, frozen=True):
@@ -90,7 +90,7 @@ _USER = {"username": "alice", "role": "operator", "expires_at": 1795275113}
 
 
 class SignedIn(Record, frozen=True):
-    """Whose token came with the request."""
+    """The user of the token that came with the request."""
 
     user: Annotated[User | None, about("The user; null without a valid token.", _USER)]
 
@@ -152,7 +152,7 @@ class CgnatStats(Record, frozen=True):
 class InterfaceDisconnected(Record, frozen=True):
     """The disconnection of all sessions of an access interface."""
 
-    message: Annotated[str, done("27 sessions disconnected on trunk0.1000")]
+    message: Annotated[str, _describe_message("27 sessions disconnected on trunk0.1000")]
     count: Annotated[int, count("Number of sessions.", 27)]
 
 
@@ -165,7 +165,7 @@ class InterfaceDisconnectPreview(InterfaceDisconnected, frozen=True):
 class JobPreview(Record, frozen=True):
     """A dry run of a job."""
 
-    message: Annotated[str, done("120 sessions would be disconnected")]
+    message: Annotated[str, _describe_message("120 sessions would be disconnected")]
     count: Annotated[int, count("Number of sessions that match.", 120)]
     sessions: Annotated[tuple[sessions.SessionSummary, ...], about("The first hundred of them.")]
 
@@ -173,7 +173,7 @@ class JobPreview(Record, frozen=True):
 class RateChanged(Record, frozen=True, kw_only=True):
     """A change of rates."""
 
-    message: Annotated[str, done("Rate change requested for session 7")]
+    message: Annotated[str, _describe_message("Rate change requested for session 7")]
     rate_down: Annotated[
         str | UnsetType, about("Downstream rate, as it was sent, if it was.", "250 Mbit")
     ] = UNSET
@@ -204,51 +204,51 @@ class FrrSummary(Record, frozen=True):
 class TestSent(Record, frozen=True):
     """A test of a webhook."""
 
-    message: Annotated[str, done("A test is under way")]
+    message: Annotated[str, _describe_message("A test is under way")]
     message_id: MessageId
 
 
 # The configuration
 
 
-def _struct(
+def _make_struct(
     name: str, text: str | None, fields: list[Any], base: type[msgspec.Struct] = Record
 ) -> type[msgspec.Struct]:
     return msgspec.defstruct(name, fields, bases=(base,), namespace={"__doc__": text}, frozen=True)
 
 
 @cache
-def _record(kind: definition.Object) -> type[msgspec.Struct]:
-    """Return a section, or an item of a list, as it is in JSON."""
-    fields = [_member(name, field) for name, field in kind.fields.items()]
+def _make_section(kind: definition.Object) -> type[msgspec.Struct]:
+    """Return the record of a section of the configuration, or of an item in a list."""
+    fields = [_make_member(name, field) for name, field in kind.fields.items()]
     # Generated clients have a class Configuration of their own.
     prefix = "Gateway" if kind.section is definition.Configuration else ""
     suffix = "Configuration" if kind in (field.kind for field in definition.ROOT.members.values()) else ""
-    return _struct(f"{prefix}{kind.section.__name__}{suffix}", kind.section.__doc__, fields)
+    return _make_struct(f"{prefix}{kind.section.__name__}{suffix}", kind.section.__doc__, fields)
 
 
-def _member(name: str, field: definition.Field) -> tuple[Any, ...]:
-    made = _type(field)
+def _make_member(name: str, field: definition.Field) -> tuple[Any, ...]:
+    made = _make_type(field)
     if field.nullable:
         made = made | None
     if not field.required:
         made = made | UnsetType
     if field.documented is not None:
-        made = Annotated[made, _documentation(field, field.documented)]
+        made = Annotated[made, _describe_field(field, field.documented)]
     return (name, made) if field.required else (name, made, UNSET)
 
 
-def _type(field: definition.Field) -> Any:
+def _make_type(field: definition.Field) -> Any:
     match field.kind:
         case definition.Object() as kind:
-            return _record(kind)
+            return _make_section(kind)
         case definition.ListOf() as kind:
-            return tuple[_type(kind.item), ...]  # type: ignore[misc]  # it is made at run time
+            return tuple[_make_type(kind.item), ...]  # type: ignore[misc]  # it is made at run time
         case kind:
             return kind.type
 
 
-def _documentation(field: definition.Field, documented: Meta) -> Meta:
+def _describe_field(field: definition.Field, documented: Meta) -> Meta:
     schema = dict(documented.extra_json_schema or {})
     if isinstance(field.kind, definition.WholeNumber):
         schema |= {"minimum": field.kind.first, "maximum": field.kind.last}
@@ -260,20 +260,20 @@ def _documentation(field: definition.Field, documented: Meta) -> Meta:
     return about(f"{documented.description}{default}", *(documented.examples or ()), **schema)
 
 
-def _part(name: str, field: definition.Field) -> tuple[Any, ...]:
-    """Return a section of a candidate, which may lack parts of it."""
+def _make_optional_section(name: str, field: definition.Field) -> tuple[Any, ...]:
+    """Return the member for a section of the candidate, which may lack parts."""
     made = Object | UnsetType | None if field.nullable else Object | UnsetType
     return name, Annotated[made, about(field.section_text, field.sample)], UNSET
 
 
-Configuration = _record(definition.Object(definition.Configuration))
-DemuxConfiguration = _record(definition.Object(definition.Demux))
-Candidate = _struct(
+Configuration = _make_section(definition.Object(definition.Configuration))
+DemuxConfiguration = _make_section(definition.Object(definition.Demux))
+Candidate = _make_struct(
     "Candidate",
     "The candidate: as the running configuration, but any part may still be missing.",
-    [_part(name, field) for name, field in definition.ROOT.members.items()],
+    [_make_optional_section(name, field) for name, field in definition.ROOT.members.items()],
 )
-ArchivedConfiguration = _struct(
+ArchivedConfiguration = _make_struct(
     "ArchivedConfiguration",
     "An archived revision with its configuration.",
     [("configuration", Configuration)],
@@ -292,7 +292,7 @@ class Difference(Record, frozen=True):
 class Committed(Record, frozen=True):
     """A commit."""
 
-    message: Annotated[str, done("Committed 1 change")]
+    message: Annotated[str, _describe_message("Committed 1 change")]
     committed: configuration.IsCommitted
     changes: configuration.Changes
     archived_revision: configuration.ArchivedAs
@@ -318,7 +318,9 @@ class Edited(Record, frozen=True):
 class RolledBack(Record, frozen=True):
     """An archived revision that became the candidate."""
 
-    message: Annotated[str, done("Revision 1 is the candidate; a commit makes it the running configuration")]
+    message: Annotated[
+        str, _describe_message("Revision 1 is the candidate; a commit makes it the running configuration")
+    ]
     revision: configuration.Revision
     changes: configuration.StagedChanges
 

@@ -1,4 +1,5 @@
-"""Bodies of requests, and their schemas: a schema loads a body as the class of its name, without `Schema`."""
+"""Bodies of requests, and the schemas that load them. A schema without `made` names in its docstring what it
+loads."""
 
 import math
 from dataclasses import dataclass
@@ -38,13 +39,14 @@ from gateway_contract.core.jobs import MOST_PER_SECOND, PER_SECOND
 from gateway_contract.core.sessions import LONGEST_EXPIRY, EventName
 from gateway_contract.events import DEFAULT_EVENTS
 
-#: A number that is not 0, and a unit. JSON Schema cannot express the least and the largest rate.
+#: Pattern of a rate: a number that is not 0, and a unit. JSON Schema cannot express the least and the largest
+#: rate.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
 _BIT = "[bB][iI][tT](?:/[sS])?"
 _UNIT = f"(?:[kmgtKMGT]?(?:{_BIT})?|[kmgKMG][iI]{_BIT}|[kmgKMG]b[pP][sS])"
 _RATE = rf"^{_NUMBER}[ \t\n\r\f\v\u00a0]*{_UNIT}$"
 _BASE64 = "[A-Za-z0-9+/]"
-#: Of 24 to 62 bytes, or of 63 and 64.
+#: Pattern of a secret of 24 to 62 bytes, or of 63 and 64.
 _SECRET = (
     rf"^(?:whsec_)?(?:(?:{_BASE64}{{4}}){{8,20}}(?:{_BASE64}{{2}}==|{_BASE64}{{3}}=)?"
     rf"|(?:{_BASE64}{{4}}){{21}}(?:{_BASE64}{{2}}==)?)$"
@@ -53,17 +55,17 @@ _SEGMENT = f'(?:{NAME}|{INDEX}|"{QUOTED}")'
 _PATH = rf"^{_SEGMENT}(?:\.{_SEGMENT})*$"
 
 
-def _printable(text: str) -> None:
+def _check_line(text: str) -> None:
     if not is_line(text):
         raise ValidationError("must be one line of printable characters")
 
 
-def _each_once(names: list[str]) -> None:
+def _check_distinct(names: list[str]) -> None:
     if len(set(names)) < len(names):
         raise ValidationError("must not name the same event twice")
 
 
-def _path() -> TextField:
+def _make_path() -> TextField:
     return TextField(
         required=True,
         validate=validate.Length(1, LONGEST_PATH, error=f"must have 1 to {LONGEST_PATH} characters"),
@@ -71,17 +73,15 @@ def _path() -> TextField:
     )
 
 
-def _rate(text: str) -> tuple[str, int]:
-    return text, parse_rate(text)
-
-
-def _rate_says(which: str, example: str) -> dict[str, Any]:
-    rule = (
+def _make_rate(which: str, example: str) -> ParsedField:
+    """Return a field for a rate, loaded as its text and its bits per second."""
+    description = (
         f"{which} rate: a number and a unit, at least 8 kbit/s and at most 400 Gbit/s. The unit is `bit`, if "
         "there is none, `kbit`, `mbit`, `gbit`, `tbit`, `k`, `m`, `g`, `t`, `kibit`, `mibit`, `gibit`, or "
         "`kbps`, `mbps`, `gbps`, which are bits a second here, where tc(8) reads bytes. `Mbit/s` is `mbit`."
     )
-    return says(rule, example, pattern=_RATE, maxLength=LONGEST_RATE)
+    metadata = says(description, example, pattern=_RATE, maxLength=LONGEST_RATE)
+    return ParsedField(lambda text: (text, parse_rate(text)), metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class LoginRequestSchema(Schema):
 
 @dataclass(frozen=True)
 class LogoutEverywhere:
-    """`username` is None for the caller itself."""
+    """Logout of a user from all browsers and programs; `username` is None for the caller."""
 
     username: str | None = None
 
@@ -110,28 +110,30 @@ class LogoutEverywhereSchema(Schema):
     username = TextField(metadata=says("User whose tokens end, instead of the caller's own.", "alice"))
 
 
-def _moment(text: str) -> int:
+def _parse_expiry(text: str) -> int:
     return math.ceil(parse_time(text, now(), LONGEST_EXPIRY))
 
 
 @dataclass(frozen=True)
 class RateChange:
     """Rates of one direction or of both, for good or for a time. `texts` are the rates by field, as the
-    client wrote them. `parameters` are those of the core's call, see SetSessionRate."""
+    client wrote them. `parameters` are the parameters of the core's call, see SetSessionRate."""
 
     texts: dict[str, str]
     parameters: dict[str, int]
 
 
 class RateChangeSchema(Schema):
-    rate_down = ParsedField(_rate, metadata=_rate_says("Downstream", "250 Mbit"))
-    rate_up = ParsedField(_rate, metadata=_rate_says("Upstream", "50mbps"))
+    """Schema of a change of rates, loaded as a RateChange."""
+
+    rate_down = _make_rate("Downstream", "250 Mbit")
+    rate_up = _make_rate("Upstream", "50mbps")
     expires_in = WholeField(
         validate=validate.Range(1, LONGEST_EXPIRY, error=f"must be 1 to {LONGEST_EXPIRY}"),
         metadata=says("Seconds until the former rates return; never without this and `until`.", 3600),
     )
     until = ParsedField(
-        _moment,
+        _parse_expiry,
         metadata=says(
             "When the former rates return, instead of `expires_in`: in the next "
             f"{LONGEST_EXPIRY // 86_400} days. ISO 8601 with its offset, or Unix epoch seconds.",
@@ -183,15 +185,15 @@ class JobFilterSchema(SessionConditions):
     json_schema: ClassVar[dict[str, Any]] = {"minProperties": 1}
 
 
-def _not_empty(filter: dict[str, Any]) -> None:
+def _check_condition(filter: dict[str, Any]) -> None:
     if not filter:
         raise ValidationError("must have at least one condition")
 
 
 @dataclass(frozen=True)
 class DisconnectJob:
-    """`filter` has the conditions that the sessions meet when the job starts; `per_second` is the most
-    sessions per second. A dry run only lists the sessions."""
+    """Job that disconnects sessions, at most `per_second`. `filter` has the conditions that the sessions meet
+    when the job starts. A dry run only lists the sessions."""
 
     filter: dict[str, str]
     dry_run: bool
@@ -204,7 +206,7 @@ class DisconnectJobSchema(Schema):
     filter = NestedField(
         JobFilterSchema,
         required=True,
-        validate=_not_empty,
+        validate=_check_condition,
         metadata={"description": "Which sessions: those that match when the job starts."},
     )
     dry_run = FlagField(load_default=False, metadata=says("Whether only to list the sessions.", True))
@@ -217,10 +219,14 @@ class DisconnectJobSchema(Schema):
 
 @dataclass(frozen=True)
 class RateJob(DisconnectJob):
+    """Job that changes the rates of sessions."""
+
     change: RateChange
 
 
 class RateJobSchema(RateChangeSchema, DisconnectJobSchema):
+    """Schema of a job, loaded as a RateJob."""
+
     @post_load
     def make(self, data: dict[str, Any], **_: Any) -> RateJob:
         change = self._take_rates(data)
@@ -228,9 +234,9 @@ class RateJobSchema(RateChangeSchema, DisconnectJobSchema):
 
 
 class SetValueSchema(Schema):
-    """Loaded as an Edit. `value` is any JSON; the core checks it."""
+    """Schema of a value to set, loaded as an Edit. `value` is any JSON; the core checks it."""
 
-    path = _path()
+    path = _make_path()
     value = JsonField(
         required=True,
         allow_none=True,
@@ -243,9 +249,9 @@ class SetValueSchema(Schema):
 
 
 class DeleteValueSchema(Schema):
-    """Loaded as an Edit."""
+    """Schema of a value to delete, loaded as an Edit."""
 
-    path = _path()
+    path = _make_path()
 
     @post_load
     def make(self, data: dict[str, Any], **_: Any) -> Edit:
@@ -253,7 +259,7 @@ class DeleteValueSchema(Schema):
 
 
 class OperationSchema(Schema):
-    """Loaded as an Edit."""
+    """Schema of one of several edits, loaded as an Edit."""
 
     json_schema: ClassVar[dict[str, Any]] = {
         # Generators of clients make one type of this, and two without `op` and `path` of a oneOf.
@@ -267,7 +273,7 @@ class OperationSchema(Schema):
         validate=validate.OneOf(("set", "delete"), error="must be set or delete"),
         metadata=says("What to do.", "set"),
     )
-    path = _path()
+    path = _make_path()
     value = JsonField(
         allow_none=True,
         metadata=says("Required to set: text, which is parsed for the path, or JSON.", "200mbit"),
@@ -283,7 +289,7 @@ class OperationSchema(Schema):
 
 
 class EditConfigurationSchema(Schema):
-    """Loaded as a list of Edits."""
+    """Schema of several edits, loaded as a list of them."""
 
     operations = ListField(
         NestedField(OperationSchema),
@@ -300,14 +306,14 @@ class EditConfigurationSchema(Schema):
 
 @dataclass(frozen=True)
 class Document:
-    """A whole configuration. The core checks it."""
+    """Whole configuration, which the core checks."""
 
     sections: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Commit:
-    """The terms of a commit, as those of CommitCandidate."""
+    """Terms of a commit, as in CommitCandidate."""
 
     comment: str | None = None
     confirm_seconds: int | None = None
@@ -321,7 +327,7 @@ class CommitSchema(Schema):
         allow_none=True,
         validate=[
             validate.Length(max=LONGEST_COMMENT, error=f"must have at most {LONGEST_COMMENT} characters"),
-            _printable,
+            _check_line,
         ],
         metadata=says("Reason, one line of printable characters.", "faster for everybody", pattern=LINE),
     )
@@ -365,7 +371,7 @@ class WebhookRegistrationSchema(Schema):
     events = ListField(
         TextField(validate=validate.OneOf(tuple(EventName), error="must be one of {choices}")),
         required=True,
-        validate=[validate.Length(1, error="must not be empty"), _each_once],
+        validate=[validate.Length(1, error="must not be empty"), _check_distinct],
         metadata=says("Events to deliver, each once.", [*DEFAULT_EVENTS], uniqueItems=True),
     )
     secret = ParsedField(

@@ -18,7 +18,15 @@ from werkzeug.test import TestResponse
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web.access import ADMIN, ANY_ROLE, Access
 from gateway_api.web.app import BLUEPRINTS, Application, create_app, routes_of
-from gateway_api.web.operation import ApiOperation, Created, Passed, View, WithETag, operation
+from gateway_api.web.operation import (
+    ApiOperation,
+    Created,
+    Passed,
+    View,
+    WithETag,
+    make_template,
+    operation,
+)
 from gateway_api.web.parse import SessionSegment
 from gateway_api.web.records import Message, SignedIn
 from gateway_api.web.request import current
@@ -160,7 +168,7 @@ def test_flask_runs_its_hooks_signals_and_error_handlers(tmp_path: Path) -> None
 def test_flask_lists_all_routes_with_their_views() -> None:
     command = [sys.executable, "-m", "flask", "--app", "gateway_api.web.app", "routes"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = {tuple(map(template, line.split())) for line in listed.splitlines()}
+    found = {tuple(map(make_template, line.split())) for line in listed.splitlines()}
     assert {(route.name, route.method, route.path) for route in routes_of(USERS)} <= found
 
 
