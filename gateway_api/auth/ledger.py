@@ -1,8 +1,9 @@
-"""The ledger: revoked tokens and failed logins, for all workers, also after a power cut or a reboot.
+"""Ledger: revoked tokens and failed logins, for all workers, also after a power cut or a reboot.
 
-It is a SQLite database, so that a killed worker leaves no part of a write. Each ledger has a random name,
-which is in every token. A new ledger lacks the revocations of the old one, so tokens with another name are
-rejected. A file that was put in the place of the ledger may lack some of them, and gets another name, too."""
+The ledger is an SQLite database, so that a killed worker leaves no part of a write. Each ledger has a random
+name, which is in every token. A new ledger lacks the revocations of the old one, so tokens with another name
+are rejected. A file that was put in the place of the ledger may lack some revocations, and gets another name,
+too."""
 
 import logging
 import mmap
@@ -40,21 +41,21 @@ CREATE TABLE IF NOT EXISTS failure (
 ) WITHOUT ROWID;
 """
 _OPEN_TIMEOUT = 5.0
-# A lock is held while the disk syncs. A thread waits for it before a synced write, but the whole worker
-# before another write.
+#: A lock is held while the disk syncs. A thread waits for it before a synced write, but the whole worker
+#: before another write.
 _LOCK_TIMEOUT_SYNCED_MS = 500
 _LOCK_TIMEOUT_MS = 50
 
-#: Bytes that are kept for a start on a full disk.
-_RESERVED = 128 << 10
-#: The most tokens of which a worker knows that they are not revoked.
-_KNOWN = 10_000
+#: Space of the disk that is kept for a start on a full disk.
+_RESERVED_BYTES = 128 << 10
+#: Tokens of which a worker remembers that they are not revoked.
+_MAX_REMEMBERED = 10_000
 _UNKNOWN = "Cannot look up whether the token was revoked"
-#: Rows that are kept even if the clock says that they have expired: it may be wrong.
-_KEPT = 100_000
+#: Revocations that are kept even if the clock says that they have expired: the clock may be wrong.
+_MIN_KEPT = 100_000
 
 #: The name of the file in the log.
-_WHAT = "login ledger"
+_NAME = "login ledger"
 _NO_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 # A table with other columns, or a missing one, gives ERROR.
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
@@ -65,8 +66,8 @@ _log = logging.getLogger(__name__)
 
 
 class SharedState:
-    """Knowledge of the ledger that all workers of one API share: memory that processes have in common if they
-    are forked after it was made.
+    """State of the ledger that all workers of one API share: memory that processes have in common if they are
+    forked after the memory was made.
 
     `stamp` has another value after each revocation. `name` and `inode` are those of the ledger in use, empty
     and 0 before the first is opened. `begun_at` is the time in epoch seconds when a new ledger took the place
@@ -83,6 +84,7 @@ class SharedState:
         return self._memory[: self._STAMP]
 
     def renew_stamp(self) -> None:
+        """Give the stamp another value."""
         # Random: two processes that write at the same time must not write the same stamp.
         self._memory[: self._STAMP] = secrets.token_bytes(self._STAMP)
 
@@ -99,6 +101,7 @@ class SharedState:
         return self._file[2]
 
     def set_file(self, name: str, inode: int, begun_at: float) -> None:
+        """Make another file the ledger in use."""
         self._memory[self._STAMP :] = self._FILE.pack(name.encode(), inode, begun_at)
         self.renew_stamp()
 
@@ -108,15 +111,15 @@ class SharedState:
         return name, inode, begun_at
 
 
-#: Of the API whose arbiter has imported this.
+#: The state of the API whose arbiter has imported this module.
 SHARED = SharedState()
 
 
 def open_ledger(path: Path, *, synced: bool = True) -> DatabaseFile:
     """Return a connection, not to be used after a fork. With `synced`, a write returns when it is on disk.
-    Otherwise it is there soon after, and waits less for a lock. Raises OSError and sqlite3.Error."""
+    Without, the write is there soon after, and waits less for a lock. Raises OSError and sqlite3.Error."""
     pragmas = ("journal_mode = WAL", "synchronous = FULL")
-    ledger = databases.connect(path, *pragmas, timeout=_OPEN_TIMEOUT, schema=_SCHEMA, prepare=_prepare)
+    ledger = databases.connect(path, *pragmas, timeout=_OPEN_TIMEOUT, schema=_SCHEMA, prepare=_prepare_tables)
     if not synced:
         ledger.execute("PRAGMA synchronous = NORMAL")
     timeout = _LOCK_TIMEOUT_SYNCED_MS if synced else _LOCK_TIMEOUT_MS
@@ -124,7 +127,7 @@ def open_ledger(path: Path, *, synced: bool = True) -> DatabaseFile:
     return ledger
 
 
-def _prepare(ledger: sqlite3.Connection) -> None:
+def _prepare_tables(ledger: sqlite3.Connection) -> None:
     databases.check(ledger)
     try:
         if ledger.execute("SELECT name FROM ledger").fetchone() is None:
@@ -141,14 +144,15 @@ def _new_name() -> str:
     return secrets.token_hex(8)
 
 
-def name_of(ledger: sqlite3.Connection) -> str:
+def read_name(ledger: sqlite3.Connection) -> str:
+    """Return the name of an open ledger."""
     (name,) = ledger.execute("SELECT name FROM ledger").fetchone()
     return str(name)
 
 
-def _open_in_use(path: Path, shared: SharedState, clock: Callable[[], float]) -> DatabaseFile:
-    """Open the ledger that all workers use. If it is damaged, or another file than before, it becomes a new
-    one for all of them. Raises OSError and sqlite3.Error."""
+def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) -> DatabaseFile:
+    """Open the ledger that all workers use. A new ledger begins for all of them if the file is damaged, or
+    not the file of before. Raises OSError and sqlite3.Error."""
     with databases.lock_folder(path.parent):
         begun_at = shared.begun_at
         try:
@@ -160,16 +164,16 @@ def _open_in_use(path: Path, shared: SharedState, clock: Callable[[], float]) ->
             # A full disk or a lock does not break a ledger.
             if not databases.is_damaged(error):
                 raise
-            databases.begin_anew(path, _WHAT)
+            databases.begin_anew(path, _NAME)
             ledger, begun_at = open_ledger(path), clock()
         try:
-            name = name_of(ledger)
+            name = read_name(ledger)
             if shared.name and (shared.name, shared.inode) != (name, ledger.inode):
                 # Nobody knows which of the revocations it lacks.
                 name, begun_at = _new_name(), clock()
                 ledger.execute("UPDATE ledger SET name = ?", (name,))
             if begun_at != shared.begun_at:
-                _log.error("the %s %s is a new one: all users have to log in again", _WHAT, path)
+                _log.error("the %s %s is a new one: all users have to log in again", _NAME, path)
             if (name, ledger.inode, begun_at) != (shared.name, shared.inode, shared.begun_at):
                 shared.set_file(name, ledger.inode, begun_at)
         except BaseException:
@@ -179,34 +183,34 @@ def _open_in_use(path: Path, shared: SharedState, clock: Callable[[], float]) ->
 
 
 def prepare_ledger(path: Path, shared: SharedState = SHARED, clock: Callable[[], float] = time.time) -> None:
-    """Make a ledger that can be opened, also on a full disk. A damaged one is set aside, and a new one
-    begins. Raises OSError and sqlite3.Error."""
+    """Make a ledger unless there is one, and keep space, so that it can be opened on a full disk. A new
+    ledger begins if the file is damaged. Raises OSError and sqlite3.Error."""
     reserve = path.with_name(f"{path.name}.reserve")
     try:
-        _open_in_use(path, shared, clock).close()
+        _open_shared(path, shared, clock).close()
     except sqlite3.OperationalError as error:
         # SQLite needs two more files.
         if databases.result_code(error) not in _NO_SPACE or not reserve.exists():
             raise
         reserve.unlink()
-        _open_in_use(path, shared, clock).close()
+        _open_shared(path, shared, clock).close()
         _log.error("the disk of the login ledger is full: used the space that was kept for a start")
         return
-    _keep_space(reserve)
+    _reserve_space(reserve)
 
 
-def _keep_space(reserve: Path) -> None:
+def _reserve_space(reserve: Path) -> None:
     try:
-        if not reserve.exists() or reserve.stat().st_size < _RESERVED:
-            durable.replace(reserve, bytes(_RESERVED))
+        if not reserve.exists() or reserve.stat().st_size < _RESERVED_BYTES:
+            durable.replace(reserve, bytes(_RESERVED_BYTES))
     except OSError as error:
         _log.warning("cannot keep space for the login ledger: %s", error)
 
 
 class Ledger:
-    """The ledger as one worker has it. It is opened at its first use, and again when its file was removed,
-    replaced or damaged, or could not be written. For one thread, whose greenlets share it; synced writes run
-    on a thread of `pool`. Methods raise OSError and sqlite3.Error."""
+    """Ledger of one worker. Its first use opens it, and so does a use after its file was removed, replaced or
+    damaged, or could not be written. For one thread, whose greenlets share the ledger; synced writes run on a
+    thread of `pool`. Methods raise OSError and sqlite3.Error."""
 
     def __init__(
         self,
@@ -229,7 +233,7 @@ class Ledger:
     @property
     def name(self) -> str:
         """The name of the ledger in use."""
-        self._current()
+        self._get_reader()
         return self._shared.name
 
     @property
@@ -249,24 +253,24 @@ class Ledger:
         return os.access(self._path, os.W_OK)
 
     def check(self) -> None:
-        """Open the ledger where that is due, and read from it."""
+        """Open the ledger if necessary, and read from it."""
         self.execute("SELECT name FROM ledger")
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """Return the rows of a statement. What the statement writes is on disk some time later."""
-        ledger = self._current()
+        """Return the rows of a statement. Data that the statement writes is on disk some time later."""
+        ledger = self._get_reader()
         try:
             return ledger.execute(statement, values).fetchall()
         except sqlite3.DatabaseError as error:
             if databases.result_code(error) not in _OUTDATED:
                 raise
-        return self._replace(ledger).execute(statement, values).fetchall()
+        return self._reopen(ledger).execute(statement, values).fetchall()
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the result of `work`. What `work` writes is on disk when this returns."""
+        """Return the result of `work`. Data that `work` writes is on disk when this returns."""
         with self._writing:
             try:
-                return on_thread(self._pool, work, self._current_synced())
+                return on_thread(self._pool, work, self._get_synced())
             except sqlite3.DatabaseError as error:
                 if databases.result_code(error) not in _OUTDATED:
                     raise
@@ -280,21 +284,21 @@ class Ledger:
                 ledger.close()
         self._reader = self._synced = None
 
-    def _current(self) -> DatabaseFile:
+    def _get_reader(self) -> DatabaseFile:
         ledger = self._reader
-        return ledger if ledger is not None and self._is_in_use(ledger) else self._replace(ledger)
+        return ledger if ledger is not None and self._is_in_use(ledger) else self._reopen(ledger)
 
-    def _current_synced(self) -> DatabaseFile:
+    def _get_synced(self) -> DatabaseFile:
         ledger = self._synced
         return ledger if ledger is not None and self._is_in_use(ledger) else self._open()[1]
 
     def _is_in_use(self, ledger: DatabaseFile) -> bool:
         return self._name == self._shared.name and ledger.is_current
 
-    def _replace(self, former: DatabaseFile | None) -> DatabaseFile:
+    def _reopen(self, former: DatabaseFile | None) -> DatabaseFile:
         with self._writing:
             if self._reader is not None and self._reader is not former:
-                # Another greenlet has done it.
+                # Another greenlet has opened the ledger again.
                 return self._reader
             reader, _ = self._open()
             return reader
@@ -303,7 +307,7 @@ class Ledger:
         # Both first: as long as a process has one connection of a time when the disk was read-only, SQLite
         # makes new ones read-only, too.
         self.close()
-        synced = _open_in_use(self._path, self._shared, self._clock)
+        synced = _open_shared(self._path, self._shared, self._clock)
         try:
             reader = open_ledger(self._path, synced=False)
         except BaseException:
@@ -314,19 +318,20 @@ class Ledger:
 
 
 class Revocations:
-    """The revoked tokens in a ledger. `clock` gives epoch seconds. At least `kept` revocations stay. A token
+    """Revoked tokens in a ledger. `clock` gives epoch seconds. At least `min_kept` revocations stay. A token
     that was found not to be revoked is looked up again after the next revocation in any worker."""
 
-    def __init__(self, ledger: Ledger, clock: Callable[[], float], kept: int = _KEPT) -> None:
+    def __init__(self, ledger: Ledger, clock: Callable[[], float], min_kept: int = _MIN_KEPT) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._kept = kept
+        self._min_kept = min_kept
         #: Tokens that were not revoked when the stamp had this value.
         self._valid: set[str] = set()
         self._valid_at = b""
 
     def revoke(self, jti: str, expires: int) -> None:
-        """Revoke a token in every worker. It is on disk when this returns. Raises LedgerUnavailable."""
+        """Revoke a token in every worker. The revocation is on disk when this returns. Raises
+        LedgerUnavailable."""
         try:
             self._ledger.write(partial(self._write, jti, expires))
         except (OSError, sqlite3.Error) as error:
@@ -337,19 +342,19 @@ class Revocations:
         in use. Raises LedgerUnavailable."""
         # Before the look-up, which may miss a revocation of the moment after it.
         stamp = self._ledger.shared.stamp
-        if stamp != self._valid_at or len(self._valid) >= _KNOWN:
+        if stamp != self._valid_at or len(self._valid) >= _MAX_REMEMBERED:
             self._valid.clear()
             self._valid_at = stamp
-        if jti in self._valid and ledger == self._name():
+        if jti in self._valid and ledger == self._read_name():
             return False
-        if self.among({jti: ledger}):
+        if self.find_revoked({jti: ledger}):
             return True
         self._valid.add(jti)
         return False
 
-    def among(self, tokens: Mapping[str, str]) -> set[str]:
-        """Return the tokens that are revoked, or of another ledger than the one in use. `tokens` has the
-        names of their ledgers. Raises LedgerUnavailable."""
+    def find_revoked(self, tokens: Mapping[str, str]) -> set[str]:
+        """Return the tokens that are revoked, or of another ledger than the one in use. `tokens` maps each
+        token to the name of its ledger. Raises LedgerUnavailable."""
         wanted = msgspec.json.encode(list(tokens)).decode()
         try:
             rows = self._ledger.execute(
@@ -358,10 +363,10 @@ class Revocations:
         except (OSError, sqlite3.Error) as error:
             raise LedgerUnavailable(_UNKNOWN, error) from error
         # After the look-up, which may have found a damaged ledger, and a new one in its place.
-        name = self._name()
+        name = self._read_name()
         return {jti for (jti,) in rows} | {jti for jti, ledger in tokens.items() if ledger != name}
 
-    def _name(self) -> str:
+    def _read_name(self) -> str:
         try:
             return self._ledger.name
         except (OSError, sqlite3.Error) as error:
@@ -377,7 +382,7 @@ class Revocations:
         try:
             ledger.execute(
                 "DELETE FROM revoked WHERE number <= (SELECT max(number) FROM revoked) - ? AND expires < ?",
-                (self._kept, self._clock()),
+                (self._min_kept, self._clock()),
             )
         except sqlite3.Error as error:
             _log.warning("cannot remove expired rows from the ledger: %s", error)

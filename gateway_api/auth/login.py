@@ -21,16 +21,16 @@ from gateway_contract.core.configuration import ApiUser, LoginReply
 from gateway_contract.passwords import COST, cost, decoy_hash, verify
 
 #: Clients that a worker counts in memory while it cannot write to the ledger.
-_MOST_UNSAVED = 10_000
+_MAX_UNSAVED = 10_000
 #: The failure that begins the pauses.
 _FIRST_PAUSED = 5
-_LONGEST_PAUSE = 300.0
+_MAX_PAUSE_SECONDS = 300.0
 #: Seconds after the last failure until all are forgotten.
-_FORGET = 900.0
+_FORGET_SECONDS = 900.0
 
 #: Logins in the queue, and those of one address. More would wait for seconds.
-_MOST_WAITING = 16
-_MOST_WAITING_FROM_ONE = 4
+_MAX_WAITING = 16
+_MAX_WAITING_OF_ADDRESS = 4
 #: Seconds after which a rejected client should try again.
 _RETRY_AFTER = 2
 
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Failed:
-    """The failures of a client in a row, and the time of the last one in epoch seconds."""
+    """Failures of a client in a row: their number, and the time of the last one in epoch seconds."""
 
     count: int
     last: float
@@ -48,72 +48,98 @@ class Failed:
 _NEVER = Failed(0, 0.0)
 
 
-class Failures:
-    """In the ledger for all workers, or in the worker's memory while it cannot write to the ledger. A name
-    may be a password in the wrong field, so only a digest is kept, keyed by `secret`."""
+class Throttle:
+    """Pauses of clients. The fifth failure in a row begins a pause of 1 s. Each further one doubles the
+    pause, up to 5 minutes. `clock` gives epoch seconds.
 
-    def __init__(self, ledger: Ledger, secret: bytes) -> None:
+    The failures are in the ledger for all workers, or in the worker's memory while it cannot write to the
+    ledger. A name may be a password in the wrong field, so only a digest of the client is kept, keyed by
+    `secret`."""
+
+    def __init__(self, ledger: Ledger, secret: bytes, clock: Callable[[], float]) -> None:
         self._ledger = ledger
         self._secret = secret
-        #: These replace the ledger's.
+        self._clock = clock
+        #: Failures that replace those in the ledger, by client.
         self._unsaved: OrderedDict[bytes, Failed] = OrderedDict()
-        self._writable = True
+        self._is_writable = True
         self._was_locked = False
 
-    def client(self, username: str, address: str) -> bytes:
-        """Return the digest of a name and a network."""
-        text = f"{identify_client(address)}\0{username}"
-        return hmac.digest(self._secret, text.encode(errors="surrogatepass"), "sha256")
+    def check(self, username: str, address: str) -> None:
+        """Raise TooManyAttempts during a pause."""
+        client = self._digest(username, address)
+        failed = self._read(client)
+        if not failed.count:
+            return
+        now = self._clock()
+        since = now - failed.last
+        if since < 0:
+            # The clock was stepped back. Without a restart, the pause would last until the old time.
+            self._restart(client, now)
+            since = 0.0
+        if failed.count < _FIRST_PAUSED or since > _FORGET_SECONDS:
+            return
+        pause = min(_MAX_PAUSE_SECONDS, 2.0 ** min(failed.count - _FIRST_PAUSED, 16))
+        if since < pause:
+            raise TooManyAttempts(max(1, ceil(pause - since)))
 
-    def of(self, client: bytes) -> Failed:
-        return self._unsaved.get(client) or self._saved(client)
-
-    def add(self, client: bytes, now: float) -> None:
-        before = self.of(client)
+    def add_failure(self, username: str, address: str) -> None:
+        """Count a failed login, and remove failures that are forgotten."""
+        client, now = self._digest(username, address), self._clock()
+        self._write("DELETE FROM failure WHERE last < ?", (now - _FORGET_SECONDS,))
+        before = self._read(client)
         self._unsaved.pop(client, None)
-        counted = Failed(before.count + 1 if now - before.last <= _FORGET else 1, now)
-        stored = self._write(
+        counted = Failed(before.count + 1 if now - before.last <= _FORGET_SECONDS else 1, now)
+        is_stored = self._write(
             # Failures that another worker has counted since stay.
             "INSERT INTO failure VALUES (:client, :count, :now) ON CONFLICT DO UPDATE"
             " SET count = iif(last > :before, max(count + 1, :count), :count), last = :now",
             {"client": client, "count": counted.count, "now": now, "before": before.last},
         )
-        if not stored:
+        if not is_stored:
             self._keep(client, counted)
 
-    def restart(self, client: bytes, now: float) -> None:
-        """Keep the number, with the last failure now."""
+    def clear_failures(self, username: str, address: str) -> None:
+        """Forget the failures of a client, after a login that succeeded."""
+        client = self._digest(username, address)
+        self._unsaved.pop(client, None)
+        if self._read_saved(client).count and not self._write(
+            "DELETE FROM failure WHERE client = ?", (client,)
+        ):
+            self._keep(client, Failed(0, self._clock()))
+
+    def _digest(self, username: str, address: str) -> bytes:
+        text = f"{identify_client(address)}\0{username}"
+        return hmac.digest(self._secret, text.encode(errors="surrogatepass"), "sha256")
+
+    def _read(self, client: bytes) -> Failed:
+        return self._unsaved.get(client) or self._read_saved(client)
+
+    def _restart(self, client: bytes, now: float) -> None:
+        """Keep the number of failures, with the last one now."""
         unsaved = self._unsaved.get(client)
         if unsaved or not self._write("UPDATE failure SET last = ? WHERE client = ?", (now, client)):
-            self._keep(client, Failed(self.of(client).count, now))
+            self._keep(client, Failed(self._read(client).count, now))
 
-    def clear(self, client: bytes, now: float) -> None:
-        self._unsaved.pop(client, None)
-        if self._saved(client).count and not self._write("DELETE FROM failure WHERE client = ?", (client,)):
-            self._keep(client, Failed(0, now))
-
-    def forget(self, before: float) -> None:
-        """Remove clients whose last failure was before a time."""
-        self._write("DELETE FROM failure WHERE last < ?", (before,))
-
-    def _saved(self, client: bytes) -> Failed:
+    def _read_saved(self, client: bytes) -> Failed:
         try:
             rows = self._ledger.execute("SELECT count, last FROM failure WHERE client = ?", (client,))
         except (OSError, sqlite3.Error) as error:
-            self._failed("read", error)
+            self._log_fault("read", error)
             return _NEVER
         return Failed(*rows[0]) if rows else _NEVER
 
     def _write(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> bool:
+        """Return False if the ledger cannot be written now."""
         try:
             self._ledger.execute(statement, values)
         except (OSError, sqlite3.Error) as error:
-            self._failed("write", error)
+            self._log_fault("write", error)
             return False
-        self._writable = True
+        self._is_writable = True
         return True
 
-    def _failed(self, verb: str, error: OSError | sqlite3.Error) -> None:
+    def _log_fault(self, verb: str, error: OSError | sqlite3.Error) -> None:
         # Once, or each guess would add a line.
         if isinstance(error, sqlite3.Error) and result_code(error) == sqlite3.SQLITE_BUSY:
             # Another process waits for the disk. That passes.
@@ -121,54 +147,20 @@ class Failures:
                 _log.warning("the login ledger is locked for long, this worker counts in memory: %s", error)
             self._was_locked = True
             return
-        if self._writable:
+        if self._is_writable:
             _log.error("cannot %s the login ledger, this worker counts in memory: %s", verb, error)
-        self._writable = False
+        self._is_writable = False
 
     def _keep(self, client: bytes, failed: Failed) -> None:
         self._unsaved[client] = failed
         self._unsaved.move_to_end(client)
-        if len(self._unsaved) > _MOST_UNSAVED:
+        if len(self._unsaved) > _MAX_UNSAVED:
             self._unsaved.popitem(last=False)
 
 
-class Throttle:
-    """The fifth failure in a row begins a pause of 1 s. Each further one doubles it, up to 5 minutes. `clock`
-    gives epoch seconds."""
-
-    def __init__(self, failures: Failures, clock: Callable[[], float]) -> None:
-        self._failures = failures
-        self._clock = clock
-
-    def check(self, username: str, address: str) -> None:
-        """Raises TooManyAttempts during a pause."""
-        client = self._failures.client(username, address)
-        failed = self._failures.of(client)
-        if not failed.count:
-            return
-        now = self._clock()
-        since = now - failed.last
-        if since < 0:
-            # The clock was stepped back. Without a restart, the pause would last until the old time.
-            self._failures.restart(client, now)
-            since = 0.0
-        if failed.count < _FIRST_PAUSED or since > _FORGET:
-            return
-        pause = min(_LONGEST_PAUSE, 2.0 ** min(failed.count - _FIRST_PAUSED, 16))
-        if since < pause:
-            raise TooManyAttempts(max(1, ceil(pause - since)))
-
-    def failed(self, username: str, address: str) -> None:
-        now = self._clock()
-        self._failures.forget(now - _FORGET)
-        self._failures.add(self._failures.client(username, address), now)
-
-    def succeeded(self, username: str, address: str) -> None:
-        self._failures.clear(self._failures.client(username, address), self._clock())
-
-
 class Login:
-    """Each worker checks one password at a time, as bcrypt uses a whole processor core."""
+    """Login with a password. Each worker checks one password at a time, as bcrypt uses a whole processor
+    core."""
 
     def __init__(
         self, throttle: Throttle, pool: ThreadPool, verify: Callable[[str, str], bool] = verify
@@ -176,23 +168,24 @@ class Login:
         self._throttle = throttle
         self._pool = pool
         self._verify = verify
-        self._turns = FairQueue(_MOST_WAITING, _MOST_WAITING_FROM_ONE, lambda: TooManyAttempts(_RETRY_AFTER))
+        self._turns = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_ADDRESS, lambda: TooManyAttempts(_RETRY_AFTER))
 
     def authenticate(self, known: LoginReply, username: str, password: str, address: str) -> ApiUser:
-        """Return the user. `known` is the core's reply for the name. Raises WrongCredentials and
-        TooManyAttempts."""
+        """Return the user if the password is right. `known` is the core's reply for the name. Raises
+        WrongCredentials and TooManyAttempts."""
         self._throttle.check(username, address)
         with self._turns.turn(identify_client(address)):
             # Again, as other logins may have failed in the meantime.
             self._throttle.check(username, address)
-            right = self._pool.apply(self._check, (password, _hashes(known)))
+            right = self._pool.apply(self._check, (password, _list_hashes(known)))
             if known.user is None or not right:
-                self._throttle.failed(username, address)
+                self._throttle.add_failure(username, address)
                 raise WrongCredentials
-            self._throttle.succeeded(username, address)
+            self._throttle.clear_failures(username, address)
         return known.user
 
     def _check(self, password: str, hashes: list[str]) -> bool:
+        """Check the password against all hashes, and return True if it is that of the first."""
         first, *others = hashes
         right = self._verify(password, first)
         for each in others:
@@ -200,7 +193,7 @@ class Login:
         return right
 
 
-def _hashes(known: LoginReply) -> list[str]:
+def _list_hashes(known: LoginReply) -> list[str]:
     """Return the hashes to check a password against. The time must not tell whether the name is a user's, so
     hashes of no password follow the user's, up to the time of the highest cost of all users. Costs are binary
     logarithms: c, c, c + 1, ... m - 1 take as long as m."""

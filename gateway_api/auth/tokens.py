@@ -21,10 +21,9 @@ ISSUER = "gateway-api"
 _ALGORITHM = "HS256"
 #: Seconds: new tokens stay valid when the clock is stepped back.
 _LEEWAY = 30
-#: Verified tokens that are remembered.
-_REMEMBERED = 4096
+_MAX_REMEMBERED = 4096
 #: The author of changes with the static token, in the archive and the audit log. No user has such a name.
-AUTHOR = "static token"
+STATIC_AUTHOR = "static token"
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +32,9 @@ _Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
 class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The claims of a token. `gen` is its user's generation at the login, `ledger` the name of the ledger
-    with its revocation, `jti` its own name. Tokens are issued without `nbf`, but it counts in a token that
-    has one."""
+    """Claims of a token. `gen` is the generation of its user at the login, `ledger` the name of the ledger
+    that would have its revocation, `jti` the id of the token. Tokens are issued without `nbf`, which counts
+    in a token that has one."""
 
     iss: str
     sub: str
@@ -49,14 +48,15 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tokens:
-    """`secret` signs, `ledger` gives the name of the ledger in use, `clock` gives epoch seconds."""
+    """Issuer and reader of tokens. `secret` signs, `ledger` gives the name of the ledger in use, `clock`
+    gives epoch seconds."""
 
     def __init__(self, secret: bytes, ledger: Callable[[], str], clock: Callable[[], float]) -> None:
         self._secret = secret
         self._ledger = ledger
         self._clock = clock
         # Half of a read is the signature. A token is the same until its end.
-        self._verified = lru_cache(_REMEMBERED)(self._verify)
+        self._verified = lru_cache(_MAX_REMEMBERED)(self._verify)
 
     def issue(self, username: str, role: str, generation: str, lifetime: int) -> str:
         """Return a new token for `lifetime` seconds."""
@@ -77,7 +77,8 @@ class Tokens:
         return claims
 
     def _verify(self, token: str) -> Claims:
-        """Return the claims of a token of ours, whatever its time and its ledger."""
+        """Return the claims of a token with a right signature, whatever its time and its ledger. Raises
+        NotAuthenticated."""
         if "=" in token:
             # RFC 7515 section 2. PyJWT ignores padding; it rejects other spellings of the same bytes.
             raise NotAuthenticated("padding in a token")
@@ -97,27 +98,27 @@ class Tokens:
 
 
 class Authorization:
-    """Whether a valid token still authorizes its user. `clock` gives epoch seconds."""
+    """Authorization of users by valid tokens. `clock` gives epoch seconds."""
 
     def __init__(self, core: CoreClient, revocations: Revocations, clock: Callable[[], float]) -> None:
         self._core = core
         self._revocations = revocations
         self._clock = clock
 
-    def rejection(self, claims: Claims, access: AccessReply | None) -> str | None:
-        """Return the reason to reject a token, or None. `access` covers its user; None if nobody knows the
-        users."""
-        if access is not None and _user_of(claims) not in _users(access):
+    def find_rejection(self, claims: Claims, access: AccessReply | None) -> str | None:
+        """Return the reason to reject a token, or None. `access` has its user; None if the users are
+        unknown."""
+        if access is not None and _identify(claims) not in _identify_users(access):
             return "the user was deleted or changed since the login"
         if self._revocations.is_revoked(claims.jti, claims.ledger):
             return "the token was revoked"
         return None
 
-    def still_allowed(self, tokens: list[Claims]) -> list[bool]:
-        """Return whether each of these tokens still authorizes, with one call for all. Without the core,
-        changes of users do not count, and without the ledger, revocations do not."""
+    def check_tokens(self, tokens: list[Claims]) -> list[bool]:
+        """Return for each token whether it still authorizes its user, with one call of the core for all.
+        Without the core, changes of users do not count, and without the ledger, revocations do not."""
         try:
-            revoked = self._revocations.among({claims.jti: claims.ledger for claims in tokens})
+            revoked = self._revocations.find_revoked({claims.jti: claims.ledger for claims in tokens})
         except LedgerUnavailable as error:
             _log.error("the revoked tokens of event streams are not known: %s", error)
             revoked = set()
@@ -127,26 +128,27 @@ class Authorization:
             access = self._core.check_access({claims.sub for claims in tokens})
         except GatewayApiError:
             return holding
-        users = _users(access) if access.enabled else set()
-        return [holds and _user_of(claims) in users for holds, claims in zip(holding, tokens, strict=True)]
+        users = _identify_users(access) if access.enabled else set()
+        return [holds and _identify(claims) in users for holds, claims in zip(holding, tokens, strict=True)]
 
 
-def _user_of(claims: Claims) -> tuple[str, str, str]:
+def _identify(claims: Claims) -> tuple[str, str, str]:
     return claims.sub, claims.role, claims.gen
 
 
-def _users(access: AccessReply) -> set[tuple[str, str, str]]:
+def _identify_users(access: AccessReply) -> set[tuple[str, str, str]]:
     return {(user.username, user.role, user.generation) for user in access.users}
 
 
-def is_token(presented: str, token: str) -> bool:
-    """Compare the static token. The time does not depend on how much of it is right."""
+def is_static_token(presented: str, token: str) -> bool:
+    """Return True if the presented token is the static token. The time does not depend on how much of it is
+    right."""
     return hmac.compare_digest(presented.encode(), token.encode())
 
 
 class AccessSettings:
-    """The settings of access, which the core has: whether the API is enabled, its users, and the static
-    token. `socket` is that of the core. Methods raise CoreUnavailable if they must call the core and get no
+    """Settings of access, which the core has: whether the API is enabled, its users, and the static token.
+    `socket` is that of the core. Methods raise CoreUnavailable if they must call the core and get no
     reply.
 
     The replies of the core are kept, each with its version. A reply holds as long as the modification time of
@@ -165,26 +167,27 @@ class AccessSettings:
     def __init__(self, core: CoreClient, socket: Path) -> None:
         self._core = core
         self._socket = socket
-        #: By the name of the user. Only tokens of ours add names.
-        self._of_user: dict[str | None, AccessReply] = {}
-        self._of_api: ApiSettings | None = None
+        #: Only names in tokens with a right signature are added.
+        self._access_by_user: dict[str | None, AccessReply] = {}
+        self._settings: ApiSettings | None = None
 
-    def of_user(self, username: str | None, *, timeout: float | None = None) -> AccessReply:
-        """Return whether the API is enabled, and the user of this name, if there is one."""
-        reply = self._of_user.get(username)
-        if reply is None or not self._holds(reply):
+    def get_access(self, username: str | None, *, timeout: float | None = None) -> AccessReply:
+        """Return whether the API is enabled, and the user of this name, if there is one. `timeout` is in
+        seconds."""
+        reply = self._access_by_user.get(username)
+        if reply is None or not self._is_current(reply):
             names = [] if username is None else [username]
-            reply = self._of_user[username] = self._core.check_access(names, timeout=timeout)
+            reply = self._access_by_user[username] = self._core.check_access(names, timeout=timeout)
         return reply
 
-    def of_api(self) -> ApiSettings:
+    def get_settings(self) -> ApiSettings:
         """Return the settings of the API, with the static token."""
-        reply = self._of_api
-        if reply is None or not self._holds(reply):
-            reply = self._of_api = self._core.get_settings()
+        reply = self._settings
+        if reply is None or not self._is_current(reply):
+            reply = self._settings = self._core.get_settings()
         return reply
 
-    def _holds(self, reply: AccessReply | ApiSettings) -> bool:
+    def _is_current(self, reply: AccessReply | ApiSettings) -> bool:
         try:
             return self._socket.stat().st_mtime_ns == reply.version
         except OSError:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from flask import Response, after_this_request, request
 
-from gateway_api.auth.tokens import AUTHOR, Claims, is_token
+from gateway_api.auth.tokens import STATIC_AUTHOR, Claims, is_static_token
 from gateway_api.base.settings import USERS
 from gateway_api.web.request import ApiRequest, current
 from gateway_api.web.services import services, user_services
@@ -109,13 +109,13 @@ def _identify(without_core: bool) -> str:
 def _require_enabled() -> None:
     if not _has_users():
         _read_static_token()
-    elif not services().access.of_user(None).enabled:
+    elif not services().access.get_access(None).enabled:
         raise Disabled
 
 
 def _read_static_token() -> str:
     """Return the token of the running configuration. Raises Disabled without one."""
-    settings = services().access.of_api()
+    settings = services().access.get_settings()
     if not settings.enabled:
         raise Disabled
     if settings.auth_token is None:
@@ -133,7 +133,7 @@ def _identify_user(without_core: bool) -> str:
     claims = user_services().tokens.read(_user_token(request))
     timeout = _SHORT_TIMEOUT if without_core else None
     try:
-        settings = services().access.of_user(claims.sub, timeout=timeout)
+        settings = services().access.get_access(claims.sub, timeout=timeout)
     except CoreUnavailable:
         if not without_core:
             raise
@@ -141,7 +141,7 @@ def _identify_user(without_core: bool) -> str:
         settings = None
     if settings is not None and not settings.enabled:
         raise Disabled
-    rejection = user_services().authorization.rejection(claims, settings)
+    rejection = user_services().authorization.find_rejection(claims, settings)
     if rejection is not None:
         raise NotAuthenticated(rejection)
     request.claims = claims
@@ -152,9 +152,9 @@ def _identify_user(without_core: bool) -> str:
 def _identify_token_holder() -> str:
     """Note the holder of the static token, and return the role admin."""
     request = current()
-    if not is_token(_bearer_token(request), _read_static_token()):
+    if not is_static_token(_bearer_token(request), _read_static_token()):
         raise NotAuthenticated("another token")
-    request.identify(AUTHOR, _ADMIN)
+    request.identify(STATIC_AUTHOR, _ADMIN)
     return _ADMIN
 
 

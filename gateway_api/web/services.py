@@ -8,7 +8,7 @@ from flask import current_app
 
 from gateway_api.audit.log import AuditLog
 from gateway_api.auth.ledger import Ledger, Revocations
-from gateway_api.auth.login import Failures, Login, Throttle
+from gateway_api.auth.login import Login, Throttle
 from gateway_api.auth.tokens import AccessSettings, Authorization, Tokens
 from gateway_api.base.core_events import Events
 from gateway_api.base.settings import Settings
@@ -52,9 +52,9 @@ class UserServices(WorkerServices):
         self.authorization = Authorization(self.core, self.revocations, time.time)
         self.hub = Hub(Client(settings.hub_socket))
         self.history = Reader(settings.history, pool)
-        self.streams = Streams(Events(self.core), self.authorization.still_allowed)
+        self.streams = Streams(Events(self.core), self.authorization.check_tokens)
         self.traffic = Feeds(self.core)
-        self.login = Login(Throttle(Failures(ledger, settings.secret), time.time), pool)
+        self.login = Login(Throttle(ledger, settings.secret, time.time), pool)
         self.host = Host.from_settings(settings, ledger)
 
 

@@ -20,7 +20,7 @@ from unittest.mock import Mock
 import pytest
 import requests
 
-from gateway_api.auth.tokens import is_token
+from gateway_api.auth.tokens import is_static_token
 from gateway_api.base.settings import TOKEN as PROFILE
 from gateway_api.base.settings import Settings
 from gateway_api.serving import configuration
@@ -229,12 +229,12 @@ def test_what_only_the_other_profile_has_is_404_and_a_wrong_method_405(profile: 
 def test_only_the_token_is_the_token_and_they_are_compared_in_constant_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert is_token(TOKEN, TOKEN)
+    assert is_static_token(TOKEN, TOKEN)
     for presented in ("", TOKEN[:-1], f"{TOKEN}x", TOKEN.upper(), MASK, "\u0661"):
-        assert not is_token(presented, TOKEN)
+        assert not is_static_token(presented, TOKEN)
     compared = []
     monkeypatch.setattr(hmac, "compare_digest", lambda *both: compared.append(both) or True)
-    assert is_token("é", TOKEN)
+    assert is_static_token("é", TOKEN)
     assert compared == [("é".encode(), TOKEN.encode())]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from gateway_api.auth.ledger import Ledger
-from gateway_api.auth.login import Failures, Login, Throttle
+from gateway_api.auth.login import Login, Throttle
 from gateway_contract.base.errors import TooManyAttempts, WrongCredentials
 from gateway_contract.core.configuration import ApiUser, LoginReply, Role
 from gateway_contract.passwords import cost
@@ -56,7 +56,7 @@ class InlinePool:
 
 
 def throttle_of(ledger: Ledger, clock: SteppedClock) -> Throttle:
-    return Throttle(Failures(ledger, SECRET), clock)
+    return Throttle(ledger, SECRET, clock)
 
 
 def fail(login: Login, times: int, username: str = "alice", address: str = HERE) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import bcrypt
 import requests
 
-from gateway_api.auth.ledger import name_of, open_ledger
+from gateway_api.auth.ledger import open_ledger, read_name
 from gateway_api.auth.tokens import Tokens
 from gateway_api.cli.run import RunFolder
 from gateway_contract.core.interface import CORE
@@ -194,7 +194,7 @@ def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float]
     assert user is not None
     secret = (state / "secret").read_bytes()
     with closing(open_ledger(state / "logins.sqlite")) as ledger:
-        tokens = Tokens(secret, partial(name_of, ledger), clock)
+        tokens = Tokens(secret, partial(read_name, ledger), clock)
         return tokens.issue(username, user.role, user.generation, lifetime)
 
 

@@ -70,14 +70,14 @@ def test_the_core_is_asked_once_for_each_name_until_a_change(
     workspace: Workspace, core: Core, settings: AccessSettings
 ) -> None:
     for _ in range(3):
-        assert settings.of_user("admin").user("admin") is not None
-        assert settings.of_user(None).enabled
-        assert settings.of_api().enabled
+        assert settings.get_access("admin").user("admin") is not None
+        assert settings.get_access(None).enabled
+        assert settings.get_settings().enabled
     assert core.asked == 3
     disable(workspace)
     for _ in range(3):
-        assert not settings.of_user("admin").enabled
-        assert not settings.of_api().enabled
+        assert not settings.get_access("admin").enabled
+        assert not settings.get_settings().enabled
     assert core.asked == 5
 
 
@@ -90,35 +90,35 @@ def test_a_change_between_the_question_and_the_reply_counts_for_the_next_request
 
     core.meanwhile = once
     # It began before the commit had its reply.
-    assert settings.of_user("admin").enabled
-    assert not settings.of_user("admin").enabled
+    assert settings.get_access("admin").enabled
+    assert not settings.get_access("admin").enabled
 
 
 def test_what_is_known_counts_while_the_core_hangs_and_nothing_else_does(
     core: Core, settings: AccessSettings
 ) -> None:
-    settings.of_user("admin")
+    settings.get_access("admin")
     core.gone = True
-    assert settings.of_user("admin").enabled
+    assert settings.get_access("admin").enabled
     with pytest.raises(CoreUnavailable):
-        settings.of_user("operator")
+        settings.get_access("operator")
 
 
 def test_nothing_that_is_known_counts_from_the_moment_at_which_a_change_begins(
     workspace: Workspace, core: Core, settings: AccessSettings
 ) -> None:
     """The core may be killed at any point of a change: then nobody knows what the next one runs by."""
-    settings.of_user("admin")
+    settings.get_access("admin")
     with no_file_longer_than(10), pytest.raises(StepFailed):
         stage(workspace, "bng2")
     asked = core.asked
     for _ in range(3):
-        assert settings.of_user("admin").enabled
+        assert settings.get_access("admin").enabled
     assert core.asked == asked + 3
     stage(workspace, "bng2")
     asked = core.asked
     for _ in range(3):
-        assert settings.of_user("admin").enabled
+        assert settings.get_access("admin").enabled
     assert core.asked == asked + 1
 
 
@@ -131,7 +131,7 @@ def test_a_change_that_the_socket_cannot_show_does_not_happen(
     workspace._announce = refuse
     with pytest.raises(StepFailed, match="date the socket"):
         disable(workspace)
-    assert settings.of_user("admin").enabled
+    assert settings.get_access("admin").enabled
     assert workspace.snapshot.running.sections.api.enabled
 
 
@@ -148,16 +148,16 @@ def test_a_change_that_the_socket_cannot_show_does_not_happen(
 def test_with_another_socket_or_none_the_core_is_asked_each_time(
     core: Core, settings: AccessSettings, lose: Callable[[Path], object]
 ) -> None:
-    settings.of_user("admin")
+    settings.get_access("admin")
     lose(core.path)
     asked = core.asked
     for _ in range(3):
-        settings.of_user("admin")
+        settings.get_access("admin")
     assert core.asked == asked + 3
 
 
 def test_a_core_without_versions_is_asked_each_time(core: Core, settings: AccessSettings) -> None:
     core.service.check_access = lambda _: AccessReply(True, ())  # type: ignore[method-assign]
     for _ in range(3):
-        settings.of_user("admin")
+        settings.get_access("admin")
     assert core.asked == 3

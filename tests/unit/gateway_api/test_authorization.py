@@ -66,16 +66,16 @@ def test_an_expired_token_authorizes_no_longer(
     authorization: Authorization, token: Issuer, clock: SteppedClock, either_way: None
 ) -> None:
     old = token()
-    assert authorization.still_allowed([old]) == [True]
+    assert authorization.check_tokens([old]) == [True]
     clock.now += 60
-    assert authorization.still_allowed([old, token("2f")]) == [False, True]
+    assert authorization.check_tokens([old, token("2f")]) == [False, True]
 
 
 def test_a_revoked_token_authorizes_no_longer(
     authorization: Authorization, token: Issuer, ledger: Ledger, clock: SteppedClock, either_way: None
 ) -> None:
     revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
-    assert authorization.still_allowed([token(), token("2f")]) == [False, True]
+    assert authorization.check_tokens([token(), token("2f")]) == [False, True]
 
 
 def test_without_a_ledger_an_expired_token_and_a_changed_user_end_a_stream(
@@ -87,11 +87,11 @@ def test_without_a_ledger_an_expired_token_and_a_changed_user_end_a_stream(
     clock.now += 30
     new = token("3f")
     lose(tmp_path / "ledger.sqlite")
-    assert authorization.still_allowed([old, of_bob, new]) == [True, True, True]
+    assert authorization.check_tokens([old, of_bob, new]) == [True, True, True]
     core.users = (ALICE,)
-    assert authorization.still_allowed([old, of_bob, new]) == [True, False, True]
+    assert authorization.check_tokens([old, of_bob, new]) == [True, False, True]
     clock.now += 30
-    assert authorization.still_allowed([old, of_bob, new]) == [False, False, True]
+    assert authorization.check_tokens([old, of_bob, new]) == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_a_token_authorizes_only_the_user_that_it_was_issued_for(
     authorization: Authorization, token: Issuer, core: Core, clock: SteppedClock, user: ApiUser
 ) -> None:
     core.users = (user,)
-    assert authorization.still_allowed([token(), token("2f", user)]) == [False, True]
+    assert authorization.check_tokens([token(), token("2f", user)]) == [False, True]
     access = core.check_access(["alice", "bob"])
-    assert authorization.rejection(token(), access) == "the user was deleted or changed since the login"
-    assert authorization.rejection(token("2f", user), access) is None
+    assert authorization.find_rejection(token(), access) == "the user was deleted or changed since the login"
+    assert authorization.find_rejection(token("2f", user), access) is None
 
 
 def test_no_token_authorizes_while_the_api_is_disabled(
     authorization: Authorization, token: Issuer, core: Core, clock: SteppedClock
 ) -> None:
     core.enabled = False
-    assert authorization.still_allowed([token()]) == [False]
+    assert authorization.check_tokens([token()]) == [False]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.auth.ledger import Ledger, Revocations, SharedState, name_of, open_ledger, prepare_ledger
+from gateway_api.auth.ledger import Ledger, Revocations, SharedState, open_ledger, prepare_ledger, read_name
 from gateway_contract.base.errors import LedgerUnavailable
 from tests.support.clocks import SteppedClock
 from tests.support.ledger import ledger_at, lose, revocations_of
@@ -51,11 +51,11 @@ def test_space_of_which_a_killed_start_kept_only_a_part_is_kept_by_the_next(tmp_
 def test_a_broken_ledger_is_begun_anew_under_another_name(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     with closing(open_ledger(path)) as ledger:
-        name = name_of(ledger)
+        name = read_name(ledger)
     path.write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
     prepare_ledger(path, SharedState())
     with closing(open_ledger(path)) as ledger:
-        assert name_of(ledger) != name
+        assert read_name(ledger) != name
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -147,7 +147,7 @@ def test_of_many_revocations_the_newest_stay_and_of_the_others_those_that_have_n
         revocations.revoke(str(number), int(clock()) + 60)
     clock.now += 61
     revocations.revoke("last", int(clock()) + 60)
-    assert revocations.among(dict.fromkeys(["long", *map(str, range(5)), "last"], ledger.name)) == {
+    assert revocations.find_revoked(dict.fromkeys(["long", *map(str, range(5)), "last"], ledger.name)) == {
         "long",
         "3",
         "4",
@@ -209,7 +209,7 @@ def test_all_tokens_end_with_their_ledger_in_each_worker_and_later_ones_count(
     # SQLite notices damage when it reads the file: a new worker does.
     with closing(ledger_at(tmp_path / "ledger.sqlite", ledger.shared, clock)):
         for worker in revoked_since:
-            assert worker.among({"1f": former, "2f": former}) == {"1f", "2f"}
+            assert worker.find_revoked({"1f": former, "2f": former}) == {"1f", "2f"}
             assert [worker.is_revoked(jti, former) for jti in ("1f", "2f")] == [True, True]
     one, other = revoked_since
     assert not one.is_revoked("3f", ledger.name)

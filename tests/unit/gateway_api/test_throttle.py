@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.auth.ledger import Ledger
-from gateway_api.auth.login import Failures, Login, Throttle
+from gateway_api.auth.login import Login, Throttle
 from gateway_contract.base.errors import TooManyAttempts
 from tests.support.clocks import SteppedClock
 from tests.support.ledger import lose
@@ -19,18 +19,18 @@ def test_the_pause_doubles_with_each_failure_up_to_five_minutes(
 ) -> None:
     pauses = []
     for _ in range(16):
-        throttle.failed("alice", HERE)
+        throttle.add_failure("alice", HERE)
         pauses.append(pause(throttle))
         clock.now += pauses[-1]
     assert pauses == [0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
     for _ in range(1100):
-        throttle.failed("alice", HERE)
+        throttle.add_failure("alice", HERE)
     assert pause(throttle) == 300
 
 
 def test_the_pause_lasts_until_its_end(throttle: Throttle, clock: SteppedClock) -> None:
     for _ in range(8):
-        throttle.failed("alice", HERE)
+        throttle.add_failure("alice", HERE)
     clock.now += 7.5
     assert pause(throttle) == 1
     clock.now += 0.5
@@ -79,8 +79,8 @@ def test_the_user_name_of_a_failed_login_is_not_in_the_ledger_s_files(
 
 
 def test_what_stands_for_a_client_cannot_be_computed_without_the_secret(ledger: Ledger) -> None:
-    clients = {Failures(ledger, secret).client("alice", HERE) for secret in (SECRET, SECRET[:-1])}
-    assert len(clients) == 2
+    throttles = [Throttle(ledger, secret, SteppedClock()) for secret in (SECRET, SECRET[:-1])]
+    assert len({throttle._digest("alice", HERE) for throttle in throttles}) == 2
 
 
 def test_failures_in_both_workers_add_up(
@@ -88,22 +88,22 @@ def test_failures_in_both_workers_add_up(
 ) -> None:
     neighbour = throttle_of(neighbours_ledger, clock)
     for each in (throttle, neighbour, throttle, neighbour, throttle):
-        each.failed("alice", HERE)
+        each.add_failure("alice", HERE)
     assert pause(throttle) == pause(neighbour) == 1
-    neighbour.succeeded("alice", HERE)
+    neighbour.clear_failures("alice", HERE)
     assert pause(throttle) == 0
 
 
 def test_a_worker_without_a_ledger_counts_the_newest_of_very_many_clients(
     tmp_path: Path, ledger: Ledger, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway_api.auth.login._MOST_UNSAVED", 100)
+    monkeypatch.setattr("gateway_api.auth.login._MAX_UNSAVED", 100)
     throttle = throttle_of(ledger, clock)
     lose(tmp_path / "ledger.sqlite")
     for number in (*[0] * 5, *range(1, 101)):
-        throttle.failed(f"user{number}", HERE)
+        throttle.add_failure(f"user{number}", HERE)
     for _ in range(6):
-        throttle.failed("user100", HERE)
+        throttle.add_failure("user100", HERE)
     assert pause(throttle, "user100") == 4
     # The oldest client is forgotten.
     assert pause(throttle, "user0") == 0
@@ -116,17 +116,17 @@ def test_failures_and_a_success_while_another_process_writes_the_ledger_count_at
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         for _ in range(5):
-            throttle.failed("alice", HERE)
+            throttle.add_failure("alice", HERE)
         assert pause(throttle) == 1
         other.execute("ROLLBACK")
         # The worker does nothing else meanwhile: milliseconds.
         assert list(ledger.execute("PRAGMA busy_timeout")) == [(50,)]
-        throttle.failed("alice", HERE)
+        throttle.add_failure("alice", HERE)
         assert pause(throttle_of(ledger, clock)) == 2
         other.execute("BEGIN IMMEDIATE")
-        throttle.succeeded("alice", HERE)
+        throttle.clear_failures("alice", HERE)
         other.execute("ROLLBACK")
-    throttle.failed("alice", HERE)
+    throttle.add_failure("alice", HERE)
     assert pause(throttle) == 0
 
 
@@ -134,7 +134,7 @@ def test_a_clock_that_was_stepped_back_does_not_make_the_pause_longer(
     throttle: Throttle, clock: SteppedClock
 ) -> None:
     for _ in range(7):
-        throttle.failed("alice", HERE)
+        throttle.add_failure("alice", HERE)
     clock.now -= 3600
     # The first look at the new time may start the pause anew, and no more than that.
     assert pause(throttle) <= 4
