@@ -17,9 +17,8 @@ from gateway_core.gateways.linux.daemons.pppd import (
     PppdRecord,
     PppoeAccess,
     UnreadableRecord,
-    find_cause,
-    find_traffic,
     parse_access,
+    parse_end,
     parse_record,
     parse_start,
 )
@@ -346,7 +345,7 @@ def test_without_a_record_of_the_end_the_traffic_is_in_the_log(machine: Machine)
     ],
 )
 def test_the_first_cause_counts(end: list[str], cause: str | None) -> None:
-    assert find_cause(BEGIN + end) == cause
+    assert parse_end(BEGIN + end)[0] == cause
 
 
 @pytest.mark.parametrize(
@@ -358,8 +357,8 @@ def test_the_first_cause_counts(end: list[str], cause: str | None) -> None:
     ],
 )
 def test_text_of_a_subscriber_is_no_cause(line: str) -> None:
-    assert find_cause([line]) is None
-    assert find_cause([*CUT, line]) == "lost_carrier"
+    assert parse_end([line]) == (None, None)
+    assert parse_end([*CUT, line])[0] == "lost_carrier"
 
 
 # What comes from pppd
@@ -413,5 +412,6 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 @given(st.lists(st.text() | st.sampled_from([*BEGIN, *GOODBYE, *STOPPED, *CUT])))
 def test_any_lines_have_a_known_cause_or_none(lines: list[str]) -> None:
-    assert find_cause(lines) in {None, SIGNALLED, "user_request", "lost_carrier"}
-    assert find_traffic(lines) in {None, SourceTraffic(0, 0)}
+    cause, traffic = parse_end(lines)
+    assert cause in {None, SIGNALLED, "user_request", "lost_carrier"}
+    assert traffic in {None, SourceTraffic(0, 0)}

@@ -216,28 +216,20 @@ def parse_access(command: bytes) -> PppoeAccess:
     return PppoeAccess(found[2].decode(), found[3].decode().lower(), in_kernel=found[1] is not None)
 
 
-def find_cause(lines: Iterable[str]) -> str | None:
-    """Return why a session ended, from the log lines of its pppd and of earlier processes with its id: an
-    Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case, or SIGNALLED. Only the first cause counts:
-    others follow from it. None without a cause."""
-    found: str | None = None
+def parse_end(lines: Iterable[str]) -> tuple[str | None, SourceTraffic | None]:
+    """Return why a session ended, and the traffic that pppd counted, from the log lines of its pppd and of
+    earlier processes with its id. The reason is an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case,
+    or SIGNALLED. Only the first cause counts: others follow from it. None for what the lines do not tell."""
+    cause: str | None = None
+    traffic: SourceTraffic | None = None
     for line in lines:
         if _START.fullmatch(line):
-            found = None
-        elif found is None:
-            found = next((cause for pattern, cause in _CAUSES if pattern.fullmatch(line)), None)
-    return found
-
-
-def find_traffic(lines: Iterable[str]) -> SourceTraffic | None:
-    """Return the traffic that pppd counted until the end, from the same lines. None before the end."""
-    found: SourceTraffic | None = None
-    for line in lines:
-        if _START.fullmatch(line):
-            found = None
+            cause = traffic = None
         elif counted := _COUNTED.fullmatch(line):
-            found = SourceTraffic(int(counted[2]), int(counted[1]))
-    return found
+            traffic = SourceTraffic(int(counted[2]), int(counted[1]))
+        elif cause is None:
+            cause = next((cause for pattern, cause in _CAUSES if pattern.fullmatch(line)), None)
+    return cause, traffic
 
 
 def is_whole(lines: Sequence[str]) -> bool:

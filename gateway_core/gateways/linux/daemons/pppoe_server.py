@@ -53,10 +53,9 @@ from gateway_core.gateways.linux.daemons.pppd import (
     PppdRecord,
     PppoeAccess,
     UnreadableRecord,
-    find_cause,
-    find_traffic,
     is_whole,
     parse_access,
+    parse_end,
     parse_record,
     parse_start,
 )
@@ -489,11 +488,11 @@ class PppoeServerSource(Source):
         return _Process(int(parts[2]), int(parts[3]))
 
     def _end(self, key: str, process: _Process, lines: Sequence[str]) -> SourceEnd:
-        reason = find_cause(lines)
+        reason, logged = parse_end(lines)
         if reason is None or reason == SIGNALLED:
             reason = ADMIN_DISCONNECT if key in self._terminations else UNKNOWN
         # A pppd that ends by SIGTERM ends its hooks so too, mostly before they have done anything.
-        return SourceEnd(reason, self._recorded_traffic(process) or find_traffic(lines))
+        return SourceEnd(reason, self._recorded_traffic(process) or logged)
 
     def _recorded_traffic(self, process: _Process) -> SourceTraffic | None:
         try:
