@@ -29,7 +29,7 @@ from gateway_core.gateways.linux.daemons.daemon import SERVICES
 from gateway_core.gateways.linux.daemons.frr import (
     FrrConfiguration,
     FrrFolders,
-    foreign_lines,
+    find_foreign_bgp,
     take_over,
 )
 from gateway_core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
@@ -241,7 +241,7 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
     """Return False while FRR has a BGP instance that is not the gateway's, and the operator has not decided.
     Raises OSError."""
     folders, placed = _frr(root)
-    lines = foreign_lines(folders, placed)
+    lines = find_foreign_bgp(folders, placed)
     say("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
     if not lines:
         return True
@@ -337,7 +337,7 @@ def _first_configuration(options: SetupOptions, hostname: str, users: Path) -> s
     except Invalid as error:
         broken = (f"{_option_of(problem.path)}: {problem.message}" for problem in error.problems)
         raise CannotSetUp("; ".join(dict.fromkeys(broken))) from error
-    if served.get("pppoe") == "pppoe-server" and not SharedRange.of(made.sections).free_block(()):
+    if served.get("pppoe") == "pppoe-server" and not SharedRange.of(made.sections).find_free_block(()):
         raise CannotSetUp(f"--range: too small: pppoe-server has {BLOCK} addresses of it for each VLAN")
     return json.dumps(document, indent=2) + "\n"
 

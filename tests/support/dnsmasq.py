@@ -182,8 +182,8 @@ def route(session: SourceSession) -> None:
 
 def the_session(source: DnsmasqSource) -> SourceSession:
     """Waits until there is exactly one."""
-    wait_for("one session", lambda: len(source.sessions()) == 1)
-    return source.sessions()[0]
+    wait_for("one session", lambda: len(source.list_sessions()) == 1)
+    return source.list_sessions()[0]
 
 
 @contextmanager

@@ -86,7 +86,7 @@ class ListedSource:
         del self.listed[key]
         self.reasons[key] = reason
 
-    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+    def list_sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
         self.polls += 1
         self.former = dict(former)
         self.at_poll()
@@ -101,13 +101,13 @@ class ListedSource:
         if session.key in self.listed:
             self.at_terminate(session.key)
 
-    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+    def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         self.asked.append(len(keys))
         if self.forgets:
             raise SourceUnavailable(f"cannot reach {self.name}")
         return {key: SourceEnd(self.reasons.get(key, UNKNOWN), self.counted.get(key)) for key in keys}
 
-    def concern(self) -> str | None:
+    def find_concern(self) -> str | None:
         return self.worry
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:

@@ -70,18 +70,18 @@ def source(accel: Accel, make: Makes) -> AccelPppSource:
 
 
 def keys(source: AccelPppSource) -> set[str]:
-    return {session.key for session in source.sessions()}
+    return {session.key for session in source.list_sessions()}
 
 
 # Sweeps
 
 
 def test_sessions_come_and_go_with_user_names_of_any_bytes(accel: Accel, source: AccelPppSource) -> None:
-    assert source.sessions() == []
+    assert source.list_sessions() == []
     accel.up(ALICE)
     assert keys(source) == {ALICE.sid}
     accel.up(BOB, CAROL)
-    assert [session.username for session in source.sessions()] == ["alice", "we|ird\r\n\ufffd", "alice"]
+    assert [session.username for session in source.list_sessions()] == ["alice", "we|ird\r\n\ufffd", "alice"]
     accel.down(ALICE.sid)
     assert keys(source) == {BOB.sid, CAROL.sid}
 
@@ -90,17 +90,17 @@ def test_a_session_that_stays_is_the_same_object_and_keeps_its_start(
     accel: Accel, source: AccelPppSource, clock: StillClock
 ) -> None:
     accel.up(ALICE)
-    (first,) = source.sessions()
+    (first,) = source.list_sessions()
     # As if uptime and clock had counted a second at different moments.
     clock.now += 1
-    (second,) = source.sessions()
+    (second,) = source.list_sessions()
     assert second is first
     accel.up(Peer(ALICE.sid, ip="100.64.0.99", uptime=60))
-    (third,) = source.sessions()
+    (third,) = source.list_sessions()
     assert (third.ip_address, third.started_at) == ("100.64.0.99", first.started_at)
     # A start follows a clock that is set.
     clock.ahead = 86_400
-    (fourth,) = source.sessions()
+    (fourth,) = source.list_sessions()
     assert fourth.started_at == pytest.approx(first.started_at + 86_400, abs=2)
 
 
@@ -108,10 +108,10 @@ def test_rates_are_those_of_the_shaper_if_there_is_one(
     accel: Accel, source: AccelPppSource, make: Makes
 ) -> None:
     accel.up(ALICE, BOB)
-    rates = [(session.rate_down, session.rate_up) for session in source.sessions()]
+    rates = [(session.rate_down, session.rate_up) for session in source.list_sessions()]
     assert rates == [(20_000_000, 5_000_000), (None, None)]
     accel.faults(shaper=False)
-    rates = [(session.rate_down, session.rate_up) for session in make(accel.command_line()).sessions()]
+    rates = [(session.rate_down, session.rate_up) for session in make(accel.command_line()).list_sessions()]
     assert rates == [(None, None)] * 2
 
 
@@ -123,7 +123,7 @@ def test_a_dead_daemon_is_unavailable_and_back_after_a_restart(accel: Accel, sou
     assert keys(source) == {ALICE.sid}
     accel.kill()
     with pytest.raises(SourceUnavailable, match="refused"):
-        source.sessions()
+        source.list_sessions()
     accel.start()
     accel.up(BOB)
     assert keys(source) == {BOB.sid}
@@ -137,18 +137,18 @@ def test_the_right_password_opens_the_command_line(accel: Accel, make: Makes) ->
     accel.faults(password="right")
     assert keys(make(accel.command_line(password="right"))) == {ALICE.sid}
     with pytest.raises(SourceUnavailable, match="password"):
-        make(accel.command_line(password="wrong")).sessions()
+        make(accel.command_line(password="wrong")).list_sessions()
 
 
 def test_a_table_cut_anywhere_is_unavailable(accel: Accel, source: AccelPppSource) -> None:
     accel.up(ALICE)
-    source.sessions()
+    source.list_sessions()
     (show,) = (command for command in accel.commands() if command.startswith("show sessions"))
     whole = len(f"{VERSION}\r\n" * 2) + len(accel.command_line().run(show))
     for length in (*range(0, whole, 41), whole - 1):
         accel.faults(cli=length)
         with pytest.raises(SourceUnavailable):
-            source.sessions()
+            source.list_sessions()
 
 
 @pytest.mark.parametrize("fault", ["hang", "drip"])
@@ -164,7 +164,7 @@ def test_a_command_and_those_that_wait_for_it_end_at_their_deadline(accel: Accel
 
 
 def only(source: AccelPppSource) -> SourceSession:
-    (session,) = source.sessions()
+    (session,) = source.list_sessions()
     return session
 
 
@@ -176,7 +176,7 @@ def test_a_session_that_is_terminated_is_gone(accel: Accel, source: AccelPppSour
     assert keys(source) == {ALICE.sid}
     accel.faults(deaf=False)
     source.terminate(session)
-    wait_for("the session to end", lambda: not source.sessions())
+    wait_for("the session to end", lambda: not source.list_sessions())
     # One that is gone can be terminated.
     source.terminate(session)
 
@@ -198,10 +198,10 @@ def test_the_reason_is_known_only_of_a_session_that_was_just_terminated(
     accel: Accel, source: AccelPppSource, clock: StillClock
 ) -> None:
     def reasons() -> tuple[str, str]:
-        return source.ends([ALICE.sid])[ALICE.sid].reason, source.ends([BOB.sid])[BOB.sid].reason
+        return source.read_ends([ALICE.sid])[ALICE.sid].reason, source.read_ends([BOB.sid])[BOB.sid].reason
 
     accel.up(ALICE, BOB)
-    session, _ = source.sessions()
+    session, _ = source.list_sessions()
     accel.kill()
     # A request that was not received is no reason.
     with pytest.raises(SourceUnavailable):
@@ -214,7 +214,7 @@ def test_the_reason_is_known_only_of_a_session_that_was_just_terminated(
     assert reasons() == ("admin_disconnect", "unknown")
     clock.now += 61
     assert reasons() == ("unknown", "unknown")
-    source.sessions()
+    source.list_sessions()
     source.release(BOB.inbound)
     assert reasons()[1] == "admin_disconnect"
 

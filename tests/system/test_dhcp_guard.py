@@ -64,7 +64,7 @@ def source(server: Server) -> DnsmasqSource:
 @pytest.fixture
 def guard(source: DnsmasqSource) -> DhcpGuard:
     guard = DhcpGuard(
-        DEMUX, lambda: [binding(session) for session in source.sessions()], SteppedClock(), time.time
+        DEMUX, lambda: [binding(session) for session in source.list_sessions()], SteppedClock(), time.time
     )
     guard.sync()
     return guard
@@ -96,7 +96,7 @@ def test_the_mac_address_of_a_session_gets_no_lease_on_another_vlan_until_the_se
     subscriber.renew()
     assert the_session(source) is session
     subscriber.release()
-    wait_for("the end", lambda: source.sessions() == [])
+    wait_for("the end", lambda: source.list_sessions() == [])
     guard.sync()
     wait_for("the lease", clone.has_lease)
     moved = the_session(source)
@@ -105,7 +105,7 @@ def test_the_mac_address_of_a_session_gets_no_lease_on_another_vlan_until_the_se
     guard.sync()
     clone.vanish()
     source.terminate(moved)
-    wait_for("the end", lambda: source.sessions() == [])
+    wait_for("the end", lambda: source.list_sessions() == [])
 
 
 def test_it_moves_where_the_configuration_says_so(
@@ -149,7 +149,7 @@ def test_leases_of_strange_hardware_count_for_the_limit_of_their_vlan(
     )
     # Eight octets, of which the first six are the same.
     addresses = {server.sign_on_with(302, f"0200000000990{number:03x}") for number in range(2)}
-    wait_for("two sessions", lambda: {each.ip_address for each in source.sessions()} == addresses)
+    wait_for("two sessions", lambda: {each.ip_address for each in source.list_sessions()} == addresses)
     lives.poll()
     guard.sync()
     third = server.start_client(302)

@@ -42,7 +42,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_lease_is_a_session(server: Server) -> None:
-    assert server.source().sessions() == []
+    assert server.source().list_sessions() == []
     before = int(time.time())
     subscriber = server.sign_on(302)
     source = server.source()
@@ -54,8 +54,8 @@ def test_a_lease_is_a_session(server: Server) -> None:
     assert before <= session.started_at <= time.time()
     assert (session.ipv6_address, session.delegated_prefixes, session.rate_down) == (None, (), None)
     # A session that did not change is the same object.
-    assert source.sessions()[0] is session
-    assert server.source().sessions() == [session]
+    assert source.list_sessions()[0] is session
+    assert server.source().list_sessions() == [session]
     assert wait_for("DNS servers", subscriber.dns_servers) == ["192.0.2.53", "192.0.2.54"]
 
 
@@ -154,8 +154,8 @@ def test_two_subscribers_are_two_sessions_and_a_release_ends_those_of_its_interf
     server.add_vlan(303, OTHER_MAC)
     server.sign_on(302)
     server.sign_on(303)
-    wait_for("two sessions", lambda: len(source.sessions()) == 2)
-    found = {session.access_interface: session.mac_address for session in source.sessions()}
+    wait_for("two sessions", lambda: len(source.list_sessions()) == 2)
+    found = {session.access_interface: session.mac_address for session in source.list_sessions()}
     assert found == {"trunk0.302": MAC, "trunk0.303": OTHER_MAC}
     source.release("trunk0.302")
     assert the_session(source).access_interface == "trunk0.303"
@@ -171,7 +171,7 @@ def test_a_lease_of_dhcpv6_belongs_to_the_session_with_its_mac_address_and_vlan(
         file.write("4000000000 7 2001:db8:5::1bb * 00:01:00:01:32:95:77:9c:02:00:00:00:00:07\n")
     record = f"4b727e627f7afb2a 1795341085 {MAC} trunk0.302 4000000000 live\n"
     (server.state / "records/2001:db8:5::1bb").write_text(record)
-    assert source.sessions() == [replace(session, ipv6_address="2001:db8:5::1bb")]
+    assert source.list_sessions() == [replace(session, ipv6_address="2001:db8:5::1bb")]
 
 
 #: Clients choose the type and the length of their hardware (RFC 2131 section 2, htype and hlen).
@@ -186,11 +186,11 @@ def test_a_client_with_strange_hardware_is_a_session_without_a_mac_address(
     server.sign_on(302)
     home = the_session(source)
     address = server.sign_on_with(301, hardware, hardware_type)
-    wait_for("its session", lambda: len(source.sessions()) == 2)
-    (strange,) = (each for each in server.source().sessions() if each.ip_address == address)
+    wait_for("its session", lambda: len(source.list_sessions()) == 2)
+    (strange,) = (each for each in server.source().list_sessions() if each.ip_address == address)
     assert (strange.mac_address, strange.access_interface) == (None, "trunk0.301")
     source.terminate(strange)
-    wait_for("the end", lambda: source.sessions() == [home])
+    wait_for("the end", lambda: source.list_sessions() == [home])
 
 
 def test_a_renewal_keeps_the_session_and_a_release_ends_it_for_an_unknown_reason(server: Server) -> None:
@@ -205,8 +205,8 @@ def test_a_renewal_keeps_the_session_and_a_release_ends_it_for_an_unknown_reason
     wait_for("a later expiry", lambda: server.lease_file.read_bytes() != leases)
     assert the_session(source) is session
     subscriber.release()
-    wait_for("the end", lambda: source.sessions() == [])
-    assert source.ends([session.key])[session.key].reason == "unknown"
+    wait_for("the end", lambda: source.list_sessions() == [])
+    assert source.read_ends([session.key])[session.key].reason == "unknown"
     server.sign_on(302)
     again = the_session(source)
     assert again.ip_address == session.ip_address
@@ -226,7 +226,7 @@ def test_a_lease_that_moves_to_another_vlan_is_another_session(server: Server) -
     source.terminate(session)
     time.sleep(0.5)
     assert the_session(source) is moved
-    assert source.ends([session.key])[session.key].reason == "unknown"
+    assert source.read_ends([session.key])[session.key].reason == "unknown"
 
 
 def test_an_expired_or_terminated_lease_is_no_session(server: Server) -> None:
@@ -235,15 +235,15 @@ def test_an_expired_or_terminated_lease_is_no_session(server: Server) -> None:
     source = server.source(clock)
     session = the_session(source)
     clock.now += LEASE_TIME + 5
-    assert source.sessions() == []
+    assert source.list_sessions() == []
     assert session.ip_address.encode() in server.lease_file.read_bytes()
-    assert source.ends([session.key])[session.key].reason == "session_timeout"
+    assert source.read_ends([session.key])[session.key].reason == "session_timeout"
     source = server.source()
     session = the_session(source)
     for _ in range(2):
         source.terminate(session)
-        wait_for("the end", lambda: source.sessions() == [])
-    assert source.ends([session.key])[session.key].reason == "admin_disconnect"
+        wait_for("the end", lambda: source.list_sessions() == [])
+    assert source.read_ends([session.key])[session.key].reason == "admin_disconnect"
 
 
 def test_a_session_whose_vlan_is_gone_goes_on_and_cannot_be_terminated(server: Server) -> None:
@@ -253,7 +253,7 @@ def test_a_session_whose_vlan_is_gone_goes_on_and_cannot_be_terminated(server: S
     ip("link delete trunk0.302")
     with pytest.raises(SourceRefused, match="No such device"):
         source.terminate(session)
-    assert source.ends([session.key])[session.key].reason == "unknown"
+    assert source.read_ends([session.key])[session.key].reason == "unknown"
     source.release("trunk0.302")
     assert the_session(source) is session
     # A VLAN that was created again is served.
@@ -281,8 +281,8 @@ def test_a_session_of_a_former_network_ends_and_its_client_gets_an_address_of_th
         # In a former trunk, it ends.
         server.reconfigure("demux.trunks", ["trunk1"])
     source.terminate(session)
-    wait_for("the end", lambda: source.sessions() == [])
-    assert source.ends([session.key])[session.key].reason == "admin_disconnect"
+    wait_for("the end", lambda: source.list_sessions() == [])
+    assert source.read_ends([session.key])[session.key].reason == "admin_disconnect"
     if network.prefixlen != 23:
         # The client knows nothing of it yet.
         subscriber.renew("bound")
@@ -297,7 +297,7 @@ def test_a_session_lasts_through_the_death_of_dnsmasq_and_a_renewal(server: Serv
     route(session)
     server.kill()
     with pytest.raises(SourceUnavailable, match="not running"):
-        source.sessions()
+        source.list_sessions()
     # At its start, dnsmasq guesses another VLAN. With /32 it does not guess.
     ip(f"address add {GATEWAY}/24 dev trunk0.301 noprefixroute")
     server.start()
@@ -315,12 +315,12 @@ def test_the_vlans_of_leases_are_known_while_dnsmasq_does_not_run(server: Server
     server.kill()
     clock = StillClock(time.time())
     source = server.source(clock)
-    assert source.leased_interfaces() == {"trunk0.302"}
+    assert source.find_leased_interfaces() == {"trunk0.302"}
     clock.now += LEASE_TIME + 5
-    assert source.leased_interfaces() == set()
+    assert source.find_leased_interfaces() == set()
     # As before the first start of dnsmasq.
     server.lease_file.unlink()
-    assert server.source().leased_interfaces() == set()
+    assert server.source().find_leased_interfaces() == set()
 
 
 def test_a_record_or_a_line_that_is_damaged_hides_no_other(server: Server) -> None:
@@ -329,15 +329,15 @@ def test_a_record_or_a_line_that_is_damaged_hides_no_other(server: Server) -> No
     session = the_session(source)
     for left in (b"", bytes(90), b"0123456789abcdef 17953"):
         (server.state / "records/100.64.9.77").write_bytes(left)
-        assert source.sessions() == [session]
-        assert source.leased_interfaces() == {"trunk0.302"}
+        assert source.list_sessions() == [session]
+        assert source.find_leased_interfaces() == {"trunk0.302"}
     line = server.lease_file.read_bytes()
     # Of the session itself, the address can still be read.
     damaged = line.replace(MAC.encode(), b"?")
     assert damaged != line
     server.lease_file.write_bytes(b"\xff\xfe 1 2\n" + damaged)
-    assert source.sessions() == [session]
-    assert server.source().sessions() == [session]
+    assert source.list_sessions() == [session]
+    assert server.source().list_sessions() == [session]
 
 
 def test_a_lease_whose_record_was_lost_is_listed_from_its_next_renewal(server: Server) -> None:
@@ -349,7 +349,7 @@ def test_a_lease_whose_record_was_lost_is_listed_from_its_next_renewal(server: S
     server.start()
     source = server.source()
     wait_for("the script", lambda: list(server.state.glob("records/*")))
-    assert source.sessions() == []
+    assert source.list_sessions() == []
     time.sleep(1.1)
     subscriber.renew()
     found = the_session(source)
@@ -389,7 +389,7 @@ def test_the_script_sends_a_trigger_and_runs_no_command_of_a_host_name(
         server.sign_on(302, "-x", f"hostname:a $(touch {made}); touch {made}")
         assert listener.recv(10) == b""
         # It comes after the record.
-        assert [session.username for session in server.source().sessions()] == [MAC]
+        assert [session.username for session in server.source().list_sessions()] == [MAC]
     assert not made.exists()
 
 
@@ -404,14 +404,14 @@ def test_a_lease_file_that_is_being_written_or_is_empty_on_a_full_disk_ends_no_s
     file.write_bytes(b"")
     writer = threading.Timer(0.3, lambda: file.write_bytes(whole))
     writer.start()
-    assert source.sessions() == [session]
+    assert source.list_sessions() == [session]
     writer.join()
     # One that stays cut or empty is no answer.
     for left, reason in ((whole[:-5], "not whole"), (b"", "full")):
         file.write_bytes(left)
         for each in (source, server.source()):
             with pytest.raises(SourceUnavailable, match=reason):
-                each.sessions()
+                each.list_sessions()
 
 
 def test_dnsmasq_serves_dhcp_on_vlans_of_its_trunks_alone(server: Server) -> None:

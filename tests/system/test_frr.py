@@ -54,7 +54,7 @@ def pair(unpacked: packages.Frr) -> Iterator[Pair]:
 
 
 def neighbor(pair: Pair) -> dict[str, Any]:
-    summary = Frr(pair.near, PATIENCE).bgp_summary()
+    summary = Frr(pair.near, PATIENCE).read_bgp_summary()
     found: dict[str, Any] = summary["ipv4Unicast"]["peers"][NEIGHBOR]
     return found
 
@@ -89,17 +89,17 @@ def test_the_summary_while_frr_runs_hangs_and_is_gone(pair: Pair) -> None:
     before = saved(pair)
     with pair.stopped("bgpd"):
         with pytest.raises(FrrUnavailable, match="vtysh did not end within 1 s"):
-            Frr(pair.near, 1).bgp_summary()
+            Frr(pair.near, 1).read_bgp_summary()
         with pytest.raises(FrrUnavailable, match=r"did not end within \S+ s"):
             FrrConfiguration(pair.near, limits(2)).apply(NEAR.replace("core 8", "core 9"))
         assert saved(pair) == before
     with pair.stopped("zebra"):
         assert neighbor(pair)["desc"] == "core 8"
     pair.vtysh(pair.near, "-c", "configure", "-c", "no router bgp 65001")
-    assert Frr(pair.near, PATIENCE).bgp_summary() == {}
+    assert Frr(pair.near, PATIENCE).read_bgp_summary() == {}
     pair.end("bgpd")
     with pytest.raises(FrrUnavailable, match="cannot read the BGP summary of FRR: bgpd: "):
-        Frr(pair.near, PATIENCE).bgp_summary()
+        Frr(pair.near, PATIENCE).read_bgp_summary()
 
 
 @pytest.mark.parametrize("is_installed", [False, True])
@@ -112,7 +112,7 @@ def test_an_frr_that_never_ran_is_unavailable(
         (tmp_path / "vtysh.conf").write_text("username root nopassword\n")
     reason = "failed to connect to any daemons" if is_installed else "No such file or directory"
     with pytest.raises(FrrUnavailable, match=reason):
-        Frr(gone, PATIENCE).bgp_summary()
+        Frr(gone, PATIENCE).read_bgp_summary()
     with pytest.raises(FrrAbsent, match=reason):
         FrrConfiguration(gone, limits(PATIENCE)).apply(NEAR)
 
@@ -143,7 +143,7 @@ def test_a_vtysh_that_does_not_end_is_killed_with_its_children(
     monkeypatch.setattr(frr_module, "_MOST_SUMMARY", 1 << 20)
     seconds = 2 if "within" in reason else PATIENCE
     with pytest.raises(FrrUnavailable, match=f"vtysh {reason}"):
-        Frr(stand_in(tmp_path, script.format(tmp_path / "pids")), seconds).bgp_summary()
+        Frr(stand_in(tmp_path, script.format(tmp_path / "pids")), seconds).read_bgp_summary()
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         wait_for("its end", lambda pid=pid: is_gone(pid))
 
@@ -164,7 +164,7 @@ def test_a_vtysh_that_prints_rubbish_is_unavailable_and_has_nothing_of_the_core_
 ) -> None:
     monkeypatch.setenv("GATEWAY_SECRET", "s3cr3t")
     with pytest.raises(FrrUnavailable, match=reason) as refused:
-        Frr(stand_in(tmp_path, f"env > {tmp_path}/environment; {script}"), PATIENCE).bgp_summary()
+        Frr(stand_in(tmp_path, f"env > {tmp_path}/environment; {script}"), PATIENCE).read_bgp_summary()
     assert len(str(refused.value)) < 400
     names = {line.partition("=")[0] for line in (tmp_path / "environment").read_text().splitlines()}
     assert names <= {"PATH", "LC_ALL", "PWD", "SHLVL", "_", "OLDPWD"}
@@ -178,19 +178,19 @@ def test_a_new_configuration_takes_effect_and_keeps_the_neighbor(pair: Pair) -> 
     text = NEAR.replace("core 8", "core 9")
     configuration = FrrConfiguration(pair.near, limits(PATIENCE))
     configuration.apply(NEAR)
-    announced = configuration.difference(text)
+    announced = configuration.compute_difference(text)
     assert announced == FrrDifference(
         removed=(f"router bgp 65001\n no neighbor {NEIGHBOR} description core 8",),
         added=(f"router bgp 65001\n neighbor {NEIGHBOR} description core 9",),
     )
     # A difference changes nothing.
-    assert configuration.difference(NEAR) == FrrDifference()
+    assert configuration.compute_difference(NEAR) == FrrDifference()
     assert configuration.apply(text) == announced
     found = neighbor(pair)
     assert (found["desc"], found["state"]) == ("core 9", "Established")
     assert found["connectionsDropped"] == before["connectionsDropped"]
     assert "core 9" in saved(pair)
-    assert configuration.difference(text) == FrrDifference()
+    assert configuration.compute_difference(text) == FrrDifference()
 
 
 def saved(pair: Pair) -> str:
@@ -204,11 +204,11 @@ def test_the_rendered_file_takes_effect_and_all_of_it_goes(
     text = rendered(document)["frr.conf"]
     configuration = FrrConfiguration(pair.near, limits(PATIENCE))
     configuration.apply(text)
-    assert configuration.difference(text) == FrrDifference()
+    assert configuration.compute_difference(text) == FrrDifference()
     assert {"vrf cgnat", f"router bgp {document['bgp']['as_number']}"} <= {*lines_of(pair)}
     # frr-reload.py alone leaves `vrf-policy cgnat` in it.
     configuration.apply(NEAR, text)
-    assert configuration.difference(NEAR) == FrrDifference()
+    assert configuration.compute_difference(NEAR) == FrrDifference()
     assert "cgnat" not in "\n".join(lines_of(pair))
     # BGP that an older version of the gateway wrote is the gateway's.
     unmarked(pair)
@@ -551,7 +551,7 @@ def test_a_line_that_frr_refuses_is_named_and_all_is_as_before(pair: Pair, tmp_p
 
     def assert_as_before() -> None:
         """As the neighbour was then. Its first session may have ended: both ends connect at once."""
-        assert configuration.difference(NEAR) == FrrDifference()
+        assert configuration.compute_difference(NEAR) == FrrDifference()
         assert "core 8" in saved(pair)
         found = neighbor(pair)
         assert (found["desc"], found["state"]) == ("core 8", "Established")
@@ -559,7 +559,7 @@ def test_a_line_that_frr_refuses_is_named_and_all_is_as_before(pair: Pair, tmp_p
 
     unreadable, member = f"neighbor {NEIGHBOR} colour red", "neighbor 10.255.0.3 peer-group nowhere"
     for line, reason, calls in (
-        (unreadable, "Unknown command", (configuration.difference, configuration.apply)),
+        (unreadable, "Unknown command", (configuration.compute_difference, configuration.apply)),
         (member, "Configure the peer-group first", (configuration.apply,)),
     ):
         bad = NEAR.replace("core 8\n", f"core 9\n {line}\n")

@@ -206,7 +206,7 @@ def test_other_settings_reload_the_servers_and_keep_their_blocks(
     document["radius"] = RADIUS
     document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
     after = of(document, system__hostname="bng9")
-    assert units.action({}, after) == "reload"
+    assert units.preview_action({}, after) == "reload"
     run_by(units, after)
     assert world.settings() == {
         "trunk0.300": "100.64.0.1 100.64.0.16 radius bng9\n192.0.2.53 192.0.2.54\n",
@@ -217,7 +217,7 @@ def test_other_settings_reload_the_servers_and_keep_their_blocks(
     # What is of no concern to PPPoE leaves the servers alone.
     document["system"]["hostname"] = "bng9"
     other = of(document, qos__default_down="1gbit")
-    assert units.action({}, other) is None
+    assert units.preview_action({}, other) is None
     run_by(units, other)
     assert world.asked() == []
     run_by(units, of(document, cgnat__source_range="10.8.0.0/16"))
@@ -243,10 +243,10 @@ def test_servers_that_do_not_reload_have_their_settings_as_before_and_reload_lat
     if is_restarted:
         units = world.units()
     # They may run by the commit that failed.
-    assert units.action({}, world.configuration) == "reload"
+    assert units.preview_action({}, world.configuration) == "reload"
     run_by(units, world.configuration)
     assert world.asked() == ["try-reload-or-restart gateway-pppoe@trunk0.300.service"]
-    assert world.units().action({}, world.configuration) is None
+    assert world.units().preview_action({}, world.configuration) is None
 
 
 def test_no_vlan_gets_addresses_that_a_server_with_a_larger_block_may_give_away(
@@ -334,11 +334,11 @@ def switch(world: World, document: dict[str, Any], accel: Accel) -> Switch:
 
 def test_accel_ppp_reloads_what_has_changed(world: World, switch: Switch, accel: Accel) -> None:
     daemon, rendered = switch.daemon(), render(world.configuration)
-    assert daemon.action(rendered, world.configuration) == "reload"
+    assert daemon.preview_action(rendered, world.configuration) == "reload"
     switch.apply(daemon, world.configuration, world.configuration)
     assert accel.commands().count("reload") == 1
     assert world.files()["accel-ppp.conf"] == rendered["accel-ppp.conf"]
-    assert daemon.action(rendered, world.configuration) is None
+    assert daemon.preview_action(rendered, world.configuration) is None
     # As the core does not know what it runs by, after a start.
     switch.apply(switch.daemon(), world.configuration)
     assert accel.commands().count("reload") == 2
@@ -348,7 +348,7 @@ def test_accel_ppp_restarts_for_radius_once_the_commit_counts(switch: Switch) ->
     daemon = switch.daemon()
     switch.apply(daemon, switch.local)
     assert not daemon.is_unfinished()
-    assert daemon.action(render(switch.radius), switch.radius) == "restart"
+    assert daemon.preview_action(render(switch.radius), switch.radius) == "restart"
     switch.apply(daemon, switch.radius)
     assert (daemon.is_unfinished(), switch.restarts()) == (True, 0)
     # Another life of the core does it, too.
@@ -457,7 +457,7 @@ def test_only_a_gateway_with_bgp_requires_frr(world: World, document: dict[str, 
     without = of({**document, "bgp": None})
     run_by(daemon, without)
     # Nothing would happen to it at the next commit.
-    assert daemon.action(render(without), without) is None
+    assert daemon.preview_action(render(without), without) is None
 
 
 def frr_stand_in(folder: Path, script: str) -> FrrFolders:
@@ -528,7 +528,7 @@ def test_dhcp_starts_after_the_vlans_of_its_leases_whatever_another_daemon_does(
     waits: list[tuple[float, list[str]]] = []
     services.await_vlans = lambda seconds: waits.append((seconds, world.asked()))
     started = threading.Event()
-    services.dhcp_started = started.set
+    services.on_dhcp_started = started.set
 
     def hang(*_: Any) -> Any:
         assert started.wait(PATIENCE)

@@ -203,7 +203,7 @@ def test_a_session_that_comes_up_on_a_full_run_is_seen_and_none_begins_there(
 ) -> None:
     with unshared(*sign_on, ":") as pid:
         records = Path(f"/proc/{pid}/root{hooks.records}")
-        (session,) = ours(Clock(read_boot_id()), records).sessions()
+        (session,) = ours(Clock(read_boot_id()), records).list_sessions()
         assert (session.username, session.ip_address) == ("alice", "100.64.0.16")
         # The core is in the group.
         (record,) = records.glob(f"{pid}-*.ip")
@@ -268,10 +268,10 @@ def test_the_first_request_is_a_goodbye_and_the_next_one_within_a_minute_kills(
     clock = StillClock()
     source, session = ours(clock, tmp_path), session_of(clock, process.pid, start(process.pid))
     for _ in range(2):
-        assert source.ends([session.key])[session.key].reason == "unknown"
+        assert source.read_ends([session.key])[session.key].reason == "unknown"
         source.terminate(session)
         assert process.poll() is None
-        assert source.ends([session.key])[session.key].reason == "admin_disconnect"
+        assert source.read_ends([session.key])[session.key].reason == "admin_disconnect"
         clock.now += 61
     clock.now -= 61
     source.terminate(session)
@@ -296,7 +296,7 @@ def test_another_process_gets_no_signal_and_without_the_right_to_signal_the_requ
         os.setresuid(0, 0, 0)
     assert process.poll() is None
     for each in (earlier, session):
-        assert source.ends([each.key])[each.key].reason == "unknown"
+        assert source.read_ends([each.key])[each.key].reason == "unknown"
 
 
 # The journal

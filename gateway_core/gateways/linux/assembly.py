@@ -61,7 +61,7 @@ class LinuxMachine:
         reader = KernelReader()
         source_daemons = {each.name: each for each in self._daemons if isinstance(each, SourceDaemon)}
         chosen = [source_daemons[name] for name in self._names]
-        sources = {each.name: each.source(configuration, clock) for each in chosen}
+        sources = {each.name: each.create_source(configuration, clock) for each in chosen}
         serving = {SessionType[type.upper()]: sources[name] for type, name in self._serving.items()}
         counters = DeviceCounters(reader)
         provision = Provision(configuration, counters)
@@ -79,7 +79,7 @@ class LinuxMachine:
         )
         self.services.await_vlans = demux.wait_until_restored
         # The leases of a DHCP server are sessions from its start on.
-        self.services.dhcp_started = tracker.trigger
+        self.services.on_dhcp_started = tracker.trigger
         plane = DataPlane(reader)
         desired = DesiredSessions(provision, tracker, devices, vlan_serving, demux)
         reconciler = Reconciler(plane, desired, clock)
@@ -121,13 +121,13 @@ class LinuxMachine:
             dependency_watch=DependencyWatch(
                 configuration,
                 tracker,
-                next(filter(None, (each.radius_client(clock) for each in chosen)), None),
+                next(filter(None, (each.create_radius_client(clock) for each in chosen)), None),
                 frr,
                 lambda: frr_daemon.foreign,
             ),
             sign_ons=SignOnWatch(
                 configuration,
-                next(filter(None, (each.failures(clock) for each in chosen)), None),
+                next(filter(None, (each.create_failures(clock) for each in chosen)), None),
                 journal,
             ),
             raise_thresholds=raise_thresholds,
@@ -151,7 +151,7 @@ def _list_leased_interfaces(sources: Iterable[Source]) -> list[str]:
     for source in sources:
         if isinstance(source, DnsmasqSource):
             try:
-                found |= source.leased_interfaces()
+                found |= source.find_leased_interfaces()
             except SourceUnavailable as error:
                 _log.warning("cannot restore the VLANs of DHCP leases, renewals will make them: %s", error)
     return sorted(found)

@@ -271,7 +271,7 @@ class LinuxGateway:
 
     def bgp_summary(self) -> dict[str, Any]:
         bgp = self.configuration.bgp
-        return self.frr.bgp_summary() if bgp is not None and bgp.neighbors else {}
+        return self.frr.read_bgp_summary() if bgp is not None and bgp.neighbors else {}
 
     def faults(self) -> Rows:
         return fault_rows([fault for each in self._fault_registers() for fault in each.list_faults()])

@@ -111,7 +111,7 @@ def find_lacks(root: Path, used: Sequence[str], sources: Sequence[str]) -> Itera
         if others := [name for name in daemon.programs if name in missing and name not in in_debian]:
             yield Lack(f"programs: {', '.join(others)}", daemon.remedy)
     for daemon in daemons:
-        yield from daemon.lacks(root)
+        yield from daemon.find_lacks(root)
 
 
 def _programs(daemons: Iterable[type[ServiceDaemon]]) -> dict[str, str | None]:
@@ -175,7 +175,7 @@ def check_frr(configured: Bgp | None, daemon: Frr, foreign_lines: Sequence[str] 
         message = f"Routing is not managed: {reason}. {REMEDY}."
         return Dependency("frr", DependencyState.FAILED, message)
     try:
-        summary = daemon.bgp_summary()
+        summary = daemon.read_bgp_summary()
     except FrrUnreadable:
         return Dependency("frr", DependencyState.UNKNOWN, "FRR gave a BGP summary that is not as expected.")
     except FrrUnavailable as error:
@@ -201,7 +201,7 @@ def check_source(watch: SourceWatch) -> Dependency:
     """Return the dependency with the name of a source, as its last poll left it."""
     name, since = watch.name, watch.silent_since
     if watch.is_available:
-        concern = watch.source.concern()
+        concern = watch.source.find_concern()
         if concern is not None:
             return Dependency(name, DependencyState.DEGRADED, f"{name} lists its sessions: {concern}.")
         return Dependency(name, DependencyState.OK, f"{name} lists its sessions.")

@@ -235,7 +235,7 @@ class _Trial:
         source = self._server.source()
 
         def address_of_the_session() -> str | None:
-            found = (each.ip_address for each in source.sessions() if each.access_interface == device)
+            found = (each.ip_address for each in source.list_sessions() if each.access_interface == device)
             return next(found, None)
 
         address: str = wait_for("the session", address_of_the_session)

@@ -86,7 +86,7 @@ def pppd_case(damaged: str) -> Case:
             (folder / damaged).write_bytes(b"EVENT=ip-up\0")
         else:
             machine.ends(140)
-        return machine.source().sessions()
+        return machine.source().list_sessions()
 
     return Case("pppoe-server", "record", read)
 
@@ -140,7 +140,7 @@ def frr_families(folder: Path, bad: bool) -> object:
 
 def _summary(folder: Path, family: dict[str, Any], others: dict[str, Any] | None = None) -> object:
     printing(folder, "vtysh", json.dumps({"ipv4Unicast": family, **(others or {})}))
-    return Frr(FrrFolders(*[folder] * 4), 60).bgp_summary()
+    return Frr(FrrFolders(*[folder] * 4), 60).read_bgp_summary()
 
 
 def _dumped(read: Callable[[], object], *bodies: bytes) -> object:
@@ -345,12 +345,12 @@ def test_a_pppd_that_cannot_be_read_is_the_former_session_until_it_ends(tmp_path
     machine = Machine(tmp_path)
     machine.runs(139, 1335)
     machine.recorded("139-1335.ip", UP)
-    (session,) = machine.source().sessions()
+    (session,) = machine.source().list_sessions()
     (tmp_path / damaged).write_bytes(b"EVENT=ip-up\0")
     source = machine.source()
-    assert source.sessions({session.key: session}) == [session]
+    assert source.list_sessions({session.key: session}) == [session]
     machine.ends(139)
-    assert source.sessions({session.key: session}) == []
+    assert source.list_sessions({session.key: session}) == []
 
 
 def test_a_source_gets_the_sessions_that_it_listed_last_also_those_of_an_earlier_life(tmp_path: Path) -> None:

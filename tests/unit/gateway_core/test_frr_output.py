@@ -47,7 +47,7 @@ def difference(ended: EndedProgram, text: str = TEXT) -> FrrDifference:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frr, "run", run)
-        return FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).difference(text)
+        return FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).compute_difference(text)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_draft_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(frr, "run", lambda *_, **__: RUNNING)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with pytest.raises(FrrUnavailable, match="cannot write its draft: No such file or directory"):
-        FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).difference(TEXT)
+        FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).compute_difference(TEXT)
 
 
 # The BGP summary
@@ -136,7 +136,7 @@ _json = st.recursive(
 
 def summary(printed: bytes, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(frr, "run", lambda *_, **__: EndedProgram(0, printed, b""))
-    return Frr(FrrFolders(), 1).bgp_summary()
+    return Frr(FrrFolders(), 1).read_bgp_summary()
 
 
 def test_a_neighbor_with_a_name_of_any_bytes_does_not_hide_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -509,9 +509,9 @@ def test_a_record_has_traffic_and_faults_of_its_session(machine: Machine, gatewa
 def test_an_impact_without_a_reply_of_the_services_has_the_sessions(
     machine: Machine, gateway: LinuxGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def action(*_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise StepFailed("read frr.conf", "it does not reply")
 
-    machine.daemons.append(SimpleNamespace(name="silent", render=lambda *_: {}, action=action))
+    machine.daemons.append(SimpleNamespace(name="silent", render=lambda *_: {}, preview_action=fail))
     assert gateway.impact(WITHOUT_TRUNK1).sessions == (2,)
     assert "it does not reply" in caplog.text

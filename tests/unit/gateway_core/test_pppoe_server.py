@@ -134,7 +134,7 @@ class Machine:
 
 
 def end_of(source: PppoeServerSource, key: str) -> SourceEnd:
-    return source.ends([key])[key]
+    return source.read_ends([key])[key]
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def machine(tmp_path: Path) -> Machine:
 def online(machine: Machine, source: PppoeServerSource) -> SourceSession:
     machine.runs(139, 1335)
     machine.recorded("139-1335.ip", UP)
-    (session,) = source.sessions()
+    (session,) = source.list_sessions()
     return session
 
 
@@ -154,7 +154,7 @@ def test_a_session_has_what_pppd_and_its_hook_show(machine: Machine, cmdline: st
     machine.runs(139, 1335, "trunk0.50.7", cmdline=cmdline)
     machine.recorded("139-1335.ip", UP, NOW + 1)
     machine.recorded("139-1335.ipv6", UP6, NOW + 2)
-    (session,) = machine.source().sessions()
+    (session,) = machine.source().list_sessions()
     assert session == SourceSession(
         key="boot 1-139-1335",
         type=SessionType.PPPOE,
@@ -185,24 +185,24 @@ def test_sessions_in_user_mode_are_a_concern_while_they_are_up(machine: Machine)
     for pid, cmdline in ((139, CMDLINE), (140, IN_KERNEL)):
         machine.runs(pid, 1335, cmdline=cmdline)
         machine.recorded(f"{pid}-1335.ip", UP)
-    source.sessions()
-    assert source.concern() == "1 of 2 are in user mode, which is slower than PPPoE in the kernel"
+    source.list_sessions()
+    assert source.find_concern() == "1 of 2 are in user mode, which is slower than PPPoE in the kernel"
     machine.ends(139)
-    source.sessions()
-    assert source.concern() is None
+    source.list_sessions()
+    assert source.find_concern() is None
 
 
 def test_a_session_that_has_ipv6_first_starts_with_ipv4_and_goes_on_with_one(machine: Machine) -> None:
     machine.runs(139, 1335)
     source = machine.source()
     machine.recorded("139-1335.ipv6", UP6)
-    assert source.sessions() == []
+    assert source.list_sessions() == []
     machine.recorded("139-1335.ip", UP)
-    (session,) = source.sessions()
+    (session,) = source.list_sessions()
     assert (session.ip_address, session.ipv6_address) == ("100.64.100.2", "fe80::c5a:1373:cee6:c43d")
-    assert session is source.sessions()[0]
+    assert session is source.list_sessions()[0]
     machine.recorded("139-1335.ip", DOWN, NOW - 5)
-    (changed,) = source.sessions()
+    (changed,) = source.list_sessions()
     assert (changed.ip_address, changed.ipv6_address) == (None, session.ipv6_address)
     # Another address does not move the start.
     assert changed.started_at == session.started_at
@@ -211,12 +211,12 @@ def test_a_session_that_has_ipv6_first_starts_with_ipv4_and_goes_on_with_one(mac
 def test_a_session_without_ipv4_starts_some_seconds_later(machine: Machine) -> None:
     machine.runs(139, 1335)
     machine.recorded("139-1335.ipv6", UP6)
-    assert machine.source().sessions() == []
+    assert machine.source().list_sessions() == []
     machine.clock.now += 5
-    assert len(machine.source().sessions()) == 1
+    assert len(machine.source().list_sessions()) == 1
     # The clock was set back.
     machine.recorded("139-1335.ipv6", UP6, NOW + 3600)
-    assert len(machine.source().sessions()) == 1
+    assert len(machine.source().list_sessions()) == 1
 
 
 @pytest.mark.parametrize("how", ["waits for its parent", "is dead", "ends now", "has no address"])
@@ -232,7 +232,7 @@ def test_a_pppd_that_has_ended_or_has_no_address_has_no_session(machine: Machine
             machine.runs(139, 1335, cmdline="")
         case _:
             machine.recorded("139-1335.ip", DOWN)
-    assert source.sessions() == []
+    assert source.list_sessions() == []
 
 
 def test_a_process_id_that_comes_again_is_another_session(machine: Machine) -> None:
@@ -241,9 +241,9 @@ def test_a_process_id_that_comes_again_is_another_session(machine: Machine) -> N
     machine.runs(139, 99_000, "trunk0.200")
     for name in ("139-99000.ip.new", "x", "139-99000.log"):
         (machine.records / name).write_bytes(b"?")
-    assert source.sessions() == []
+    assert source.list_sessions() == []
     machine.recorded("139-99000.ip", UP)
-    (second,) = source.sessions()
+    (second,) = source.list_sessions()
     assert second.key != first.key
     assert second.access_interface == "trunk0.200"
 
@@ -257,7 +257,7 @@ def test_what_cannot_be_read_is_no_end_of_sessions(machine: Machine, broken: str
     else:
         machine.ends(1)
     with pytest.raises(SourceUnavailable):
-        source.sessions()
+        source.list_sessions()
 
 
 # Services
@@ -276,7 +276,7 @@ def test_sessions_on_a_released_interface_end_by_disconnect(machine: Machine) ->
     machine.runs(140, 1400, "trunk0.200")
     machine.recorded("140-1400.ip", UP)
     source.release("trunk0.100")
-    (there,) = (session for session in source.sessions() if session.key != here.key)
+    (there,) = (session for session in source.list_sessions() if session.key != here.key)
     machine.log = {139: BEGIN + STOPPED, 140: BEGIN + STOPPED}
     assert machine.asked == [("stop", "trunk0.100")]
     assert end_of(source, here.key).reason == "admin_disconnect"
@@ -289,7 +289,7 @@ def test_sessions_on_a_released_interface_end_by_disconnect(machine: Machine) ->
 def test_a_reason_is_read_since_the_start_of_the_process_and_again_if_it_is_late(machine: Machine) -> None:
     started = round((machine.clock.steady() - 60) * os.sysconf("SC_CLK_TCK"))
     machine.log, machine.later = {139: BEGIN, 140: BEGIN + CUT}, {139: BEGIN + GOODBYE}
-    ends = machine.source().ends([f"boot 1-139-{started}", f"boot 1-140-{started}"])
+    ends = machine.source().read_ends([f"boot 1-139-{started}", f"boot 1-140-{started}"])
     assert [end.reason for end in ends.values()] == ["user_request", "lost_carrier"]
     assert set(machine.asked) == {("log", round(machine.clock.wall() - 60))}
 

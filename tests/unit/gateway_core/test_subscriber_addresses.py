@@ -13,9 +13,9 @@ from gateway_core.gateways.linux.daemons.subscriber_addresses import (
     BLOCK,
     SessionPrefixes,
     SharedRange,
-    prefix_of,
+    find_prefix,
 )
-from gateway_core.gateways.linux.daemons.systemd import unit_instance
+from gateway_core.gateways.linux.daemons.systemd import name_instance
 
 ranges = st.builds(
     lambda number, prefix: IPv4Network((number << 16, prefix)),
@@ -27,7 +27,7 @@ ranges = st.builds(
 def blocks(shared: SharedRange, most: int = 100_000) -> list[IPv4Address]:
     """All that VLANs get, one after the other."""
     taken: list[IPv4Address] = []
-    while len(taken) < most and (first := shared.free_block(set(taken))) is not None:
+    while len(taken) < most and (first := shared.find_free_block(set(taken))) is not None:
         taken.append(first)
     return taken
 
@@ -87,7 +87,7 @@ def test_a_session_has_the_prefix_with_the_place_of_its_address(
 
 def test_no_two_sessions_have_one_prefix_and_the_last_ones_have_none() -> None:
     network, half = IPv4Network("100.64.0.0/24"), IPv6Network("2001:db8:0:80::/57")
-    found = [prefix_of(address, network, half) for address in network]
+    found = [find_prefix(address, network, half) for address in network]
     given_away = [prefix for prefix in found if prefix is not None]
     assert len(set(given_away)) == len(given_away) == 128
     assert all(prefix.subnet_of(half) for prefix in given_away)
@@ -160,4 +160,4 @@ def test_settings_that_the_core_did_not_write_are_none(text: str) -> None:
     ],
 )
 def test_the_name_of_an_instance_is_escaped_as_systemd_does(name: str, escaped: str) -> None:
-    assert unit_instance("gateway-pppoe@.service", name) == f"gateway-pppoe@{escaped}.service"
+    assert name_instance("gateway-pppoe@.service", name) == f"gateway-pppoe@{escaped}.service"

@@ -119,7 +119,7 @@ _INTERFACES = EntryReader(
 _log = logging.getLogger(__name__)
 
 
-def _first_prefixes(network: IPv6Network | None, length: int) -> list[tuple[IPv6Network, int]]:
+def _cap_pool(network: IPv6Network | None, length: int) -> list[tuple[IPv6Network, int]]:
     """Return the part of a network with the prefixes of a pool, and their length. An empty list for None."""
     if network is None:
         return []
@@ -179,10 +179,10 @@ class AccelPppDaemon(SourceDaemon):
         #: Monotonic time of the last request to restart itself.
         self._requested_at: float | None = None
 
-    def source(self, configuration: Configuration, clock: Clock) -> "AccelPppSource":
+    def create_source(self, configuration: Configuration, clock: Clock) -> "AccelPppSource":
         return AccelPppSource(self._command_line, IPOE_INTERFACES, clock)
 
-    def radius_client(self, clock: Clock) -> AccelPppRadius:
+    def create_radius_client(self, clock: Clock) -> AccelPppRadius:
         return AccelPppRadius(lambda: self._command_line.run("show stat"), clock.wall)
 
     def render(self, configuration: Configuration) -> Rendered:
@@ -198,8 +198,8 @@ class AccelPppDaemon(SourceDaemon):
             # Without the broadcast address.
             pool=summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2]),
             quoted=re.escape,
-            ipv6_pools=_first_prefixes(None if shared is None else halve(shared)[0], 64),
-            delegated_pools=_first_prefixes(subscribers.delegated_range, subscribers.delegated_length),
+            ipv6_pools=_cap_pool(None if shared is None else halve(shared)[0], 64),
+            delegated_pools=_cap_pool(subscribers.delegated_range, subscribers.delegated_length),
         )
         return {_FILE: text}
 
@@ -218,7 +218,7 @@ class AccelPppDaemon(SourceDaemon):
         self._reload(limits.apply)
         self._applied = text
 
-    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         text, before = rendered[_FILE], self._files.read(_FILE)
         if text == before:
             return None
@@ -422,7 +422,7 @@ class AccelPppSource(Source):
     def close(self) -> None:
         self._ipoe.close()
 
-    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+    def list_sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
         with self._sweep:
             try:
                 found = self._read_table(former)
@@ -437,7 +437,7 @@ class AccelPppSource(Source):
         if not is_key(session.key):
             raise ValueError(f"not an id of accel-ppp: {session.key!r}")
         how = "hard" if session.key in self._terminations else "soft"
-        with self._terminations.requesting(session.key):
+        with self._terminations.note(session.key):
             self._act(f"terminate sid {session.key} {how}")
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
@@ -455,11 +455,11 @@ class AccelPppSource(Source):
         """End PPPoE at once, and DHCP within a few seconds."""
         _require_interface(interface)
         ending = (session.key for session in self._known.values() if session.access_interface == interface)
-        with self._terminations.requesting(*ending):
+        with self._terminations.note(*ending):
             self._ipoe.release(interface)
             self._act(f"pppoe interface del {interface}")
 
-    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+    def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """Return `admin_disconnect` for a session whose end was requested here in the last minute, alone or
         with its interface. Nothing tells the traffic."""
         return {key: SourceEnd(ADMIN_DISCONNECT if key in self._terminations else UNKNOWN) for key in keys}

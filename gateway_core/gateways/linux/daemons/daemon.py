@@ -87,7 +87,7 @@ class ServiceDaemon(ABC):
         """Return the daemon of a machine; None if the gateway leaves it alone there. Raises SourceRefused."""
 
     @classmethod
-    def lacks(cls, root: Path) -> Iterator[Lack]:
+    def find_lacks(cls, root: Path) -> Iterator[Lack]:
         """Yield what is missing beside programs and modules. `root` is the root of the machine's file system.
         Raises OSError."""
         yield from ()
@@ -118,7 +118,7 @@ class ServiceDaemon(ABC):
         Raises StepFailed: then this is still to be done, also after a restart of the core."""
 
     @abstractmethod
-    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """Return the effect that `apply` would have now, without a request to a daemon. Raises StepFailed."""
 
 
@@ -129,15 +129,15 @@ class SourceDaemon(ServiceDaemon):
     types: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def source(self, configuration: Configuration, clock: Clock) -> Source:
+    def create_source(self, configuration: Configuration, clock: Clock) -> Source:
         """Return the source, which has the name of the daemon. `configuration` is the running one, which the
         core has applied before its start. Raises SourceRefused."""
 
-    def radius_client(self, clock: Clock) -> RadiusClient | None:
+    def create_radius_client(self, clock: Clock) -> RadiusClient | None:
         """Return the RADIUS client, or None if the daemon has none."""
         return None
 
-    def failures(self, clock: Clock) -> FailureSource | None:
+    def create_failures(self, clock: Clock) -> FailureSource | None:
         """Return the sign-ons that fail from now on, or None if the daemon does not tell them."""
         return None
 
@@ -199,7 +199,7 @@ class PlacedFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Return the names of all files. Raises StepFailed."""
         with disk_step(f"list {self._folder.name}"):
             return [path.name for path in self._folder.iterdir()] if self._folder.exists() else []

@@ -53,7 +53,7 @@ from gateway_core.gateways.linux.daemons.source import (
     SourceSession,
     SourceUnavailable,
     Terminations,
-    with_prefix,
+    add_prefix,
 )
 from gateway_core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes, SharedRange
 from gateway_core.gateways.linux.daemons.systemd import Systemd
@@ -290,7 +290,7 @@ class DnsmasqDaemon(SourceDaemon):
         self._is_source = is_source
         self._prefixes = SessionPrefixes()
 
-    def source(self, configuration: Configuration, clock: Clock) -> "DnsmasqSource":
+    def create_source(self, configuration: Configuration, clock: Clock) -> "DnsmasqSource":
         self._prefixes.configure(configuration)
         return DnsmasqSource(LEASES, PID_FILE, RECORDS, clock, self._prefixes)
 
@@ -308,7 +308,7 @@ class DnsmasqDaemon(SourceDaemon):
         shared = SharedRange.of(configuration)
         first, last = shared.dhcp
         held = get_former_range(configuration)
-        held_leases = [] if held is None else self._held_leases(held, shared.network, before)
+        held_leases = [] if held is None else self._find_held_leases(held, shared.network, before)
         text = fill(
             _TEMPLATE,
             configuration,
@@ -334,7 +334,9 @@ class DnsmasqDaemon(SourceDaemon):
         )
         return {_FILE: text}
 
-    def _held_leases(self, held: IPv4Network, network: IPv4Network, before: str) -> list[tuple[str, str]]:
+    def _find_held_leases(
+        self, held: IPv4Network, network: IPv4Network, before: str
+    ) -> list[tuple[str, str]]:
         """Return MAC address and IPv4 address of each client with a lease of the range `held`: those of the
         commit that first held the range, whose sessions it has announced. An address that is in `network`
         too is not held: the new range shares it out, perhaps to PPPoE."""
@@ -384,15 +386,15 @@ class DnsmasqDaemon(SourceDaemon):
         if text != before:
             self._run_by(text, limits.apply)
         elif text is not None:
-            self._systemd.within(limits.apply).start(_UNIT)
+            self._systemd.with_limit(limits.apply).start(_UNIT)
 
-    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """Return a restart for a start and a stop, too."""
         return ServiceAction.RESTART if rendered.get(_FILE) != self._files.read(_FILE) else None
 
     def _run_by(self, text: str | None, limit: TimeLimit) -> None:
         """Restart dnsmasq with a file, or stop it without. The file is there while dnsmasq may run."""
-        systemd = self._systemd.within(limit)
+        systemd = self._systemd.with_limit(limit)
         if text is None:
             systemd.stop(_UNIT)
             self._files.place(_FILE, None)
@@ -430,7 +432,7 @@ class DnsmasqSource(Source):
         self._expired: set[str] = set()
         self._terminations = Terminations(clock)
 
-    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+    def list_sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
         """Return the sessions of the leases whose VLAN the script has told. A lease without a readable record
         has no key, and is not listed."""
         with self._sweep:
@@ -439,7 +441,7 @@ class DnsmasqSource(Source):
             over = {record.key for lease, record in live if lease.is_over(now)}
             self._expired = over | {record.key for record in records.values() if record.has_expired}
             found = (
-                with_prefix(session, self._prefix_of)
+                add_prefix(session, self._prefix_of)
                 for session in _make_sessions([each for each in live if each[1].key not in over])
             )
             self._known = {
@@ -448,7 +450,7 @@ class DnsmasqSource(Source):
             }
             return list(self._known.values())
 
-    def leased_interfaces(self) -> set[str]:
+    def find_leased_interfaces(self) -> set[str]:
         """Return the access interfaces with a lease that has not ended, as they are on disk: dnsmasq need not
         run. An empty set before its first start. Raises SourceUnavailable."""
         with self._sweep:
@@ -468,7 +470,7 @@ class DnsmasqSource(Source):
             _, live = self._read_live()
         for lease, record in live:
             if record.key == session.key and record.interface and record.hardware and not lease.is_v6:
-                with self._terminations.requesting(session.key):
+                with self._terminations.note(session.key):
                     _release(record.interface, lease.address, record.hardware, lease.client_id)
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
@@ -484,17 +486,17 @@ class DnsmasqSource(Source):
         created again, it is served again, and its sessions go on."""
         if not is_device(interface):
             return
-        for session in self.sessions():
+        for session in self.list_sessions():
             if session.access_interface == interface:
                 self.terminate(session)
 
-    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+    def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """Return `admin_disconnect` for a session whose end was requested here in the last minute, and
         `session_timeout` for a lease that expired. dnsmasq does not tell a DHCPRELEASE from other ends, and
         nothing tells the traffic."""
-        return {key: SourceEnd(self._reason(key)) for key in keys}
+        return {key: SourceEnd(self._find_reason(key)) for key in keys}
 
-    def _reason(self, key: str) -> str:
+    def _find_reason(self, key: str) -> str:
         if key in self._terminations:
             return ADMIN_DISCONNECT
         return "session_timeout" if key in self._expired else UNKNOWN

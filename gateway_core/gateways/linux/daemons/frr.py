@@ -209,7 +209,7 @@ class FrrDaemon(ServiceDaemon):
         return cls(host.files, FrrFolders())
 
     @classmethod
-    def lacks(cls, root: Path) -> Iterator[Lack]:
+    def find_lacks(cls, root: Path) -> Iterator[Lack]:
         daemons = root / "etc/frr/daemons"
         # The file comes with FRR. A shell reads it: the last value counts.
         if daemons.exists() and _BGPD.findall(daemons.read_text(errors="replace"))[-1:] != ["yes"]:
@@ -234,7 +234,7 @@ class FrrDaemon(ServiceDaemon):
         if not program.exists():
             return
         try:
-            with _draft(self._folders, rendered[_FILE]) as draft:
+            with _write_draft(self._folders, rendered[_FILE]) as draft:
                 command = [str(program), "--dryrun", "--inputfile", str(draft)]
                 ended = run(command, seconds=_CHECK_SECONDS, most=_MOST)
         except FrrUnavailable as error:
@@ -259,13 +259,13 @@ class FrrDaemon(ServiceDaemon):
             if configuration.bgp is not None or not isinstance(error.__cause__, FrrAbsent):
                 raise
             _log.warning("the gateway runs without FRR: %s", error)
-            # `action` compares the next configuration with this file.
+            # `preview_action` compares the next configuration with this file.
             rollback.add(self._files.place(_FILE, text))
         else:
             back = replace(limits, apply=limits.put_back)
             rollback.add(lambda: self._run_by(before, back, text))
 
-    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         return ServiceAction.RELOAD if rendered[_FILE] != self._files.read(_FILE) else None
 
     def _run_by(self, text: str | None, limits: CommitLimits, before: str | None) -> None:
@@ -303,26 +303,26 @@ class FrrConfiguration:
         self._folders = folders
         self._limits = limits
 
-    def difference(self, text: str, former: str = "") -> FrrDifference:
+    def compute_difference(self, text: str, former: str = "") -> FrrDifference:
         """Return the changes that `apply` would make. Raises the errors of `apply`."""
         wanted = OwnText(text, former).merge(self._read_running())
-        with _draft(self._folders, wanted) as draft:
-            return self._difference(draft, text)
+        with _write_draft(self._folders, wanted) as draft:
+            return self._compute(draft, text)
 
     def apply(self, text: str, former: str = "") -> FrrDifference:
         """Make FRR run the gateway's part of a configuration in place of a former one, and save what it runs.
         Return the changes. After an error all is as before, unless it is FrrHalfChanged. Raises ForeignBgp,
         FrrRefused, FrrUnavailable."""
         own, before = OwnText(text, former), self._read_running()
-        if lines := own.foreign_lines(before):
+        if lines := own.find_foreign(before):
             raise ForeignBgp(lines)
         # bgpd takes the line all the same, and the neighbour is not watched.
         if (watched := _BFD.search(text)) and not (self._folders.sockets / "bfdd.vty").exists():
             raise FrrRefused(f"bfdd does not run: {_BFD_REMEDY}", watched.group().strip())
-        with _draft(self._folders, own.merge(before)) as draft:
-            changes = self._difference(draft, text)
+        with _write_draft(self._folders, own.merge(before)) as draft:
+            changes = self._compute(draft, text)
             if strange := [each for each in (*changes.removed, *changes.added) if not own.is_own(each)]:
-                line = hide_secret(_printable(strange[0]))
+                line = hide_secret(_make_printable(strange[0]))
                 raise FrrUnavailable(_STEP, f"frr-reload.py would change {line} too")
             dead = _find_dead_daemon(self._folders.sockets)
             if dead and changes:
@@ -340,8 +340,8 @@ class FrrConfiguration:
     def _restore(self, before: str, cause: GatewayApiError) -> None:
         way_back = FrrConfiguration(self._folders, replace(self._limits, apply=self._limits.put_back))
         try:
-            with _draft(self._folders, before) as draft:
-                way_back._reach(draft, before, way_back._difference(draft, before))
+            with _write_draft(self._folders, before) as draft:
+                way_back._reach(draft, before, way_back._compute(draft, before))
         except (FrrRefused, FrrUnavailable) as error:
             raise FrrHalfChanged(f"{cause}. FRR is not as before: {error}") from error
 
@@ -355,7 +355,7 @@ class FrrConfiguration:
                 self._reload(_RELOAD, draft, text)
             except FrrRefused as error:
                 refusal = error
-            before, left = left, self._difference(draft, text)
+            before, left = left, self._compute(draft, text)
             if left in (before, FrrDifference()):
                 break
         if left:
@@ -384,13 +384,13 @@ class FrrConfiguration:
         ended = self._run(_READ, [*self._folders.vtysh, "-c", "show running-config no-header"])
         if ended.status:
             # The output is no reason: it may have passwords.
-            reason = _last_line(ended.errors) or f"vtysh ended with status {ended.status}"
+            reason = _find_last_line(ended.errors) or f"vtysh ended with status {ended.status}"
             kind = FrrAbsent if _NO_DAEMON in reason else FrrUnavailable
             raise kind(_READ, reason)
         # A description has any bytes.
         return ended.output.decode("utf-8", "surrogateescape")
 
-    def _difference(self, draft: Path, text: str) -> FrrDifference:
+    def _compute(self, draft: Path, text: str) -> FrrDifference:
         printed = self._reload(_TEST, draft, text).decode(errors="replace")
         head, _, added = printed.partition("\nLines To Add\n")
         _, _, removed = head.partition("\nLines To Delete\n")
@@ -420,7 +420,7 @@ class FrrConfiguration:
         # FRR writes its file itself: the core may not, and FRR may have a file for each daemon.
         ended = self._run(_SAVE, [*self._folders.vtysh, "-c", "write memory"])
         if ended.status or b"[OK]" not in ended.output:
-            raise FrrUnavailable(_SAVE, _last_line(ended.errors) or "FRR gives no reason")
+            raise FrrUnavailable(_SAVE, _find_last_line(ended.errors) or "FRR gives no reason")
 
 
 @dataclass(frozen=True)
@@ -489,7 +489,7 @@ class Frr:
         self._folders = folders
         self._seconds = seconds
 
-    def bgp_summary(self) -> dict[str, Any]:
+    def read_bgp_summary(self) -> dict[str, Any]:
         """Return the JSON object of `show bgp summary json`, which is empty if FRR has no BGP. Address
         families and neighbours that cannot be read are left out. Raises FrrUnavailable, also if bgpd does not
         run, and FrrUnreadable if nothing is left."""
@@ -500,13 +500,13 @@ class Frr:
         except ProgramFailed as error:
             raise FrrUnavailable(_SUMMARY, str(error)) from error
         if ended.status:
-            said = _last_line(ended.output + b"\n" + ended.errors)
+            said = _find_last_line(ended.output + b"\n" + ended.errors)
             raise FrrUnavailable(_SUMMARY, f"bgpd: {said or f'vtysh ended with status {ended.status}'}")
         try:
             # A neighbour chooses its host name, and FRR prints its bytes as they came.
             printed = msgspec.json.decode(ended.output.decode(errors="replace"), type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError) as error:
-            reason = f"its reply is not as expected: {_printable(str(error))}"
+            reason = f"its reply is not as expected: {_make_printable(str(error))}"
             raise FrrUnavailable(_SUMMARY, reason) from error
         families = dict(_FAMILIES.read(printed.items(), _parse_family, name=itemgetter(0)))
         if printed and not families:
@@ -532,14 +532,14 @@ def _parse_neighbour(item: tuple[str, Any]) -> tuple[str, Any]:
     return item
 
 
-def foreign_lines(folders: FrrFolders, former: str) -> tuple[str, ...]:
+def find_foreign_bgp(folders: FrrFolders, former: str) -> tuple[str, ...]:
     """Return the lines of a BGP instance in frr.conf that is not the gateway's; none without the file.
     `former` is what the gateway wrote last. Raises OSError."""
     try:
         text = (folders.configuration / _FILE).read_text(errors="replace")
     except FileNotFoundError:
         return ()
-    return _foreign_instance(text, former)
+    return _find_foreign(text, former)
 
 
 def take_over(folders: FrrFolders) -> tuple[Path, bool]:
@@ -560,15 +560,15 @@ def take_over(folders: FrrFolders) -> tuple[Path, bool]:
         return copy, False
 
 
-def _last_line(printed: bytes) -> str:
+def _find_last_line(printed: bytes) -> str:
     """Return the last line with text, shortened and printable."""
     lines = [line for line in printed.decode("ascii", "replace").splitlines() if line.strip()]
     # vtysh ends with one for every user but root.
     lines = [line for line in lines if not line.startswith("Hint:")]
-    return _printable(lines[-1]) if lines else ""
+    return _make_printable(lines[-1]) if lines else ""
 
 
-def _printable(line: str) -> str:
+def _make_printable(line: str) -> str:
     return re.sub(r"[^ -~]+", "?", line.strip())[:200]
 
 
@@ -591,7 +591,7 @@ def _find_dead_daemon(sockets: Path) -> str | None:
 
 
 @contextmanager
-def _draft(folders: FrrFolders, text: str) -> Iterator[Path]:
+def _write_draft(folders: FrrFolders, text: str) -> Iterator[Path]:
     """Make a file with the text, in a folder of its own with FRR's settings of vtysh. Raises
     FrrUnavailable."""
     with ExitStack() as stack:
@@ -618,23 +618,23 @@ def _make_error(ended: EndedProgram, text: str) -> FrrRefused | FrrUnavailable:
     printed = (ended.errors + b"\n" + ended.output).decode("ascii", "replace")
     if found := _BAD_SYNTAX.search(printed):
         number, lines = int(found[1]), text.splitlines()
-        line = _printable(lines[number - 1]) if 0 < number <= len(lines) else ""
+        line = _make_printable(lines[number - 1]) if 0 < number <= len(lines) else ""
         return FrrRefused(found[2].strip(), line, number)
     if found := _BAD_VALUE.search(printed):
         complaint = _COMPLAINT.search(printed)
         return _refuse_line(complaint[1] if complaint else "it gives no reason", found[1], text)
     if found := _FATAL.search(printed):
-        return FrrRefused(_printable(found[1]))
+        return FrrRefused(_make_printable(found[1]))
     if found := _EXITING.search(printed):
         kind = FrrAbsent if found[1].startswith(_NO_DAEMON) else FrrUnavailable
-        return kind(_STEP, _printable(found[1]))
-    return FrrUnavailable(_STEP, _last_line(ended.errors) or f"frr-reload.py ended with {ended.status}")
+        return kind(_STEP, _make_printable(found[1]))
+    return FrrUnavailable(_STEP, _find_last_line(ended.errors) or f"frr-reload.py ended with {ended.status}")
 
 
 def _refuse_line(reason: str, line: str, text: str) -> FrrRefused:
     line, lines = line.strip(), [each.strip() for each in text.splitlines()]
     number = lines.index(line) + 1 if line in lines else None
-    return FrrRefused(_printable(reason), _printable(line), number)
+    return FrrRefused(_make_printable(reason), _make_printable(line), number)
 
 
 @dataclass(frozen=True)
@@ -663,31 +663,31 @@ class OwnText:
 
     def merge(self, running: str) -> str:
         """Return the text, and then the lines of a running configuration that are not the gateway's."""
-        return "".join(f"{line}\n" for line in (*self.text.splitlines(), *self._kept_lines(running)))
+        return "".join(f"{line}\n" for line in (*self.text.splitlines(), *self._keep_lines(running)))
 
-    def foreign_lines(self, running: str) -> tuple[str, ...]:
+    def find_foreign(self, running: str) -> tuple[str, ...]:
         """Return the lines of a BGP instance of somebody else that the text would replace, without
         secrets."""
-        return _foreign_instance(running, self.former) if _instances(self.text) else ()
+        return _find_foreign(running, self.former) if _find_instances(self.text) else ()
 
     def is_own(self, command: str) -> bool:
         """Return True if a command is for the gateway's part. Its contexts are lines before it."""
         key = command.splitlines()[0].strip().removeprefix("no ")
         if _BGP.fullmatch(key):
-            return bool(_instances(self.text) or _instances(self.former))
-        known = (block.key for text in (self.text, self.former) for block in _blocks(text))
+            return bool(_find_instances(self.text) or _find_instances(self.former))
+        known = (block.key for text in (self.text, self.former) for block in _split_blocks(text))
         is_known = key in known and bool(_RENDERED.match(key) or key.startswith(_VRF))
         return is_known or bool(_NAMED.match(key))
 
-    def _kept_lines(self, running: str) -> Iterator[str]:
-        replaces_bgp = bool(_instances(self.text)) or (
-            bool(_instances(self.former)) and not _foreign_instance(running, self.former)
+    def _keep_lines(self, running: str) -> Iterator[str]:
+        replaces_bgp = bool(_find_instances(self.text)) or (
+            bool(_find_instances(self.former)) and not _find_foreign(running, self.former)
         )
         drops_mark = replaces_bgp or _is_marked(self.former)
-        former = [*_blocks(self.former)]
+        former = [*_split_blocks(self.former)]
         gone = {block.key for block in former if _RENDERED.match(block.key)} | {_END}
-        vrfs = [block for block in (*former, *_blocks(self.text)) if block.key.startswith(_VRF)]
-        for block in _blocks(running):
+        vrfs = [block for block in (*former, *_split_blocks(self.text)) if block.key.startswith(_VRF)]
+        for block in _split_blocks(running):
             if block.key.startswith(f"{_MARK_NAME} "):
                 is_gone = drops_mark
             elif _BGP.fullmatch(block.key):
@@ -705,14 +705,15 @@ def _is_marked(text: str) -> bool:
     return any(line.startswith(f"{_MARK_NAME} ") for line in text.splitlines())
 
 
-def _foreign_instance(text: str, former: str) -> tuple[str, ...]:
+def _find_foreign(text: str, former: str) -> tuple[str, ...]:
     """Return the lines of a BGP instance that is not the gateway's, without secrets; none without one.
     `former` is what the gateway wrote last: an older version wrote no mark."""
     if _is_marked(text):
         return ()
     known = {line.strip() for line in former.splitlines()}
     found = {
-        block.key: [f" {line}" for line in block.members if line not in known] for block in _instances(text)
+        block.key: [f" {line}" for line in block.members if line not in known]
+        for block in _find_instances(text)
     }
     lines = (line for key, lost in found.items() if lost or key not in known for line in (key, *lost))
     return tuple(map(hide_secret, lines))
@@ -728,11 +729,11 @@ def summarize_lines(lines: Sequence[str]) -> str:
     return join_names([line.strip() for line in lines], _MAX_SHOWN, "; ")
 
 
-def _instances(text: str) -> list[_Block]:
-    return [block for block in _blocks(text) if _BGP.fullmatch(block.key)]
+def _find_instances(text: str) -> list[_Block]:
+    return [block for block in _split_blocks(text) if _BGP.fullmatch(block.key)]
 
 
-def _blocks(text: str) -> Iterator[_Block]:
+def _split_blocks(text: str) -> Iterator[_Block]:
     lines: list[str] = []
     for line in text.splitlines():
         # FRR has comments between the parts of a context too.

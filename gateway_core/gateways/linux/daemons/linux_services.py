@@ -35,7 +35,7 @@ class LinuxServices:
         #: Waits for the VLANs of DHCP subscribers at a start of the core, for so many seconds.
         self.await_vlans: Callable[[float], object] = lambda _: None
         #: Called at a start of the core, after the start of the DHCP server.
-        self.dhcp_started: Callable[[], object] = lambda: None
+        self.on_dhcp_started: Callable[[], object] = lambda: None
 
     def render(self, configuration: Configuration) -> Rendered:
         files: dict[str, str] = {}
@@ -69,7 +69,7 @@ class LinuxServices:
         # interfaces again for each one that comes.
         self.await_vlans(_RESUME_SECONDS)
         failure = self._resume(daemon, configuration)
-        self.dhcp_started()
+        self.on_dhcp_started()
         return failure
 
     def _resume(self, daemon: ServiceDaemon, configuration: Configuration) -> StepFailed | None:
@@ -96,7 +96,7 @@ class LinuxServices:
     def plan(self, configuration: Configuration) -> tuple[ServiceImpact, ...]:
         """Return the effect that a commit of a configuration would have on daemons now. Raises StepFailed."""
         actions = (
-            (daemon.name, daemon.action(daemon.render(configuration), configuration))
+            (daemon.name, daemon.preview_action(daemon.render(configuration), configuration))
             for daemon in self._daemons
         )
         return tuple(ServiceImpact(name, action) for name, action in actions if action is not None)

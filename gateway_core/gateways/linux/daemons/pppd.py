@@ -125,7 +125,7 @@ class PppdFiles(ServiceDaemon):
         for name in _TEMPLATES:
             rollback.add(self._files.place(name, rendered.get(name)))
 
-    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         return None
 
 
@@ -218,8 +218,9 @@ def parse_access(command: bytes) -> PppoeAccess:
 
 def parse_end(lines: Iterable[str]) -> tuple[str | None, SourceTraffic | None]:
     """Return why a session ended, and the traffic that pppd counted, from the log lines of its pppd and of
-    earlier processes with its id. The reason is an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case,
-    or SIGNALLED. Only the first cause counts: others follow from it. None for what the lines do not tell."""
+    earlier processes with its id. The reason is an Acct-Terminate-Cause (RFC 2866 section 5.10) in
+    snake_case, or SIGNALLED. Only the first cause counts: others follow from it. None for what the lines do
+    not tell."""
     cause: str | None = None
     traffic: SourceTraffic | None = None
     for line in lines:
@@ -340,7 +341,7 @@ def _parse_line(processes: Container[int] | None, line: bytes) -> LoggedLine:
     try:
         entry = _DECODER.decode(line)
         at, pid = int(entry.at) / 1e6, int(entry.pid)
-        found = LoggedLine(at, pid, _text(entry.command), _text(entry.message), entry.cursor)
+        found = LoggedLine(at, pid, _decode_text(entry.command), _decode_text(entry.message), entry.cursor)
     except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise UnreadableRecord("a line of journalctl is not in its format") from error
     if processes is not None and pid not in processes:
@@ -348,7 +349,7 @@ def _parse_line(processes: Container[int] | None, line: bytes) -> LoggedLine:
     return found
 
 
-def _text(value: _Text) -> str:
+def _decode_text(value: _Text) -> str:
     if isinstance(value, list):
         return bytes(value).decode(errors="replace")
     return value or ""

@@ -71,10 +71,10 @@ from gateway_core.gateways.linux.daemons.source import (
     SourceTraffic,
     SourceUnavailable,
     Terminations,
-    with_prefix,
+    add_prefix,
 )
 from gateway_core.gateways.linux.daemons.subscriber_addresses import BLOCK, SessionPrefixes, SharedRange
-from gateway_core.gateways.linux.daemons.systemd import Systemd, SystemdUnreachable, unit_instance
+from gateway_core.gateways.linux.daemons.systemd import Systemd, SystemdUnreachable, name_instance
 from gateway_core.gateways.linux.entries import EntryReader
 from gateway_core.gateways.linux.kernel.links import is_device
 from gateway_core.gateways.linux.program import CommitLimits, TimeLimit
@@ -206,14 +206,14 @@ class PppoeServers(SourceDaemon):
         #: Interfaces whose server may run by other settings than those on disk. _TO_RELOAD is on disk then.
         self._to_reload: set[str] = set()
 
-    def source(self, configuration: Configuration, clock: Clock) -> "PppoeServerSource":
+    def create_source(self, configuration: Configuration, clock: Clock) -> "PppoeServerSource":
         self.begin(configuration)
         return PppoeServerSource(self, PppdJournal(), RECORDS, clock, self._prefixes)
 
-    def radius_client(self, clock: Clock) -> PppdRadius:
+    def create_radius_client(self, clock: Clock) -> PppdRadius:
         return PppdRadius()
 
-    def failures(self, clock: Clock) -> PppdFailures:
+    def create_failures(self, clock: Clock) -> PppdFailures:
         return PppdFailures(self.name, PppdJournal(), clock.wall())
 
     def begin(self, configuration: Configuration) -> None:
@@ -226,10 +226,10 @@ class PppoeServers(SourceDaemon):
         get smaller ones, and the start is refused once: until the servers have read their settings, and the
         sign-ons under way are over, there could be two sessions with one address. Raises SourceUnavailable,
         and SourceRefused if all addresses are given away; then some servers may have started."""
-        with self._lock, _source_errors():
+        with self._lock, _convert_errors():
             if self._configuration is None:
                 raise SourceUnavailable("the core has no configuration yet")
-            known = self._known()
+            known = self._load_settings()
             block = min(
                 (settings.block for settings in known.values() if settings is not None), default=BLOCK
             )
@@ -249,12 +249,12 @@ class PppoeServers(SourceDaemon):
                 if new is None:
                     raise SourceRefused(_NO_BLOCK)
                 self._write(interface, new)
-            self._systemd.start(*map(_unit, interfaces))
+            self._systemd.start(*map(_name_unit, interfaces))
 
     def stop(self, interface: str) -> None:
         """Stop the server of an interface with all its processes: its sessions end, and its block is free.
         Raises SourceUnavailable and SourceRefused."""
-        with self._lock, _source_errors():
+        with self._lock, _convert_errors():
             self._stop(self._systemd, [interface])
 
     def apply(
@@ -264,19 +264,21 @@ class PppoeServers(SourceDaemon):
             rollback.add(partial(self._configure, self._configuration, limits.put_back))
         self._configure(configuration, limits.apply)
 
-    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        with self._locked(_PREVIEW_SECONDS):
-            known = {name: settings for name, settings in self._known().items() if self._is_used(name)}
+    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+        with self._hold_lock(_PREVIEW_SECONDS):
+            known = {
+                name: settings for name, settings in self._load_settings().items() if self._is_used(name)
+            }
             is_other = self._to_reload or _assign_blocks(configuration, known) != known
             return ServiceAction.RELOAD if is_other else None
 
     def _configure(self, configuration: Configuration, limit: TimeLimit) -> None:
-        systemd = self._systemd.within(limit)
-        with self._locked(limit.left()):
+        systemd = self._systemd.with_limit(limit)
+        with self._hold_lock(limit.left()):
             self.begin(configuration)
             # An access interface that is gone, as after a boot, gives its block back.
-            self._stop(systemd, [name for name in self._known() if not self._is_used(name)])
-            known = self._known()
+            self._stop(systemd, [name for name in self._load_settings() if not self._is_used(name)])
+            known = self._load_settings()
             for interface, settings in _assign_blocks(configuration, known).items():
                 if settings is None:
                     raise StepFailed(_STEP, _NO_BLOCK)
@@ -285,7 +287,7 @@ class PppoeServers(SourceDaemon):
             self._reload(systemd)
 
     @contextmanager
-    def _locked(self, seconds: float) -> Iterator[None]:
+    def _hold_lock(self, seconds: float) -> Iterator[None]:
         """Hold the lock for a commit. Raises StepFailed if the source holds it too long, because systemd does
         not reply."""
         if not self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
@@ -295,9 +297,9 @@ class PppoeServers(SourceDaemon):
         finally:
             self._lock.release()
 
-    def _known(self) -> _Settings:
+    def _load_settings(self) -> _Settings:
         if self._read is None:
-            names = self._files.names()
+            names = self._files.list_names()
             known = {name: self._files.read(name) or "" for name in names if name[-1].isdigit()}
             self._to_reload = set(known) if _TO_RELOAD in names else set()
             self._read = {name: PppoeSettings.parse(text) for name, text in known.items()}
@@ -312,24 +314,26 @@ class PppoeServers(SourceDaemon):
         self._write(interface, settings)
 
     def _reload(self, systemd: Systemd) -> None:
-        systemd.reload_running(*map(_unit, sorted(self._to_reload)))
+        systemd.reload_running(*map(_name_unit, sorted(self._to_reload)))
         self._files.place(_TO_RELOAD, None)
         self._to_reload.clear()
 
     def _write(self, interface: str, settings: PppoeSettings) -> None:
         self._files.place(interface, str(settings))
-        self._read = {**self._known(), interface: settings}
+        self._read = {**self._load_settings(), interface: settings}
 
     def _is_used(self, interface: str) -> bool:
         return self._is_source and is_device(interface)
 
     def _stop(self, systemd: Systemd, interfaces: Sequence[str]) -> None:
-        systemd.stop(*map(_unit, interfaces))
+        systemd.stop(*map(_name_unit, interfaces))
         for interface in interfaces:
             # Only now: until then, sessions may have its addresses.
             self._files.place(interface, None)
             self._to_reload.discard(interface)
-            self._read = {name: settings for name, settings in self._known().items() if name != interface}
+            self._read = {
+                name: settings for name, settings in self._load_settings().items() if name != interface
+            }
 
 
 def _assign_blocks(
@@ -345,7 +349,7 @@ def _assign_blocks(
     }
     taken = set(blocks.values())
     for name in known:
-        if name not in blocks and (first := shared.free_block(taken)) is not None:
+        if name not in blocks and (first := shared.find_free_block(taken)) is not None:
             blocks[name] = first
             taken.add(first)
     return {
@@ -354,12 +358,12 @@ def _assign_blocks(
     }
 
 
-def _unit(interface: str) -> str:
-    return unit_instance(_UNIT, interface)
+def _name_unit(interface: str) -> str:
+    return name_instance(_UNIT, interface)
 
 
 @contextmanager
-def _source_errors() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     """Raise the errors of systemd and of the disk as those of a source."""
     try:
         yield
@@ -407,18 +411,18 @@ class PppoeServerSource(Source):
         #: Steady seconds from which the log may be read.
         self._log_from = 0.0
 
-    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+    def list_sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
         """Return the sessions, each of which is up from its first address to the loss of its last."""
         with self._sweep:
             try:
                 # With `hidepid`, all processes would seem to have ended.
-                if self._start(1) is None:
+                if self._read_start(1) is None:
                     raise SourceUnavailable(f"{self._proc} does not show the processes of others")
                 names = (_RECORD.fullmatch(path.name) for path in self._records.iterdir())
                 found = _PROCESSES.read(
                     {_Process(int(name[1]), int(name[2])) for name in names if name is not None},
-                    lambda process: (process, self._session(process)),
-                    instead=lambda process: (process, former.get(self._key(process))),
+                    lambda process: (process, self._read_session(process)),
+                    instead=lambda process: (process, former.get(self._make_key(process))),
                 )
             except (OSError, UnreadableRecord) as error:
                 raise SourceUnavailable(f"cannot read the sessions of pppd: {error}") from error
@@ -429,17 +433,17 @@ class PppoeServerSource(Source):
     def terminate(self, session: SourceSession) -> None:
         """Let PPP say goodbye at the first request, and kill pppd at another one within a minute. Raises
         SourceRefused without CAP_KILL."""
-        process = self._process(session.key)
+        process = self._parse_key(session.key)
         if process is None:
             return
         try:
             pidfd = os.pidfd_open(process.pid)
             try:
                 # After it was opened: it stays with that process, even if another gets the id.
-                if self._start(process.pid) != process.start:
+                if self._read_start(process.pid) != process.start:
                     return
                 number = signal.SIGKILL if session.key in self._terminations else signal.SIGTERM
-                with self._terminations.requesting(session.key):
+                with self._terminations.note(session.key):
                     signal.pidfd_send_signal(pidfd, number)
             finally:
                 os.close(pidfd)
@@ -454,49 +458,49 @@ class PppoeServerSource(Source):
         self._servers.start(interfaces)
 
     def release(self, interface: str) -> None:
-        ending = [each.key for each in self.sessions() if each.access_interface == interface]
-        with self._terminations.requesting(*ending):
+        ending = [each.key for each in self.list_sessions() if each.access_interface == interface]
+        with self._terminations.note(*ending):
             self._servers.stop(interface)
 
-    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+    def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """Return the reason from the log of pppd, `unknown` where the log cannot be read. The traffic is from
         the record of its hook, or else from its log; None if pppd was killed."""
-        processes = {key: process for key in keys if (process := self._process(key)) is not None}
+        processes = {key: process for key in keys if (process := self._parse_key(key)) is not None}
         lines = self._read_log(list(processes.values()))
         return {
-            key: self._end(key, processes[key], lines.get(processes[key].pid, ()))
+            key: self._make_end(key, processes[key], lines.get(processes[key].pid, ()))
             if key in processes
             else SourceEnd()
             for key in keys
         }
 
-    def concern(self) -> str | None:
+    def find_concern(self) -> str | None:
         with self._sweep:
             slow, total = len(self._in_user_mode), len(self._known)
         return (
             f"{slow} of {total} are in user mode, which is slower than PPPoE in the kernel" if slow else None
         )
 
-    def _key(self, process: _Process) -> str:
+    def _make_key(self, process: _Process) -> str:
         return f"{self._clock.boot_id[:_BOOT_CHARACTERS]}-{process.pid}-{process.start}"
 
-    def _process(self, key: str) -> _Process | None:
+    def _parse_key(self, key: str) -> _Process | None:
         """Return the process of a session, or None for a session of an earlier boot."""
         parts = _KEY.fullmatch(key)
         if parts is None or parts[1] != self._clock.boot_id[:_BOOT_CHARACTERS]:
             return None
         return _Process(int(parts[2]), int(parts[3]))
 
-    def _end(self, key: str, process: _Process, lines: Sequence[str]) -> SourceEnd:
+    def _make_end(self, key: str, process: _Process, lines: Sequence[str]) -> SourceEnd:
         reason, logged = parse_end(lines)
         if reason is None or reason == SIGNALLED:
             reason = ADMIN_DISCONNECT if key in self._terminations else UNKNOWN
         # A pppd that ends by SIGTERM ends its hooks so too, mostly before they have done anything.
-        return SourceEnd(reason, self._recorded_traffic(process) or logged)
+        return SourceEnd(reason, self._read_traffic(process) or logged)
 
-    def _recorded_traffic(self, process: _Process) -> SourceTraffic | None:
+    def _read_traffic(self, process: _Process) -> SourceTraffic | None:
         try:
-            return self._record(process, "ip")[0].traffic
+            return self._read_record(process, "ip")[0].traffic
         except FileNotFoundError:
             return None
         except (OSError, UnreadableRecord) as error:
@@ -525,12 +529,12 @@ class PppoeServerSource(Source):
                 break
         return lines
 
-    def _start(self, pid: int) -> int | None:
+    def _read_start(self, pid: int) -> int | None:
         """Return when a process started, or None for a process that has ended."""
         stat = self._read_proc(pid, "stat")
         return None if stat is None else parse_start(stat)
 
-    def _access(self, process: _Process) -> PppoeAccess | None:
+    def _read_access(self, process: _Process) -> PppoeAccess | None:
         """Return the access of a process, or None if it ends now: then its command line is empty, before its
         `stat` says so."""
         command = self._read_proc(process.pid, "cmdline")
@@ -543,24 +547,24 @@ class PppoeServerSource(Source):
         except (FileNotFoundError, ProcessLookupError):
             return None
 
-    def _record(self, process: _Process, family: str) -> tuple[PppdRecord, int]:
+    def _read_record(self, process: _Process, family: str) -> tuple[PppdRecord, int]:
         """Return the record of a family, and the epoch second in which it was written."""
         with (self._records / f"{process.pid}-{process.start}.{family}").open("rb") as file:
             return parse_record(file.read()), int(os.fstat(file.fileno()).st_mtime)
 
-    def _session(self, process: _Process) -> SourceSession | None:
+    def _read_session(self, process: _Process) -> SourceSession | None:
         """Return the session of a process, or None if it is not up."""
-        if self._start(process.pid) != process.start:
+        if self._read_start(process.pid) != process.start:
             return None
         up: dict[str, tuple[PppdRecord, int]] = {}
         for family in ("ip", "ipv6"):
             try:
-                record, at = self._record(process, family)
+                record, at = self._read_record(process, family)
             except FileNotFoundError:
                 continue
             if record.is_up:
                 up[family] = record, at
-        access = self._access(process) if up else None
+        access = self._read_access(process) if up else None
         if access is None:
             return None
         before = self._known.get(process)
@@ -570,7 +574,7 @@ class PppoeServerSource(Source):
         if not access.in_kernel:
             self._in_user_mode.add(process)
         (first, _), *_ = up.values()
-        key = self._key(process)
+        key = self._make_key(process)
         session = SourceSession(
             key=key,
             type=SessionType.PPPOE,
@@ -584,5 +588,5 @@ class PppoeServerSource(Source):
             # The second address does not move the start.
             started_at=before.started_at if before else min(at for _, at in up.values()),
         )
-        session = with_prefix(session, self._prefix_of)
+        session = add_prefix(session, self._prefix_of)
         return before if session == before else session

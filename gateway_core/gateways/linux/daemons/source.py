@@ -78,7 +78,7 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 PrefixOf: TypeAlias = Callable[[str | None], IPv6Network | None]
 
 
-def with_prefix(session: SourceSession, prefix_of: PrefixOf) -> SourceSession:
+def add_prefix(session: SourceSession, prefix_of: PrefixOf) -> SourceSession:
     """Return the session with its /64, of which the gateway has the first address."""
     prefix = prefix_of(session.ip_address)
     if prefix is None:
@@ -124,7 +124,7 @@ class Source(Protocol):
     #: Unique in the gateway: `accel-ppp`.
     name: str
 
-    def sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+    def list_sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
         """Return all sessions that are up, in any order, without those that start or end. An unchanged
         session is the same object as in the call before. `former` has the sessions of the last list by key:
         a session of which only the key can be read is listed as it was there."""
@@ -142,11 +142,11 @@ class Source(Protocol):
         """End the service on an interface, with its sessions. Call it before the interface is removed. An
         interface that is not served is no error."""
 
-    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+    def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """Return the ends of sessions that are no longer up, by key. Several ends take little more time than
         one."""
 
-    def concern(self) -> str | None:
+    def find_concern(self) -> str | None:
         """Return why the last listed sessions are served worse than they could be, for health: a sentence
         without its full stop. None without a reason."""
         return None
@@ -183,7 +183,7 @@ class Terminations:
         return at is not None and self._clock.steady() - at < _REQUEST_SECONDS
 
     @contextmanager
-    def requesting(self, *keys: str) -> Iterator[None]:
+    def note(self, *keys: str) -> Iterator[None]:
         """Note a request before the block makes it: another thread may see the end first. If the block
         fails, only earlier requests count."""
         now = self._clock.steady()

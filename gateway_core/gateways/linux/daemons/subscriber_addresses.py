@@ -47,7 +47,7 @@ class SharedRange:
 
     @property
     def number_of_blocks(self) -> int:
-        places = map(self._place, self.fixed)
+        places = map(self._find_place, self.fixed)
         fixed = {place // self.block for place in places if BLOCK <= place < self._half}
         return max(self._half - BLOCK, 0) // self.block - len(fixed)
 
@@ -69,11 +69,11 @@ class SharedRange:
 
     def has_block(self, first: IPv4Address) -> bool:
         """Return True if a block for a VLAN begins at an address."""
-        place = self._place(first)
+        place = self._find_place(first)
         fits = place % self.block == 0 and BLOCK <= place <= self._half - self.block
         return fits and not any(first + offset in self.fixed for offset in range(self.block))
 
-    def free_block(self, taken: Container[IPv4Address]) -> IPv4Address | None:
+    def find_free_block(self, taken: Container[IPv4Address]) -> IPv4Address | None:
         """Return the first address of the lowest block that is not taken, or None. `taken` are first
         addresses."""
         start = self.network.network_address
@@ -84,7 +84,7 @@ class SharedRange:
     def _half(self) -> int:
         return self.network.num_addresses // 2
 
-    def _place(self, address: IPv4Address) -> int:
+    def _find_place(self, address: IPv4Address) -> int:
         return int(address) - int(self.network.network_address)
 
 
@@ -94,7 +94,7 @@ def halve(network: IPv6Network) -> tuple[IPv6Network, IPv6Network]:
     return first, second
 
 
-def prefix_of(address: IPv4Address, network: IPv4Network, half: IPv6Network) -> IPv6Network | None:
+def find_prefix(address: IPv4Address, network: IPv4Network, half: IPv6Network) -> IPv6Network | None:
     """Return the /64 in a half of the IPv6 range for the session with an address of `network`, or None."""
     place = int(address) - int(network.network_address)
     dhcp = network.num_addresses // 2
@@ -125,4 +125,4 @@ class SessionPrefixes:
         networks = self._networks
         if networks is None or address is None:
             return None
-        return prefix_of(IPv4Address(address), *networks)
+        return find_prefix(IPv4Address(address), *networks)

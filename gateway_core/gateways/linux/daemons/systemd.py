@@ -32,7 +32,7 @@ class Systemd:
         self._seconds = seconds
         self._limit = limit
 
-    def within(self, limit: TimeLimit) -> "Systemd":
+    def with_limit(self, limit: TimeLimit) -> "Systemd":
         """Return a manager whose calls end within a limit."""
         return Systemd(self._systemctl, self._seconds, limit)
 
@@ -68,7 +68,7 @@ class Systemd:
             except ProgramFailed as error:
                 raise SystemdUnreachable(step, str(error)) from error
             if ended.status:
-                raise UnitFailed(step, _reason(ended))
+                raise UnitFailed(step, _find_reason(ended))
 
     def _run(self, command: str, units: Sequence[str]) -> EndedProgram:
         # A question for a password would last until the deadline.
@@ -78,14 +78,14 @@ class Systemd:
         )
 
 
-def unit_instance(template: str, name: str) -> str:
+def name_instance(template: str, name: str) -> str:
     """Return the unit of an instance: `gateway-pppoe@trunk0.300.service` of `gateway-pppoe@.service`. The
     name is escaped (systemd.unit(5), "String Escaping for Inclusion in Unit Names")."""
     escaped = re.sub(rb"^\.|[^A-Za-z0-9:_./]", lambda found: b"\\x%02x" % found[0][0], name.encode())
     return template.replace("@.", f"@{escaped.replace(b'/', b'-').decode()}.", 1)
 
 
-def _reason(ended: EndedProgram) -> str:
+def _find_reason(ended: EndedProgram) -> str:
     """Return the first line of an error, which is the refusal: advice follows."""
     lines = [line.strip() for line in ended.errors.decode("ascii", "replace").splitlines() if line.strip()]
     return re.sub(r"[^ -~]+", "?", lines[0])[:200] if lines else f"systemctl ended with {ended.status}"

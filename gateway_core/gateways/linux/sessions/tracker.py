@@ -113,7 +113,7 @@ class SourceWatch:
                     self._update(found)
 
     def _list_sessions(self) -> dict[str, SourceSession]:
-        listed = self.source.sessions(self._listed)
+        listed = self.source.list_sessions(self._listed)
         found = {session.key: session for session in listed}
         if len(found) != len(listed):
             raise SourceUnavailable("it lists two sessions with one key")
@@ -157,7 +157,7 @@ class SourceWatch:
 
     def _explain_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         try:
-            return self.source.ends(keys)
+            return self.source.read_ends(keys)
         except SourceUnavailable as error:
             _log.warning("%d sessions of %s ended for unknown reasons: %s", len(keys), self.name, error)
             return dict.fromkeys(keys, SourceEnd())
