@@ -1,4 +1,4 @@
-"""`gatewayctl`: all commands, as its help and the man pages show them."""
+"""Program `gatewayctl`: all commands, in the sections of its help."""
 
 import io
 import sys
@@ -9,15 +9,11 @@ import click
 from gateway_contract.program import LateCommands
 from gateway_contract.version import PACKAGE
 from gatewayctl import terminal
-from gatewayctl.client.errors import ClientError
-from gatewayctl.command import group
-from gatewayctl.failures import MEANINGS, ExitStatus, status_of
-from gatewayctl.invocation import all_option, columns_option, context_option, output_option
-from gatewayctl.summaries import SUMMARIES
+from gatewayctl.command import all_option, columns_option, context_option, group, output_option
+from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.terminal import complain
 
-_EPILOG = "Exit status: " + "; ".join(f"{int(status)}, {about}" for status, about in MEANINGS.items()) + "."
-
+_EPILOG = f"Exit status: {'; '.join(f'{int(status)}, {status.meaning}' for status in ExitStatus)}."
 
 _SECTIONS = {
     "Login": ("login", "logout", "contexts"),
@@ -32,8 +28,7 @@ _SECTIONS = {
 
 
 def _load(name: str) -> click.Command:
-    """Return a command of the first level, which has its name in a module. Imports that, and what it
-    needs."""
+    """Import a command and what it needs. The command has its name in a module."""
     module: ModuleType
     match name:
         case "login" | "logout" | "contexts":
@@ -62,17 +57,19 @@ def _load(name: str) -> click.Command:
             from gatewayctl import completion as module
         case _:
             from gatewayctl.commands import network as module
-    found: click.Command = getattr(module, name)
-    return found
+    command: click.Command = getattr(module, name)
+    return command
 
 
 @group(
-    params=[context_option(), all_option(), output_option(), columns_option()],
     epilog=_EPILOG,
     commands=LateCommands((name for names in _SECTIONS.values() for name in names), _load),
     sections=_SECTIONS,
-    summaries=SUMMARIES,
 )
+@context_option
+@all_option
+@output_option
+@columns_option
 @click.version_option(package_name=PACKAGE, message="%(prog)s %(version)s")
 def gatewayctl() -> None:
     """The command line of a subscriber gateway's management API.
@@ -83,23 +80,24 @@ def gatewayctl() -> None:
 
 
 def main() -> int:
-    """Return the exit status, one of ExitStatus or 128 and the number of a signal."""
+    """Run the command of the process's arguments. Return its exit status, or 128 and the number of a
+    signal."""
     terminal.prepare()
     try:
         status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)
-        return status if isinstance(status, int) else ExitStatus.DONE
-    except ClientError as failure:
-        complain(failure.lines)
-        return status_of(failure)
+        return status if isinstance(status, int) else ExitStatus.SUCCESS
+    except ClientError as error:
+        complain(error.lines)
+        return error.status
     except click.UsageError as error:
-        said = io.StringIO()
-        error.show(said)
-        # It repeats the arguments.
-        for each in said.getvalue().splitlines():
+        message = io.StringIO()
+        error.show(message)
+        # The message repeats the arguments, which may have control characters.
+        for each in message.getvalue().splitlines():
             terminal.tell(each)
         return ExitStatus.USAGE
     except UnicodeEncodeError as error:
-        # Of a terminal with another encoding: the API and the configuration are UTF-8.
+        # Arguments of a terminal with another encoding: the API and the configuration are UTF-8.
         complain([f"{error.object!r} is not UTF-8"])
         return ExitStatus.USAGE
     except (click.Abort, KeyboardInterrupt):

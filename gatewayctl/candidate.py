@@ -1,5 +1,5 @@
-"""The candidate of a gateway, whose changes are staged and committed without overwriting those of others; and
-the secrets that the API masks in configurations."""
+"""Candidate of a gateway, and values and masked secrets of configurations. Changes are staged and committed
+without overwriting those of other users."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,72 +7,72 @@ from typing import Any
 
 from gateway_contract.base.logs import MASK
 from gateway_contract.base.texts import Path, PathSegment, format_path
-from gatewayctl.client.errors import ClientError, Refused
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.failures import CommandFailure, ExitStatus
+from gatewayctl.errors import ClientError, CommandError, ExitStatus, Refused
 from gatewayctl.terminal import complain
-from gatewayctl.texts import lines, sessions
+from gatewayctl.texts import count_sessions, escape_lines
 
-ROOT = "/system/config"
-#: Before the path of an error of the first operation.
+CONFIGURATION_PATH = "/system/config"
+#: Prefix of the path of an error in the first operation.
 _OPERATION = re.compile(r"^operations\.0(\.|: )")
 
 
 class RemoteCandidate:
-    """Each request requires the entity tag of the one before it."""
+    """Candidate of a gateway. Each request requires the ETag of the request before it."""
 
     def __init__(self, gateway: RemoteGateway) -> None:
         self._gateway = gateway
         self._etag: str | None = None
         self._is_staged = False
 
-    def read(self, which: str) -> Any:
-        """Return the data of /candidate or /compare, or of the running configuration with ''. Raises
+    def read(self, path: str) -> Any:
+        """Return the data of /candidate or /compare; with '', the running configuration. Raises
         ClientError."""
-        answer = self._gateway.answer("GET", ROOT + which)
+        answer = self._gateway.request("GET", CONFIGURATION_PATH + path)
         self._etag = answer.etag
         return answer.data
 
     def require_clean(self, *, discard: bool, remedy: str) -> None:
-        """Raises ClientError while the candidate has changes of somebody, unless they are to be discarded."""
+        """Raise CommandError while the candidate has changes, unless they are to be discarded. `remedy` is an
+        option that helps. Raises ClientError."""
         difference = self.read("/compare")
         if not difference["diff"]:
             return
         if not discard:
-            raise CommandFailure(
+            raise CommandError(
                 ExitStatus.REFUSED,
                 f"the candidate has these changes; commit them, discard them, or use {remedy}:",
-                *lines(difference["diff"].rstrip("\n")),
+                *escape_lines(difference["diff"].rstrip("\n")),
             )
         self.discard()
 
     def discard(self) -> None:
-        """Raises ClientError."""
+        """Discard all changes of the candidate. Raises ClientError."""
         self._change("POST", "/discard")
         self._is_staged = False
 
     def edit(self, operation: Record) -> str:
-        """Stage an operation. Return its path, with the keys of items in place of indexes. Raises
+        """Stage an operation. Return its path, in which indexes of items are replaced by keys. Raises
         ClientError."""
         try:
-            done = self._change("POST", "/edit", {"operations": [operation]})
-        except Refused as failure:
-            # There is only one operation.
-            raise Refused(*(_OPERATION.sub("", said) for said in failure.lines)) from failure
+            response = self._change("POST", "/edit", {"operations": [operation]})
+        except Refused as error:
+            # There is only one operation, so its number is left out.
+            raise Refused(*(_OPERATION.sub("", line) for line in error.lines)) from error
         self._is_staged = True
-        # An older gateway does not tell.
-        return str(done["paths"][0] if done else operation["path"])
+        # An older gateway does not return the path.
+        return str(response["paths"][0] if response else operation["path"])
 
     def replace(self, document: Record) -> None:
-        """Stage a whole configuration. Masked secrets stay as they are. Raises ClientError."""
+        """Stage a whole configuration. Masked secrets keep their values. Raises ClientError."""
         self._change("PUT", "/candidate", document)
         self._is_staged = True
 
     def commit(self, body: Record) -> Record:
-        """Raises ClientError."""
-        committed: Record = self._change("POST", "/commit", body)
+        """Commit the candidate, and return the response. Raises ClientError."""
+        response: Record = self._change("POST", "/commit", body)
         self._is_staged = False
-        return committed
+        return response
 
     def unstage(self) -> None:
         """Discard what `edit` and `replace` staged, if it is not committed yet."""
@@ -80,94 +80,84 @@ class RemoteCandidate:
             return
         try:
             self.discard()
-        except ClientError as failure:
-            complain([*failure.lines, "the changes stay in the candidate"])
+        except ClientError as error:
+            complain([*error.lines, "the changes stay in the candidate"])
 
-    def _change(self, method: str, which: str, body: Record | None = None) -> Any:
-        answer = self._gateway.answer(method, ROOT + which, body, if_match=self._etag)
+    def _change(self, method: str, path: str, body: Record | None = None) -> Any:
+        answer = self._gateway.request(method, CONFIGURATION_PATH + path, body, if_match=self._etag)
         self._etag = answer.etag
         return answer.data
 
 
-def effect(difference: Record) -> list[str]:
-    """Return the effect of a commit as lines: services and sessions. An invalid candidate has no effect
-    yet."""
+def describe_effect(difference: Record) -> list[str]:
+    """Return the effect of a commit as lines: services and sessions. An invalid candidate has no effect."""
     impact = difference.get("impact")
     if impact is None:
         return []
     services = [f"{each['name']}: {each['action']}" for each in impact["services"]]
-    ends = f"{sessions(impact['sessions_dropped'])} would end"
+    ends = f"{count_sessions(impact['sessions_dropped'])} would end"
     # An older gateway has no such field.
     if held := impact.get("sessions_held"):
         ends += f"; with a deadline, {held} of them only when the commit is confirmed"
     return [*services, ends]
 
 
-def known(wanted: Any, present: Any) -> Any:
-    """Return the wanted configuration without the masked secrets that the present one does not have, and
-    without the items and sections that it does not have and that need such a secret."""
+def drop_unknown_secrets(wanted: Any, present: Any) -> Any:
+    """Return the wanted configuration without masked secrets that the present configuration lacks, and
+    without the items and sections that it lacks and that need such a secret."""
     if isinstance(wanted, dict):
-        held = present if isinstance(present, dict) else {}
+        fields = present if isinstance(present, dict) else {}
         return {
-            key: known(value, held.get(key))
+            key: drop_unknown_secrets(value, fields.get(key))
             for key, value in wanted.items()
-            if key in held or not [*secret_paths(value)]
+            if key in fields or not [*list_secrets(value)]
         }
     if isinstance(wanted, list):
-        items = _keyed(present) if isinstance(present, list) else {}
+        items = dict(_key_items(present)) if isinstance(present, list) else {}
         return [
-            known(item, items.get(key))
-            for key, item in _keyed(wanted).items()
-            if key in items or not [*secret_paths(item)]
+            drop_unknown_secrets(item, items.get(key))
+            for key, item in _key_items(wanted)
+            if key in items or not [*list_secrets(item)]
         ]
     return present if wanted == MASK else wanted
 
 
-def secret_paths(document: Any, at: Path = ()) -> Iterator[str]:
-    """The paths of all masked secrets."""
-    if document == MASK:
-        yield format_path(at)
-    elif isinstance(document, dict):
-        for key, value in document.items():
-            yield from secret_paths(value, (*at, PathSegment(key)))
-    elif isinstance(document, list):
-        for index, item in enumerate(document):
-            yield from secret_paths(item, (*at, _key(item, index)))
+def list_secrets(document: Any) -> Iterator[str]:
+    """Return the paths of all masked secrets."""
+    return (path for path, value in list_values(document) if value == MASK)
 
 
-def filled(document: Any, secrets: Mapping[str, str], at: Path = ()) -> Any:
-    """Return the document with the given secrets, by their paths."""
+def fill_secrets(document: Any, secrets: Mapping[str, str], at: Path = ()) -> Any:
+    """Return the document, in which masked secrets are replaced by the given secrets of the same path."""
     if document == MASK:
         return secrets.get(format_path(at), MASK)
     if isinstance(document, dict):
-        return {key: filled(value, secrets, (*at, PathSegment(key))) for key, value in document.items()}
+        return {key: fill_secrets(value, secrets, (*at, PathSegment(key))) for key, value in document.items()}
     if isinstance(document, list):
-        return [filled(item, secrets, (*at, _key(item, index))) for index, item in enumerate(document)]
+        return [fill_secrets(item, secrets, (*at, key)) for key, item in _key_items(document)]
     return document
 
 
-def values(document: Any, at: Path = ()) -> Iterator[tuple[str, Any]]:
-    """The values by their paths, as in a diff of the API: an empty object or list is a value."""
+def list_values(document: Any, at: Path = ()) -> Iterator[tuple[str, Any]]:
+    """Return the values by path, as in a diff of the API: an empty object or a list of texts is a value."""
     if isinstance(document, dict) and document:
         for key, value in document.items():
-            yield from values(value, (*at, PathSegment(key)))
+            yield from list_values(value, (*at, PathSegment(key)))
     elif isinstance(document, list) and any(isinstance(item, dict) for item in document):
-        for index, item in enumerate(document):
-            yield from values(item, (*at, _key(item, index)))
+        for key, item in _key_items(document):
+            yield from list_values(item, (*at, key))
     else:
         yield format_path(at), document
 
 
-def _keyed(items: list[Any]) -> dict[PathSegment, Any]:
-    return {_key(item, index): item for index, item in enumerate(items)}
+def _key_items(items: list[Any]) -> list[tuple[PathSegment, Any]]:
+    """Return the items of a list with their segments of a path."""
+    return [(_get_key(item, index), item) for index, item in enumerate(items)]
 
 
-def _key(item: Any, index: int) -> PathSegment:
-    # Not above: every command of gatewayctl would wait for it.
+def _get_key(item: Any, index: int) -> PathSegment:
+    # Imported here, because the import takes time, and few commands need it.
     from gateway_contract.configuration import KEYS
 
-    if isinstance(item, dict):
-        for name in KEYS:
-            if isinstance(item.get(name), str):
-                return PathSegment(item[name])
-    return PathSegment(str(index), index)
+    names = (name for name in KEYS if isinstance(item, dict) and isinstance(item.get(name), str))
+    return next((PathSegment(item[name]) for name in names), PathSegment(str(index), index))

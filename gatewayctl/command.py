@@ -1,39 +1,69 @@
-"""Commands and groups of commands as all of `gatewayctl` are: they refuse options that do not go together,
-name the option of a field of the API, and show their help without cuts.
+"""Commands of `gatewayctl`: their shared options, the rules about options, and the gateways that they call.
 
-An option that the chosen way of a command does not use is refused: ignored, it would mislead. The options
-of a command that is not in `USAGES` go together.
+A command refuses options that do not go together, because an option that is ignored would mislead. All
+options of a command that is not in `USAGES` go together.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+import os
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial, wraps
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from gateway_contract import program
+from gatewayctl import terminal
+from gatewayctl.client.contexts import Context, ContextsFile
+from gatewayctl.client.gateway import Record, RemoteGateway, Renewal, create_renewal
+from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoResponse
+from gatewayctl.results import (
+    TABLE,
+    ContextResult,
+    Format,
+    FormatType,
+    Report,
+    Result,
+    arrange,
+    combine,
+    redraw,
+    report_lines,
+    show,
+    show_all,
+)
+from gatewayctl.terminal import ask, ask_login, complain, has_terminal
+from gatewayctl.texts import format_time
+
+#: A function or command that a decorator returns with another option.
+Decorated = TypeVar("Decorated", bound=Callable[..., Any] | click.Command)
 
 
 class Usage(NamedTuple):
-    """A way to use a command, chosen by an option or argument `by`, or by none. `options` go with it, and at
-    least one of those in `needs`. Spaces are between names."""
+    """Usage of a command, chosen by the option or argument `by`, or by none. The usage allows `options`, and
+    requires one of `required`. Names are separated by spaces."""
 
     by: str | None
     options: str
-    needs: str = ""
+    required: str = ""
 
     @property
     def names(self) -> Collection[str | None]:
-        return {self.by, *self.options.split(), *self.needs.split()}
+        return {self.by, *self.options.split(), *self.required.split()}
 
 
 _LIST = "--filter --sort --limit"
 
-#: By the words after `gatewayctl`. A command without a way that nothing chooses needs one of the others.
+#: Usages by the words after `gatewayctl`. Without a usage whose `by` is None, one of the others is required.
 USAGES: Mapping[str, tuple[Usage, ...]] = {
     "subscribers rate": (
-        Usage("TARGET", "--for --until --dry-run", needs="--down --up"),
-        Usage("--where", "--for --until --dry-run --per-second --yes", needs="--down --up"),
+        Usage("TARGET", "--for --until --dry-run", required="--down --up"),
+        Usage("--where", "--for --until --dry-run --per-second --yes", required="--down --up"),
         Usage("--file", "--for --until --dry-run --yes --skip-bad --offline-ok"),
     ),
     "subscribers disconnect": (
@@ -48,17 +78,17 @@ USAGES: Mapping[str, tuple[Usage, ...]] = {
     "demux": (Usage(None, _LIST), Usage("--config", "")),
 }
 
-#: Pairs that exclude each other, of a command or, with '', of all.
+#: Pairs of options that exclude each other, by the command; those of '' are of all commands.
 EXCLUSIVE_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "": (("--context", "--all"),),
     "subscribers rate": (("--for", "--until"),),
-    # The id is of an event of one gateway.
+    # An event id belongs to one gateway.
     "events": (("--after", "--all"),),
 }
 
 
-def broken_rules(path: str, given: Collection[str]) -> Iterator[str]:
-    """The rules that the given options and arguments of a command break, each with the names of both."""
+def find_broken_rules(path: str, given: Collection[str]) -> Iterator[str]:
+    """Return the rules that the given options and arguments of a command break, as sentences."""
     for one, other in (*EXCLUSIVE_OPTIONS[""], *EXCLUSIVE_OPTIONS.get(path, ())):
         if one in given and other in given:
             yield f"{one} and {other} exclude each other."
@@ -82,62 +112,62 @@ def _check_usage(usage: Usage, usages: Collection[Usage], given: Collection[str]
         yield f"{name} does not go with {usage.by}" + (
             f": it is for {' and '.join(users)}." if users else "."
         )
-    if usage.needs and not any(name in given for name in usage.needs.split()):
-        yield f"{usage.by} requires {usage.needs.replace(' ', ' or ')}."
+    if usage.required and not any(name in given for name in usage.required.split()):
+        yield f"{usage.by} requires {usage.required.replace(' ', ' or ')}."
 
 
-#: The rule of the API that a field breaks which it does not have.
-_UNKNOWN = "is not a known field"
-#: For the options that a command shares with `gatewayctl`: it may have got them before the command.
-SHARED = "gatewayctl."
+#: The rule that a request breaks if it has an unknown field, as the API words it.
+_UNKNOWN_FIELD = "is not a known field"
+#: Prefix of a shared option in the context: the option may stand before the command or after it.
+_SHARED = "gatewayctl."
 
 
-def label(parameter: click.Parameter) -> str:
-    """Return the name of an option or argument, as users know it: `--at`, `TARGET`."""
+def get_label(parameter: click.Parameter) -> str:
+    """Return the name of an option or argument in help texts: `--at`, `TARGET`."""
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)
     return parameter.human_readable_name.strip("[].")
 
 
 class CliCommand(click.Command):
-    """A command. The parameters have the names of the API's fields."""
+    """Command whose parameters have the names of the API's fields."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Raises click.UsageError for options that do not go together."""
-        own = {label(each): each for each in self.params}
-        of_all = ctx.find_root().command.params
-        shared = {label(each) for each in of_all if f"{SHARED}{each.name}" in ctx.meta}
+        """Run the command. Raises click.UsageError for options that do not go together."""
+        own = {get_label(each): each for each in self.params}
+        root_parameters = ctx.find_root().command.params
+        shared = {get_label(each) for each in root_parameters if f"{_SHARED}{each.name}" in ctx.meta}
         for name in sorted(shared - own.keys()):
             reason = ": it is for one gateway" if name == "--all" and "--context" in own else ""
             raise click.UsageError(f"{name} does not go with {ctx.command_path}{reason}.", ctx)
         given = shared | {name for name, each in own.items() if _is_given(ctx, each)}
-        for rule in broken_rules(ctx.command_path.partition(" ")[2], given):
+        for rule in find_broken_rules(ctx.command_path.partition(" ")[2], given):
             raise click.UsageError(rule, ctx)
         return super().invoke(ctx)
 
-    def explained(self, path: str, rule: str) -> str:
-        """Return a problem of a request as a line: the option and the rule, and the known fields for an
-        unknown one."""
-        name = self.spelled(path)
+    def describe_problem(self, path: str, rule: str) -> str:
+        """Return a line about a field of a request and the rule that it breaks. For an unknown field, the
+        line also has the known fields."""
+        name = self.name_option(path)
         for each in self.params:
             fields = getattr(each.type, "fields", ())
-            if fields and rule == _UNKNOWN and name.partition(" ")[0] == label(each):
+            if fields and rule == _UNKNOWN_FIELD and name.partition(" ")[0] == get_label(each):
                 return f"{name}: {rule}; known fields: {', '.join(fields)}"
         return f"{name}: {rule}"
 
-    def spelled(self, path: str) -> str:
+    def name_option(self, path: str) -> str:
         """Return the option or argument that sets a field of a request: `--at` for `at`, `--where color` for
-        `filter.color`. Other paths, such as those of the configuration, stay as they are."""
+        `filter.color`. Other paths, such as those of the configuration, are returned as they are."""
         field, _, rest = path.partition(".")
         for each in self.params:
             if each.name == field:
-                return label(each) if not rest or rest.isdecimal() else f"{label(each)} {rest}"
+                return get_label(each) if not rest or rest.isdecimal() else f"{get_label(each)} {rest}"
         filters = [each for each in self.params if each.name == "filters"]
-        return f"{label(filters[0])} {path}" if filters else path
+        return f"{get_label(filters[0])} {path}" if filters else path
 
 
-class GatewayGroup(program.Group):
-    """A group of such commands."""
+class CliGroup(program.Group):
+    """Group of CliCommands."""
 
     command_class = CliCommand
 
@@ -147,11 +177,248 @@ def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and ctx.params.get(name, True) != ()
 
 
-def command(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], CliCommand]:
-    """As `click.command`."""
-    return click.command(name, cls=CliCommand, **more)
+def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], CliCommand]:
+    """Return a decorator that makes a function the callback of a CliCommand."""
+    return click.command(name, cls=CliCommand, **attributes)
 
 
-def group(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], GatewayGroup]:
-    """As `click.group`."""
-    return click.group(name, cls=GatewayGroup, **more)
+def group(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], CliGroup]:
+    """Return a decorator that makes a function the callback of a CliGroup."""
+    return click.group(name, cls=CliGroup, **attributes)
+
+
+def _complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    try:
+        known = ContextsFile(os.environ).read().known
+    except ClientError:
+        # The error would stand in the line that the user types.
+        return []
+    return [
+        CompletionItem(name, help=context.url)
+        for name, context in known.items()
+        if name.startswith(incomplete)
+    ]
+
+
+class ColumnsType(click.ParamType[tuple[str, ...]]):
+    """Names of columns, separated by commas."""
+
+    name = "columns"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        names = tuple(each.strip() for each in value.split(","))
+        if not all(names):
+            self.fail("must be names of columns, separated by commas", param, ctx)
+        return names
+
+
+def _store_shared_option(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    # The option of the innermost command is the last one, and overwrites the others.
+    if value:
+        ctx.meta[f"{_SHARED}{param.name}"] = value
+
+
+def _shared_option(*names: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
+    return click.option(*names, expose_value=False, callback=_store_shared_option, **attributes)
+
+
+def get_shared_option(ctx: click.Context, name: str) -> Any:
+    """Return the value of a shared option, before or after the command; None without one."""
+    return ctx.meta.get(f"{_SHARED}{name}")
+
+
+context_option = _shared_option(
+    "--context", metavar="NAME", shell_complete=_complete_contexts, help="The gateway, by its context."
+)
+all_option = _shared_option("--all", is_flag=True, help="Asks the gateways of all contexts, side by side.")
+output_option = _shared_option(
+    "-o",
+    "--output",
+    metavar="FORMAT",
+    type=FormatType(),
+    help="table, wide, json, csv or jsonpath=EXPRESSION.",
+)
+columns_option = _shared_option(
+    "--columns", metavar="NAME,...", type=ColumnsType(), help="The columns of the table, in this order."
+)
+context_argument = click.argument("name", shell_complete=_complete_contexts)
+yes_option = click.option("--yes", is_flag=True, help="Does not ask for confirmation.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only shows what would happen.")
+
+
+def limit_option(help: str = "The most records.", **attributes: Any) -> Callable[[Decorated], Decorated]:
+    """Return the option for the highest number of records."""
+    return click.option("--limit", metavar="N", type=click.IntRange(1), help=help, **attributes)
+
+
+def parse_filters(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Record:
+    """Return the fields and values of an option FIELD=VALUE, which may be repeated. Callback of the
+    option."""
+    query = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter("must be FIELD=VALUE", ctx, param)
+        query[name] = value
+    return query
+
+
+def get_format(ctx: click.Context) -> Format:
+    """Return the format that the user chose. Raises click.UsageError for columns of a format without
+    columns."""
+    format: Format = get_shared_option(ctx, "output") or Format()
+    columns = get_shared_option(ctx, "columns") or ()
+    if columns and (format.name != TABLE or format.is_wide):
+        raise click.UsageError("--columns chooses those of a table: -o with another format is not possible.")
+    return replace(format, columns=columns)
+
+
+def get_context(ctx: click.Context) -> Context:
+    """Return the context that the user chose. Raises ClientError."""
+    return ContextsFile(os.environ).read().choose(get_shared_option(ctx, "context"), os.environ)
+
+
+def create_gateway(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
+    """Return a gateway whose errors name the options of the command."""
+    if not isinstance(ctx.command, CliCommand):
+        return RemoteGateway(context, renew)
+    return RemoteGateway(context, renew, describe_problem=ctx.command.describe_problem)
+
+
+def get_gateway(ctx: click.Context) -> RemoteGateway:
+    """Return the gateway that the user chose. Raises ClientError."""
+    return create_gateway(ctx, get_context(ctx), create_renewal(ContextsFile(os.environ), ask_login))
+
+
+def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
+    """Return the gateways of all contexts with `--all`, otherwise the chosen gateway. Raises ClientError."""
+    if not get_shared_option(ctx, "all"):
+        return [get_gateway(ctx)]
+    known = ContextsFile(os.environ).read().known
+    if not known:
+        raise CommandError(ExitStatus.USAGE, "there is no context yet: gatewayctl login makes one")
+    return [create_gateway(ctx, context) for context in known.values()]
+
+
+Function = Callable[..., Result | None]
+#: A function of a command with its options: what is left to know is the gateway.
+_Ask = Callable[[RemoteGateway], Result | None]
+
+_MAX_PARALLEL_GATEWAYS = 16
+_REFRESH_SECONDS = 2
+
+
+def read_command(function: Function, *, refresh: bool = False) -> Callable[..., None]:
+    """Make a function the callback of a command that reads one gateway, or with --all every gateway. The
+    function gets a gateway and the options, and returns a result, which the command shows. With `refresh`, a
+    table on a terminal is shown anew every few seconds until Ctrl-C."""
+
+    @context_option
+    @all_option
+    @output_option
+    @columns_option
+    @click.pass_context
+    @wraps(function)
+    def run(ctx: click.Context, /, **options: Any) -> None:
+        format, gateways = get_format(ctx), get_gateways(ctx)
+        ask = partial(function, **options)
+        if refresh and format.name == TABLE and terminal.can_redraw():
+            with suppress(KeyboardInterrupt):
+                _refresh(gateways, ask, format)
+        elif get_shared_option(ctx, "all"):
+            _show_each(gateways, ask, format)
+        else:
+            _show(ask(gateways[0]), format)
+
+    return run
+
+
+def change_command(function: Function) -> Callable[..., None]:
+    """Make a function the callback of a command that changes one gateway. The function gets the gateway and
+    the options, and returns a result, which the command shows."""
+
+    @context_option
+    @output_option
+    @click.pass_context
+    @wraps(function)
+    def run(ctx: click.Context, /, **options: Any) -> None:
+        _show(function(get_gateway(ctx), **options), get_format(ctx))
+
+    return run
+
+
+def _show(result: Result | None, format: Format) -> None:
+    if result is not None:
+        show(result, format)
+        if result.status is not ExitStatus.SUCCESS:
+            raise click.exceptions.Exit(result.status)
+
+
+def _show_each(gateways: Sequence[RemoteGateway], ask: _Ask, format: Format) -> None:
+    """Show the results of all gateways that respond. The exit status is the highest of all gateways."""
+    results, errors = _ask_each(gateways, ask)
+    for name, error in errors:
+        complain(error.lines, name)
+    show_all(results, format)
+    statuses = [*(each.result.status for each in results), *(error.status for _, error in errors)]
+    if any(statuses):
+        raise click.exceptions.Exit(max(statuses))
+
+
+def _refresh(gateways: Sequence[RemoteGateway], ask: _Ask, format: Format) -> NoReturn:
+    """Show the results again and again. A gateway that does not respond is asked again; its last error is
+    shown. Raises ClientError after any other error, or if no gateway has responded yet."""
+    has_shown = False
+    while True:
+        results, errors = _ask_each(gateways, ask)
+        worst = max((error for _, error in errors), key=lambda error: error.status, default=None)
+        if worst and (not isinstance(worst, NoResponse) or not (has_shown or results)):
+            raise worst
+        has_shown = True
+        table = arrange(combine(results, named=len(gateways) > 1), format, terminal.width())
+        notes = [f"{name}: {line}" for name, error in errors for line in error.lines]
+        redraw(table, f"{format_time(int(time.time()))}, every {_REFRESH_SECONDS} s; Ctrl-C ends", notes)
+        time.sleep(_REFRESH_SECONDS)
+
+
+def _ask_each(
+    gateways: Sequence[RemoteGateway], ask: _Ask
+) -> tuple[list[ContextResult], list[tuple[str, ClientError]]]:
+    """Return the results of all gateways, and their errors by context."""
+    results, errors = [], []
+    with ThreadPoolExecutor(_MAX_PARALLEL_GATEWAYS) as pool:
+        # A single gateway may ask for a password, which only the main thread can.
+        calls: list[Callable[[], Result | None]] = (
+            [partial(ask, gateways[0])]
+            if len(gateways) == 1
+            else [pool.submit(ask, each).result for each in gateways]
+        )
+        for gateway, call in zip(gateways, calls, strict=True):
+            try:
+                if (result := call()) is not None:
+                    results.append(ContextResult(gateway.context.name, result))
+            except ClientError as error:
+                errors.append((gateway.context.name, error))
+    return results, errors
+
+
+def confirm(
+    question: str, *, yes: bool, otherwise: str, about: Report | None = None, always: bool = False
+) -> None:
+    """Ask at the terminal, below a report about the change. `yes` skips the question; with `always`, the
+    report is shown nevertheless. Raises CommandError with the text `otherwise` if the user does not agree."""
+    for each in report_lines(about) if about and (always or not yes) else ():
+        terminal.tell(each)
+    if yes:
+        return
+    if not (sys.stdin.isatty() and has_terminal()):
+        raise CommandError(ExitStatus.USAGE, "no terminal for the confirmation: use --yes")
+    try:
+        agreed = ask(f"{question} [y/N] ").lower() in {"y", "yes"}
+    except (click.Abort, KeyboardInterrupt):
+        terminal.tell("")
+        agreed = False
+    if not agreed:
+        raise CommandError(ExitStatus.REFUSED, otherwise)

@@ -1,5 +1,5 @@
-"""Words that a shell completes: what the gateway has at that moment, and the fields of its lists; and the
-command that prints the programs with which shells do so."""
+"""Words that a shell completes, from the gateway or known in advance, and the command that prints the
+completion programs of shells."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -9,70 +9,67 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from gateway_contract.contract import Enumeration, Method, columns_of
 from gatewayctl import terminal
-from gatewayctl.client.errors import ClientError
 from gatewayctl.client.gateway import RemoteGateway
-from gatewayctl.command import command
-from gatewayctl.invocation import chosen_context
-from gatewayctl.texts import line
+from gatewayctl.command import command, get_context
+from gatewayctl.errors import ClientError
+from gatewayctl.texts import escape
 
-#: The newest records of a log, of which the words are: another one would find nothing.
-_RECENT = 1000
-#: Seconds that a user waits for a word.
-_TIMEOUT = 3.0
+#: Number of the newest records of a log whose words are offered.
+_MAX_LOG_RECORDS = 1000
+#: A user does not wait longer for words.
+_TIMEOUT_SECONDS = 3.0
 
-#: Words with their descriptions, for the beginning of a word.
-Words = Callable[[RemoteGateway, str], Iterable[tuple[str, str]]]
-
-
-def offered(ctx: click.Context, words: Words, incomplete: str) -> list[CompletionItem]:
-    """Nothing after a failure: its text would stand in the line that the user types."""
-    try:
-        found = words(RemoteGateway(chosen_context(ctx), timeout=_TIMEOUT), incomplete)
-        # The shell shows them as they are.
-        return [
-            CompletionItem(word, help=line(about))
-            for word, about in found
-            if word.startswith(incomplete) and word.isprintable()
-        ]
-    except ClientError:
-        return []
+#: Function that returns words with their descriptions. Its arguments are a gateway and the incomplete word.
+ListWords = Callable[[RemoteGateway, str], Iterable[tuple[str, str]]]
 
 
-class Offered(click.ParamType[str]):
-    """A text, completed with words of the gateway."""
+class GatewayWords(click.ParamType[Any]):
+    """Type of a text that a shell completes with words from the gateway."""
 
     name = "text"
 
-    def __init__(self, words: Words) -> None:
-        self._words = words
+    def __init__(self, list_words: ListWords) -> None:
+        self._list_words = list_words
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        return offered(ctx, self._words, incomplete)
+        try:
+            words = self._list_words(RemoteGateway(get_context(ctx), timeout=_TIMEOUT_SECONDS), incomplete)
+            # A shell shows words as they are, so words with control characters are left out.
+            return [
+                CompletionItem(word, help=escape(description))
+                for word, description in words
+                if word.startswith(incomplete) and word.isprintable()
+            ]
+        except ClientError:
+            # The error would stand in the line that the user types.
+            return []
 
 
-def listed(path: str, key: str, name: str, about: str) -> Offered:
-    """The words are a field of the records of a list, described by another one."""
+def complete_field(path: str, key: str, name: str, description: str) -> GatewayWords:
+    """Return the type of a text that is the field `name` of a record in the list `key` at `path`. Another
+    field describes the record."""
 
-    def words(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
-        return [(str(each[name]), str(each[about] or "")) for each in gateway.get(path)[key]]
+    def list_words(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
+        return [(str(each[name]), str(each[description] or "")) for each in gateway.get(path)[key]]
 
-    return Offered(words)
-
-
-def recent(path: str, key: str, name: str) -> Offered:
-    """The words are the values of a field in the newest records of a log."""
-
-    def words(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
-        found = gateway.get(path, limit=_RECENT)[key]
-        return [(each, "") for each in sorted({each[name] for each in found if each[name]})]
-
-    return Offered(words)
+    return GatewayWords(list_words)
 
 
-class Known(click.ParamType[str]):
-    """A text, completed with words that are known without the gateway. `fields` are those that it names."""
+def complete_logged_value(path: str, key: str, name: str) -> GatewayWords:
+    """Return the type of a text that is a value of the field `name` in the newest records of a log."""
+
+    def list_words(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
+        records = gateway.get(path, limit=_MAX_LOG_RECORDS)[key]
+        return [(each, "") for each in sorted({each[name] for each in records if each[name]})]
+
+    return GatewayWords(list_words)
+
+
+class KnownWords(click.ParamType[str]):
+    """Type of a text that a shell completes with words that are known without the gateway. `fields` are the
+    fields of the API that the text may name."""
 
     name = "text"
 
@@ -86,30 +83,30 @@ class Known(click.ParamType[str]):
         return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
 
 
-def orders(fields: Iterable[str]) -> Known:
-    """The words are fields by which a list is sorted, with - for descending order after those
-    without."""
+def complete_order(fields: Iterable[str]) -> KnownWords:
+    """Return the type of a field by which a list is sorted: FIELD, or -FIELD for descending order."""
     names = tuple(fields)
-    return Known([*names, *(f"-{name}" for name in names)])
+    return KnownWords([*names, *(f"-{name}" for name in names)])
 
 
-def conditions(fields: Mapping[str, Any]) -> Known:
-    """The words are FIELD=, and FIELD=VALUE where the type of the field has few values."""
+def complete_condition(fields: Mapping[str, Any]) -> KnownWords:
+    """Return the type of a condition: FIELD=VALUE for fields with few values, otherwise FIELD=. `fields` are
+    types by name."""
     words = []
     for name, kind in fields.items():
         members = list(kind) if isinstance(kind, type) and issubclass(kind, Enumeration) else []
         words += [f"{name}={member}" for member in members] or [f"{name}="]
-    return Known(words, fields)
+    return KnownWords(words, fields)
 
 
-def fields_of(method: type[Method[Any]]) -> dict[str, Any]:
-    """Return the fields by which the list of a method is filtered and sorted, with their types."""
+def get_fields(method: type[Method[Any]]) -> dict[str, Any]:
+    """Return the types of the fields that filter and sort the list of a method, by name."""
     return {name: column.type for name, column in columns_of(method).items()}
 
 
-#: The variable by which a shell asks for completions.
-VARIABLE = "_GATEWAYCTL_COMPLETE"
-#: The name of the file in which each shell looks for it.
+#: The variable with which a shell asks for completions.
+_VARIABLE = "_GATEWAYCTL_COMPLETE"
+#: Name of the file that each shell loads.
 FILES = {"bash": "gatewayctl", "zsh": "_gatewayctl", "fish": "gatewayctl.fish"}
 
 
@@ -121,12 +118,13 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     In ~/.bashrc: eval "$(gatewayctl completion bash)"
     """
-    terminal.write(source(ctx.find_root().command, shell))
+    terminal.write(generate_program(ctx.find_root().command, shell))
 
 
-def source(root: click.Command, shell: str) -> str:
-    """Return the program for a shell."""
-    made = get_completion_class(shell)
-    if made is None:
+def generate_program(root: click.Command, shell: str) -> str:
+    """Return the program with which a shell completes the words of a command. Raises ValueError for an
+    unknown shell."""
+    complete = get_completion_class(shell)
+    if complete is None:
         raise ValueError(f"there is no completion for {shell}")
-    return made(root, {}, "gatewayctl", VARIABLE).source().strip() + "\n"
+    return complete(root, {}, "gatewayctl", _VARIABLE).source().strip() + "\n"

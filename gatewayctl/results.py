@@ -1,8 +1,8 @@
-"""The result of a command, for one gateway or several, and how it is shown.
+"""Results of commands, for one gateway or several, and the formats that show them.
 
-A table never cuts a value. On a terminal, columns that do not fit are left out, the least important first. If
-there is no room for those that say which record it is, the records stand one under the other. Sentences wrap
-between words. Elsewhere a record is one line.
+A table never cuts a value. On a terminal, the least important columns that do not fit are left out. If the
+columns that identify a record do not fit either, the fields of a record stand one under the other. Sentences
+wrap between words. In a pipe, a record is one line with all columns.
 """
 
 import json
@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
 import click
@@ -18,54 +19,55 @@ from click.shell_completion import CompletionItem
 
 from gatewayctl import terminal
 from gatewayctl.client.gateway import Record
-from gatewayctl.failures import ExitStatus
+from gatewayctl.errors import ExitStatus
 from gatewayctl.terminal import complain
-from gatewayctl.texts import compact, line, lines, shown
+from gatewayctl.texts import escape, escape_lines, format_json, get_display
 
-TABLE, WIDE, JSON, CSV, JSONPATH = "table", "wide", "json", "csv", "jsonpath"
+TABLE, WIDE_TABLE, JSON, CSV, JSONPATH = "table", "wide", "json", "csv", "jsonpath"
 
 
 @dataclass(frozen=True)
 class Format:
-    """`matches` are the values that the JSONPath expression selects from a document. A table has all its
-    columns if it `is_wide`, or those that the user chose, by their heads or fields."""
+    """Output format. `matches` returns the values that the JSONPath expression selects from a document. A
+    table has all its columns if it `is_wide`, otherwise the `columns` that the user chose by head or
+    field."""
 
     name: str = TABLE
     matches: Callable[[Any], Iterable[Any]] | None = None
     is_wide: bool = False
     columns: tuple[str, ...] = ()
 
-    def text(self, document: Any, *, safe: bool) -> str:
-        """Return a document in this format, which is not a table. If it is to be `safe` for a terminal, each
-        value is on one line, without control characters; those of JSON are escaped when it is written."""
-        guarded = line if safe else str
+    def render(self, document: Any, *, safe: bool) -> str:
+        """Return a document in this format, which must not be a table. With `safe`, each value of CSV or
+        JSONPath is one line without control characters."""
+        guard = escape if safe else str
         if self.matches is not None:
-            return "".join(f"{guarded(_bare(value))}\n" for value in self.matches(document))
+            values = self.matches(document)
+            texts = (value if isinstance(value, str) else format_json(value) for value in values)
+            return "".join(f"{guard(text)}\n" for text in texts)
         if self.name == CSV:
-            return csv_text(document if isinstance(document, list) else [document], guarded)
+            return format_csv(document if isinstance(document, list) else [document], guard)
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
-    def event(self, record: Record, *, safe: bool) -> str:
-        """Return a record of an endless list: JSON on one line."""
-        return self.text(record, safe=safe) if self.matches is not None else compact(record) + "\n"
+    def render_event(self, record: Record, *, safe: bool) -> str:
+        """Return a record of an endless list, which is one line of JSON."""
+        return self.render(record, safe=safe) if self.matches is not None else format_json(record) + "\n"
 
 
 class FormatType(click.ParamType[Format]):
-    """The type of the option."""
+    """Name of an output format, with an expression for `jsonpath`."""
 
     name = "format"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Format:
-        if isinstance(value, Format):
-            return value
         name, equals, expression = value.partition("=")
-        if value == WIDE:
+        if value == WIDE_TABLE:
             return Format(TABLE, is_wide=True)
         if value in (TABLE, JSON, CSV):
             return Format(value)
         if name != JSONPATH or not equals:
             self.fail("must be table, wide, json, csv or jsonpath=EXPRESSION", param, ctx)
-        # Here, as it takes time that the other formats need not spend.
+        # Imported here, because the import takes time and the other formats do not need it.
         import jsonpath
 
         try:
@@ -77,23 +79,24 @@ class FormatType(click.ParamType[Format]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        names = (TABLE, WIDE, JSON, CSV, f"{JSONPATH}=")
+        names = (TABLE, WIDE_TABLE, JSON, CSV, f"{JSONPATH}=")
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def csv_text(records: Sequence[Any], guarded: Callable[[Any], str] = str) -> str:
-    """RFC 4180, with the names of all fields on the first line. Lists and objects are JSON."""
+def format_csv(records: Sequence[Any], guard: Callable[[Any], str] = str) -> str:
+    """Return records as CSV (RFC 4180). The first line has the names of all fields. Lists and objects are
+    JSON. `guard` is applied to each value."""
     rows = [record if isinstance(record, dict) else {"value": record} for record in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [names, *([guarded(_cell(row.get(name))) for name in names] for row in rows)]
-    return "".join(f"{csv_line(each)}\r\n" for each in lines if each)
+    lines = [names, *([guard(_format_cell(row.get(name))) for name in names] for row in rows)]
+    return "".join(f"{format_csv_line(each)}\r\n" for each in lines if each)
 
 
-def csv_line(cells: Sequence[str]) -> str:
-    """Return one line of RFC 4180, without its end. Cells with spaces at their ends are quoted, too: many
-    programs remove such spaces from cells without quotes."""
+def format_csv_line(cells: Sequence[str]) -> str:
+    """Return one line of CSV, without its end. Cells that begin or end with spaces are quoted, because many
+    programs strip unquoted cells."""
     line = ",".join(_quote(cell) if _NEEDS_QUOTES.search(cell) else cell for cell in cells)
-    # An empty line would be no record.
+    # Readers skip an empty line.
     return line or _quote("")
 
 
@@ -105,44 +108,42 @@ def _quote(cell: str) -> str:
     return f'"{doubled}"'
 
 
-def _cell(value: Any) -> Any:
+def _format_cell(value: Any) -> Any:
     if value is None:
         return ""
-    return compact(value) if isinstance(value, dict | list | bool) else value
-
-
-def _bare(value: Any) -> str:
-    return value if isinstance(value, str) else compact(value)
+    return format_json(value) if isinstance(value, dict | list | bool) else value
 
 
 class Importance(IntEnum):
-    """How long a column stays on a terminal that becomes narrower. Of two with the same importance, the left
-    one stays longer."""
+    """Importance of a column. A narrow terminal leaves out the least important columns, from right to
+    left."""
 
-    #: Without it nobody knows which record this is. If a terminal has no room for all of these, the records
-    #: stand one under the other.
+    #: The column identifies a record, and is never left out.
     IDENTITY = 0
     HIGH = 1
     NORMAL = 2
     LOW = 3
-    #: Only with `-o wide`, or if it is chosen.
+    #: The column is shown only with `-o wide`, or if the user chooses it.
     WIDE = 4
 
 
+IDENTITY, HIGH, NORMAL, LOW, WIDE = Importance
+
+
 @dataclass(frozen=True)
-class ShownColumn:
-    """A column of a table: a field of the record. Its label and its texts are those of the field, unless
-    `title` and `value` say otherwise. One that `wraps` has sentences, which may take several lines."""
+class Column:
+    """Column of a table: a field of the records. `title` and `value` replace the label and the text of the
+    field. A column of sentences `wraps`: a value may take several lines."""
 
     name: str
+    importance: Importance = NORMAL
     title: str = ""
-    value: Callable[[Any], str] | None = None
-    importance: Importance = Importance.NORMAL
+    value: Callable[[Record], str] | None = None
     wraps: bool = False
 
     @property
     def label(self) -> str:
-        return self.title or shown(self.name).label
+        return self.title or get_display(self.name).label
 
     @property
     def head(self) -> str:
@@ -151,142 +152,166 @@ class ShownColumn:
     @property
     def word(self) -> str:
         """The head as the user types it."""
-        return _word(self.label)
+        return _simplify(self.label)
 
     def is_called(self, name: str) -> bool:
-        """Return whether the user means it: by its head, or by the name of its field."""
-        return _word(name) in {self.word, _word(self.name)}
+        """Return True if the user means this column by a name: its head, or the name of its field."""
+        return _simplify(name) in {self.word, _simplify(self.name)}
 
     def text(self, record: Record) -> str:
-        return (self.value or shown(self.name).text)(record.get(self.name))
+        if self.value is not None:
+            return self.value(record)
+        return get_display(self.name).format(record.get(self.name))
 
 
-def _word(text: str) -> str:
+def _simplify(text: str) -> str:
     return re.sub(r"[\W_]+", "_", text.strip().lower())
 
 
-class WholeRecord(ShownColumn):
-    """A column that `value` makes of the whole record."""
-
-    def text(self, record: Record) -> str:
-        return (self.value or shown(self.name).text)(record)
-
-
-def completed(
-    columns: Sequence[ShownColumn], fields: Iterable[str], hidden: Iterable[str] = ()
-) -> tuple[ShownColumn, ...]:
-    """Return the columns, and one of `-o wide` for each field that has none and is not hidden. Without
-    columns, all fields are shown, and the first says which record it is."""
+def add_wide_columns(
+    columns: Sequence[Column], fields: Iterable[str], hidden: Iterable[str] = ()
+) -> tuple[Column, ...]:
+    """Return the columns, and a column for `-o wide` for each other field that is not hidden. Without
+    columns, return a column for each field, the first of which identifies the record."""
     known = {*hidden, *(column.name for column in columns)}
-    rest = [field for field in fields if field not in known]
+    others = [field for field in fields if field not in known]
     if columns:
-        return (*columns, *(ShownColumn(field, importance=Importance.WIDE) for field in rest))
-    return (ShownColumn(rest[0], importance=Importance.IDENTITY), *map(ShownColumn, rest[1:]))
+        return (*columns, *(Column(field, WIDE) for field in others))
+    return (Column(others[0], IDENTITY), *map(Column, others[1:]))
 
 
 @dataclass(frozen=True)
 class ResultList:
-    """Records, of which a table shows some columns, and the other formats everything."""
+    """Records. A table shows the columns; other formats show all fields."""
 
     records: Sequence[Record]
-    columns: Sequence[ShownColumn]
-    status: ExitStatus = ExitStatus.DONE
+    columns: Sequence[Column]
+    status: ExitStatus = ExitStatus.SUCCESS
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """One record: a table shows a field per line, or those of `shown`. `status` is the exit status of the
-    command."""
+    """One record. A table shows one field per line: all fields, or those of `chosen`."""
 
     record: Record
-    status: ExitStatus = ExitStatus.DONE
-    shown: Sequence[ShownColumn] = ()
+    status: ExitStatus = ExitStatus.SUCCESS
+    chosen: Sequence[Column] = ()
 
     @property
-    def columns(self) -> Sequence[ShownColumn]:
-        fields = [ShownColumn(name, importance=Importance.IDENTITY, wraps=True) for name in self.record]
-        return self.shown or fields
+    def columns(self) -> Sequence[Column]:
+        return self.chosen or [Column(name, IDENTITY, wraps=True) for name in self.record]
 
 
 @dataclass(frozen=True)
 class Report:
-    """A text for people, below the `table` if there is one, and the record that the other formats show. Lines
-    that begin with + and - have the colours of a diff if `is_diff`. `status` is the exit status of the
-    command."""
+    """Text for people, below a table if there is one, and the record that other formats show. If the text
+    `is_diff`, lines that begin with + and - are coloured."""
 
     text: str
     record: Any
     is_diff: bool = False
-    status: ExitStatus = ExitStatus.DONE
+    status: ExitStatus = ExitStatus.SUCCESS
     table: ResultList | None = None
 
 
 Result: TypeAlias = ResultList | Sheet | Report
 
 
+class ContextResult(NamedTuple):
+    """Result of one gateway of several, with the name of its context."""
+
+    context: str
+    result: Result
+
+
 _GAP = "  "
-#: Width to which sentences wrap before a column is left out.
-_COMFORT = 32
-
-
-class TableLine(NamedTuple):
-    """A line of a table; its `head` stands out."""
-
-    head: str
-    rest: str = ""
+#: Sentences wrap to this width, in columns of the terminal, before a column is left out.
+_SENTENCE_WIDTH = 32
+#: The field with the name of the context.
+CONTEXT = "context"
+_COLOURS = {"+": "green", "-": "red"}
 
 
 class Table(NamedTuple):
-    """The lines, and the columns for which there was no room."""
+    """Lines of a table, with bold heads on a terminal, and the columns that were left out."""
 
-    lines: Sequence[TableLine]
-    left_out: Sequence[ShownColumn] = ()
+    lines: Sequence[str]
+    left_out: Sequence[Column] = ()
 
 
-def fitted(columns: Sequence[ShownColumn], records: Sequence[Record], width: int | None) -> Table:
-    """Return all records with those columns that have room; with all of them without a width."""
-    if width is None:
-        return whole(columns, records)
-    texts = _texts(columns, records)
-    needs = [_need(column, cells) for column, cells in zip(columns, texts, strict=True)]
+def arrange(result: ResultList | Sheet, format: Format, width: int | None) -> Table:
+    """Return the table of a result. `width` is that of the terminal in columns, None in a pipe. Raises
+    click.UsageError for an unknown column."""
+    columns = _choose_columns(result.columns, format)
+    if isinstance(result, Sheet):
+        return Table(_stack(columns, _format_columns(columns, [result.record]), width))
+    if format.columns:
+        columns = [replace(each, importance=IDENTITY) for each in columns]
+    return fit(columns, result.records, None if format.is_wide else width)
+
+
+def combine(results: Sequence[ContextResult], *, named: bool = True) -> ResultList:
+    """Return the records of several gateways in one list, with a column for the context if `named`."""
+    columns = {
+        column.name + column.title: column
+        for _, result in results
+        if not isinstance(result, Report)
+        for column in result.columns
+    }
+    contexts = [Column(CONTEXT, IDENTITY)] if named else []
+    return ResultList(_add_contexts(results), [*contexts, *columns.values()])
+
+
+def _choose_columns(columns: Sequence[Column], format: Format) -> list[Column]:
+    """Return the columns that the user chose, by default all columns but those of `-o wide`. The context of a
+    record is always shown."""
+    if not format.columns:
+        return [each for each in columns if format.is_wide or each.importance is not WIDE]
+    chosen = []
+    for name in format.columns:
+        column = next((each for each in columns if each.is_called(name)), None)
+        if column is None:
+            known = ", ".join(each.word for each in columns)
+            raise click.UsageError(f"--columns: there is no column {name!r}; the columns are {known}.")
+        chosen.append(column)
+    contexts = [each for each in columns if each.name == CONTEXT and each not in chosen]
+    return [*contexts, *chosen]
+
+
+def fit(columns: Sequence[Column], records: Sequence[Record], width: int | None) -> Table:
+    """Return a table of the columns that fit into the width, None for any width. If the columns that identify
+    a record do not fit, the fields stand one under the other."""
+    cells = _format_columns(columns, records)
+    widths = [max(map(measure, [column.head, *texts])) for column, texts in zip(columns, cells, strict=True)]
     kept = list(range(len(columns)))
-    while _sum(needs[at] for at in kept) > width:
-        last = max(kept, key=lambda at: (columns[at].importance, at))
-        if columns[last].importance is Importance.IDENTITY:
-            return Table(_one_under_the_other(columns, texts, width))
-        kept.remove(last)
-    widths = _spread(
-        [needs[at] for at in kept],
-        [max(map(width_of, (columns[at].head, *texts[at]))) for at in kept],
-        width,
-    )
-    grid = [[columns[at].head, *texts[at]] for at in kept]
-    lines = [line for row in zip(*grid, strict=True) for line in _row(row, widths)]
-    head, *rows = lines
-    left_out = [column for at, column in enumerate(columns) if at not in kept]
-    return Table([TableLine(head), *(TableLine("", row) for row in rows)], left_out)
+    if width is not None:
+        least = [_measure_narrowest(*each) for each in zip(columns, cells, widths, strict=True)]
+        while _sum_widths(least[at] for at in kept) > width:
+            last = max(kept, key=lambda at: (columns[at].importance, at))
+            if columns[last].importance is IDENTITY:
+                return Table(_stack(columns, cells, width))
+            kept.remove(last)
+        # Columns of sentences share the spare width, from left to right.
+        spare = width - _sum_widths(least[at] for at in kept)
+        for at in kept:
+            extra = min(spare, widths[at] - least[at])
+            widths[at], spare = least[at] + extra, spare - extra
+    kept_widths = [widths[at] for at in kept]
+    head = _join_cells([columns[at].head for at in kept], kept_widths)
+    lines = [terminal.style(head, bold=True)]
+    for row in zip(*(cells[at] for at in kept), strict=True):
+        wrapped = (_wrap(text, width) for text, width in zip(row, kept_widths, strict=True))
+        lines += [_join_cells(parts, kept_widths) for parts in zip_longest(*wrapped, fillvalue="")]
+    return Table(lines, [column for at, column in enumerate(columns) if at not in kept])
 
 
-def whole(columns: Sequence[ShownColumn], records: Sequence[Record]) -> Table:
-    """Return all records with all columns, each record on one line."""
-    grid = [[column.head, *cells] for column, cells in zip(columns, _texts(columns, records), strict=True)]
-    head, *rows = aligned(list(zip(*grid, strict=True)))
-    return Table([TableLine(head), *(TableLine("", row) for row in rows)])
+def _format_columns(columns: Sequence[Column], records: Sequence[Record]) -> list[list[str]]:
+    """Return the texts of all records, by column."""
+    return [[column.text(record) for record in records] for column in columns]
 
 
-def listed(columns: Sequence[ShownColumn], records: Sequence[Record], width: int | None) -> Table:
-    """Return all records, one under the other: a line for each field."""
-    return Table(_one_under_the_other(columns, _texts(columns, records), width))
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines with aligned columns."""
-    widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
-    return [_joined(row, widths) for row in rows]
-
-
-def width_of(text: str) -> int:
-    """Return the columns that a text takes on a terminal (Unicode Standard Annex 11)."""
+def measure(text: str) -> int:
+    """Return the number of columns that a text takes on a terminal (Unicode Standard Annex 11)."""
     if text.isascii():
         return len(text)
     return sum(
@@ -295,180 +320,89 @@ def width_of(text: str) -> int:
     )
 
 
-def _texts(columns: Sequence[ShownColumn], records: Sequence[Record]) -> list[list[str]]:
-    """Return the texts of all records, by column."""
-    return [[column.text(record) for record in records] for column in columns]
+def _measure_narrowest(column: Column, texts: Sequence[str], width: int) -> int:
+    """Return the least width of a column in which no word is cut. `width` is that without wrapping."""
+    longest = max(map(measure, texts), default=0)
+    if not column.wraps or longest <= _SENTENCE_WIDTH:
+        return width
+    words = (measure(word) for text in texts for word in text.split(" "))
+    return max(measure(column.head), min(longest, max(_SENTENCE_WIDTH, *words)))
 
 
-def _need(column: ShownColumn, texts: Sequence[str]) -> int:
-    """Return the least width of a column in which no word is cut."""
-    longest = max(map(width_of, texts), default=0)
-    if column.wraps and longest > _COMFORT:
-        words = (width_of(word) for text in texts for word in text.split(" "))
-        longest = min(longest, max(_COMFORT, *words))
-    return max(width_of(column.head), longest)
+def _sum_widths(widths: Iterable[int]) -> int:
+    """Return the width of a line with these columns and the gaps between them."""
+    return sum(width + len(_GAP) for width in widths) - len(_GAP)
 
 
-def _sum(widths: Iterable[int]) -> int:
-    """Return the width of a line."""
-    held = list(widths)
-    return sum(held) + len(_GAP) * (len(held) - 1)
-
-
-def _spread(needs: Sequence[int], wanted: Sequence[int], width: int) -> list[int]:
-    """Return the widths of columns on a terminal: those with sentences get the room that is left."""
-    widths, left = list(needs), width - _sum(needs)
-    for at, most in enumerate(wanted):
-        more = max(0, min(left, most - widths[at]))
-        widths[at] += more
-        left -= more
-    return widths
-
-
-def _row(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Return the lines of one record."""
-    wrapped = [_wrapped(text, width) for text, width in zip(row, widths, strict=True)]
-    most = max(map(len, wrapped))
-    return [
-        _joined([lines[at] if at < len(lines) else "" for lines in wrapped], widths) for at in range(most)
-    ]
-
-
-def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (text + " " * (width - width_of(text)) for text, width in zip(row, widths, strict=True))
+def _join_cells(cells: Iterable[str], widths: Iterable[int]) -> str:
+    padded = (text + " " * (width - measure(text)) for text, width in zip(cells, widths, strict=True))
     return _GAP.join(padded).rstrip(" ")
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    """Return the lines of a text, broken between words. A longer word has a line of its own."""
-    if width_of(text) <= width:
+def _wrap(text: str, width: int) -> list[str]:
+    """Return the lines of a text, broken between words. A word that is longer than the width is a line."""
+    if measure(text) <= width:
         return [text]
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if width_of(longer) <= width or not lines[-1]:
+        if measure(longer) <= width or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(word)
     return lines
 
 
-def _one_under_the_other(
-    columns: Sequence[ShownColumn], texts: Sequence[Sequence[str]], width: int | None
-) -> list[TableLine]:
-    """Return a line for each value, behind its label, and an empty line between two records."""
-    beside = max((width_of(column.label) for column in columns), default=0) + len(_GAP)
-    found: list[TableLine] = []
-    for record in zip(*texts, strict=True):
-        if found:
-            found.append(TableLine(""))
+def _stack(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Return a line for each value, behind its label, and an empty line between two records. A value is below
+    its label if the terminal has no room for the longest word of the value behind the label."""
+    start = max((measure(column.label) for column in columns), default=0) + len(_GAP)
+    lines: list[str] = []
+    for record in zip(*cells, strict=True):
+        lines += [""] if lines else []
         for column, text in zip(columns, record, strict=True):
-            found += _labelled(column.label, text, beside, width)
-    return found
-
-
-def _labelled(label: str, text: str, beside: int, width: int | None) -> list[TableLine]:
-    """Return a value behind its label; or below, if the terminal has no room for a word of it."""
-    padded = label + " " * (beside - width_of(label))
-    if width is None:
-        return [TableLine(padded, text)]
-    longest = max(map(width_of, text.split(" ")))
-    if longest <= width - beside:
-        first, *more = _wrapped(text, width - beside)
-        return [TableLine(padded, first), *(TableLine(" " * beside, each) for each in more)]
-    indent = _GAP if longest + len(_GAP) <= width else ""
-    return [TableLine(label), *(TableLine("", indent + each) for each in _wrapped(text, width - len(indent)))]
-
-
-#: The field with the name of the context.
-CONTEXT = "context"
-_COLOURS = {"+": "green", "-": "red"}
-
-
-class Of(NamedTuple):
-    """A result, and the context that it is of."""
-
-    context: str
-    result: Result
+            label = column.label + " " * (start - measure(column.label))
+            longest = max(map(measure, text.split(" ")))
+            if width is None:
+                lines.append(terminal.style(label, bold=True) + text)
+            elif longest <= width - start:
+                first, *others = _wrap(text, width - start)
+                lines += [terminal.style(label, bold=True) + first, *(" " * start + each for each in others)]
+            else:
+                indent = _GAP if longest + len(_GAP) <= width else ""
+                lines.append(terminal.style(column.label, bold=True))
+                lines += [indent + each for each in _wrap(text, width - len(indent))]
+    return lines
 
 
 def show(result: Result, format: Format) -> None:
-    """Raises click.UsageError for columns that there are not."""
+    """Print a result. Raises click.UsageError for columns that the result does not have."""
     if format.name != TABLE:
-        terminal.write(format.text(_document(result), safe=terminal.is_terminal()))
-        return
-    if isinstance(result, Report):
+        document = list(result.records) if isinstance(result, ResultList) else result.record
+        terminal.write(format.render(document, safe=terminal.is_terminal()))
+    elif isinstance(result, Report):
         _refuse_columns(format)
-        _show_report(result)
+        if result.table is not None and result.table.records:
+            show(result.table, Format())
+        _show_text(result.text, is_diff=result.is_diff)
     else:
-        _show_table(_table_of(result, format, terminal.width()))
+        _show_table(arrange(result, format, terminal.width()))
 
 
-def show_all(results: Sequence[Of], format: Format) -> None:
-    """Print results of several gateways; each record has its context. Raises click.UsageError as `show`
-    does."""
+def show_all(results: Sequence[ContextResult], format: Format) -> None:
+    """Print the results of several gateways; each record has its context. Raises click.UsageError for columns
+    that the results do not have."""
     if format.name != TABLE:
-        named = [{CONTEXT: of.context, **record} for of in results for record in _records(of.result)]
-        terminal.write(format.text(named, safe=terminal.is_terminal()))
+        terminal.write(format.render(_add_contexts(results), safe=terminal.is_terminal()))
         return
-    tabular = [of for of in results if not isinstance(of.result, Report)]
-    if tabular:
-        _show_table(_side_by_side(tabular, format, terminal.width()))
+    tables = [each for each in results if not isinstance(each.result, Report)]
+    if tables:
+        _show_table(arrange(combine(tables), format, terminal.width()))
     else:
         _refuse_columns(format)
-    for of in results:
-        if isinstance(of.result, Report):
-            text = "\n".join(f"{of.context}: {each}" for each in of.result.text.splitlines())
-            _show_text(text, is_diff=False)
-
-
-def _table_of(result: ResultList | Sheet, format: Format, width: int | None) -> Table:
-    if isinstance(result, Sheet):
-        return listed(_chosen(result.columns, format), [result.record], width)
-    return table(result.columns, result.records, format, width)
-
-
-def picture(results: Sequence[Of], format: Format, width: int | None, *, is_one: bool) -> Table:
-    """Return a table for `redraw`: of the only gateway, or of several. Raises click.UsageError as `table`
-    does."""
-    if not is_one:
-        return _side_by_side(results, format, width)
-    shown = [of.result for of in results if not isinstance(of.result, Report)]
-    return _table_of(shown[0], format, width) if shown else Table(())
-
-
-def _side_by_side(results: Sequence[Of], format: Format, width: int | None) -> Table:
-    """Return the records of several gateways in one table, which are no Reports."""
-    columns = {each.name + each.title: each for of in results for each in of.result.columns}  # type: ignore[union-attr]
-    records = [{CONTEXT: of.context, **record} for of in results for record in _records(of.result)]
-    context = ShownColumn(CONTEXT, importance=Importance.IDENTITY)
-    if format.columns and not any(context.is_called(each) for each in format.columns):
-        format = replace(format, columns=(CONTEXT, *format.columns))
-    return table([context, *columns.values()], records, format, width)
-
-
-def table(
-    columns: Sequence[ShownColumn], records: Sequence[Record], format: Format, width: int | None
-) -> Table:
-    """Return the table that a format wants; `width` is that of the terminal, None without one. Raises
-    click.UsageError for a column that there is not."""
-    chosen = _chosen(columns, format)
-    if format.columns and width is not None:
-        chosen = [replace(each, importance=Importance.IDENTITY) for each in chosen]
-    return whole(chosen, records) if format.is_wide else fitted(chosen, records, width)
-
-
-def _chosen(columns: Sequence[ShownColumn], format: Format) -> list[ShownColumn]:
-    if not format.columns:
-        return [each for each in columns if format.is_wide or each.importance is not Importance.WIDE]
-    found = []
-    for name in format.columns:
-        column = next((each for each in columns if each.is_called(name)), None)
-        if column is None:
-            known = ", ".join(each.word for each in columns)
-            raise click.UsageError(f"--columns: there is no column {name!r}; the columns are {known}.")
-        found.append(column)
-    return found
+    for context, result in results:
+        if isinstance(result, Report):
+            _show_text("\n".join(f"{context}: {each}" for each in result.text.splitlines()), is_diff=False)
 
 
 def _refuse_columns(format: Format) -> None:
@@ -476,14 +410,14 @@ def _refuse_columns(format: Format) -> None:
         raise click.UsageError("--columns: this command prints no table.")
 
 
-def _document(result: Result) -> Any:
-    return list(result.records) if isinstance(result, ResultList) else result.record
+def _add_contexts(results: Sequence[ContextResult]) -> list[Record]:
+    return [{CONTEXT: context, **record} for context, result in results for record in _get_records(result)]
 
 
-def _records(result: Result) -> list[dict[str, Any]]:
+def _get_records(result: Result) -> Sequence[Record]:
     match result:
         case ResultList(records):
-            return list(records)
+            return records
         case Sheet(record):
             return [record]
         case Report(_, dict() as record):
@@ -492,70 +426,61 @@ def _records(result: Result) -> list[dict[str, Any]]:
             return [{"message": text}]
 
 
-def _show_table(shown: Table) -> None:
-    terminal.show(*(terminal.styled(head, bold=True) + rest for head, rest in shown.lines))
-    complain(_notes(shown))
+def _show_table(table: Table) -> None:
+    terminal.show(*table.lines)
+    complain(_describe_left_out(table))
 
 
-def _notes(shown: Table) -> list[str]:
-    names = ", ".join(each.word for each in shown.left_out)
+def _describe_left_out(table: Table) -> list[str]:
+    names = ", ".join(each.word for each in table.left_out)
     return [f"columns left out: {names}; -o wide shows all, --columns chooses"] if names else []
 
 
-def redraw(shown: Table, first: str, notes: Sequence[str]) -> None:
-    """Replace what the terminal shows by a line, as much of a table as has room, and notes."""
-    below = [*_notes(shown), *notes]
-    # The cursor stands below.
+def redraw(table: Table, first: str, notes: Sequence[str]) -> None:
+    """Replace what the terminal shows by a first line, the lines of a table that fit, and notes."""
+    below = [*_describe_left_out(table), *notes]
+    # The cursor takes the last line.
     room = terminal.height() - sum(map(terminal.height_of, [first, *below])) - 1
-    heights = [terminal.height_of(head + rest) for head, rest in shown.lines]
+    heights = [terminal.height_of(each) for each in table.lines]
     kept = len(heights)
     if sum(heights) > room:
         kept = next(at for at in range(kept) if sum(heights[: at + 1]) > room - 1)
         below.insert(0, f"{len(heights) - kept} more lines have no room")
-    lines = [terminal.styled(head, bold=True) + rest for head, rest in shown.lines[:kept]]
-    terminal.redraw([line(first), *lines, *map(line, below)])
-
-
-def _show_report(report: Report) -> None:
-    if report.table is not None and report.table.records:
-        show(report.table, Format())
-    _show_text(report.text, is_diff=report.is_diff)
+    terminal.redraw([escape(first), *table.lines[:kept], *map(escape, below)])
 
 
 def _show_text(text: str, *, is_diff: bool) -> None:
-    held = lines(text.rstrip("\n")) if text else []
-    colours = [_COLOURS.get(each[:1]) if is_diff else None for each in held]
-    terminal.show(*(terminal.styled(each, colour=colour) for each, colour in zip(held, colours, strict=True)))
+    lines = escape_lines(text.rstrip("\n")) if text else []
+    colours = [_COLOURS.get(each[:1]) if is_diff else None for each in lines]
+    terminal.show(*(terminal.style(each, colour=colour) for each, colour in zip(lines, colours, strict=True)))
 
 
-def lines_above(report: Report) -> list[str]:
+def report_lines(report: Report) -> list[str]:
     """Return the lines of a report, for standard error above a question."""
-    held = report.table
-    shown = fitted(held.columns, held.records, terminal.width()).lines if held and held.records else ()
-    return [*(head + rest for head, rest in shown), *report.text.rstrip("\n").splitlines()]
+    table = report.table
+    lines = arrange(table, Format(), terminal.width()).lines if table and table.records else ()
+    return [*map(click.unstyle, lines), *report.text.rstrip("\n").splitlines()]
 
 
 class StreamPrinter:
-    """Prints the records of an endless list, each at once. `fields` are those of each line of CSV."""
+    """Printer of an endless list: each record is printed at once. `fields` are the columns of CSV."""
 
     def __init__(self, format: Format, fields: Sequence[str]) -> None:
         self._format = format
         self._fields = fields
         self._has_head = False
 
-    def show(self, record: Record, text: str) -> None:
-        """`text` is the line of a table."""
+    def print(self, record: Record, text: str) -> None:
+        """Print a record; `text` is its line in a table."""
+        safe = terminal.is_terminal()
         if self._format.name == TABLE:
-            terminal.show(*lines(text))
+            terminal.show(*escape_lines(text))
         elif self._format.name == CSV:
-            terminal.write(self._csv(record))
+            names = (CONTEXT, *self._fields) if CONTEXT in record else self._fields
+            head, _, row = self._format.render(
+                {name: record.get(name) for name in names}, safe=safe
+            ).partition("\n")
+            terminal.write(row if self._has_head else f"{head}\n{row}")
+            self._has_head = True
         else:
-            terminal.write(self._format.event(record, safe=terminal.is_terminal()))
-
-    def _csv(self, record: Record) -> str:
-        names = (CONTEXT, *self._fields) if CONTEXT in record else self._fields
-        held = {name: record.get(name) for name in names}
-        head, _, row = self._format.text(held, safe=terminal.is_terminal()).partition("\n")
-        text = row if self._has_head else f"{head}\n{row}"
-        self._has_head = True
-        return text
+            terminal.write(self._format.render_event(record, safe=safe))

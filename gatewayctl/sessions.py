@@ -1,85 +1,287 @@
-"""Sessions as tables show them, and their paths in the API."""
+"""Sessions: as tables show them, and as targets that an operator names on the command line.
 
-from collections.abc import Sequence
+A target is a session id, a username, an IP address or a MAC address. A text may be several of them: phone and
+contract numbers are common usernames. So a text is looked up in all its meanings, and a text that names more
+than one subscriber is refused with the list of them. `id:`, `user:`, `ip:` or `mac:` before the text chooses
+a meaning.
+
+A name alone takes one request, and a second one for the record of its session; a number takes three at most,
+an address four, and twelve digits, which may be all of these, five. A text with its kind takes one or two.
+"""
+
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote
 
 import click
 
+from gateway_contract.base.search import Kind, split_kind
+from gateway_contract.base.texts import parse_ip, parse_mac, parse_numeric_id
 from gateway_contract.core.sessions import SessionSummary, SessionTypeFilter
-from gatewayctl.client.gateway import Record
-from gatewayctl.results import Importance, ResultList, ShownColumn, WholeRecord, completed
-from gatewayctl.texts import plain
+from gatewayctl.client.gateway import Record, RemoteGateway
+from gatewayctl.completion import GatewayWords
+from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoSuchRecord
+from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, add_wide_columns
+from gatewayctl.texts import escape, format_time, format_value
 
-#: The types of sessions, as the API takes them; in any case, as tables show PPPoE.
-TYPES = click.Choice([each.value for each in SessionTypeFilter], case_sensitive=False)
+SESSIONS_PATH = "/subscribers"
+_HISTORY_PATH = "/subscribers/history"
+#: A username of the history still counts for so long: its owner may call.
+_RECENT_SECONDS = 30 * 86_400
+_MAX_COMPLETIONS = 1000
+
+#: Option for the type of sessions, in any case: tables show PPPoE, the API takes pppoe.
+TYPE_CHOICE = click.Choice([each.value for each in SessionTypeFilter], case_sensitive=False)
+
+
+def format_address(record: Record) -> str:
+    """Return the IPv4 address of a session, or its IPv6 address if there is none."""
+    return format_value(record.get("ip_address") or record.get("ipv6_address"))
+
+
+_ADDRESS = Column("ip_address", HIGH, value=format_address)
+
+
+def _add_columns(*columns: Column) -> tuple[Column, ...]:
+    details = ("source", "ipv6_prefix", "delegated_prefixes", "outer_vlan_id", "inner_vlan_id")
+    all_columns = (*columns, *(Column(name, WIDE) for name in details))
+    # The column of the address shows the IPv6 address, too.
+    return add_wide_columns(all_columns, SessionSummary.__struct_fields__, hidden=["ipv6_address"])
+
+
+LIST_COLUMNS = _add_columns(
+    Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), _ADDRESS, Column("interface"),
+    Column("rate_down", title="Down"), Column("rate_up", title="Up"), Column("started_at"),
+    Column("mac_address", WIDE), Column("access_interface", WIDE), Column("state", WIDE),
+)  # fmt: skip
+#: Columns for a search, which tell the device and the line of a subscriber.
+SEARCH_COLUMNS = _add_columns(
+    Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), _ADDRESS,
+    Column("interface", LOW), Column("mac_address", HIGH), Column("access_interface", HIGH),
+    Column("state", LOW), Column("started_at"), Column("rate_down", WIDE, "Down"),
+    Column("rate_up", WIDE, "Up"),
+)  # fmt: skip
+_AFFECTED_COLUMNS = (
+    Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), _ADDRESS,
+    Column("mac_address", HIGH), Column("interface"),
+)  # fmt: skip
+
+
+def list_affected(records: Sequence[Record]) -> ResultList:
+    """Return the list of the sessions that a command is about to change or end."""
+    return ResultList(records, _AFFECTED_COLUMNS)
 
 
 def session_path(id: object) -> str:
-    return f"/subscribers/{quote(str(id), safe='')}"
+    """Return the path of a session in the API."""
+    return f"{SESSIONS_PATH}/{quote(str(id), safe='')}"
 
 
-def address(record: Record) -> str:
-    """Return the address of a session: IPv4, or else IPv6."""
-    return plain(record.get("ip_address") or record.get("ipv6_address"))
+#: Names of the kinds as fields of a session, and as filters of lists of sessions.
+_FIELDS = {Kind.ID: "id", Kind.USER: "username", Kind.IP: "ip_address", Kind.MAC: "mac_address"}
 
 
-_ID = ShownColumn("id", importance=Importance.IDENTITY)
-_TYPE = ShownColumn("type", importance=Importance.LOW)
-_USERNAME = ShownColumn("username", importance=Importance.IDENTITY)
-_ADDRESS = WholeRecord("ip_address", value=address, importance=Importance.HIGH)
-_INTERFACE = ShownColumn("interface")
-_DETAILS = (
-    ShownColumn("source", importance=Importance.WIDE),
-    ShownColumn("ipv6_prefix", importance=Importance.WIDE),
-    ShownColumn("delegated_prefixes", importance=Importance.WIDE),
-    ShownColumn("outer_vlan_id", importance=Importance.WIDE),
-    ShownColumn("inner_vlan_id", importance=Importance.WIDE),
-)
+def is_id(text: str) -> bool:
+    """Return True for a text that can be the id of a session."""
+    with suppress(ValueError):
+        return bool(parse_numeric_id(text))
+    return False
 
 
-def _completed(*columns: ShownColumn) -> tuple[ShownColumn, ...]:
-    # The address shows the IPv6 address too.
-    return completed((*columns, *_DETAILS), SessionSummary.__struct_fields__, hidden=["ipv6_address"])
+def _parse_username(text: str) -> str:
+    if not text:
+        raise ValueError("must have at least one character")
+    return text
 
 
-#: Of a list of all sessions.
-COLUMNS = _completed(
-    _ID,
-    _TYPE,
-    _USERNAME,
-    _ADDRESS,
-    _INTERFACE,
-    ShownColumn("rate_down", "Down"),
-    ShownColumn("rate_up", "Up"),
-    ShownColumn("started_at"),
-    ShownColumn("mac_address", importance=Importance.WIDE),
-    ShownColumn("access_interface", importance=Importance.WIDE),
-    ShownColumn("state", importance=Importance.WIDE),
-)
-#: Of sessions that were searched for by something that tells a subscriber's device or line.
-FOUND = _completed(
-    _ID,
-    _TYPE,
-    _USERNAME,
-    _ADDRESS,
-    ShownColumn("interface", importance=Importance.LOW),
-    ShownColumn("mac_address", importance=Importance.HIGH),
-    ShownColumn("access_interface", importance=Importance.HIGH),
-    ShownColumn("state", importance=Importance.LOW),
-    ShownColumn("started_at"),
-    ShownColumn("rate_down", "Down", importance=Importance.WIDE),
-    ShownColumn("rate_up", "Up", importance=Importance.WIDE),
-)
-_TOUCHED = (
-    _ID,
-    _TYPE,
-    _USERNAME,
-    _ADDRESS,
-    ShownColumn("mac_address", importance=Importance.HIGH),
-    _INTERFACE,
-)
+_PARSERS: Mapping[Kind, Callable[[str], str]] = {
+    Kind.ID: lambda text: str(parse_numeric_id(text)),
+    Kind.USER: _parse_username,
+    Kind.IP: parse_ip,
+    Kind.MAC: parse_mac,
+}
 
 
-def touched(records: Sequence[Record]) -> ResultList:
-    """Return the sessions that a command is about to change or end."""
-    return ResultList(records, _TOUCHED)
+@dataclass(frozen=True)
+class Target:
+    """Target as the user typed it, and its meanings: the text that the API takes, by kind."""
+
+    text: str
+    meanings: Mapping[Kind, str]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_target(text: str) -> Target:
+    """Return the target of a text. A username that begins with a kind and a colon, such as `ip:x`, is typed
+    as `user:ip:x`. Raises ValueError with the rule."""
+    kind, rest = split_kind(text)
+    if kind is not None:
+        return Target(text, {kind: _PARSERS[kind](rest)})
+    meanings: dict[Kind, str] = {}
+    for kind, parse in _PARSERS.items():
+        with suppress(ValueError):
+            meanings[kind] = parse(text)
+    if not meanings:
+        raise ValueError("must be a session id, a username, an IP address or a MAC address")
+    return Target(text, meanings)
+
+
+class TargetType(GatewayWords):
+    """Type of a target. A shell completes it with the ids and usernames of sessions."""
+
+    name = "target"
+
+    def __init__(self) -> None:
+        super().__init__(_list_targets)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        try:
+            return parse_target(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
+def _list_targets(gateway: RemoteGateway, incomplete: str) -> list[tuple[str, str]]:
+    typed_kind, typed = split_kind(incomplete)
+    kind = typed_kind or (Kind.ID if not typed or typed.isdecimal() else Kind.USER)
+    # A search finds nothing by the beginning of an id or address.
+    query = {"search": incomplete} if typed and kind is Kind.USER else {}
+    sessions = gateway.get(SESSIONS_PATH, **query, limit=_MAX_COMPLETIONS)["sessions"]
+    prefix = "" if typed_kind is None else f"{typed_kind}:"
+    return [
+        (f"{prefix}{each[_FIELDS[kind]]}", _describe_word(each, kind))
+        for each in sessions
+        if each[_FIELDS[kind]]
+    ]
+
+
+def _describe_word(session: Record, kind: Kind) -> str:
+    if kind is Kind.ID:
+        return str(session["username"] or session["mac_address"] or "")
+    return f"session {session['id']}"
+
+
+target_argument = click.argument("target", type=TargetType())
+
+
+@dataclass
+class _Candidate:
+    """Session that a target may name, and the kinds by which the session was found."""
+
+    record: Record
+    kinds: list[Kind] = field(default_factory=list)
+
+
+def find_session(gateway: RemoteGateway, target: Target) -> Record:
+    """Return the record of the only session that a target names. Raises ClientError.
+
+    A target that names a session by its id or address is refused if it was the username of another subscriber
+    in the last 30 days: that subscriber may be offline now. Without a reply of the history, the target is
+    refused, too.
+    """
+    found: dict[int, _Candidate] = {}
+    for kind, text in target.meanings.items():
+        for record in _list_online(gateway, kind, text):
+            found.setdefault(record["id"], _Candidate(record)).kinds.append(kind)
+    candidates = list(found.values())
+    if not candidates:
+        raise CommandError(
+            ExitStatus.REFUSED,
+            f"no session of {escape(target)}; gatewayctl subscribers find searches for parts",
+        )
+    if Kind.USER in target.meanings and not any(Kind.USER in each.kinds for each in candidates):
+        candidates += _find_former(gateway, target, candidates)
+    only = _require_one(target, candidates)
+    if Kind.ID in only.kinds:
+        return only.record
+    detail: Record = gateway.get(session_path(only.record["id"]))
+    return detail
+
+
+def find_past_session(gateway: RemoteGateway, target: Target) -> Record:
+    """Return the last session of the only subscriber that a target names. The subscriber may be offline.
+    Raises ClientError."""
+    found: dict[object, _Candidate] = {}
+    for kind, text in target.meanings.items():
+        for record in gateway.list_records(_HISTORY_PATH, "sessions", {_FIELDS[kind]: text}, 1):
+            subscriber = record["username"] or record["mac_address"] or record["id"]
+            found.setdefault(subscriber, _Candidate(record)).kinds.append(kind)
+    if not found:
+        raise CommandError(ExitStatus.REFUSED, f"the history has no session of {escape(target)}")
+    return _require_one(target, list(found.values())).record
+
+
+def find_recent_user(gateway: RemoteGateway, name: str) -> Record | None:
+    """Return the last session of a username in the last 30 days; None without one. Raises ClientError."""
+    since = int(time.time()) - _RECENT_SECONDS
+    sessions = gateway.list_records(_HISTORY_PATH, "sessions", {"username": name, "since": since}, 1)
+    return sessions[0] if sessions else None
+
+
+def _list_online(gateway: RemoteGateway, kind: Kind, text: str) -> Sequence[Record]:
+    if kind is not Kind.ID:
+        return gateway.list_records(SESSIONS_PATH, "sessions", {_FIELDS[kind]: text})
+    try:
+        return [gateway.get(session_path(text))]
+    except NoSuchRecord:
+        return []
+
+
+def _find_former(gateway: RemoteGateway, target: Target, online: Sequence[_Candidate]) -> list[_Candidate]:
+    """Return the recent subscriber whose username is a target that was found by another kind."""
+    try:
+        record = find_recent_user(gateway, target.meanings[Kind.USER])
+    except ClientError as error:
+        first = online[0].record
+        raise CommandError(
+            error.status,
+            f"{escape(target)} may be a username, too, which the history cannot tell now; nothing was done",
+            *error.lines,
+            f"without the history, name the session: {Kind.ID}:{first['id']}: {describe_session(first)}",
+        ) from error
+    return [] if record is None else [_Candidate(record, [Kind.USER])]
+
+
+def _require_one(target: Target, candidates: Sequence[_Candidate]) -> _Candidate:
+    """Return the only candidate. Raises CommandError with the list of the candidates if there are several."""
+    if len(candidates) > 1:
+        raise CommandError(
+            ExitStatus.REFUSED,
+            f"{escape(target)} names several sessions; nothing was done. Name one of them:",
+            *(f"{_spell(target, each, candidates)}: {describe_session(each.record)}" for each in candidates),
+        )
+    return candidates[0]
+
+
+def _spell(target: Target, candidate: _Candidate, candidates: Iterable[_Candidate]) -> str:
+    """Return a target that names only this candidate, quoted for a shell."""
+    others = [each for each in candidates if each is not candidate]
+    for kind in candidate.kinds:
+        if not any(kind in other.kinds for other in others):
+            return shlex.quote(f"{kind}:{target.meanings[kind]}")
+    return f"{Kind.ID}:{candidate.record['id']}"
+
+
+def describe_session(session: Record) -> str:
+    """Return one line that tells a session of any list from other sessions."""
+    subscriber = describe_subscriber(session)
+    if session.get("ended_at") is not None:
+        state = f"ended {format_time(session['ended_at'])}"
+    elif session.get("ended_before") is not None:
+        first, last = format_time(session["ended_after"]), format_time(session["ended_before"])
+        state = f"ended between {first} and {last}"
+    else:
+        state = f"online since {format_time(session['started_at'])}"
+    return f"session {session['id']}, {subscriber}, on {format_value(session['access_interface'])}, {state}"
+
+
+def describe_subscriber(session: Record) -> str:
+    """Return the username, the address and the MAC address of a session: `alice, 100.64.0.9, 02:…:09`."""
+    username, mac = format_value(session["username"]), format_value(session["mac_address"])
+    return f"{username}, {format_address(session)}, {mac}"

@@ -1,9 +1,8 @@
-"""Standard output and standard error. All that a command prints goes through here.
+"""Standard output, standard error and prompts.
 
-Much of it comes from subscribers, and a terminal obeys control characters. So what is for people is always
-safe; what is for programs is safe on a terminal, and stays as it is in a pipe.
-
-Prompts, and the files in place of them, are here too: a password is never on the command line.
+Much of the output comes from subscribers, and a terminal obeys control characters. So output for people is
+always escaped; output for programs is escaped on a terminal, and unchanged in a pipe. A password is typed, or
+read from a file: it is never on the command line.
 """
 
 import io
@@ -17,67 +16,66 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import click
 
 from gatewayctl.client.contexts import Context
-from gatewayctl.failures import CommandFailure, ExitStatus
-from gatewayctl.texts import line, lines
+from gatewayctl.errors import CommandError, ExitStatus
+from gatewayctl.texts import escape, escape_lines
 
 
 def prepare() -> None:
-    """A character that the encoding of the locale lacks, or half of one, is escaped too."""
+    """Escape characters that the encoding of the locale does not have, and halves of surrogate pairs."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def is_terminal() -> bool:
-    """Return whether standard output is one."""
+    """Return True if standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def is_styled() -> bool:
-    """Return whether output may have colours: on a terminal, unless NO_COLOR is set
-    (https://no-color.org)."""
+    """Return True if output may have colours: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
     return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def can_redraw() -> bool:
+    """Return True if the terminal can replace what it shows."""
+    return is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def width() -> int | None:
-    """Return the columns of the terminal; None without one."""
+    """Return the number of columns of the terminal; None without a terminal."""
     return shutil.get_terminal_size().columns if is_terminal() else None
 
 
 def height() -> int:
-    """Return the lines of the terminal."""
+    """Return the number of lines of the terminal."""
     return shutil.get_terminal_size().lines
 
 
 def height_of(text: str) -> int:
-    """Return the lines that a text takes on the terminal."""
+    """Return the number of lines that a text, which may be styled, takes on the terminal."""
     columns = max(1, shutil.get_terminal_size().columns)
-    return max(1, -(-len(text) // columns))
-
-
-def can_redraw() -> bool:
-    """Return whether the terminal can replace what it shows."""
-    return is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
+    return max(1, -(-len(click.unstyle(text)) // columns))
 
 
 def redraw(texts: Sequence[str]) -> None:
-    """Replace what the terminal shows by lines, each as those of `show` (ECMA-48, CUP, EL and ED)."""
-    # Nothing is cleared before its place has another text: the picture does not flicker.
+    """Replace what the terminal shows by escaped lines (ECMA-48: CUP, EL and ED)."""
+    # Each line is cleared behind its new text, and not before it: so the picture does not flicker.
     _write("\x1b[H" + "".join(f"{each}\x1b[K\n" for each in texts) + "\x1b[J")
 
 
-def styled(text: str, *, bold: bool = False, colour: str | None = None) -> str:
-    """Return a text that is safe, as `line` and `lines` make it, with colours if they may be."""
+def style(text: str, *, bold: bool = False, colour: str | None = None) -> str:
+    """Return an escaped text with a style, if output may have colours."""
     return click.style(text, bold=bold or None, fg=colour) if text and is_styled() else text
 
 
 def show(*texts: str) -> None:
-    """Print lines for people. Each is safe, and may be `styled`."""
+    """Print escaped lines, which may be styled, for people."""
     if texts:
         _write("".join(f"{each}\n" for each in texts))
 
@@ -85,46 +83,46 @@ def show(*texts: str) -> None:
 def write(text: str) -> None:
     """Print a text for programs."""
     if is_terminal():
-        show(*lines(text.replace("\r\n", "\n").removesuffix("\n")))
+        show(*escape_lines(text.replace("\r\n", "\n").removesuffix("\n")))
     else:
         _write(text)
 
 
 def tell(text: str) -> None:
     """Print a line for people on standard error."""
-    _write(f"{line(text)}\n", err=True)
+    _write(f"{escape(text)}\n", err=True)
 
 
 def complain(texts: Iterable[str], context: str | None = None) -> None:
-    """Write lines to standard error, each with the name of the program, and of the context if there are
-    several."""
-    about = f"gatewayctl: {context}" if context else "gatewayctl"
+    """Print lines on standard error behind the name of the program. `context` is the gateway of several that
+    they are about."""
+    prefix = f"gatewayctl: {context}" if context else "gatewayctl"
     for each in texts:
-        tell(f"{about}: {each}")
+        tell(f"{prefix}: {each}")
 
 
 def _write(text: str, *, err: bool = False) -> None:
     try:
-        # Without color, click leaves out what looks like a colour.
+        # color=True, because otherwise click removes what looks like a colour from the output in a pipe.
         click.echo(text, nl=False, err=err, color=True)
     except OSError as error:
         if err:
             raise
-        # The interpreter would write the rest at its end, and complain.
+        # The interpreter would write the rest when it exits, and print another error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            # The reader of the output has seen enough. click would end with 1.
-            raise click.exceptions.Exit(ExitStatus.DONE) from error
-        raise CommandFailure(ExitStatus.USAGE, f"cannot write the output: {error.strerror}") from error
+            # The reader of the output has seen enough, as `head`. click would exit with 1.
+            raise click.exceptions.Exit(ExitStatus.SUCCESS) from error
+        raise CommandError(ExitStatus.USAGE, f"cannot write the output: {error.strerror}") from error
 
 
-#: Work with fewer steps is over before anybody has seen a bar of its progress.
-_FEWEST = 2
+#: Work with fewer steps ends before anybody sees its progress.
+_MIN_STEPS = 2
 
 
 class Progress:
-    """The progress of long work on standard error: a bar on a terminal, elsewhere a line for each tenth. A
-    context, in which `advance` or `reach` tells how far the work of `total` steps is."""
+    """Progress of work with `total` steps, on standard error: a bar on a terminal, otherwise a line for each
+    tenth. Use it as a context manager."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -132,20 +130,18 @@ class Progress:
         self._bar: Any = None
         self._task: Any = None
 
-    def __enter__(self) -> "Progress":
-        if sys.stderr.isatty() and self._total >= _FEWEST:
-            # Here, as only a terminal needs it.
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty() and self._total >= _MIN_STEPS:
+            # Imported here, because only a terminal needs rich.
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
 
-            columns = (
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.description}"),
-                TimeRemainingColumn(),
-            )
-            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            description = TextColumn("{task.description}")
+            self._bar = Bar(
+                BarColumn(), MofNCompleteColumn(), description, TimeRemainingColumn(),
+                console=Console(stderr=True), transient=True,
+            )  # fmt: skip
             self._bar.start()
             self._task = self._bar.add_task("0 failed", total=self._total)
         return self
@@ -157,79 +153,81 @@ class Progress:
             self._bar.stop()
 
     def advance(self, *, failed: int) -> None:
-        """One step more is done."""
-        self.reach(self._done + 1, failed=failed)
+        """Show one more step, and the number of failed steps."""
+        self.update(self._done + 1, failed=failed)
 
-    def reach(self, done: int, *, failed: int) -> None:
-        """So many steps are done, some of which failed."""
+    def update(self, done: int, *, failed: int) -> None:
+        """Show the number of steps that are done, and of those that failed."""
         before, self._done = self._done, done
         if self._bar is not None:
             self._bar.update(self._task, completed=done, description=f"{failed} failed")
-        elif self._total >= _FEWEST and done * 10 // self._total > before * 10 // self._total:
+        elif self._total >= _MIN_STEPS and done * 10 // self._total > before * 10 // self._total:
             complain([f"{done} of {self._total}, {failed} failed"])
 
 
 STANDARD_INPUT = "-"
 
 
-def login_of(context: Context) -> tuple[str, str] | None:
-    """Return the username and password for another login, by GATEWAY_PASSWORD_FILE or at a terminal; None
-    without both. Raises CommandFailure."""
+def ask_login(context: Context) -> tuple[str, str] | None:
+    """Return the username and the password for a new login, from GATEWAY_PASSWORD_FILE or from a prompt; None
+    without a file and a terminal. Raises CommandError."""
     password_file = os.environ.get("GATEWAY_PASSWORD_FILE")
     if not password_file and not has_terminal():
         return None
-    complain([context.token_problem(time.time()) or "the gateway does not accept the token any more"])
+    complain(
+        [context.describe_token_problem(time.time()) or "the gateway does not accept the token any more"]
+    )
     username = os.environ.get("GATEWAY_USER") or context.username
-    username = username_for(context, username, prompt=not password_file)
-    return username, password_for(username, password_file)
+    if password_file and not username:
+        raise CommandError(ExitStatus.USAGE, "no user: use --user, or set GATEWAY_USER")
+    username = username or ask_username(context)
+    return username, ask_password(username, password_file)
 
 
-def username_for(context: Context, given: str | None, *, prompt: bool = True) -> str:
-    """Raises CommandFailure."""
-    if given:
-        return given
-    if not prompt:
-        raise CommandFailure(ExitStatus.USAGE, "no user: use --user, or set GATEWAY_USER")
-    required_terminal("--user")
+def ask_username(context: Context) -> str:
+    """Return the username that the user types. Raises CommandError without a terminal."""
+    require_terminal("--user")
     return ask(f"Username for {context.url}: ")
 
 
-def password_for(username: str, file: str | None) -> str:
-    """Return the first line of the file, or what the user types. Raises CommandFailure."""
-    if not file:
-        required_terminal("--password-file")
-        return str(click.prompt(f"Password of {line(username)}", hide_input=True, err=True))
-    return first_line(file, "password")
-
-
-def first_line(file: str, what: str) -> str:
-    """Return the first line of a file or of standard input, without a byte-order mark. Raises
-    CommandFailure."""
-    try:
-        read = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
-        found = read.decode("utf-8-sig").splitlines()
-    except (OSError, ValueError) as error:
-        raise CommandFailure(ExitStatus.USAGE, f"cannot read the {what} from {file}: {error}") from error
-    if not found or not found[0]:
-        raise CommandFailure(ExitStatus.USAGE, f"no {what} in {file}")
-    return found[0]
-
-
-def new_password(username: str, file: str | None) -> str:
-    """As `password_for`, but typed twice. Raises CommandFailure."""
+def ask_password(username: str, file: str | None) -> str:
+    """Return the first line of a file, or without a file the password that the user types. Raises
+    CommandError."""
     if file:
-        return first_line(file, "password")
-    required_terminal("--password-file")
-    text = f"New password of {line(username)}"
+        return read_first_line(file, "password")
+    require_terminal("--password-file")
+    return str(click.prompt(f"Password of {escape(username)}", hide_input=True, err=True))
+
+
+def ask_new_password(username: str, file: str | None) -> str:
+    """Return the first line of a file, or without a file the password that the user types twice. Raises
+    CommandError."""
+    if file:
+        return read_first_line(file, "password")
+    require_terminal("--password-file")
+    text = f"New password of {escape(username)}"
     return str(click.prompt(text, hide_input=True, confirmation_prompt="Again", err=True))
 
 
+def read_first_line(file: str, content: str) -> str:
+    """Return the first line of a file or of standard input, without a byte-order mark. `content` names the
+    line in errors. Raises CommandError."""
+    try:
+        read = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
+        lines = read.decode("utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        raise CommandError(ExitStatus.USAGE, f"cannot read the {content} from {file}: {error}") from error
+    if not lines or not lines[0]:
+        raise CommandError(ExitStatus.USAGE, f"no {content} in {file}")
+    return lines[0]
+
+
 def ask(question: str) -> str:
-    """Ask on standard error, and return the line that the user types. Raises click.Abort at the end of the
-    input."""
-    with _woken_by_signals() as woken:
-        _write(line(question), err=True)
-        # A read alone would not end by a Ctrl-C that came just before it.
+    """Print a question on standard error, and return the line that the user types. Raises click.Abort at the
+    end of the input."""
+    with _open_wakeup_pipe() as woken:
+        _write(escape(question), err=True)
+        # A read alone would miss a Ctrl-C that came just before the read.
         select.select([sys.stdin, woken], [], [])
         typed = sys.stdin.readline()
     if not typed:
@@ -238,9 +236,9 @@ def ask(question: str) -> str:
 
 
 @contextmanager
-def _woken_by_signals() -> Iterator[int]:
-    """A descriptor that is readable when a signal has come. In the main thread."""
-    # Not by pipe2(), which macOS lacks.
+def _open_wakeup_pipe() -> Iterator[int]:
+    """Open a pipe, and yield its end that is readable after a signal. Only for the main thread."""
+    # os.pipe2 is missing on macOS.
     woken, wakes = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wakes, False)
@@ -253,13 +251,14 @@ def _woken_by_signals() -> Iterator[int]:
         os.close(wakes)
 
 
-def required_terminal(option: str) -> None:
-    """Raises CommandFailure without a terminal."""
+def require_terminal(option: str) -> None:
+    """Raise CommandError, which names an option to use instead of a prompt, without a terminal."""
     if not has_terminal():
-        raise CommandFailure(ExitStatus.USAGE, f"no terminal for a prompt: use {option}")
+        raise CommandError(ExitStatus.USAGE, f"no terminal for a prompt: use {option}")
 
 
 def has_terminal() -> bool:
+    """Return True if the process has a controlling terminal for prompts."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

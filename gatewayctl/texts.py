@@ -1,4 +1,4 @@
-"""Values as texts for people, and the fields of records: the label of each, and how its value shows."""
+"""Texts for people: values as text, and the label and the format of each field of a record."""
 
 import json
 from collections.abc import Callable
@@ -8,114 +8,116 @@ from typing import Any, NamedTuple
 
 from gateway_contract.base.texts import RATE_UNITS, format_local, format_rate, has_unit, parse_rate
 
-#: For a value that is unknown, empty or does not apply.
+#: Text of a value that is unknown, empty or does not apply.
 NOTHING = "-"
 
-#: The rule of a rate that somebody types.
-NEEDS_UNIT = "must have a unit, such as 250mbit"
+#: The rule for a rate that a person types.
+UNIT_RULE = "must have a unit, such as 250mbit"
 
 _SIZES = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
-def line(value: object) -> str:
-    """A text on one line that is safe for a terminal: some of it comes from subscribers. Controls, also of
-    the direction of writing, and what has no width are escaped as in JSON: `\\u001b`."""
+def escape(value: object) -> str:
+    """Return a value as one line that is safe for a terminal: some texts come from subscribers. Control
+    characters, also those of the writing direction, and characters without width are escaped as in JSON:
+    `\\u001b`."""
     text = str(value)
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def lines(text: str) -> list[str]:
+def escape_lines(text: str) -> list[str]:
     """Return the lines of a text, each safe for a terminal."""
-    return [line(each) for each in text.split("\n")]
+    return [escape(each) for each in text.split("\n")]
 
 
-def plain(value: Any) -> str:
-    """Return a value of JSON: text as it is, nothing as `-`, lists of texts with commas."""
+def format_value(value: Any) -> str:
+    """Return the text of a JSON value: strings as they are, `-` for nothing, lists of strings with commas."""
     match value:
         case None | "" | [] | dict() if not value:
             return NOTHING
         case str():
-            return line(value)
+            return escape(value)
         case list() if all(isinstance(each, str) for each in value):
-            return line(", ".join(value))
+            return escape(", ".join(value))
         case _:
-            return line(compact(value))
+            return escape(format_json(value))
 
 
-def compact(value: Any) -> str:
-    """JSON on one line."""
+def format_json(value: Any) -> str:
+    """Return a value as JSON on one line."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def rate(bps: Any) -> str:
-    """Bits per second: `50 Mbit/s`."""
-    return format_rate(bps) if isinstance(bps, int) else plain(bps)
+def format_bps(bps: Any) -> str:
+    """Return a configured rate: `50 Mbit/s`."""
+    return format_rate(bps) if isinstance(bps, int) else format_value(bps)
 
 
-def rate_with_unit(text: str) -> int:
-    """Bits per second. To the API, a number alone is bits per second: somebody who types 250 means another
-    unit. Raises ValueError with the rule."""
-    if not has_unit(text):
-        raise ValueError(NEEDS_UNIT)
-    return parse_rate(text)
-
-
-def speed(bps: Any) -> str:
-    """Return a rate that was measured, rounded: `5.21 Mbit/s`."""
+def format_traffic(bps: Any) -> str:
+    """Return a measured rate, rounded: `5.21 Mbit/s`."""
     if not isinstance(bps, int):
-        return plain(bps)
+        return format_value(bps)
     return next(f"{bps / unit:.2f} {name}" for unit, name in RATE_UNITS if bps >= unit or unit == 1)
 
 
-def size(count: Any) -> str:
-    """Bytes, rounded from a thousand on: `999 B`, `1.2 GB`."""
+def parse_typed_rate(text: str) -> int:
+    """Return a rate in bits per second. Raises ValueError with the rule, also for a number without a unit:
+    somebody who types 250 does not mean 250 bit/s, as the API would."""
+    if not has_unit(text):
+        raise ValueError(UNIT_RULE)
+    return parse_rate(text)
+
+
+def format_size(count: Any) -> str:
+    """Return a number of bytes, rounded from a thousand on: `999 B`, `1.2 GB`."""
     if not isinstance(count, int):
-        return plain(count)
+        return format_value(count)
     return next((f"{count / unit:.1f} {name}" for unit, name in _SIZES if count >= unit), f"{count} B")
 
 
-def moment(epoch: Any) -> str:
-    """Epoch seconds as local time with its offset, and an ISO 8601 text as it is."""
-    if not isinstance(epoch, int | float):
-        return plain(epoch)
-    return format_local(epoch)
+def format_time(epoch: Any) -> str:
+    """Return epoch seconds as local time with its offset, and ISO 8601 text as it is."""
+    return format_local(epoch) if isinstance(epoch, int | float) else format_value(epoch)
 
 
-def sessions(count: int) -> str:
-    """`1 session`, `2 sessions`."""
+def format_duration(seconds: Any) -> str:
+    """Return a number of seconds as `1 day, 2:03:04`."""
+    return str(timedelta(seconds=seconds)) if isinstance(seconds, int) else format_value(seconds)
+
+
+def count_sessions(count: int) -> str:
+    """Return `1 session`, `2 sessions`."""
     return f"{count} session{'' if count == 1 else 's'}"
 
 
-def duration(seconds: Any) -> str:
-    """`1 day, 2:03:04`."""
-    return str(timedelta(seconds=seconds)) if isinstance(seconds, int) else plain(seconds)
-
-
-class ShownField(NamedTuple):
-    """`text` makes a text of a value of JSON."""
+class Display(NamedTuple):
+    """Label of a field, and the function that formats its JSON value."""
 
     label: str
-    text: Callable[[Any], str] = plain
+    format: Callable[[Any], str] = format_value
 
 
-#: By the end of a name, which its label leaves out.
-_UNITS: dict[str, Callable[[Any], str]] = {"_at": moment, "_seconds": duration, "_bps": rate}
-#: Other fields whose values have a unit. By their names in the API.
-_TEXTS: dict[str, Callable[[Any], str]] = {
-    **dict.fromkeys(("at", "since", "failing_since", "ended_after", "ended_before"), moment),
-    **dict.fromkeys(("confirm_deadline", "paused_until"), moment),
-    **dict.fromkeys(("dead_time", "idle_timeout", "timeout", "token_lifetime"), duration),
-    # Rates that are set, and traffic that is measured
-    **dict.fromkeys(("rate_down", "rate_up"), rate),
-    **dict.fromkeys(("down_bps", "up_bps"), speed),
-    **dict.fromkeys(("bytes_in", "bytes_out", "rx_bytes", "tx_bytes"), size),
+#: Formats by the last part of a field's name; the label omits that part.
+_FORMATS_BY_SUFFIX: dict[str, Callable[[Any], str]] = {
+    "_at": format_time,
+    "_seconds": format_duration,
+    "_bps": format_bps,
 }
-#: Labels that are not the name in words.
+#: Formats of other fields whose values have a unit.
+_FORMATS: dict[str, Callable[[Any], str]] = {
+    **dict.fromkeys(("at", "since", "failing_since", "ended_after", "ended_before"), format_time),
+    **dict.fromkeys(("confirm_deadline", "paused_until"), format_time),
+    **dict.fromkeys(("dead_time", "idle_timeout", "timeout", "token_lifetime"), format_duration),
+    **dict.fromkeys(("rate_down", "rate_up"), format_bps),
+    **dict.fromkeys(("down_bps", "up_bps"), format_traffic),
+    **dict.fromkeys(("bytes_in", "bytes_out", "rx_bytes", "tx_bytes"), format_size),
+}
+#: Labels that are not the words of the name.
 _LABELS = {
     "acct_session_id": "Accounting id",
     "at": "Time",
@@ -162,9 +164,9 @@ _LABELS = {
 
 
 @cache
-def shown(name: str) -> ShownField:
-    """Return the label and the text of any field."""
-    unit = next((end for end in _UNITS if name.endswith(end)), "")
-    words = name.removesuffix(unit).replace("_", " ")
+def get_display(name: str) -> Display:
+    """Return the label and the format of a field by its name in the API."""
+    suffix = next((each for each in _FORMATS_BY_SUFFIX if name.endswith(each)), "")
+    words = name.removesuffix(suffix).replace("_", " ")
     label = _LABELS.get(name) or words[:1].upper() + words[1:]
-    return ShownField(label, _TEXTS.get(name) or _UNITS.get(unit, plain))
+    return Display(label, _FORMATS.get(name) or _FORMATS_BY_SUFFIX.get(suffix, format_value))

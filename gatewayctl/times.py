@@ -1,6 +1,6 @@
 """Times and durations as people write them: `2h`, `02:13`, `yesterday 02:13`.
 
-A time without a zone is in that of this machine, and the command says which time it takes.
+A time without a zone is in the time zone of this machine, and standard error says which time it is.
 """
 
 import re
@@ -12,10 +12,10 @@ import click
 
 from gateway_contract.base.texts import DAY, format_local, format_utc, is_number, parse_duration, parse_time
 from gateway_contract.core.sessions import LONGEST_EXPIRY
-from gatewayctl.command import label
+from gatewayctl.command import get_label
 from gatewayctl.terminal import complain
 
-#: For the help of what takes a time.
+#: Forms of a time, for help texts.
 FORMS = "2h (ago), 02:13, yesterday 02:13, 2026-03-01, ISO 8601 or epoch seconds"
 _RULE = "must be a time, such as 2h, 02:13, yesterday 02:13, 2026-03-01 02:13, ISO 8601 or epoch seconds"
 _CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d))?"
@@ -25,20 +25,21 @@ _TEXT = re.compile(
 )
 
 
-class GivenTime(NamedTuple):
-    """A time in epoch seconds. `is_local` tells that its text was in the zone of the machine."""
+class TypedTime(NamedTuple):
+    """Time in epoch seconds. `is_local` is True if its text was in the time zone of this machine."""
 
     at: float
     is_local: bool = False
 
 
-def parse_moment(text: str, now: float, zone: tzinfo | None = None, *, ahead: bool = False) -> GivenTime:
-    """Return the time of a text. A duration is before `now`, and a time of day is the last one; `ahead`, both
-    are after it. `zone` is that of the machine for None. Raises ValueError with the rule."""
+def parse_typed_time(text: str, now: float, zone: tzinfo | None = None, *, ahead: bool = False) -> TypedTime:
+    """Return the time of a text. A duration means the time before `now`, and a time of day the last such
+    time; with `ahead`, both are after `now`. `zone` is by default that of this machine. Raises ValueError
+    with the rule."""
     if text == "now":
-        return GivenTime(now)
+        return TypedTime(now)
     try:
-        return GivenTime(_epoch_seconds(text, now, ahead=ahead))
+        return TypedTime(_parse_api_time(text, now, ahead=ahead))
     except ValueError:
         # A number has no other form, and its error says what it may be.
         if is_number(text):
@@ -48,45 +49,37 @@ def parse_moment(text: str, now: float, zone: tzinfo | None = None, *, ahead: bo
         # Before durations: 02:13:05 is a time of day.
         if match is not None and text:
             today = datetime.fromtimestamp(now, zone).date()
-            return GivenTime(_local(match, today, now, zone, ahead), is_local=True)
+            return TypedTime(_compute_local(match, today, now, zone, ahead), is_local=True)
         seconds = parse_duration(text.removesuffix(" ago"))
     except (ValueError, OverflowError) as error:
         raise ValueError(_RULE) from error
-    return GivenTime(now + seconds if ahead and not text.endswith(" ago") else now - seconds)
+    return TypedTime(now + seconds if ahead and not text.endswith(" ago") else now - seconds)
 
 
-def _epoch_seconds(text: str, now: float, *, ahead: bool) -> float:
+def _parse_api_time(text: str, now: float, *, ahead: bool) -> float:
     return parse_time(text, now, LONGEST_EXPIRY if ahead else DAY)
 
 
-def _local(match: re.Match[str], today: date, now: float, zone: tzinfo | None, ahead: bool) -> float:
-    """Raises ValueError and OverflowError for a date or time that does not exist."""
+def _compute_local(match: re.Match[str], today: date, now: float, zone: tzinfo | None, ahead: bool) -> float:
+    """Return the epoch seconds of a day and a time of day. Raises ValueError or OverflowError for a date or
+    time that does not exist."""
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
-    day = (
-        date.fromisoformat(match["date"]) if match["date"] else today + timedelta(_DAYS.get(match["day"], 0))
-    )
 
-    def on(day: date) -> float:
+    def compute(day: date) -> float:
         return datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=zone).timestamp()
 
-    if match["date"] or match["day"]:
-        return on(day)
+    if match["date"]:
+        return compute(date.fromisoformat(match["date"]))
+    if match["day"]:
+        return compute(today + timedelta(_DAYS[match["day"]]))
     if ahead:
-        return on(day) if on(day) > now else on(day + timedelta(1))
-    return on(day) if on(day) <= now else on(day - timedelta(1))
-
-
-def _format_time(at: float) -> str:
-    """Return the text of a time for the API. The API takes no number of seconds after tomorrow. Raises
-    ValueError with the rule."""
-    try:
-        return format_utc(at)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(_RULE) from error
+        return compute(today) if compute(today) > now else compute(today + timedelta(1))
+    return compute(today) if compute(today) <= now else compute(today - timedelta(1))
 
 
 class TimeType(click.ParamType[str]):
-    """A time for the API, as ISO 8601 or epoch seconds. `ahead` is for one that must be in the future."""
+    """Type of a time that the API takes: ISO 8601 or epoch seconds. With `ahead`, the time must be in the
+    future."""
 
     name = "time"
 
@@ -96,25 +89,28 @@ class TimeType(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         now = time.time()
         try:
-            found = parse_moment(value, now, ahead=self._ahead)
-            if self._ahead and found.at <= now:
+            typed = parse_typed_time(value, now, ahead=self._ahead)
+            if self._ahead and typed.at <= now:
                 raise ValueError("must be in the future")
-            formatted = _format_time(found.at)
+            try:
+                formatted = format_utc(typed.at)
+            except (ValueError, OverflowError) as error:
+                raise ValueError(_RULE) from error
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if found.is_local and param is not None and not (ctx and ctx.resilient_parsing):
-            complain([f"{label(param)} is {format_local(found.at)}"])
+        if typed.is_local and param is not None and not (ctx and ctx.resilient_parsing):
+            complain([f"{get_label(param)} is {format_local(typed.at)}"])
         try:
-            # What the API takes stays as it is, with its fractions of a second.
-            _epoch_seconds(value, now, ahead=self._ahead)
+            # A text that the API takes is sent as it is, with its fractions of a second.
+            _parse_api_time(value, now, ahead=self._ahead)
         except ValueError:
             return formatted
         return str(value)
 
 
 class DurationType(click.ParamType[int]):
-    """Seconds, `least` to `most`, from a number with s, m, h or d. A number alone is seconds, unless it
-    `needs_unit`."""
+    """Type of a duration, from `least` to `most` seconds. A number without a unit is seconds, unless the
+    duration `needs_unit`."""
 
     name = "duration"
 
@@ -124,15 +120,13 @@ class DurationType(click.ParamType[int]):
         self._needs_unit = needs_unit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
         is_bare = not self._needs_unit and value.isascii() and value.isdigit() and len(value) <= 9
         try:
-            found = int(value) if is_bare else parse_duration(value)
+            seconds = int(value) if is_bare else parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if found < self._least:
+        if seconds < self._least:
             self.fail(f"must be at least {self._least} s", param, ctx)
-        if self._most is not None and found > self._most:
+        if self._most is not None and seconds > self._most:
             self.fail(f"must be at most {self._most} s", param, ctx)
-        return found
+        return seconds

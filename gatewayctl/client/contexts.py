@@ -1,6 +1,6 @@
 """Contexts: the gateways that the user knows, each with its URL, CA certificate, user and token.
 
-The file belongs to its owner alone (mode 0600). A token is sent only to the URL that issued it.
+Only the owner may read the file (mode 0600). A token is sent only to the URL that issued it.
 """
 
 import fcntl
@@ -8,8 +8,7 @@ import json
 import os
 import re
 from base64 import urlsafe_b64decode
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,20 +16,20 @@ from urllib.parse import urlsplit
 
 from gateway_contract.base import durable
 from gateway_contract.base.texts import format_local
-from gatewayctl.client.errors import BadContext
+from gatewayctl.errors import BadContext
 
 DEFAULT_URL = "https://localhost:8443"
 _THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
 
-#: Header, claims and signature (RFC 7515 section 7.1).
+#: Header, claims and signature of a JSON Web Token (RFC 7515 section 7.1).
 _TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-#: The end of the year 9998, epoch seconds: later times are none in every time zone.
+#: End of the year 9998 in epoch seconds. A later time cannot be shown in every time zone.
 _LAST_TIME = 253_370_764_799
 
 
 @dataclass(frozen=True)
 class Context:
-    """A gateway. `ca` is a file in PEM, None for the CA certificates of the system."""
+    """Gateway that the user knows. `ca` is a file in PEM, None for the CA certificates of the system."""
 
     name: str
     url: str
@@ -38,14 +37,15 @@ class Context:
     username: str | None = None
     token: str | None = None
 
-    def token_problem(self, now: float) -> str | None:
-        """Why the gateway refuses the token, as a sentence. None if its content gives no reason: a revoked
-        one is not known here. `now` is epoch seconds."""
+    def describe_token_problem(self, now: float) -> str | None:
+        """Return a sentence about why the gateway refuses the token. None if the content of the token gives
+        no reason: the token may have been revoked nevertheless. `now` is epoch seconds."""
         if not self.token:
             return "there is no token: nobody is logged in"
         if not is_token(self.token):
             return "the token is not a JSON Web Token (RFC 7519)"
-        end = _expiry(self.token)
+        # RFC 7519 section 4.1.4.
+        end = _parse_claims(self.token).get("exp")
         if end is None:
             return "the token does not say when it expires"
         if not isinstance(end, int | float) or not 0 <= end <= _LAST_TIME:
@@ -60,69 +60,65 @@ class Contexts:
     current: str | None = None
     known: Mapping[str, Context] = field(default_factory=dict)
 
-    def chosen(self, name: str | None, environment: Mapping[str, str]) -> Context:
-        """Return the context of that name; else that of GATEWAY_URL; else the current one. Raises
+    def choose(self, name: str | None, environment: Mapping[str, str]) -> Context:
+        """Return the context of a name, otherwise that of GATEWAY_URL, otherwise the current one. Raises
         BadContext."""
         if name is not None:
-            return self.named(name)
+            return self.get(name)
         if url := environment.get("GATEWAY_URL"):
-            return self.at(url, environment.get("GATEWAY_CA"))
+            return self.find(url, environment.get("GATEWAY_CA"))
         if self.current is not None:
-            return self.named(self.current)
-        return self.at(DEFAULT_URL, environment.get("GATEWAY_CA"))
+            return self.get(self.current)
+        return self.find(DEFAULT_URL, environment.get("GATEWAY_CA"))
 
-    def named(self, name: str) -> Context:
-        """Raises BadContext."""
+    def get(self, name: str) -> Context:
+        """Return the context of a name. Raises BadContext for an unknown name."""
         if name not in self.known:
             names = ", ".join(self.known) or "none yet"
             raise BadContext(f"there is no context {name!r}; known contexts: {names}")
         return self.known[name]
 
-    def at(self, url: str, ca: str | None, name: str | None = None) -> Context:
-        """Return the context of a URL, by preference the current one; or a new one, whose name is by default
-        host and port. With a name, the context of that name, without a token if it had another URL. Raises
-        BadContext."""
-        checked = checked_url(url)
+    def find(self, url: str, ca: str | None, name: str | None = None) -> Context:
+        """Return the context of a URL, preferably the current one, or a new one called HOST:PORT. With a
+        name, return the context of that name, without its token if it had another URL. Raises BadContext."""
+        checked = check_url(url)
         new = Context(name or urlsplit(checked).netloc, checked, ca)
         names = [name] if name else [self.current or "", new.name, *self.known]
-        held = (self.known[each] for each in names if each in self.known)
-        found = next((each for each in held if each.url == checked), new)
-        return replace(found, ca=ca or found.ca)
+        known = (self.known[each] for each in names if each in self.known)
+        context = next((each for each in known if each.url == checked), new)
+        return replace(context, ca=ca or context.ca)
 
-    def with_one(self, context: Context, *, current: bool = False) -> "Contexts":
+    def add(self, context: Context, *, current: bool = False) -> "Contexts":
+        """Return these contexts with another one, which becomes the current one if `current`, or if there is
+        none."""
         name = context.name if current or self.current is None else self.current
         return Contexts(name, {**self.known, context.name: context})
 
-    def without(self, name: str) -> "Contexts":
-        """Raises BadContext."""
-        self.named(name)
+    def remove(self, name: str) -> "Contexts":
+        """Return these contexts without that of a name. Raises BadContext for an unknown name."""
+        self.get(name)
         left = {key: context for key, context in self.known.items() if key != name}
         return Contexts(None if self.current == name else self.current, left)
 
 
 def is_token(text: str) -> bool:
-    """Return whether it has the form of a JSON Web Token, so that it can stand in a header."""
-    return _TOKEN.fullmatch(text) is not None and isinstance(_claims(text), dict)
+    """Return True if a text has the form of a JSON Web Token, so that a header can contain it."""
+    return _TOKEN.fullmatch(text) is not None and isinstance(_parse_claims(text), dict)
 
 
-def _claims(token: str) -> Any:
+def _parse_claims(token: str) -> Any:
     try:
         return json.loads(urlsafe_b64decode(f"{token.split('.')[1]}=="))
     except (ValueError, RecursionError):
         return None
 
 
-def _expiry(token: str) -> Any:
-    """Return the claim `exp` of a token (RFC 7519 section 4.1.4), None without one."""
-    return _claims(token).get("exp")
-
-
-def own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
+def find_own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
     """Return the certificate of the API of this machine, if the URL is of this machine and the certificate is
-    self-signed. None for another one: the CA certificates of the system are for that."""
+    self-signed. None for another certificate: the CA certificates of the system verify it."""
     if urlsplit(url).hostname not in _THIS_MACHINE:
         return None
-    # Here, as no other URL needs them.
+    # Imported here, because no other URL needs them.
     from gateway_contract.base.certificate import is_self_signed
     from gateway_contract.base.variables import value
 
@@ -130,11 +126,11 @@ def own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
     return str(path) if os.access(path, os.R_OK) and is_self_signed(path) else None
 
 
-def checked_url(url: str) -> str:
-    """Without a slash at its end. Raises BadContext."""
+def check_url(url: str) -> str:
+    """Return the URL of a gateway without a slash at its end. Raises BadContext for another URL."""
     try:
         parts = urlsplit(url)
-        # requests encodes the name so, and lets the error through.
+        # requests encodes the host name in the same way, but lets the error through.
         (parts.hostname or "").encode("idna")
     except ValueError:
         parts = urlsplit("")
@@ -144,58 +140,49 @@ def checked_url(url: str) -> str:
 
 
 class ContextsFile:
-    """The file of the contexts."""
+    """File of the contexts."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         home = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
         self.path = Path(home) / "gatewayctl" / "contexts.json"
 
     def read(self) -> Contexts:
-        """Raises BadContext."""
+        """Return the contexts. Raises BadContext for a file that cannot be read."""
         try:
-            held = json.loads(self.path.read_bytes())
-            known = {name: _context(name, about) for name, about in held["contexts"].items()}
-            return Contexts(held["current"], known)
+            document = json.loads(self.path.read_bytes())
+            known = {name: _parse_context(name, fields) for name, fields in document["contexts"].items()}
+            return Contexts(document["current"], known)
         except FileNotFoundError:
             return Contexts()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadContext(f"cannot read the contexts in {self.path}: {error}") from error
 
-    @contextmanager
-    def editing(self) -> Iterator["Edited"]:
-        """The contexts, to be replaced; another process waits meanwhile. Raises BadContext."""
+    def edit(self, change: Callable[[Contexts], Contexts]) -> None:
+        """Replace the contexts by those that `change` returns. Other processes wait meanwhile. Raises
+        BadContext."""
         try:
             durable.make_folder(self.path.parent)
             with (self.path.parent / ".lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                edited = Edited(self.read())
-                yield edited
-                durable.replace(self.path, _document(edited.contexts))
+                durable.replace(self.path, _format_document(change(self.read())))
         except OSError as error:
             raise BadContext(f"cannot write the contexts to {self.path}: {error}") from error
 
-    def keep(self, context: Context, *, current: bool = False) -> None:
-        """Raises BadContext."""
-        with self.editing() as edited:
-            edited.contexts = edited.contexts.with_one(context, current=current)
+    def store(self, context: Context, *, current: bool = False) -> None:
+        """Add or replace a context, and make it the current one if `current`. Raises BadContext."""
+        self.edit(lambda contexts: contexts.add(context, current=current))
 
 
-@dataclass
-class Edited:
-    contexts: Contexts
-
-
-def _context(name: str, about: Mapping[str, Any]) -> Context:
-    """Raises TypeError."""
-    for key, value in about.items():
+def _parse_context(name: str, fields: Mapping[str, Any]) -> Context:
+    """Return the context of a record in the file. Raises TypeError for a field that is not a text."""
+    for key, value in fields.items():
         if not isinstance(value, str) and (value is not None or key == "url"):
             raise TypeError(f"{key} of {name} is not a text")
-    return Context(name, **about)
+    return Context(name, **fields)
 
 
-def _document(contexts: Contexts) -> bytes:
-    known = {
-        name: {key: value for key, value in asdict(context).items() if key != "name"}
-        for name, context in contexts.known.items()
-    }
+def _format_document(contexts: Contexts) -> bytes:
+    known = {name: asdict(context) for name, context in contexts.known.items()}
+    for fields in known.values():
+        del fields["name"]
     return json.dumps({"current": contexts.current, "contexts": known}, indent=2).encode() + b"\n"

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,64 +18,70 @@ from gateway_contract.base.texts import has_unit, parse_path
 from gateway_contract.core.configuration import LONGEST_COMMENT
 from gatewayctl import terminal
 from gatewayctl.candidate import (
-    ROOT,
+    CONFIGURATION_PATH,
     RemoteCandidate,
-    effect,
-    filled,
-    known,
-    secret_paths,
-    values,
+    describe_effect,
+    drop_unknown_secrets,
+    fill_secrets,
+    list_secrets,
+    list_values,
 )
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import SHARED, command, group
-from gatewayctl.completion import Offered
-from gatewayctl.failures import CommandFailure, ExitStatus
-from gatewayctl.invocation import acts, confirm, dry_run_option, reads, yes_option
-from gatewayctl.results import Importance, Report, ResultList, Sheet, ShownColumn
-from gatewayctl.terminal import STANDARD_INPUT, complain, first_line
-from gatewayctl.texts import NEEDS_UNIT, compact, line, moment
+from gatewayctl.command import (
+    change_command,
+    command,
+    confirm,
+    dry_run_option,
+    get_shared_option,
+    group,
+    read_command,
+    yes_option,
+)
+from gatewayctl.completion import GatewayWords
+from gatewayctl.errors import CommandError, ExitStatus
+from gatewayctl.results import IDENTITY, Column, Report, ResultList, Sheet
+from gatewayctl.terminal import STANDARD_INPUT, complain, read_first_line
+from gatewayctl.texts import UNIT_RULE, escape, format_json, format_time
 from gatewayctl.times import DurationType
 
-#: More levels of JSON than any configuration has.
-_LEVELS = 32
+#: No configuration has as many levels of JSON.
+_MAX_LEVELS = 32
 _TOO_DEEP = "it is nested too deeply"
-#: The running configuration, where a revision is meant.
+#: The number of the running configuration among the revisions.
 _RUNNING = "0"
-_ARCHIVE = (
-    ShownColumn("revision", importance=Importance.IDENTITY),
-    ShownColumn("committed_at", importance=Importance.IDENTITY),
-    ShownColumn("author"),
-    ShownColumn("comment", wraps=True),
-)
+_REVISIONS = (
+    Column("revision", IDENTITY), Column("committed_at", IDENTITY), Column("author"),
+    Column("comment", wraps=True),
+)  # fmt: skip
 
 
-def _paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
-    return [(path, compact(value)) for path, value in values(gateway.get(ROOT))]
+def _list_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
+    return [(path, format_json(value)) for path, value in list_values(gateway.get(CONFIGURATION_PATH))]
 
 
-def _settable(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
-    """The values of the running configuration; what it leaves out, with its meaning."""
-    # Not above: every command of gatewayctl would wait for it.
-    from gateway_contract.configuration import ROOT as CONFIGURATION
-    from gateway_contract.configuration import Object, walk
+def _list_settable_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
+    """Return the paths of the running configuration with their values, and other paths with their
+    meanings."""
+    # Imported here, because the import takes time, and few commands need it.
+    from gateway_contract.configuration import ROOT, Object, walk
 
-    found = dict(_paths(gateway, incomplete))
-    for path, field in walk(CONFIGURATION):
-        # In capitals there is no path yet: it would have the key of an item.
+    words = dict(_list_paths(gateway, incomplete))
+    for path, field in walk(ROOT):
+        # A path with capitals is not complete: the key of an item replaces them.
         if not isinstance(field.kind, Object) and path == path.lower():
-            found.setdefault(path, field.meaning)
-    return found.items()
+            words.setdefault(path, field.meaning)
+    return words.items()
 
 
-path_type = Offered(_paths)
-revision_type = Offered(
-    lambda gateway, _: [(str(each["revision"]), each["comment"] or "") for each in _revisions(gateway)]
-)
-revision_option = click.option(
-    "--revision",
-    metavar="N",
-    type=revision_type,
-    help="An archived revision: 1 is the newest, 0 the running configuration.",
+def _list_revisions(gateway: RemoteGateway) -> list[Record]:
+    """Return the running configuration, as revision 0, and the archived revisions, without their values."""
+    archive = gateway.get(f"{CONFIGURATION_PATH}/archive")
+    return [{"revision": int(_RUNNING), **archive["running"]}, *archive["revisions"]]
+
+
+_path = GatewayWords(_list_paths)
+_revision = GatewayWords(
+    lambda gateway, _: [(str(each["revision"]), each["comment"] or "") for each in _list_revisions(gateway)]
 )
 
 
@@ -92,49 +98,46 @@ def config() -> None:
 
 
 @config.command()
-@reads
-@click.argument("path", required=False, type=path_type)
+@click.argument("path", required=False, type=_path)
 @click.option("--candidate", is_flag=True, help="The candidate instead of the running configuration.")
-@revision_option
-def show(
-    gateway: RemoteGateway, path: str | None, candidate: bool, revision: str | None
-) -> ResultList | Report:
+@click.option(
+    "--revision", metavar="N", type=_revision,
+    help="An archived revision: 1 is the newest, 0 the running configuration.",
+)  # fmt: skip
+@read_command
+def show(gateway: RemoteGateway, path: str | None, candidate: bool, revision: str | None) -> Report:
     """Shows the running configuration, or the part of it at PATH. Secrets are masked."""
-    document = _document(gateway, candidate, revision)
-    held = [(each, value) for each, value in values(document) if path is None or _is_below(each, path)]
-    if path is not None and not held:
-        # Not above: every command of gatewayctl would wait for it.
+    if revision not in (None, _RUNNING):
+        document = gateway.get(f"{CONFIGURATION_PATH}/archive/{revision}")["configuration"]
+    else:
+        document = gateway.get(f"{CONFIGURATION_PATH}/candidate" if candidate else CONFIGURATION_PATH)
+    values = [(each, value) for each, value in list_values(document) if path is None or _is_below(each, path)]
+    if path is not None and not values:
+        # Imported here, because the import takes time, and few commands need it.
         from gateway_contract.configuration import quotes_hint
 
-        raise CommandFailure(ExitStatus.REFUSED, f"there is nothing at {path}{quotes_hint(parse_path(path))}")
+        raise CommandError(ExitStatus.REFUSED, f"there is nothing at {path}{quotes_hint(parse_path(path))}")
     # A key of a list may have a line break.
-    text = "\n".join(line(f"{each} = {compact(value)}") for each, value in held)
-    return Report(text, document if path is None else _part(held, path))
-
-
-def _document(gateway: RemoteGateway, candidate: bool, revision: str | None) -> Any:
-    if revision not in (None, _RUNNING):
-        return gateway.get(f"{ROOT}/archive/{revision}")["configuration"]
-    return gateway.get(f"{ROOT}/candidate") if candidate else gateway.get(ROOT)
+    text = "\n".join(escape(f"{each} = {format_json(value)}") for each, value in values)
+    if path is None:
+        return Report(text, document)
+    is_value = values[0][0] == path
+    return Report(text, values[0][1] if is_value else dict(values))
 
 
 def _is_below(path: str, above: str) -> bool:
+    """Return True if a path is another path, or below it. Raises CommandError for an invalid path `above`."""
     try:
         segments = parse_path(above)
     except ValueError as error:
-        raise CommandFailure(ExitStatus.USAGE, f"PATH: {error}") from error
+        raise CommandError(ExitStatus.USAGE, f"PATH: {error}") from error
     return parse_path(path)[: len(segments)] == segments
 
 
-def _part(held: Sequence[tuple[str, Any]], path: str) -> Any:
-    """The value at a path, or the values below it by their paths."""
-    return held[0][1] if held[0][0] == path else dict(held)
-
-
 @config.command("set")
-@acts
-@click.argument("path", type=Offered(_settable))
+@click.argument("path", type=GatewayWords(_list_settable_paths))
 @click.argument("value")
+@change_command
 def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
     """Sets a value of the candidate.
 
@@ -143,36 +146,31 @@ def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
     VALUE are refused where a value may be missing. With - VALUE is the first line of standard input, so that
     no secret is on the command line.
     """
-    text = first_line(STANDARD_INPUT, "value") if value == STANDARD_INPUT else value
-    _require_unit(path, text)
-    found = RemoteCandidate(gateway).edit({"op": "set", "path": path, "value": text})
-    return Report(line(f"{found} is set in the candidate"), {"path": found})
-
-
-def _require_unit(path: str, text: str) -> None:
-    """Raises ClientError for a rate that is a number alone."""
-    # Not above: every command of gatewayctl would wait for it.
+    # Imported here, because the import takes time, and few commands need it.
     from gateway_contract.configuration import Rate, field_at
 
+    text = read_first_line(STANDARD_INPUT, "value") if value == STANDARD_INPUT else value
     with suppress(ValueError):
         if isinstance(field_at(parse_path(path)).kind, Rate) and not has_unit(text):
-            raise CommandFailure(ExitStatus.USAGE, f"{path}: {NEEDS_UNIT}")
+            raise CommandError(ExitStatus.USAGE, f"{path}: {UNIT_RULE}")
+    path = RemoteCandidate(gateway).edit({"op": "set", "path": path, "value": text})
+    return Report(escape(f"{path} is set in the candidate"), {"path": path})
 
 
 @config.command()
-@acts
-@click.argument("path", type=path_type)
+@click.argument("path", type=_path)
+@change_command
 def delete(gateway: RemoteGateway, path: str) -> Report:
     """Deletes a value of the candidate."""
-    found = RemoteCandidate(gateway).edit({"op": "delete", "path": path})
-    return Report(line(f"{found} is deleted in the candidate"), {"path": found})
+    path = RemoteCandidate(gateway).edit({"op": "delete", "path": path})
+    return Report(escape(f"{path} is deleted in the candidate"), {"path": path})
 
 
 @config.command()
-@acts
 @click.option(
     "--file", metavar="FILE", type=click.File("rb"), help="The whole candidate as JSON; - is standard input."
 )
+@change_command
 def edit(gateway: RemoteGateway, file: Any) -> Report:
     """Edits the candidate in your editor, all changes or none.
 
@@ -180,29 +178,25 @@ def edit(gateway: RemoteGateway, file: Any) -> Report:
     are. A change of another user meanwhile is an error.
     """
     candidate = RemoteCandidate(gateway)
-    present = candidate.read("/candidate")
+    document = candidate.read("/candidate")
     if file is not None:
-        candidate.replace(_parsed(file.read()))
-        return _compared(candidate.read("/compare"))
-    text = _edited(json.dumps(present, indent=2, ensure_ascii=False))
+        candidate.replace(_parse_configuration(file.read()))
+        return _report_difference(candidate.read("/compare"))
+    if not sys.stdin.isatty():
+        raise CommandError(ExitStatus.USAGE, "no terminal for the editor: use --file")
+    text = click.edit(json.dumps(document, indent=2, ensure_ascii=False), extension=".json")
     if text is None:
         return Report("nothing was changed", {"changes": 0})
     try:
-        candidate.replace(_parsed(text))
+        candidate.replace(_parse_configuration(text))
     except BaseException:
-        _keep(text)
+        _store_text(text)
         raise
-    return _compared(candidate.read("/compare"))
+    return _report_difference(candidate.read("/compare"))
 
 
-def _edited(text: str) -> str | None:
-    if not sys.stdin.isatty():
-        raise CommandFailure(ExitStatus.USAGE, "no terminal for the editor: use --file")
-    return click.edit(text, extension=".json")
-
-
-def _keep(text: str) -> None:
-    """Store what somebody has typed in the editor, and say where."""
+def _store_text(text: str) -> None:
+    """Store the text that a user has typed in the editor, and tell where it is."""
     try:
         descriptor, path = mkstemp(prefix="gatewayctl-", suffix=".json")
         with os.fdopen(descriptor, "w") as file:
@@ -213,15 +207,15 @@ def _keep(text: str) -> None:
         complain([f"your text is in {path}: correct it, then `gatewayctl config edit --file {path}`"])
 
 
-def _decoded(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError, also for a value of too many levels to walk
-    through."""
+def _parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text. Raises ValueError for another text, and for a value with too many
+    levels for a recursive function."""
     try:
         document = json.loads(text)
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
     level = [document]
-    for _ in range(_LEVELS):
+    for _ in range(_MAX_LEVELS):
         level = [
             inner
             for each in level
@@ -233,22 +227,22 @@ def _decoded(text: str | bytes) -> Any:
     return document
 
 
-def _parsed(text: str | bytes) -> Record:
-    """Raises ClientError."""
+def _parse_configuration(text: str | bytes) -> Record:
+    """Return a configuration from a JSON text. Raises CommandError for another text."""
     try:
-        document = _decoded(text)
+        document = _parse_json(text)
     except ValueError as error:
-        raise CommandFailure(ExitStatus.USAGE, f"the configuration is not JSON: {error}") from error
+        raise CommandError(ExitStatus.USAGE, f"the configuration is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise CommandFailure(ExitStatus.USAGE, "the configuration must be an object of JSON")
+        raise CommandError(ExitStatus.USAGE, "the configuration must be an object of JSON")
     return document
 
 
 @config.command()
-@reads
-@click.argument("revision", metavar="[FROM]", required=False, type=revision_type)
-@click.argument("to", metavar="[TO]", required=False, type=revision_type)
-@click.option("--revision", "former", metavar="N", type=revision_type, help="As FROM.")
+@click.argument("revision", metavar="[FROM]", required=False, type=_revision)
+@click.argument("to", metavar="[TO]", required=False, type=_revision)
+@click.option("--revision", "former", metavar="N", type=_revision, help="As FROM.")
+@read_command
 def compare(gateway: RemoteGateway, revision: str | None, to: str | None, former: str | None) -> Report:
     """Shows the changes of the candidate and the effect of a commit.
 
@@ -256,21 +250,25 @@ def compare(gateway: RemoteGateway, revision: str | None, to: str | None, former
     from there to the candidate; with TO, to there.
     """
     start = revision or former
-    # Without a revision, the difference is from the running configuration.
+    # Without a revision, the API compares with the running configuration.
     start = None if start == _RUNNING else start
-    return _compared(gateway.get(f"{ROOT}/compare", revision=start, to=to))
+    return _report_difference(gateway.get(f"{CONFIGURATION_PATH}/compare", revision=start, to=to))
 
 
-def _compared(difference: Record) -> Report:
-    shown = [difference["diff"].rstrip("\n"), *effect(difference)] if difference["diff"] else ["no changes"]
+def _report_difference(difference: Record) -> Report:
+    diff = difference["diff"].rstrip("\n")
+    lines = [diff, *describe_effect(difference)] if diff else ["no changes"]
     if deadline := difference.get("confirm_deadline"):
-        shown += [f"the last commit must be confirmed until {moment(deadline)}"]
-        shown += ["a commit without --confirm-within confirms it too"] if difference["diff"] else []
-    return Report("\n".join(shown), difference, is_diff=bool(difference["diff"]))
+        lines.append(f"the last commit must be confirmed until {format_time(deadline)}")
+        lines += ["a commit without --confirm-within confirms it too"] if diff else []
+    return Report("\n".join(lines), difference, is_diff=bool(diff))
+
+
+def _report_message(response: Record) -> Report:
+    return Report(response["message"], response)
 
 
 @config.command()
-@acts
 @click.option("--comment", help="Stands in the archive.")
 @click.option(
     "--confirm-within", "confirm_seconds", metavar="TIME", type=DurationType(),
@@ -282,77 +280,76 @@ def _compared(difference: Record) -> Report:
 )  # fmt: skip
 @dry_run_option
 @yes_option
-def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **wanted: Any) -> Report:
+@change_command
+def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **fields: Any) -> Report:
     """Makes the candidate the running configuration, after it has shown the changes and asked."""
     candidate = RemoteCandidate(gateway)
     difference = candidate.read("/compare")
-    shown = _compared(difference)
+    report = _report_difference(difference)
     if dry_run or not difference["diff"]:
-        return shown
-    confirm("Commit this?", yes=yes, otherwise="nothing was committed", about=shown)
-    if wanted["max_sessions_dropped"] is None and difference["impact"] is not None:
-        wanted["max_sessions_dropped"] = difference["impact"]["sessions_dropped"]
-    done = candidate.commit({name: value for name, value in wanted.items() if value is not None})
-    return Report(done["message"], done)
+        return report
+    confirm("Commit this?", yes=yes, otherwise="nothing was committed", about=report)
+    return _report_message(candidate.commit(_format_commit(difference, **fields)))
+
+
+def _format_commit(difference: Record, **fields: Any) -> Record:
+    """Return the body of a commit without fields that are None. The commit fails if more sessions would end
+    than the difference shows, unless a field sets another limit."""
+    impact = difference["impact"] or {}
+    body = {"max_sessions_dropped": impact.get("sessions_dropped")}
+    body |= {name: value for name, value in fields.items() if value is not None}
+    return {name: value for name, value in body.items() if value is not None}
 
 
 @config.command("confirm")
-@acts
+@change_command
 def confirm_(gateway: RemoteGateway) -> Report:
     """Confirms the last commit, so that it stays."""
-    done = gateway.send("POST", f"{ROOT}/confirm")
-    return Report(done["message"], done)
+    return _report_message(gateway.send("POST", f"{CONFIGURATION_PATH}/confirm"))
 
 
 @config.command()
-@acts
-@click.argument("revision", type=revision_type)
+@click.argument("revision", type=_revision)
+@change_command
 def rollback(gateway: RemoteGateway, revision: str) -> Report:
     """Copies an archived revision to the candidate. 1 is the newest; a commit then makes it run."""
     number: Any = int(revision) if revision.isdecimal() else revision
-    done = gateway.send("POST", f"{ROOT}/rollback", {"revision": number})
-    return Report(done["message"], done)
+    return _report_message(gateway.send("POST", f"{CONFIGURATION_PATH}/rollback", {"revision": number}))
 
 
 @config.command()
-@acts
 @yes_option
+@change_command
 def discard(gateway: RemoteGateway, yes: bool) -> Report:
     """Drops all changes of the candidate, after it has shown them and asked."""
     candidate = RemoteCandidate(gateway)
     difference = candidate.read("/compare")
     if not difference["diff"]:
         return Report("no changes", {"message": "no changes"})
-    shown = Report(difference["diff"], difference)
-    confirm("Discard these changes?", yes=yes, otherwise="nothing was discarded", about=shown)
+    about = Report(difference["diff"], difference)
+    confirm("Discard these changes?", yes=yes, otherwise="nothing was discarded", about=about)
     candidate.discard()
     return Report("the candidate is the running configuration", {"message": "discarded"})
 
 
 @config.command()
-@reads
-@click.argument("revision", required=False, type=revision_type)
+@click.argument("revision", required=False, type=_revision)
+@read_command
 def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
     """Lists the running configuration, which is 0, and the archived revisions, the newest first.
 
     Or shows REVISION: when and by whom it was committed, and its values.
     """
     if revision is None:
-        return ResultList(_revisions(gateway), _ARCHIVE)
+        return ResultList(_list_revisions(gateway), _REVISIONS)
     if revision == _RUNNING:
-        return Sheet({**_revisions(gateway)[0], "configuration": gateway.get(ROOT)})
-    return Sheet(gateway.get(f"{ROOT}/archive/{revision}"))
-
-
-def _revisions(gateway: RemoteGateway) -> list[Record]:
-    """The commits of the running configuration and of the archived ones."""
-    found = gateway.get(f"{ROOT}/archive")
-    return [{"revision": int(_RUNNING), **found["running"]}, *found["revisions"]]
+        return Sheet({**_list_revisions(gateway)[0], "configuration": gateway.get(CONFIGURATION_PATH)})
+    return Sheet(gateway.get(f"{CONFIGURATION_PATH}/archive/{revision}"))
 
 
 @command()
-@acts
 @click.argument("file", required=False)
+@change_command
 @click.pass_context
 def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Report | None:
     """Writes the running configuration to FILE, as JSON.
@@ -361,31 +358,26 @@ def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Repo
     none: keep them elsewhere, or restore on a gateway that still runs them. Their paths are on standard
     error.
     """
-    if file == STANDARD_INPUT and f"{SHARED}output" in ctx.meta:
+    if file == STANDARD_INPUT and get_shared_option(ctx, "output"):
         raise click.UsageError("--output does not go with FILE -: a backup is always JSON.", ctx)
-    document = gateway.get(ROOT)
-    if secrets := sorted(secret_paths(document)):
+    document = gateway.get(CONFIGURATION_PATH)
+    if secrets := sorted(list_secrets(document)):
         complain(["not in the backup, because the API shows no secrets:", *(f"  {path}" for path in secrets)])
     text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     if file == STANDARD_INPUT:
         terminal.write(text)
         return None
-    path = Path(file or _name_of(document))
+    # A host name with a slash would choose another folder.
+    name = re.sub("[^A-Za-z0-9.-]", "_", str(document["system"]["hostname"])).removeprefix(".")
+    path = Path(file or f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json")
     try:
         durable.replace(path, text.encode())
     except OSError as error:
-        raise CommandFailure(ExitStatus.REFUSED, f"cannot write {path}: {error.strerror}") from error
+        raise CommandError(ExitStatus.REFUSED, f"cannot write {path}: {error.strerror}") from error
     return Report(f"backed up {gateway.context.url} to {path}", {"file": str(path)})
 
 
-def _name_of(document: Record) -> str:
-    # A host name with a slash would choose another folder.
-    name = re.sub("[^A-Za-z0-9.-]", "_", str(document["system"]["hostname"])).removeprefix(".")
-    return f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
-
-
 @command()
-@acts
 @click.argument("file")
 @click.option("--secrets", metavar="FILE", help='JSON of paths and secrets: {"radius.secret": "..."}.')
 @click.option("--leave-out", is_flag=True, help="Leaves out what has a secret that is missing.")
@@ -402,16 +394,16 @@ def _name_of(document: Record) -> str:
 )  # fmt: skip
 @dry_run_option
 @yes_option
+@change_command
 def restore(
     gateway: RemoteGateway,
     file: str,
     secrets: str | None,
     leave_out: bool,
     discard: bool,
-    confirm_seconds: int,
-    max_sessions_dropped: int | None,
     dry_run: bool,
     yes: bool,
+    **fields: Any,
 ) -> Report:
     """Restores the configuration of a backup.
 
@@ -422,91 +414,73 @@ def restore(
     The file has no secrets. Running secrets stay as they are. A secret that does not run any more, for
     example of a deleted user, must be given or left out.
     """
-    document, given = _backup_in(file), _secrets_in(secrets)
-    _require_known(given, document)
+    document = _read_backup(file, secrets)
     candidate = RemoteCandidate(gateway)
-    running, document = candidate.read(""), filled(document, given)
-    # A dry run leaves the changes of others where they are, so it cannot show what would follow.
+    running = candidate.read("")
+    # A dry run does not discard the changes of others, so it cannot show what would follow.
     remedy = "--discard without --dry-run" if dry_run else "--discard"
     candidate.require_clean(discard=discard and not dry_run, remedy=remedy)
-    held = set(secret_paths(running))
-    _report_missing([path for path in secret_paths(document) if path not in held], leave_out=leave_out)
-    document = known(document, running)
+    present = set(list_secrets(running))
+    missing = [path for path in list_secrets(document) if path not in present]
+    _report_missing_secrets(missing, leave_out=leave_out)
+    document = drop_unknown_secrets(document, running)
     if document == running:
         return Report("the backup runs already; nothing to restore", {"changes": 0})
     try:
         candidate.replace(document)
         difference = candidate.read("/compare")
-        shown = _shown(difference)
+        note = "running secrets stay as they are, except those shown"
+        text = "\n".join([difference["diff"].rstrip("\n"), *describe_effect(difference), note])
         if dry_run:
-            return shown
-        for each in shown.text.split("\n"):
+            return Report(text, difference, is_diff=True)
+        for each in text.split("\n"):
             terminal.tell(each)
         confirm("Commit this?", yes=yes, otherwise="nothing was restored")
-        comment = f"restored from {Path(file).name}"
-        body = {
-            "comment": "".join(filter(str.isprintable, comment))[:LONGEST_COMMENT],
-            "confirm_seconds": confirm_seconds,
-        }
-        dropped = (
-            max_sessions_dropped
-            if max_sessions_dropped is not None
-            else (difference["impact"] or {}).get("sessions_dropped")
-        )
-        committed = candidate.commit(body | ({} if dropped is None else {"max_sessions_dropped": dropped}))
+        comment = "".join(filter(str.isprintable, f"restored from {Path(file).name}"))[:LONGEST_COMMENT]
+        committed = candidate.commit(_format_commit(difference, comment=comment, **fields))
     finally:
         candidate.unstage()
     complain([committed["message"]])
     confirm("Keep it?", yes=yes, otherwise="not confirmed: the former configuration returns by itself")
-    done = gateway.send("POST", f"{ROOT}/confirm")
-    return Report(done["message"], {**committed, "message": done["message"]})
+    response = gateway.send("POST", f"{CONFIGURATION_PATH}/confirm")
+    return Report(response["message"], {**committed, "message": response["message"]})
 
 
-def _shown(difference: Record) -> Report:
-    kept = "running secrets stay as they are, except those shown"
-    text = "\n".join([difference["diff"].rstrip("\n"), *effect(difference), kept])
-    return Report(text, difference, is_diff=True)
-
-
-def _backup_in(file: str) -> Record:
-    document = _json_in(file)
+def _read_backup(file: str, secrets_file: str | None) -> Record:
+    """Return the configuration of a backup, with the secrets of another file. Raises CommandError."""
+    document = _read_json(file)
     match document:
         case {"system": dict(), "api": dict()}:
-            return dict(document)
-    raise CommandFailure(ExitStatus.USAGE, f"{file} is not a backup of a configuration")
+            pass
+        case _:
+            raise CommandError(ExitStatus.USAGE, f"{file} is not a backup of a configuration")
+    secrets = {} if secrets_file is None else _read_json(secrets_file)
+    if not isinstance(secrets, dict) or not all(isinstance(value, str) for value in secrets.values()):
+        raise CommandError(ExitStatus.USAGE, f"{secrets_file} is not an object of paths and secrets")
+    for path in secrets.keys() - set(list_secrets(document)):
+        raise CommandError(ExitStatus.USAGE, f"the backup has no such secret: {path}")
+    filled: Record = fill_secrets(document, secrets)
+    return filled
 
 
-def _secrets_in(file: str | None) -> dict[str, str]:
-    if file is None:
-        return {}
-    found = _json_in(file)
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise CommandFailure(ExitStatus.USAGE, f"{file} is not an object of paths and secrets")
-    return found
-
-
-def _require_known(given: Mapping[str, str], document: Record) -> None:
-    for path in given.keys() - set(secret_paths(document)):
-        raise CommandFailure(ExitStatus.USAGE, f"the backup has no such secret: {path}")
-
-
-def _json_in(file: str) -> Any:
-    """The value in a file of JSON, None for other text. Raises ClientError if it cannot be read."""
+def _read_json(file: str) -> Any:
+    """Return the value of a JSON file, None for another text. Raises CommandError for a file that cannot be
+    read."""
     try:
-        return _decoded(sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes())
+        return _parse_json(sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes())
     except OSError as error:
-        raise CommandFailure(
-            ExitStatus.USAGE, f"cannot read {file}: {os.strerror(error.errno or 0)}"
-        ) from error
+        reason = os.strerror(error.errno or 0)
+        raise CommandError(ExitStatus.USAGE, f"cannot read {file}: {reason}") from error
     except ValueError:
         return None
 
 
-def _report_missing(missing: list[str], *, leave_out: bool) -> None:
-    """Raises ClientError unless they are to be left out."""
+def _report_missing_secrets(missing: list[str], *, leave_out: bool) -> None:
+    """Print the paths of missing secrets that are left out. Raises CommandError unless they are to be left
+    out."""
     paths = [f"  {path}" for path in missing]
     if missing and not leave_out:
         reason = "these secrets are missing, and do not run either; use --secrets or --leave-out:"
-        raise CommandFailure(ExitStatus.REFUSED, reason, *paths)
+        raise CommandError(ExitStatus.REFUSED, reason, *paths)
     if missing:
         complain(["left out, because these secrets are missing:", *paths])

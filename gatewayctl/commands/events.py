@@ -1,4 +1,4 @@
-"""The session events, as they happen."""
+"""Session events, as they happen."""
 
 import queue
 import re
@@ -6,42 +6,55 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import click
 
 from gateway_contract.base.texts import format_rate
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
-from gatewayctl.client.errors import ClientError
-from gatewayctl.client.events import Event, EventFollower, Say, SignOnFollower
+from gatewayctl.client.events import Event, EventFollower, SignOnFollower
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import SHARED, command
-from gatewayctl.completion import Offered
-from gatewayctl.failures import ExitStatus, status_of
-from gatewayctl.invocation import (
+from gatewayctl.command import (
     all_option,
-    chosen_contexts,
-    chosen_format,
-    chosen_gateway,
+    command,
     context_option,
-    gateway_of,
+    get_format,
+    get_gateways,
+    get_shared_option,
     output_option,
 )
+from gatewayctl.completion import GatewayWords
+from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.results import CONTEXT, StreamPrinter
 from gatewayctl.terminal import complain
-from gatewayctl.texts import NOTHING, line, moment, plain
+from gatewayctl.texts import NOTHING, escape, format_time, format_value
 
 
-def _trunks(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
+def _list_trunks(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
     return [(trunk, "") for trunk in gateway.get("/system/config")["interfaces"]["trunks"]]
 
 
 _ID = re.compile("[0-9a-z]+-[0-9]+", re.ASCII)
-trunk_type = Offered(_trunks)
-_REMEDY = "list the sessions again"
+#: Fields of all events: CSV has the same fields on each line.
+_FIELDS = (
+    "event_id", "event", "at", "id", "type", "username", "reason", "ip_address", "mac_address",
+    "access_interface", "bytes_in", "bytes_out", "duration_seconds", "oldest", "newest", "attempts",
+    "rate_down", "rate_up", "expires_at",
+)  # fmt: skip
 
 
-@command(params=[context_option(), all_option(), output_option()])
+class _Source(NamedTuple):
+    """Follower of the events of a gateway; `context` is None without `--all`."""
+
+    context: str | None
+    follower: EventFollower | SignOnFollower
+
+
+@command()
+@context_option
+@all_option
+@output_option
 @click.option(
     "--event",
     "events",
@@ -54,7 +67,9 @@ _REMEDY = "list the sessions again"
     "--after", metavar="ID", help="Resumes after this event; the command prints the last id at its end."
 )
 @click.option("--user", metavar="NAME", help="Of this username.")
-@click.option("--trunk", metavar="NAME", type=trunk_type, help="On this trunk, or on a VLAN of it.")
+@click.option(
+    "--trunk", metavar="NAME", type=GatewayWords(_list_trunks), help="On this trunk, or on a VLAN of it."
+)
 @click.option("--failed-sign-ons", is_flag=True, help="Also sign-ons that fail, some seconds later.")
 @click.pass_context
 def events(
@@ -72,50 +87,55 @@ def events(
     sessions again. The format json has one object per line.
     """
     if after is not None and not _ID.fullmatch(after):
-        # In a header, the API takes an invalid id for one that is too old.
+        # In a header, the API treats an invalid id as one that is too old.
         raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
-    end = End()
-    end.install()
-    shown = _Shown(StreamPrinter(chosen_format(ctx), _FIELDS), user, trunk)
-    query = {"events": events, "type": type}
-    asked = chosen_contexts(ctx) if ctx.meta.get(f"{SHARED}all") else []
-    gateways: list[tuple[str | None, RemoteGateway]] = [(each.name, gateway_of(ctx, each)) for each in asked]
-    gateways = gateways or [(None, chosen_gateway(ctx))]
-    followers: list[tuple[str | None, EventFollower | SignOnFollower]] = []
-    for name, gateway in gateways:
-        followers += [(name, EventFollower(gateway, query, after, _saying(end, name)))]
+    signals = SignalWatcher()
+    signals.install()
+    printer = _EventPrinter(StreamPrinter(get_format(ctx), _FIELDS), user, trunk)
+    is_all = get_shared_option(ctx, "all")
+    gateways = get_gateways(ctx)
+    sources = []
+    for gateway in gateways:
+        context = gateway.context.name if is_all else None
+        notify = partial(_notify, signals, context)
+        query = {"events": events, "type": type}
+        sources.append(_Source(context, EventFollower(gateway, query, after, notify)))
         if failed_sign_ons:
-            followers += [
-                (name, SignOnFollower(gateway, {"type": type, "username": user}, _saying(end, name)))
-            ]
+            query = {"type": type, "username": user}
+            sources.append(_Source(context, SignOnFollower(gateway, query, notify)))
     try:
-        if len(followers) == 1:
-            _follow_one(followers[0][1], shown)
+        if len(sources) == 1:
+            for event in sources[0].follower.follow():
+                printer.print(event, None)
         else:
-            if not asked:
+            if not is_all:
                 # A thread cannot ask for a password.
-                gateways[0][1].get("/subscribers/summary")
-            _follow_all(followers, shown)
+                gateways[0].get("/subscribers/summary")
+            _follow_all(sources, printer)
     finally:
-        for each in (follower for name, follower in followers if name is None):
-            if isinstance(each, EventFollower) and each.last:
-                complain([f"to continue: --after {each.last}"])
+        for context, follower in sources:
+            if context is None and isinstance(follower, EventFollower) and follower.last:
+                complain([f"to continue: --after {follower.last}"])
 
 
-class End:
-    """Ends the command by SIGINT or SIGTERM. Python drops what a signal's handler raises while it frees the
-    files of a lost connection, so each loss of a connection has to look whether a signal has come."""
+class SignalWatcher:
+    """Watcher for SIGINT and SIGTERM, which end the command.
+
+    Python drops what the handler of a signal raises while it frees the files of a lost connection. So each
+    loss of a connection calls `check`.
+    """
 
     def __init__(self) -> None:
         self._number: int | None = None
 
     def install(self) -> None:
+        """Install the handlers of both signals."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
 
-    def look(self) -> None:
-        """Raises KeyboardInterrupt or click.exceptions.Exit if a signal has come. Only in the main thread,
-        which ends the command."""
+    def check(self) -> None:
+        """Raise KeyboardInterrupt or click.exceptions.Exit if a signal has come. Does nothing in other
+        threads than the main thread, which ends the command."""
         if threading.current_thread() is not threading.main_thread():
             return
         if self._number == signal.SIGINT:
@@ -125,107 +145,83 @@ class End:
 
     def _handle(self, number: int, frame: Any) -> None:
         self._number = number
-        self.look()
+        self.check()
 
 
-def _saying(end: End, context: str | None = None) -> Say:
-    def say(text: str) -> None:
-        end.look()
-        complain([text], context)
-
-    return say
+def _notify(signals: SignalWatcher, context: str | None, text: str) -> None:
+    signals.check()
+    complain([text], context)
 
 
-def _follow_one(follower: EventFollower | SignOnFollower, shown: "_Shown") -> None:
-    for event in follower.follow():
-        shown.show(event)
+def _follow_all(sources: Sequence[_Source], printer: "_EventPrinter") -> None:
+    """Follow each source in a thread of its own. If a gateway refuses a request, the others continue."""
+    received: queue.SimpleQueue[tuple[str | None, Event | ClientError]] = queue.SimpleQueue()
 
-
-def _follow_all(
-    followers: Sequence[tuple[str | None, EventFollower | SignOnFollower]], shown: "_Shown"
-) -> None:
-    """One thread for each of them; a gateway that refuses does not stop the others."""
-    found: queue.SimpleQueue[tuple[str | None, Event | ClientError]] = queue.SimpleQueue()
-
-    def follow(name: str | None, follower: EventFollower | SignOnFollower) -> None:
+    def follow(source: _Source) -> None:
         try:
-            for event in follower.follow():
-                found.put((name, event))
-        except ClientError as failure:
-            found.put((name, failure))
+            for event in source.follower.follow():
+                received.put((source.context, event))
+        except ClientError as error:
+            received.put((source.context, error))
 
-    for each in followers:
-        threading.Thread(target=follow, args=each, daemon=True).start()
-    left, worst = len(followers), ExitStatus.DONE
+    for source in sources:
+        threading.Thread(target=follow, args=[source], daemon=True).start()
+    left, status = len(sources), ExitStatus.SUCCESS
     while left:
-        name, event = found.get()
+        context, event = received.get()
         if isinstance(event, Event):
-            shown.show(event, name)
+            printer.print(event, context)
         else:
-            complain(event.lines, name)
-            left, worst = left - 1, max(worst, status_of(event))
-    raise click.exceptions.Exit(worst)
+            complain(event.lines, context)
+            left, status = left - 1, max(status, event.status)
+    raise click.exceptions.Exit(status)
 
 
-#: Of all events, as CSV has the same fields on each line.
-_FIELDS = (
-    "event_id", "event", "at", "id", "type", "username", "reason", "ip_address", "mac_address",
-    "access_interface", "bytes_in", "bytes_out", "duration_seconds", "oldest", "newest", "attempts",
-    "rate_down", "rate_up", "expires_at",
-)  # fmt: skip
-
-
-class _Shown:
-    """Shows the events of a user and of a trunk, all for None. A gap concerns everybody."""
+class _EventPrinter:
+    """Printer of the events of a user and of a trunk, None for all. A gap is always printed."""
 
     def __init__(self, printer: StreamPrinter, user: str | None, trunk: str | None) -> None:
         self._printer = printer
         self._user = user
         self._trunk = trunk
 
-    def show(self, event: Event, context: str | None = None) -> None:
-        if event.name != "gap" and not self._is_wanted(event.data):
-            return
-        of = {} if context is None else {CONTEXT: context}
-        record = {**of, "event_id": event.id or None, "event": event.name, **event.data}
-        self._printer.show(record, "  ".join([*of.values(), _line_of(event)]))
-
-    def _is_wanted(self, data: Record) -> bool:
-        trunk, _, _ = str(data.get("access_interface")).partition(".")
-        return self._user in (None, data.get("username")) and self._trunk in (None, trunk)
+    def print(self, event: Event, context: str | None) -> None:
+        trunk, _, _ = str(event.data.get("access_interface")).partition(".")
+        is_wanted = self._user in (None, event.data.get("username")) and self._trunk in (None, trunk)
+        if event.name == "gap" or is_wanted:
+            contexts = {} if context is None else {CONTEXT: context}
+            record = {**contexts, "event_id": event.id or None, "event": event.name, **event.data}
+            self._printer.print(record, "  ".join([*contexts.values(), _format_event(event)]))
 
 
-def _line_of(event: Event) -> str:
+def _format_event(event: Event) -> str:
     data = event.data
-    at = moment(data.get("at", int(time.time())))
     match event.name:
         case "gap":
-            text = f"GAP   events are lost; the gateway holds {data['oldest']} to {data['newest']}: {_REMEDY}"
+            span = f"{data['oldest']} to {data['newest']}"
+            text = f"GAP   events are lost; the gateway holds {span}: list the sessions again"
         case "session_up":
-            address = plain(data.get("ip_address") or data.get("ipv6_address"))
-            text = f"up    {data['id']}  {plain(data['username'])}  {data['type']}  {address}  {_place(data)}"
+            address = format_value(data.get("ip_address") or data.get("ipv6_address"))
+            username = format_value(data["username"])
+            text = f"up    {data['id']}  {username}  {data['type']}  {address}  {_format_line(data)}"
         case "session_down":
             seconds = data.get("duration_seconds")
-            text = (
-                f"down  {data['id']}  {plain(data['username'])}  {plain(data['reason'])}  {_place(data)}"
-                f"  {NOTHING if seconds is None else f'{seconds} s'}"
-            )
+            username, reason = format_value(data["username"]), format_value(data["reason"])
+            duration = NOTHING if seconds is None else f"{seconds} s"
+            text = f"down  {data['id']}  {username}  {reason}  {_format_line(data)}  {duration}"
         case "session_rate":
             expires_at = data["expires_at"]
-            until = "" if expires_at is None else f"  until {moment(expires_at)}"
-            text = (
-                f"rate  {data['id']}  {plain(data['username'])}  {format_rate(data['rate_down'])} down"
-                f"  {format_rate(data['rate_up'])} up{until}"
-            )
+            until = "" if expires_at is None else f"  until {format_time(expires_at)}"
+            rates = f"{format_rate(data['rate_down'])} down  {format_rate(data['rate_up'])} up{until}"
+            text = f"rate  {data['id']}  {format_value(data['username'])}  {rates}"
         case "sign_on_failed":
-            text = (
-                f"fail  {plain(data['username'])}  {data['reason']}  {_place(data)}"
-                f"  attempts: {data['attempts']}"
-            )
+            username, attempts = format_value(data["username"]), data["attempts"]
+            text = f"fail  {username}  {data['reason']}  {_format_line(data)}  attempts: {attempts}"
         case _:
             text = f"{event.name}  {data}"
-    return f"{at}  {line(text)}"
+    return f"{format_time(data.get('at', int(time.time())))}  {escape(text)}"
 
 
-def _place(data: Record) -> str:
-    return f"{plain(data.get('mac_address'))}  {plain(data.get('access_interface'))}"
+def _format_line(data: Record) -> str:
+    """Return the device and the line of a subscriber: MAC address and access interface."""
+    return f"{format_value(data.get('mac_address'))}  {format_value(data.get('access_interface'))}"

@@ -6,93 +6,74 @@ import click
 
 from gateway_contract.history import PastSession
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import command
-from gatewayctl.completion import recent
-from gatewayctl.failures import CommandFailure, ExitStatus
-from gatewayctl.invocation import reads
-from gatewayctl.results import Importance, ResultList, ShownColumn, WholeRecord, completed
-from gatewayctl.sessions import TYPES, address, session_path
-from gatewayctl.targets import Target, TargetType, find_past_session
-from gatewayctl.texts import line, moment, plain
+from gatewayctl.command import command, limit_option, read_command
+from gatewayctl.completion import complete_logged_value
+from gatewayctl.errors import CommandError, ExitStatus
+from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, add_wide_columns
+from gatewayctl.sessions import (
+    TYPE_CHOICE,
+    Target,
+    find_past_session,
+    format_address,
+    session_path,
+    target_argument,
+)
+from gatewayctl.texts import escape, format_time, format_value
 from gatewayctl.times import FORMS, TimeType
 
-#: Records without `--limit`: the history may have millions, and the audit log a hundred thousand.
-_DEFAULT_LIMIT = 100
 
-
-def _end(record: Record) -> str:
-    """The end of a session, or between which times the history did not see it."""
+def _format_end(record: Record) -> str:
+    """Return the end of a session, or the times between which it ended unseen."""
     if record.get("ended_before") is not None:
-        return f"{moment(record['ended_after'])} to {moment(record['ended_before'])}"
-    return moment(record["ended_at"])
+        return f"{format_time(record['ended_after'])} to {format_time(record['ended_before'])}"
+    return format_time(record["ended_at"])
 
 
-def _start(record: Record) -> str:
-    """The start of a session, with a mark if a clock that was ahead gave it."""
-    wrong = " (clock unset)" if record.get("clock") == "unset" else ""
-    return f"{moment(record['started_at'])}{wrong}"
+def _format_start(record: Record) -> str:
+    """Return the start of a session, with a mark if a clock that was ahead gave it."""
+    mark = " (clock unset)" if record.get("clock") == "unset" else ""
+    return f"{format_time(record['started_at'])}{mark}"
 
 
-_SESSIONS = (
-    ShownColumn("id", importance=Importance.IDENTITY),
-    ShownColumn("username", importance=Importance.IDENTITY),
-    WholeRecord("ip_address", value=address, importance=Importance.HIGH),
-    ShownColumn("mac_address", importance=Importance.LOW),
-    ShownColumn("access_interface"),
-    WholeRecord("started_at", value=_start, importance=Importance.HIGH),
-    WholeRecord("ended_at", value=_end),
-    ShownColumn("duration_seconds", importance=Importance.LOW),
-    ShownColumn("reason", importance=Importance.HIGH),
-    ShownColumn("type", importance=Importance.WIDE),
-    ShownColumn("author", importance=Importance.WIDE),
-    ShownColumn("bytes_in", importance=Importance.WIDE),
-    ShownColumn("bytes_out", importance=Importance.WIDE),
-    ShownColumn("ipv6_prefix", importance=Importance.WIDE),
-    ShownColumn("delegated_prefixes", importance=Importance.WIDE),
-)
-#: The first ones are in the columns of the address, the start and the end.
-_HIDDEN = (
-    *("ipv6_address", "clock", "ended_after", "ended_before"),
-    *("interface", "outer_vlan_id", "inner_vlan_id", "packets_in", "packets_out"),
-)
-_FLAPPING = (
-    ShownColumn("username", importance=Importance.IDENTITY),
-    ShownColumn("sessions", importance=Importance.HIGH),
-    ShownColumn("mac_address", importance=Importance.LOW),
-    ShownColumn("access_interface"),
-    ShownColumn("started_at", "Last start"),
-    ShownColumn("reason", "Last reason"),
-)
-_FAILURES = (
-    ShownColumn("username", importance=Importance.IDENTITY),
-    ShownColumn("mac_address", importance=Importance.IDENTITY),
-    ShownColumn("access_interface"),
-    ShownColumn("reason", importance=Importance.HIGH),
-    ShownColumn("attempts"),
-    ShownColumn("first_at", importance=Importance.LOW),
-    ShownColumn("last_at", importance=Importance.HIGH),
-)
+_SESSIONS = add_wide_columns(
+    (
+        Column("id", IDENTITY), Column("username", IDENTITY),
+        Column("ip_address", HIGH, value=format_address), Column("mac_address", LOW),
+        Column("access_interface"), Column("started_at", HIGH, value=_format_start),
+        Column("ended_at", value=_format_end), Column("duration_seconds", LOW), Column("reason", HIGH),
+        Column("type", WIDE), Column("author", WIDE), Column("bytes_in", WIDE), Column("bytes_out", WIDE),
+        Column("ipv6_prefix", WIDE), Column("delegated_prefixes", WIDE),
+    ),
+    PastSession.__struct_fields__,
+    hidden=(
+        # The columns of the address, the start and the end show these fields.
+        "ipv6_address", "clock", "ended_after", "ended_before",
+        "interface", "outer_vlan_id", "inner_vlan_id", "packets_in", "packets_out",
+    ),
+)  # fmt: skip
+_FLAPPING_SUBSCRIBERS = (
+    Column("username", IDENTITY), Column("sessions", HIGH), Column("mac_address", LOW),
+    Column("access_interface"), Column("started_at", title="Last start"),
+    Column("reason", title="Last reason"),
+)  # fmt: skip
+_FAILED_SIGN_ONS = (
+    Column("username", IDENTITY), Column("mac_address", IDENTITY), Column("access_interface"),
+    Column("reason", HIGH), Column("attempts"), Column("first_at", LOW), Column("last_at", HIGH),
+)  # fmt: skip
 _TIMELINE = (
-    ShownColumn("at", importance=Importance.IDENTITY),
-    ShownColumn("event"),
-    ShownColumn("session_id", importance=Importance.LOW),
-    ShownColumn("author", "By"),
-    ShownColumn("message", importance=Importance.IDENTITY, wraps=True),
-)
+    Column("at", IDENTITY), Column("event"), Column("session_id", LOW), Column("author", title="By"),
+    Column("message", IDENTITY, wraps=True),
+)  # fmt: skip
 
 _since = click.option("--since", metavar="TIME", type=TimeType(), help=f"From then on: {FORMS}.")
 _until = click.option("--until", metavar="TIME", type=TimeType(), help="Before then.")
-
-_limit = click.option(
-    "--limit", metavar="N", type=click.IntRange(1), default=_DEFAULT_LIMIT, show_default=True,
-    help="The most records.",
-)  # fmt: skip
+#: The history may have millions of records, and the audit log a hundred thousand.
+_limit = limit_option(default=100, show_default=True)
 
 
 @command()
-@reads
 @click.argument("search", metavar="[TEXT]", required=False)
-@click.option("--type", type=TYPES, help="Sessions of this type.")
+@click.option("--type", type=TYPE_CHOICE, help="Sessions of this type.")
 @click.option("--username", metavar="NAME", help="With this username.")
 @click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
@@ -101,97 +82,94 @@ _limit = click.option(
 @_since
 @_until
 @click.option(
-    "--reason", metavar="REASON", type=recent("/subscribers/history", "sessions", "reason"),
+    "--reason", metavar="REASON", type=complete_logged_value("/subscribers/history", "sessions", "reason"),
     help="That ended for this reason, such as lost_carrier.",
 )  # fmt: skip
 @_limit
+@read_command
 def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """Lists sessions that are up or have ended, the newest first. All conditions must match.
 
     TEXT is a part of a username, MAC address or interface, or an address. --ip with --at says who had an
     address at a time. Exit status 1 if there is no such session.
     """
-    found = gateway.pages("/subscribers/history", "sessions", query, limit)
-    if not found:
-        raise CommandFailure(ExitStatus.REFUSED, "no session matches")
-    return ResultList(found, completed(_SESSIONS, PastSession.__struct_fields__, _HIDDEN))
+    sessions = gateway.list_records("/subscribers/history", "sessions", query, limit)
+    if not sessions:
+        raise CommandError(ExitStatus.REFUSED, "no session matches")
+    return ResultList(sessions, _SESSIONS)
 
 
 @command("failed-sign-ons")
-@reads
 @click.argument("search", metavar="[TEXT]", required=False)
-@click.option("--type", type=TYPES, help="For sessions of this type.")
+@click.option("--type", type=TYPE_CHOICE, help="For sessions of this type.")
 @click.option("--username", metavar="NAME", help="With this username.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
 @click.option("--interface", metavar="NAME", help="On this access interface.")
 @_since
 @_until
 @click.option(
-    "--reason", metavar="REASON", type=recent("/subscribers/failed-sign-ons", "failures", "reason"),
+    "--reason", metavar="REASON",
+    type=complete_logged_value("/subscribers/failed-sign-ons", "failures", "reason"),
     help="That failed for this reason, such as rejected.",
 )  # fmt: skip
 @_limit
+@read_command
 def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """Lists sign-ons that failed, and why, the newest first. All conditions must match.
 
     TEXT is a part of a username, MAC address or access interface. Attempts that follow one another are one
     line. Exit status 1 if there is no such sign-on.
     """
-    found = gateway.pages("/subscribers/failed-sign-ons", "failures", query, limit)
-    if not found:
-        raise CommandFailure(ExitStatus.REFUSED, "no failed sign-on matches")
-    return ResultList(found, _FAILURES)
+    sign_ons = gateway.list_records("/subscribers/failed-sign-ons", "failures", query, limit)
+    if not sign_ons:
+        raise CommandError(ExitStatus.REFUSED, "no failed sign-on matches")
+    return ResultList(sign_ons, _FAILED_SIGN_ONS)
 
 
 @command()
-@reads
-@click.argument("target", type=TargetType())
+@target_argument
 @_limit
+@read_command
 def timeline(gateway: RemoteGateway, target: Target, limit: int) -> ResultList:
     """Lists what happened to a subscriber, and who did it, the newest first. TARGET may be offline."""
     path = f"{session_path(find_past_session(gateway, target)['id'])}/timeline"
-    return ResultList(gateway.pages(path, "entries", {}, limit), _TIMELINE)
+    return ResultList(gateway.list_records(path, "entries", {}, limit), _TIMELINE)
 
 
 @command()
-@reads
 @_since
 @_until
-@click.option("--limit", metavar="N", type=click.IntRange(1), help="The most subscribers; 20 by default.")
+@limit_option("The most subscribers; 20 by default.")
+@read_command
 def flapping(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the subscribers with the most sessions in a window of time, by default the last day."""
-    return ResultList(gateway.get("/subscribers/flapping", **query)["subscribers"], _FLAPPING)
+    return ResultList(gateway.get("/subscribers/flapping", **query)["subscribers"], _FLAPPING_SUBSCRIBERS)
 
 
-def _what(record: Record) -> str:
-    """The message of the response, with the difference that a commit made."""
-    said = plain(record.get("message") or record.get("path"))
+def _describe_change(record: Record) -> str:
+    """Return the message of the response, with the difference that a commit made."""
+    message = format_value(record.get("message") or record.get("path"))
     match record:
         case {"before": {"diff": str(diff)}, "after": {"committed": True}} if diff:
-            return f"{said}: {line(', '.join(diff.splitlines()))}"
+            return f"{message}: {escape(', '.join(diff.splitlines()))}"
         case {"action": str(action), "before": {"cut": True}} if action.endswith(".commit"):
-            return f"{said}; the difference is too long for the audit log: gatewayctl config compare has it"
-    return said
+            return (
+                f"{message}; the difference is too long for the audit log: gatewayctl config compare has it"
+            )
+    return message
 
 
-_AUDIT = (
-    ShownColumn("at", importance=Importance.IDENTITY),
-    ShownColumn("user", importance=Importance.IDENTITY),
-    ShownColumn("role", importance=Importance.LOW),
-    ShownColumn("address"),
-    ShownColumn("action", importance=Importance.HIGH),
-    ShownColumn("result", importance=Importance.HIGH),
-    ShownColumn("status", importance=Importance.LOW),
-    ShownColumn("count", importance=Importance.LOW),
-    WholeRecord("path", "Path or message", _what, Importance.IDENTITY, wraps=True),
-)
+_AUDIT_RECORDS = (
+    Column("at", IDENTITY), Column("user", IDENTITY), Column("role", LOW), Column("address"),
+    Column("action", HIGH), Column("result", HIGH), Column("status", LOW), Column("count", LOW),
+    Column("path", IDENTITY, "Path or message", _describe_change, wraps=True),
+)  # fmt: skip
 
 
 @command()
-@reads
 @click.option("--user", metavar="NAME", help="Records of this user.")
 @click.option(
-    "--action", metavar="ACTION", type=recent("/audit", "records", "action"),
+    "--action", metavar="ACTION", type=complete_logged_value("/audit", "records", "action"),
     help="Of this action, such as subscribers.change_rate.",
 )  # fmt: skip
 @click.option("--route", metavar="ROUTE", help="Of this route, such as /api/v1/subscribers/{id}/rate.")
@@ -199,6 +177,7 @@ _AUDIT = (
 @_since
 @_until
 @_limit
+@read_command
 def audit(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """Lists the changes and the refused requests, the newest first. Requires the role admin."""
-    return ResultList(gateway.pages("/audit", "records", query, limit), _AUDIT)
+    return ResultList(gateway.list_records("/audit", "records", query, limit), _AUDIT_RECORDS)

@@ -1,8 +1,7 @@
 """Jobs of the gateway: work on many sessions, which continues without this command."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -11,107 +10,102 @@ import click
 from gateway_contract.core.jobs import ListJobs
 from gateway_contract.core.sessions import SessionFilter, SessionTypeFilter
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import group
-from gatewayctl.completion import conditions, listed
-from gatewayctl.failures import CommandFailure, ExitStatus
-from gatewayctl.invocation import acts, confirm, filter_of, reads
-from gatewayctl.lists import ListCommand
-from gatewayctl.results import Importance, Report, Sheet, ShownColumn
-from gatewayctl.sessions import touched
-from gatewayctl.targets import is_id
+from gatewayctl.command import change_command, confirm, group, parse_filters, read_command
+from gatewayctl.commands.network import create_list_command
+from gatewayctl.completion import complete_condition, complete_field
+from gatewayctl.errors import CommandError, ExitStatus
+from gatewayctl.results import HIGH, IDENTITY, Column, Report, Sheet
+from gatewayctl.sessions import is_id, list_affected
 from gatewayctl.terminal import Progress, complain
-from gatewayctl.texts import line
+from gatewayctl.texts import escape
 
-PATH = "/subscribers/jobs"
+_PATH = "/subscribers/jobs"
 _RUNNING = "running"
 _POLL_SECONDS = 0.5
 
 
 def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a command that can start a job."""
-    for option in (
-        click.option("--per-second", metavar="N", type=int, help="The most sessions of a job per second."),
-        click.option(
-            "--where", "filter", metavar="FIELD=VALUE", multiple=True, callback=filter_of,
-            type=conditions({**dict.fromkeys(SessionFilter.__struct_fields__), "type": SessionTypeFilter}),
-            help="All sessions that match, as a job of the gateway: type, username, interface, search, ...",
-        ),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+    """Add the options of a command that can start a job."""
+    fields = {**dict.fromkeys(SessionFilter.__struct_fields__), "type": SessionTypeFilter}
+    where = click.option(
+        "--where", "filter", metavar="FIELD=VALUE", multiple=True, callback=parse_filters,
+        type=complete_condition(fields),
+        help="All sessions that match, as a job of the gateway: type, username, interface, search, ...",
+    )  # fmt: skip
+    per_second = click.option(
+        "--per-second", metavar="N", type=int, help="The most sessions of a job per second."
+    )
+    return where(per_second(function))
 
 
-@dataclass(frozen=True)
-class JobRequest:
-    """A job that a request starts."""
-
-    path: str
-    body: Record
-    per_second: int | None
-
-    def run(self, gateway: RemoteGateway, question: str, *, dry_run: bool, yes: bool) -> Report:
-        """Shows the sessions, asks, starts the job and waits for its end. Raises ClientError, also for a
-        search that may mean other sessions than the user has in mind."""
-        search = self.body["filter"].get("search", "")
-        if is_id(search):
-            raise CommandFailure(
-                ExitStatus.USAGE,
-                f"--where search: {search} may be a session id, a VLAN id or a part of a name",
-                f"nothing was done; say which: the TARGET id:{search} or user:{search}, or --where with "
-                f"username={search}, interface=NAME, or search=user:{search}",
-            )
-        preview = gateway.send("POST", self.path, {**self.body, "dry_run": True})
-        shown = Report(preview["message"], preview, table=touched(preview["sessions"]))
-        if dry_run or preview["count"] == 0:
-            return shown
-        confirm(question, yes=yes, otherwise="nothing was changed", about=shown, always=True)
-        pace = {} if self.per_second is None else {"per_second": self.per_second}
-        return _followed(gateway, gateway.send("POST", self.path, {**self.body, **pace}))
+def preview_change(gateway: RemoteGateway, path: str, body: Record) -> tuple[Report, bool]:
+    """Return a report about the sessions that a request would change, and whether there are any. Raises
+    ClientError."""
+    preview = gateway.send("POST", path, {**body, "dry_run": True})
+    report = Report(preview["message"], preview, table=list_affected(preview["sessions"]))
+    return report, preview["count"] > 0
 
 
-def _followed(gateway: RemoteGateway, job: Record) -> Report:
+def run_job(
+    gateway: RemoteGateway,
+    path: str,
+    body: Record,
+    question: str,
+    per_second: int | None,
+    dry_run: bool,
+    yes: bool,
+) -> Report:
+    """Show the sessions that match the filter of a request, ask, start the job, and wait for its end. Raises
+    ClientError, also for a search that may mean other sessions than the user has in mind."""
+    search = body["filter"].get("search", "")
+    if is_id(search):
+        raise CommandError(
+            ExitStatus.USAGE,
+            f"--where search: {search} may be a session id, a VLAN id or a part of a name",
+            f"nothing was done; say which: the TARGET id:{search} or user:{search}, or --where with "
+            f"username={search}, interface=NAME, or search=user:{search}",
+        )
+    report, has_sessions = preview_change(gateway, path, body)
+    if dry_run or not has_sessions:
+        return report
+    confirm(question, yes=yes, otherwise="nothing was changed", about=report, always=True)
+    pace = {} if per_second is None else {"per_second": per_second}
+    return _follow(gateway, gateway.send("POST", path, {**body, **pace}))
+
+
+def _follow(gateway: RemoteGateway, job: Record) -> Report:
+    """Show the progress of a job until its end."""
     name = f"job {job['id']}"
     complain([f"{name} runs on the gateway; gatewayctl jobs cancel {job['id']} stops it"])
     try:
         with Progress(job["total"]) as progress:
             while True:
-                progress.reach(job["done"] + job["gone"] + job["failed"], failed=job["failed"])
+                progress.update(job["done"] + job["gone"] + job["failed"], failed=job["failed"])
                 if job["state"] != _RUNNING:
                     break
                 time.sleep(_POLL_SECONDS)
-                job = gateway.get(f"{PATH}/{job['id']}")
+                job = gateway.get(f"{_PATH}/{job['id']}")
     except KeyboardInterrupt:
         complain([f"{name} continues on the gateway"])
         raise
-    complain(_errors(job["errors"]))
-    is_whole = job["state"] == "done" and job["failed"] == 0
+    complain(f"session {each['session_id']}: {escape(each['message'])}" for each in job["errors"])
+    is_complete = job["state"] == "done" and job["failed"] == 0
     counts = ", ".join(f"{job[name]} {name}" for name in ("done", "gone", "failed"))
-    text = f"job {job['id']} is {line(job['state'])}: {counts}, of {job['total']}"
-    return Report(text, job, status=ExitStatus.DONE if is_whole else ExitStatus.REFUSED)
-
-
-def _errors(errors: Sequence[Record]) -> list[str]:
-    return [f"session {each['session_id']}: {line(each['message'])}" for each in errors]
+    text = f"job {job['id']} is {escape(job['state'])}: {counts}, of {job['total']}"
+    return Report(text, job, status=ExitStatus.SUCCESS if is_complete else ExitStatus.REFUSED)
 
 
 _COLUMNS = (
-    ShownColumn("id", importance=Importance.IDENTITY),
-    ShownColumn("kind", importance=Importance.IDENTITY),
-    ShownColumn("state", importance=Importance.IDENTITY),
-    ShownColumn("total"),
-    ShownColumn("done"),
-    ShownColumn("gone"),
-    ShownColumn("failed", importance=Importance.HIGH),
-    ShownColumn("author"),
-    ShownColumn("started_at"),
-    ShownColumn("finished_at"),
-)
+    Column("id", IDENTITY), Column("kind", IDENTITY), Column("state", IDENTITY), Column("total"),
+    Column("done"), Column("gone"), Column("failed", HIGH), Column("author"), Column("started_at"),
+    Column("finished_at"),
+)  # fmt: skip
 
-job = click.argument("job", metavar="ID", type=listed(PATH, "jobs", "id", "state"))
+_job = click.argument("job", metavar="ID", type=complete_field(_PATH, "jobs", "id", "state"))
 
 
-def _path(job: str) -> str:
-    return f"{PATH}/{quote(job, safe='')}"
+def _job_path(job: str) -> str:
+    return f"{_PATH}/{quote(job, safe='')}"
 
 
 @group()
@@ -120,29 +114,26 @@ def jobs() -> None:
 
 
 jobs.add_command(
-    ListCommand(
-        "list",
-        "Lists the last hundred jobs, the newest first.",
-        PATH,
-        ListJobs,
-        _COLUMNS,
-        hidden=("per_second",),
-    ).command()
-)
+    create_list_command(
+        "list", "Lists the last hundred jobs, the newest first.", _PATH, ListJobs, _COLUMNS,
+        hidden=["per_second"],
+    )
+)  # fmt: skip
 
 
 @jobs.command()
-@reads
-@job
+@_job
+@read_command
 def show(gateway: RemoteGateway, job: str) -> Sheet:
     """Shows one job with its failures."""
-    return Sheet(gateway.get(_path(job)))
+    return Sheet(gateway.get(_job_path(job)))
 
 
 @jobs.command()
-@acts
-@job
+@_job
+@change_command
 def cancel(gateway: RemoteGateway, job: str) -> Report:
     """Cancels a job: it takes no further session."""
-    done = gateway.send("DELETE", _path(job))
-    return Report(f"job {done['id']} is {line(done['state'])} after {done['done']} of {done['total']}", done)
+    record = gateway.send("DELETE", _job_path(job))
+    state, done, total = escape(record["state"]), record["done"], record["total"]
+    return Report(f"job {record['id']} is {state} after {done} of {total}", record)

@@ -10,39 +10,34 @@ import click
 
 from gatewayctl import terminal
 from gatewayctl.client.contexts import DEFAULT_URL, Context, ContextsFile
-from gatewayctl.client.errors import LoginRequired
 from gatewayctl.client.gateway import RemoteGateway, log_in
-from gatewayctl.command import SHARED, command, group
-from gatewayctl.failures import CommandFailure, ExitStatus
-from gatewayctl.invocation import (
-    ContextType,
-    chosen_context,
-    chosen_format,
+from gatewayctl.command import (
     columns_option,
+    command,
+    context_argument,
     context_option,
-    gateway_of,
+    create_gateway,
+    get_context,
+    get_format,
+    get_shared_option,
+    group,
     output_option,
 )
-from gatewayctl.results import Importance, ResultList, ShownColumn, show
-from gatewayctl.terminal import password_for, username_for
-from gatewayctl.texts import NOTHING, line
+from gatewayctl.errors import CommandError, ExitStatus, LoginRequired
+from gatewayctl.results import HIGH, IDENTITY, LOW, Column, ResultList, show
+from gatewayctl.terminal import ask_password, ask_username
+from gatewayctl.texts import NOTHING, escape
 
 _COLUMNS = (
-    ShownColumn("current", value=lambda current: "*" if current else NOTHING),
-    ShownColumn("name", importance=Importance.IDENTITY),
-    ShownColumn("url", importance=Importance.IDENTITY),
-    ShownColumn("username"),
-    ShownColumn("ca", "CA", importance=Importance.LOW),
-    ShownColumn(
-        "logged_in",
-        value=lambda logged_in: "yes" if logged_in else "no",
-        importance=Importance.HIGH,
-    ),
-    ShownColumn("reason", importance=Importance.LOW, wraps=True),
-)
+    Column("current", value=lambda record: "*" if record["current"] else NOTHING),
+    Column("name", IDENTITY), Column("url", IDENTITY), Column("username"), Column("ca", LOW, "CA"),
+    Column("logged_in", HIGH, value=lambda record: "yes" if record["logged_in"] else "no"),
+    Column("reason", LOW, wraps=True),
+)  # fmt: skip
 
 
-@command(params=[context_option()])
+@command()
+@context_option
 @click.option("--url", metavar="URL", help="The gateway; GATEWAY_URL by default.")
 @click.option(
     "--ca", metavar="FILE", help="The CA certificate for its certificate, in PEM; GATEWAY_CA by default."
@@ -71,31 +66,31 @@ def login(
     owner alone.
     """
     file = ContextsFile(os.environ)
-    context = _context(ctx, file, url, ca)
-    gateway = gateway_of(ctx, context)
-    if if_needed and context.token and _is_valid(gateway):
-        terminal.show(line(f"still logged in to {context.url}"))
+    context = _find_context(ctx, file, url, ca)
+    gateway = create_gateway(ctx, context)
+    if if_needed and context.token and _accepts_token(gateway):
+        terminal.show(escape(f"still logged in to {context.url}"))
         return
-    name = username_for(context, username or context.username)
-    made = log_in(gateway, file, name, password_for(name, password), current=True)
-    terminal.show(line(f"logged in to {made.url} as {name}, context {made.name}"))
+    name = username or context.username or ask_username(context)
+    context = log_in(gateway, file, name, ask_password(name, password), current=True)
+    terminal.show(escape(f"logged in to {context.url} as {name}, context {context.name}"))
 
 
-def _context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | None) -> Context:
-    """The context to log in to, with an absolute path to its CA certificate."""
-    name = ctx.meta.get(f"{SHARED}context")
+def _find_context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | None) -> Context:
+    """Return the context to log in to, with an absolute path of its CA certificate."""
+    name = get_shared_option(ctx, "context")
     contexts = file.read()
     if url is None and (name is None or name in contexts.known):
-        context = contexts.chosen(name, os.environ)
+        context = contexts.choose(name, os.environ)
     else:
-        wanted = url or os.environ.get("GATEWAY_URL") or DEFAULT_URL
-        context = contexts.at(wanted, os.environ.get("GATEWAY_CA"), name)
-    chosen = ca or context.ca
-    return replace(context, ca=str(Path(chosen).absolute()) if chosen else None)
+        url = url or os.environ.get("GATEWAY_URL") or DEFAULT_URL
+        context = contexts.find(url, os.environ.get("GATEWAY_CA"), name)
+    path = ca or context.ca
+    return replace(context, ca=str(Path(path).absolute()) if path else None)
 
 
-def _is_valid(gateway: RemoteGateway) -> bool:
-    """Raises ClientError, but not for a token that is not valid."""
+def _accepts_token(gateway: RemoteGateway) -> bool:
+    """Return True if a gateway accepts the token of its context. Raises ClientError for another failure."""
     try:
         gateway.get("/subscribers/summary")
     except LoginRequired:
@@ -103,23 +98,24 @@ def _is_valid(gateway: RemoteGateway) -> bool:
     return True
 
 
-@command(params=[context_option()])
+@command()
+@context_option
 @click.option("--everywhere", is_flag=True, help="Ends all tokens of the user.")
 @click.pass_context
 def logout(ctx: click.Context, everywhere: bool) -> None:
     """Revokes the token, and removes it from the context."""
-    context = chosen_context(ctx)
+    context = get_context(ctx)
     if context.token is None:
-        raise CommandFailure(ExitStatus.SIGN_IN, f"not logged in to {context.url}")
-    gateway = gateway_of(ctx, context)
-    # Without a login, the token is no longer valid.
+        raise CommandError(ExitStatus.LOGIN_REQUIRED, f"not logged in to {context.url}")
+    gateway = create_gateway(ctx, context)
+    # The token may be invalid already.
     with suppress(LoginRequired):
         if everywhere:
             gateway.send("POST", "/auth/logout-everywhere", {})
         else:
             gateway.send("POST", "/auth/logout")
-    ContextsFile(os.environ).keep(replace(context, token=None))
-    terminal.show(line(f"logged out of {context.url}"))
+    ContextsFile(os.environ).store(replace(context, token=None))
+    terminal.show(escape(f"logged out of {context.url}"))
 
 
 @group()
@@ -130,40 +126,41 @@ def contexts() -> None:
     """
 
 
-@contexts.command("list", params=[output_option(), columns_option()])
+@contexts.command("list")
+@output_option
+@columns_option
 @click.pass_context
 def list_(ctx: click.Context) -> None:
     """Lists the contexts, and why a token is not valid. Tokens are not shown."""
-    held = ContextsFile(os.environ).read()
-    problems = {name: context.token_problem(time.time()) for name, context in held.known.items()}
-    records = [
-        {
-            "current": context.name == held.current,
-            "name": context.name,
-            "url": context.url,
-            "username": context.username,
-            "ca": context.ca,
-            "logged_in": problems[context.name] is None,
-            "reason": problems[context.name],
-        }
-        for context in held.known.values()
-    ]
-    show(ResultList(records, _COLUMNS), chosen_format(ctx))
+    contexts = ContextsFile(os.environ).read()
+    records = []
+    for context in contexts.known.values():
+        problem = context.describe_token_problem(time.time())
+        records.append(
+            {
+                "current": context.name == contexts.current,
+                "name": context.name,
+                "url": context.url,
+                "username": context.username,
+                "ca": context.ca,
+                "logged_in": problem is None,
+                "reason": problem,
+            }
+        )
+    show(ResultList(records, _COLUMNS), get_format(ctx))
 
 
 @contexts.command()
-@click.argument("name", type=ContextType())
+@context_argument
 def use(name: str) -> None:
     """Makes NAME the current context."""
-    with ContextsFile(os.environ).editing() as edited:
-        edited.contexts = edited.contexts.with_one(edited.contexts.named(name), current=True)
-    terminal.show(line(f"the current context is {name}"))
+    ContextsFile(os.environ).edit(lambda contexts: contexts.add(contexts.get(name), current=True))
+    terminal.show(escape(f"the current context is {name}"))
 
 
 @contexts.command()
-@click.argument("name", type=ContextType())
+@context_argument
 def remove(name: str) -> None:
     """Removes the context NAME with its token. It does not revoke the token: log out first."""
-    with ContextsFile(os.environ).editing() as edited:
-        edited.contexts = edited.contexts.without(name)
-    terminal.show(line(f"the context {name} is removed"))
+    ContextsFile(os.environ).edit(lambda contexts: contexts.remove(name))
+    terminal.show(escape(f"the context {name} is removed"))

@@ -1,8 +1,11 @@
-"""Interfaces, VLANs, shaping, routes, BGP, CGNAT, the demux and faults, as the gateway has them."""
+"""Lists of the gateway: interfaces, VLANs, shapers, routes, BGP neighbours, CGNAT, the demux and faults."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
+import click
+
+from gateway_contract.contract import Method, list_field
 from gateway_contract.core.health import ListFaults
 from gateway_contract.core.network import (
     GetDemuxState,
@@ -13,160 +16,165 @@ from gateway_contract.core.network import (
     ListVlans,
 )
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import command
-from gatewayctl.invocation import reads
-from gatewayctl.lists import Instead, ListCommand
-from gatewayctl.results import Importance, ResultList, Sheet, ShownColumn, WholeRecord
-from gatewayctl.texts import plain, size
+from gatewayctl.command import CliCommand, command, limit_option, parse_filters, read_command
+from gatewayctl.completion import complete_condition, complete_order, get_fields
+from gatewayctl.results import (
+    HIGH,
+    IDENTITY,
+    LOW,
+    WIDE,
+    Column,
+    Result,
+    ResultList,
+    Sheet,
+    add_wide_columns,
+)
+from gatewayctl.texts import format_size, format_value
 
 
-def _addresses(value: Any) -> str:
-    return plain([f"{each['address']}/{each['prefix_length']}" for each in value or ()])
+class Alternative(NamedTuple):
+    """Flag of a command with which the command shows another result."""
+
+    flag: str
+    help: str
+    read: Callable[[RemoteGateway], Result]
 
 
-def _counter(name: str) -> Callable[[Record], str]:
-    return lambda record: size((record.get("stats") or {}).get(name))
+def create_list_command(
+    name: str,
+    help: str,
+    path: str,
+    method: type[Method[Any]],
+    columns: Sequence[Column],
+    *,
+    alternative: Alternative | None = None,
+    hidden: Iterable[str] = (),
+) -> CliCommand:
+    """Return a command for the list at a path of the API, with options for filters, order and length. The
+    list comes from a method of the core, whose other fields are columns of `-o wide` unless `hidden`."""
+    fields = get_fields(method)
+    all_columns = add_wide_columns(columns, fields, hidden)
+
+    @click.option(
+        "--filter", "filters", metavar="FIELD=VALUE", multiple=True, callback=parse_filters,
+        type=complete_condition(fields),
+        help="Records with this value only, such as type=trunk; all filters must match.",
+    )  # fmt: skip
+    @click.option(
+        "--sort", metavar="FIELD", type=complete_order(fields),
+        help="A field of the records; -FIELD for descending order.",
+    )  # fmt: skip
+    @limit_option()
+    @read_command
+    def read_list(gateway: RemoteGateway, limit: int | None, filters: Record, **query: Any) -> Result:
+        if alternative and query.pop("alternative"):
+            return alternative.read(gateway)
+        records = gateway.list_records(path, list_field(method), {**filters, **query}, limit)
+        return ResultList(records, all_columns)
+
+    if alternative:
+        flag = click.option(alternative.flag, "alternative", is_flag=True, help=alternative.help)
+        read_list = flag(read_list)
+    return command(name, help=help)(read_list)
 
 
-_NAME = ShownColumn("name", importance=Importance.IDENTITY)
+def _format_addresses(record: Record) -> str:
+    addresses = record["addresses"] or ()
+    return format_value([f"{each['address']}/{each['prefix_length']}" for each in addresses])
+
+
+def _format_counter(name: str) -> Callable[[Record], str]:
+    return lambda record: format_size((record.get("stats") or {}).get(name))
+
+
 _INTERFACES = (
-    ShownColumn("ifindex", importance=Importance.LOW),
-    _NAME,
-    ShownColumn("type", importance=Importance.HIGH),
-    ShownColumn("oper_state", importance=Importance.HIGH),
-    ShownColumn("mtu", importance=Importance.LOW),
-    ShownColumn("mac_address"),
-    ShownColumn("parent"),
-    ShownColumn("addresses", value=_addresses, importance=Importance.HIGH, wraps=True),
-    WholeRecord("rx_bytes", value=_counter("rx_bytes")),
-    WholeRecord("tx_bytes", value=_counter("tx_bytes")),
-    ShownColumn("admin_state", importance=Importance.WIDE),
-    ShownColumn("master", importance=Importance.WIDE),
-)
+    Column("ifindex", LOW), Column("name", IDENTITY), Column("type", HIGH), Column("oper_state", HIGH),
+    Column("mtu", LOW), Column("mac_address"), Column("parent"),
+    Column("addresses", HIGH, value=_format_addresses, wraps=True),
+    Column("rx_bytes", value=_format_counter("rx_bytes")),
+    Column("tx_bytes", value=_format_counter("tx_bytes")),
+    Column("admin_state", WIDE), Column("master", WIDE),
+)  # fmt: skip
 _VLANS = (
-    _NAME,
-    ShownColumn("trunk"),
-    ShownColumn("outer_vlan_id"),
-    ShownColumn("vlan_id"),
-    ShownColumn("protocol", importance=Importance.LOW),
-    ShownColumn("oper_state", importance=Importance.HIGH),
-    ShownColumn("session_count", importance=Importance.HIGH),
-    ShownColumn("created_at"),
-)
-_QOS = (
-    ShownColumn("session_id", importance=Importance.IDENTITY),
-    ShownColumn("username", importance=Importance.IDENTITY),
-    ShownColumn("interface"),
-    ShownColumn("ifb_device", "IFB"),
-    ShownColumn("rate_down_bps", "Down", importance=Importance.HIGH),
-    ShownColumn("rate_up_bps", "Up", importance=Importance.HIGH),
-    ShownColumn("overhead_profile"),
-    ShownColumn("qdisc", importance=Importance.LOW),
-    ShownColumn("overhead", importance=Importance.WIDE),
-    ShownColumn("mpu", importance=Importance.WIDE),
-    ShownColumn("rate_expires_at", importance=Importance.WIDE),
-)
+    Column("name", IDENTITY), Column("trunk"), Column("outer_vlan_id"), Column("vlan_id"),
+    Column("protocol", LOW), Column("oper_state", HIGH), Column("session_count", HIGH), Column("created_at"),
+)  # fmt: skip
+_SHAPERS = (
+    Column("session_id", IDENTITY), Column("username", IDENTITY), Column("interface"),
+    Column("ifb_device", title="IFB"), Column("rate_down_bps", HIGH, "Down"),
+    Column("rate_up_bps", HIGH, "Up"), Column("overhead_profile"), Column("qdisc", LOW),
+    Column("overhead", WIDE), Column("mpu", WIDE), Column("rate_expires_at", WIDE),
+)  # fmt: skip
 _PROFILES = (
-    _NAME,
-    ShownColumn("overhead"),
-    ShownColumn("mpu"),
-    ShownColumn("description", wraps=True),
-)
+    Column("name", IDENTITY), Column("overhead"), Column("mpu"), Column("description", wraps=True),
+)  # fmt: skip
 _ROUTES = (
-    ShownColumn("dst", importance=Importance.IDENTITY),
-    ShownColumn("gateway", importance=Importance.HIGH),
-    ShownColumn("dev", importance=Importance.HIGH),
-    ShownColumn("protocol"),
-    ShownColumn("table", importance=Importance.HIGH),
-    ShownColumn("metric", importance=Importance.LOW),
-    ShownColumn("session_id"),
-    ShownColumn("scope", importance=Importance.WIDE),
-    ShownColumn("type", importance=Importance.WIDE),
-    ShownColumn("prefsrc", "Source address", importance=Importance.WIDE),
-)
-_CGNAT = (
-    ShownColumn("id", importance=Importance.IDENTITY),
-    ShownColumn("type", importance=Importance.LOW),
-    ShownColumn("username", importance=Importance.IDENTITY),
-    ShownColumn("ip_address", importance=Importance.HIGH),
-    ShownColumn("interface"),
-    ShownColumn("vrf_name"),
-    ShownColumn("handoff_interface", "Handoff"),
-    ShownColumn("handoff_gateway"),
-    ShownColumn("started_at"),
-    ShownColumn("vrf_table", importance=Importance.WIDE),
-)
-_DEMUX = (*_VLANS, ShownColumn("state", "Demux", importance=Importance.HIGH))
+    Column("dst", IDENTITY), Column("gateway", HIGH), Column("dev", HIGH), Column("protocol"),
+    Column("table", HIGH), Column("metric", LOW), Column("session_id"), Column("scope", WIDE),
+    Column("type", WIDE), Column("prefsrc", WIDE, "Source address"),
+)  # fmt: skip
+_CGNAT_SESSIONS = (
+    Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), Column("ip_address", HIGH),
+    Column("interface"), Column("vrf_name"), Column("handoff_interface", title="Handoff"),
+    Column("handoff_gateway"), Column("started_at"), Column("vrf_table", WIDE),
+)  # fmt: skip
+_DEMUX_VLANS = (*_VLANS, Column("state", HIGH, "Demux"))
 _NEIGHBOURS = (
-    ShownColumn("address", "Neighbour", importance=Importance.IDENTITY),
-    ShownColumn("family", importance=Importance.LOW),
-    ShownColumn("hostname", "Host", importance=Importance.LOW),
-    ShownColumn("remoteAs", "AS", importance=Importance.HIGH),
-    ShownColumn("state", importance=Importance.IDENTITY),
-    ShownColumn("peerUptime", "Uptime", importance=Importance.HIGH),
-    ShownColumn("pfxRcd", "Prefixes in"),
-    ShownColumn("pfxSnt", "Prefixes out"),
-    ShownColumn("desc", "Description", wraps=True),
-)
+    Column("address", IDENTITY, "Neighbour"), Column("family", LOW), Column("hostname", LOW, "Host"),
+    Column("remoteAs", HIGH, "AS"), Column("state", IDENTITY), Column("peerUptime", HIGH, "Uptime"),
+    Column("pfxRcd", title="Prefixes in"), Column("pfxSnt", title="Prefixes out"),
+    Column("desc", title="Description", wraps=True),
+)  # fmt: skip
 _FAULTS = (
-    ShownColumn("kind", importance=Importance.IDENTITY),
-    ShownColumn("object", importance=Importance.IDENTITY),
-    ShownColumn("session_id", importance=Importance.HIGH),
-    ShownColumn("reason", importance=Importance.IDENTITY, wraps=True),
-    ShownColumn("since"),
-)
+    Column("kind", IDENTITY), Column("object", IDENTITY), Column("session_id", HIGH),
+    Column("reason", IDENTITY, wraps=True), Column("since"),
+)  # fmt: skip
 
 
 @command()
-@reads
+@read_command
 def bgp(gateway: RemoteGateway) -> ResultList:
     """Lists the BGP neighbours, as FRR shows them."""
     families = gateway.get("/routing/bgp/summary")
-    return ResultList(
-        [
-            {"address": address, "family": family, **peer}
-            for family, about in families.items()
-            for address, peer in about.get("peers", {}).items()
-        ],
-        _NEIGHBOURS,
-    )
+    neighbours = [
+        {"address": address, "family": family, **peer}
+        for family, about in families.items()
+        for address, peer in about.get("peers", {}).items()
+    ]
+    return ResultList(neighbours, _NEIGHBOURS)
 
 
-_PROFILES_INSTEAD = Instead(
-    "--profiles",
-    "Lists the overhead profiles instead.",
-    lambda gateway: ResultList(gateway.get("/qos/profiles")["profiles"], _PROFILES),
-)
-_STATS_INSTEAD = Instead(
-    "--stats", "Counts the sessions instead.", lambda gateway: Sheet(gateway.get("/cgnat/stats"))
-)
-_CONFIG_INSTEAD = Instead(
-    "--config",
-    "Shows the demux section of the running configuration instead.",
-    lambda gateway: Sheet(gateway.get("/demux/config")),
-)
-
-interfaces = ListCommand(
+interfaces = create_list_command(
     "interfaces", "Lists the interfaces of the gateway.", "/interfaces", ListInterfaces, _INTERFACES
-).command()
-vlans = ListCommand(
+)
+vlans = create_list_command(
     "vlans", "Lists the VLANs that the demux has made.", "/interfaces/vlans", ListVlans, _VLANS
-).command()
-qos = ListCommand(
-    "qos", "Lists the shapers of the sessions.", "/qos", ListQos, _QOS, _PROFILES_INSTEAD
-).command()
-routes = ListCommand(
+)
+qos = create_list_command(
+    "qos", "Lists the shapers of the sessions.", "/qos", ListQos, _SHAPERS,
+    alternative=Alternative(
+        "--profiles", "Lists the overhead profiles instead.",
+        lambda gateway: ResultList(gateway.get("/qos/profiles")["profiles"], _PROFILES),
+    ),
+)  # fmt: skip
+routes = create_list_command(
     "routes", "Lists the routes of the kernel.", "/routing/routes", ListRoutes, _ROUTES
-).command()
-cgnat = ListCommand(
+)
+cgnat = create_list_command(
     "cgnat", "Lists the sessions that are steered to the CGNAT appliance.", "/cgnat/sessions",
-    ListCgnatSessions, _CGNAT, _STATS_INSTEAD,
-).command()  # fmt: skip
-demux = ListCommand(
-    "demux", "Lists the VLANs of the demux with their state.", "/demux/state", GetDemuxState, _DEMUX,
-    _CONFIG_INSTEAD,
-).command()  # fmt: skip
-faults = ListCommand(
+    ListCgnatSessions, _CGNAT_SESSIONS,
+    alternative=Alternative(
+        "--stats", "Counts the sessions instead.", lambda gateway: Sheet(gateway.get("/cgnat/stats"))
+    ),
+)  # fmt: skip
+demux = create_list_command(
+    "demux", "Lists the VLANs of the demux with their state.", "/demux/state", GetDemuxState, _DEMUX_VLANS,
+    alternative=Alternative(
+        "--config", "Shows the demux section of the running configuration instead.",
+        lambda gateway: Sheet(gateway.get("/demux/config")),
+    ),
+)  # fmt: skip
+faults = create_list_command(
     "faults", "Lists what the gateway could not repair in the data plane.", "/system/faults", ListFaults,
     _FAULTS,
-).command()  # fmt: skip
+)  # fmt: skip

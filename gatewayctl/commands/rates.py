@@ -1,15 +1,15 @@
-"""The rates of sessions: of one, of all that match, or of those in a file.
+"""Rates of sessions: of one session, of all that match, or of those in a file.
 
-The file is CSV. Its first line names the columns: `username` or `id`, `down` and `up`, also as
-`subscribers list -o csv` calls them. It is read whole before the first change: a truncated rate is another
-valid rate.
+The file is CSV. Its first line names the columns: `username` or `id`, `down` and `up`, or the names of these
+columns in `subscribers list -o csv`. The whole file is read before the first change, because a truncated rate
+is another valid rate.
 """
 
 import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,37 +20,34 @@ import click
 from gateway_contract.base import durable
 from gateway_contract.base.texts import has_unit, parse_rate
 from gateway_contract.core.sessions import SessionSummary
-from gatewayctl.client.errors import ClientError, NoResponse
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import command
+from gatewayctl.command import Decorated, change_command, command, confirm, dry_run_option, yes_option
 from gatewayctl.commands import jobs
-from gatewayctl.failures import CommandFailure, ExitStatus, status_of
-from gatewayctl.invocation import acts, confirm, dry_run_option, yes_option
-from gatewayctl.results import (
-    Importance,
-    Report,
-    ResultList,
-    ShownColumn,
-    WholeRecord,
-    csv_line,
+from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoResponse
+from gatewayctl.results import HIGH, IDENTITY, Column, Report, ResultList, format_csv_line
+from gatewayctl.sessions import (
+    Target,
+    TargetType,
+    describe_subscriber,
+    find_session,
+    format_address,
+    is_id,
+    session_path,
 )
-from gatewayctl.sessions import address, session_path
-from gatewayctl.targets import Target, TargetType, describe_subscriber, find_session, is_id
 from gatewayctl.terminal import STANDARD_INPUT, Progress, complain
-from gatewayctl.texts import line, moment, rate_with_unit, sessions
-from gatewayctl.texts import rate as shown
+from gatewayctl.texts import count_sessions, escape, format_bps, format_time, parse_typed_rate
 from gatewayctl.times import DurationType, TimeType
 
-#: What may separate the cells of a line, with its name in a message.
+#: Separators of the cells of a line, with their names in messages.
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-#: The columns that are read, by their names here and in a list of sessions.
-_HEADS = {
+#: Fields by the names of their columns: the names of this file, and those of a list of sessions.
+_FIELDS = {
     "id": "id", "username": "username", "down": "down", "rate_down": "down", "up": "up", "rate_up": "up",
 }  # fmt: skip
-#: A list has bits per second there, without a unit.
-_IN_BITS = frozenset(("rate_down", "rate_up"))
-#: A list has them beside these. The column of `--all` is not among them: ids are of one gateway.
-_IGNORED = frozenset(SessionSummary.__struct_fields__) - _HEADS.keys()
+#: Columns of a list of sessions that are bits per second, without a unit.
+_BPS_COLUMNS = frozenset(("rate_down", "rate_up"))
+#: Other columns of a list of sessions. The column of `--all` is none of them: an id belongs to one gateway.
+_IGNORED = frozenset(SessionSummary.__struct_fields__) - _FIELDS.keys()
 _HEAD_RULE = (
     "must name the columns: username or id, down and up, as subscribers list -o csv does, separated by "
     "commas, semicolons or tabs"
@@ -61,8 +58,8 @@ _Cells = Mapping[str, str]
 
 @dataclass(frozen=True)
 class RateRow:
-    """The rates of the sessions of a username, or of the session of an id. With both, the session must still
-    be of that subscriber. Rates are in bits per second."""
+    """Line of the file: rates in bits per second, for the sessions of a username or for the session of an id.
+    With both, the session must still belong to that subscriber."""
 
     number: int
     id: int | None
@@ -72,56 +69,59 @@ class RateRow:
 
     @property
     def who(self) -> str:
-        return line(self.username or f"session {self.id}")
+        return escape(self.username or f"session {self.id}")
 
 
 @dataclass(frozen=True)
 class BadRow:
+    """Line of the file that cannot be read, with the reason."""
+
     number: int
     reason: str
 
 
-def read(file: str) -> list[RateRow | BadRow]:
-    """Raises ClientError for a file that is empty or incomplete."""
+def read_file(file: str) -> list[RateRow | BadRow]:
+    """Return the lines of a file with rates. Raises CommandError for a file that is empty or incomplete."""
     try:
         data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
         text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        raise CommandFailure(ExitStatus.USAGE, f"cannot read {file}: {error}") from error
+        raise CommandError(ExitStatus.USAGE, f"cannot read {file}: {error}") from error
     if not text:
-        raise CommandFailure(ExitStatus.USAGE, f"{file} is empty")
+        raise CommandError(ExitStatus.USAGE, f"{file} is empty")
     if not text.endswith("\n"):
         reason = "no newline at the end: is the file complete? Nothing was changed"
-        raise CommandFailure(ExitStatus.USAGE, reason)
-    return list(_rows(each.rstrip("\r") for each in text.split("\n")))
+        raise CommandError(ExitStatus.USAGE, reason)
+    return list(_parse_lines(line.rstrip("\r") for line in text.split("\n")))
 
 
-def written(sessions: Iterable[Record]) -> str:
-    """The present rates of sessions of a list, as such a file."""
-    lines = [csv_line(("id", "username", "down", "up"))]
-    for each in sessions:
-        name = each["username"] or ""
-        # A cell ends with its line: the id alone names a session with such a name.
-        kept = name if name.isprintable() else ""
-        lines.append(csv_line((str(each["id"]), kept, f"{each['rate_down']}bit", f"{each['rate_up']}bit")))
-    return "".join(f"{each}\n" for each in lines)
+def format_file(sessions: Iterable[Record]) -> str:
+    """Return a file with the present rates of sessions of a list."""
+    lines = [format_csv_line(("id", "username", "down", "up"))]
+    for session in sessions:
+        name = session["username"] or ""
+        # A cell ends with its line, so a name with a line break is left out: the id identifies the session.
+        name = name if name.isprintable() else ""
+        rates = (f"{session['rate_down']}bit", f"{session['rate_up']}bit")
+        lines.append(format_csv_line((str(session["id"]), name, *rates)))
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _rows(texts: Iterable[str]) -> Iterator[RateRow | BadRow]:
+def _parse_lines(lines: Iterable[str]) -> Iterator[RateRow | BadRow]:
     head: _Head | None = None
     seen: dict[int | str, int] = {}
-    for number, text in enumerate(texts, 1):
-        if not text.strip() or text.lstrip().startswith("#"):
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
             continue
         if head is None:
-            head = _head(text)
+            head = _parse_head(line)
             if head is None:
                 # The meaning of the other lines is unknown.
                 yield BadRow(number, _HEAD_RULE)
                 return
             continue
         try:
-            row = _row(number, head.read_row(text))
+            row = _parse_row(number, head.parse_cells(line))
             _require_first(row, seen)
             yield row
         except ValueError as error:
@@ -129,110 +129,101 @@ def _rows(texts: Iterable[str]) -> Iterator[RateRow | BadRow]:
 
 
 class _Head(NamedTuple):
-    """The first line: the columns as it calls them, in small letters, and what separates the cells."""
+    """First line: the names of the columns in lower case, and the separator of the cells."""
 
     columns: Sequence[str]
     separator: str
 
-    def read_row(self, text: str) -> _Cells:
-        """Return the cells of a line by the names of their columns here, with the units of rates. Raises
-        ValueError with the rule."""
-        cells = _cells(text, self.separator)
+    def parse_cells(self, line: str) -> _Cells:
+        """Return the cells of a line by field; rates have units. Raises ValueError with the rule."""
+        cells = _split_cells(line, self.separator)
         if cells is None or len(cells) != len(self.columns):
-            separated = f"{len(self.columns)} fields separated by {_SEPARATORS[self.separator]}"
-            raise ValueError(f"must have {separated}, as the first line")
+            cell_count = f"{len(self.columns)} fields separated by {_SEPARATORS[self.separator]}"
+            raise ValueError(f"must have {cell_count}, as the first line")
         return {
-            _HEADS.get(name, name): f"{cell}bit" if name in _IN_BITS and not has_unit(cell) else cell
+            _FIELDS.get(name, name): f"{cell}bit" if name in _BPS_COLUMNS and not has_unit(cell) else cell
             for name, cell in zip(self.columns, cells, strict=True)
         }
 
 
-def _head(text: str) -> _Head | None:
-    """Read the first line, in any case of letters; None for another line."""
+def _parse_head(line: str) -> _Head | None:
+    """Return the columns that a first line names, in upper or lower case; None for any other line."""
     for separator in _SEPARATORS:
-        columns = [cell.lower() for cell in _cells(text, separator) or ()]
-        names = {_HEADS.get(column, column) for column in columns}
-        is_known = {"down", "up"} <= names and {"id", "username"} & names
-        if is_known and set(columns) <= _IGNORED | _HEADS.keys() and len(names) == len(columns):
+        columns = [cell.lower() for cell in _split_cells(line, separator) or ()]
+        fields = {_FIELDS.get(column, column) for column in columns}
+        is_known = {"down", "up"} <= fields and {"id", "username"} & fields
+        if is_known and set(columns) <= _IGNORED | _FIELDS.keys() and len(fields) == len(columns):
             return _Head(columns, separator)
     return None
 
 
-def _row(number: int, cells: _Cells) -> RateRow:
-    """Raises ValueError with the column and its rule."""
+def _parse_row(number: int, cells: _Cells) -> RateRow:
+    """Return the line with a number. Raises ValueError with the column and its rule."""
     id, username = cells.get("id"), cells.get("username") or None
     if id is None and username is None:
         raise ValueError("username: is required")
     if id is not None and not is_id(id):
         raise ValueError("id: must be a session id")
-    down, up = _rate(cells, "down"), _rate(cells, "up")
+    down, up = _parse_rate(cells, "down"), _parse_rate(cells, "up")
     return RateRow(number, None if id is None else int(id), username, down, up)
 
 
-def _rate(cells: _Cells, name: str) -> int:
+def _parse_rate(cells: _Cells, name: str) -> int:
     try:
-        return rate_with_unit(cells[name])
+        return parse_typed_rate(cells[name])
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
 
 def _require_first(row: RateRow, seen: dict[int | str, int]) -> None:
-    """Raises ValueError for a second line of the same session or subscriber."""
+    """Raise ValueError for a second line of the same session or subscriber. `seen` has the numbers of former
+    lines, and gets that of this line."""
     key = row.username or "" if row.id is None else row.id
     if key in seen:
         raise ValueError(f"{row.who} is in line {seen[key]} already")
     seen[key] = row.number
 
 
-def _cells(text: str, separator: str) -> list[str] | None:
-    """Split a line into its cells (RFC 4180), without spaces around them; spaces between quotes stay. None if
-    a quote is not where it belongs."""
+def _split_cells(line: str, separator: str) -> list[str] | None:
+    """Return the cells of a line (RFC 4180) without spaces around them; quoted spaces stay. None for a quote
+    in a wrong place."""
     cell = re.compile(rf' *"(?P<quoted>(?:[^"]|"")*)" *|(?P<plain>[^"{separator}]*)')
     cells, place = [], 0
-    while (found := cell.match(text, place)) is not None:
-        quoted = found["quoted"]
-        cells.append(found["plain"].strip() if quoted is None else quoted.replace('""', '"'))
-        if found.end() == len(text):
+    while (match := cell.match(line, place)) is not None:
+        quoted = match["quoted"]
+        cells.append(match["plain"].strip() if quoted is None else quoted.replace('""', '"'))
+        if match.end() == len(line):
             return cells
-        if text[found.end()] != separator:
+        if line[match.end()] != separator:
             return None
-        place = found.end() + 1
+        place = match.end() + 1
     return None
 
 
-#: Seconds between the attempts while the gateway does not respond.
-_PAUSES = (1, 2, 4)
-#: Changes that a question shows.
-_MOST_SHOWN = 100
-#: Undo files that are kept.
-_MOST_KEPT = 100
-#: All of them say what would change.
+#: Pauses between the attempts while the gateway does not respond.
+_PAUSES_SECONDS = (1, 2, 4)
+#: So many changes are shown above a question.
+_MAX_SHOWN = 100
+_MAX_UNDO_FILES = 100
 _COLUMNS = (
-    ShownColumn("id", importance=Importance.IDENTITY),
-    ShownColumn("username", importance=Importance.IDENTITY),
-    WholeRecord("ip_address", value=address, importance=Importance.HIGH),
-    ShownColumn("mac_address", importance=Importance.HIGH),
-    ShownColumn("former_rate_down_bps", "Down", importance=Importance.IDENTITY),
-    ShownColumn("rate_down_bps", "New down", importance=Importance.IDENTITY),
-    ShownColumn("former_rate_up_bps", "Up", importance=Importance.IDENTITY),
-    ShownColumn("rate_up_bps", "New up", importance=Importance.IDENTITY),
-)
+    Column("id", IDENTITY), Column("username", IDENTITY), Column("ip_address", HIGH, value=format_address),
+    Column("mac_address", HIGH), Column("former_rate_down_bps", IDENTITY, "Down"),
+    Column("rate_down_bps", IDENTITY, "New down"), Column("former_rate_up_bps", IDENTITY, "Up"),
+    Column("rate_up_bps", IDENTITY, "New up"),
+)  # fmt: skip
 
 
-class FileChange(NamedTuple):
-    """A line of the file, and a session as the list has it."""
+class RateChange(NamedTuple):
+    """Change of the rates of a session, which a line of the file demands."""
 
     row: RateRow
     session: Record
 
     @property
     def record(self) -> Record:
+        fields = ("id", "username", "ip_address", "ipv6_address", "mac_address")
         return {
-            "id": self.session["id"],
-            "username": self.session["username"],
-            "ip_address": self.session.get("ip_address"),
-            "ipv6_address": self.session.get("ipv6_address"),
-            "mac_address": self.session.get("mac_address"),
+            **{name: self.session.get(name) for name in fields},
             "rate_down_bps": self.row.down,
             "rate_up_bps": self.row.up,
             "former_rate_down_bps": self.session["rate_down"],
@@ -241,58 +232,55 @@ class FileChange(NamedTuple):
 
 
 class RateChanges:
-    """The changes of a file. Raises ClientError for bad lines."""
+    """Changes that a file demands of the sessions that are online. Raises CommandError for bad lines, unless
+    they are to be skipped."""
 
     def __init__(self, gateway: RemoteGateway, file: str, *, skip_bad: bool, offline_ok: bool) -> None:
-        found = read(file)
-        bad = [each for each in found if isinstance(each, BadRow)]
+        lines = read_file(file)
+        bad = [each for each in lines if isinstance(each, BadRow)]
         complain(f"line {each.number}: {each.reason}" for each in bad)
         if bad and not skip_bad:
             count = f"{len(bad)} bad line{'' if len(bad) == 1 else 's'}"
-            raise CommandFailure(ExitStatus.USAGE, f"{count}: nothing was changed; --skip-bad ignores them")
-        rows = [each for each in found if isinstance(each, RateRow)]
-        online = gateway.pages("/subscribers", "sessions", {}) if rows else []
-        self.bad = len(bad)
-        self.offline = 0
-        self.offline_ok = offline_ok
-        self.changes: list[FileChange] = []
-        by_id, by_username = {each["id"]: each for each in online}, _by_username(online)
+            raise CommandError(ExitStatus.USAGE, f"{count}: nothing was changed; --skip-bad ignores them")
+        rows = [each for each in lines if isinstance(each, RateRow)]
+        online = gateway.list_records("/subscribers", "sessions", {}) if rows else []
+        by_id = {each["id"]: each for each in online}
+        by_username: dict[str, list[Record]] = {}
+        for each in online:
+            by_username.setdefault(each["username"], []).append(each)
+        self._bad = len(bad)
+        self._offline = 0
+        self._offline_ok = offline_ok
+        self.changes: list[RateChange] = []
         for row in rows:
-            self._add(row, _sessions_of(row, by_id, by_username))
-
-    def _add(self, row: RateRow, found: Sequence[Record]) -> None:
-        if not found:
-            self.offline += 1
-            complain([f"line {row.number}: {row.who} is not online"])
-        self.changes += [FileChange(row, each) for each in found]
+            sessions = _find_sessions(row, by_id, by_username)
+            if not sessions:
+                self._offline += 1
+                complain([f"line {row.number}: {row.who} is not online"])
+            self.changes += [RateChange(row, each) for each in sessions]
 
     @property
-    def is_whole(self) -> bool:
-        return self.bad == 0 and (self.offline == 0 or self.offline_ok)
+    def status(self) -> ExitStatus:
+        """Exit status if every change succeeds."""
+        is_complete = self._bad == 0 and (self._offline == 0 or self._offline_ok)
+        return ExitStatus.SUCCESS if is_complete else ExitStatus.REFUSED
 
     @property
-    def absent(self) -> str:
-        return f"{self.offline} not online, {self.bad} bad"
+    def skipped(self) -> str:
+        return f"{self._offline} not online, {self._bad} bad"
 
-    def table(self, most: int | None = None) -> ResultList:
-        """The former and the new rates of each session, or of the first ones."""
-        return ResultList([each.record for each in self.changes[:most]], _COLUMNS)
-
-
-def _by_username(online: Iterable[Record]) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = {}
-    for each in online:
-        found.setdefault(each["username"], []).append(each)
-    return found
+    def table(self, limit: int | None = None) -> ResultList:
+        """Return the former and the new rates of each session, or of the first `limit` sessions."""
+        return ResultList([each.record for each in self.changes[:limit]], _COLUMNS)
 
 
-def _sessions_of(
+def _find_sessions(
     row: RateRow, by_id: Mapping[int, Record], by_username: Mapping[str, Sequence[Record]]
 ) -> Sequence[Record]:
     if row.id is None:
         return by_username.get(row.username or "", ())
     session = by_id.get(row.id)
-    # The id may be that of another subscriber meanwhile, after a restart of the core.
+    # After a restart of the core, the id may belong to another subscriber.
     is_same = session is not None and row.username in (None, session["username"])
     return [session] if session is not None and is_same else []
 
@@ -300,69 +288,74 @@ def _sessions_of(
 def change_all(
     gateway: RemoteGateway, rates: RateChanges, terms: Record, *, dry_run: bool, yes: bool
 ) -> Report:
-    """Shows the changes, asks, writes the undo file, and makes the changes. `terms` say how long the rates
-    are valid. The status is DONE if every change of the file was made. Raises ClientError."""
-    status = ExitStatus.DONE if rates.is_whole else ExitStatus.REFUSED
+    """Show the changes, ask, write the undo file, and make the changes. `terms` say how long the rates are
+    valid. Raises ClientError."""
     if rates.changes:
         _require_allowed(gateway, rates.changes[0], terms)
     if dry_run:
-        text = f"{len(rates.changes)} would change, {rates.absent}"
+        text = f"{len(rates.changes)} would change, {rates.skipped}"
         record = {"message": text, "changes": [each.record for each in rates.changes]}
-        return Report(text, record, status=status, table=rates.table())
-    if not rates.changes:
-        return _outcome(rates, 0, 0, status)
-    left = len(rates.changes) - _MOST_SHOWN
-    more = f"and {sessions(left)} more: --dry-run shows all\n" if left > 0 else ""
-    text = f"{more}{len(rates.changes)} will change, {rates.absent}"
-    about = Report(text, None, table=rates.table(_MOST_SHOWN))
-    confirm("Change their rates?", yes=yes, otherwise="nothing was changed", about=about, always=True)
-    undo = _undo_file(rates.changes)
-    complain([f"to undo the changes: gatewayctl subscribers rate --file {undo}"])
-    changed = failed = 0
+        return Report(text, record, status=rates.status, table=rates.table())
+    if rates.changes:
+        left = len(rates.changes) - _MAX_SHOWN
+        more = f"and {count_sessions(left)} more: --dry-run shows all\n" if left > 0 else ""
+        text = f"{more}{len(rates.changes)} will change, {rates.skipped}"
+        about = Report(text, None, table=rates.table(_MAX_SHOWN))
+        confirm("Change their rates?", yes=yes, otherwise="nothing was changed", about=about, always=True)
+        undo_file = _write_undo_file(rates.changes)
+        complain([f"to undo the changes: gatewayctl subscribers rate --file {undo_file}"])
+    changed, failed, status = 0, 0, rates.status
     with Progress(len(rates.changes)) as progress:
         for each in rates.changes:
             try:
                 _change(gateway, each, terms)
                 changed += 1
-            except ClientError as failure:
-                complain(f"line {each.row.number}: {each.row.who}: {said}" for said in failure.lines)
-                status = status_of(failure)
+            except ClientError as error:
+                complain(f"line {each.row.number}: {each.row.who}: {line}" for line in error.lines)
+                status = error.status
                 if status is not ExitStatus.REFUSED:
                     complain([f"stopped at line {each.row.number}; run it again for the rest"])
                     break
                 failed += 1
             progress.advance(failed=failed)
-    return _outcome(rates, changed, failed, status)
+    left = len(rates.changes) - changed - failed
+    text = f"{changed} changed, {failed} failed, {rates.skipped}, {left} not tried"
+    return Report(text, {"message": text}, status=status)
 
 
-def _require_allowed(gateway: RemoteGateway, change: FileChange, terms: Record) -> None:
-    """Has the gateway check the user's role, and the terms, which are the same for all lines. Raises
+def _require_allowed(gateway: RemoteGateway, change: RateChange, terms: Record) -> None:
+    """Have the gateway check the user's role, and the terms, which are the same for all lines. Raises
     ClientError."""
-    body = {**_body(change.row, terms), "filter": {"search": str(change.session["id"])}, "dry_run": True}
-    gateway.send("POST", "/subscribers/rate", body)
+    _check_change(gateway, change.session["id"], _format_body(change.row, terms))
 
 
-def _undo_file(changes: Sequence[FileChange]) -> Path:
-    """Writes the former rates to a file of the user's. Raises ClientError."""
+def _check_change(gateway: RemoteGateway, id: object, body: Record) -> None:
+    """Have the gateway check a change of a session, without making it. Raises ClientError."""
+    gateway.send("POST", "/subscribers/rate", {**body, "filter": {"search": str(id)}, "dry_run": True})
+
+
+def _write_undo_file(changes: Sequence[RateChange]) -> Path:
+    """Write the former rates to a file in the user's home, and return its path. Raises CommandError."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     folder = Path(home) / "gatewayctl"
     path = folder / f"rates-before-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.csv"
     try:
         durable.make_folder(folder)
-        durable.replace(path, written(each.session for each in changes).encode())
-        for old in sorted(folder.glob("rates-before-*.csv"))[:-_MOST_KEPT]:
+        durable.replace(path, format_file(each.session for each in changes).encode())
+        for old in sorted(folder.glob("rates-before-*.csv"))[:-_MAX_UNDO_FILES]:
             old.unlink(missing_ok=True)
     except OSError as error:
-        said = f"cannot write the undo file {path}: {error.strerror}; nothing was changed"
-        raise CommandFailure(ExitStatus.REFUSED, said) from error
+        reason = f"cannot write the undo file {path}: {error.strerror}; nothing was changed"
+        raise CommandError(ExitStatus.REFUSED, reason) from error
     return path
 
 
-def _change(gateway: RemoteGateway, change: FileChange, terms: Record) -> None:
-    """Tries again while the gateway does not respond. Raises ClientError."""
-    for pause in (*_PAUSES, None):
+def _change(gateway: RemoteGateway, change: RateChange, terms: Record) -> None:
+    """Change the rates of a session, and retry while the gateway does not respond. Raises ClientError."""
+    for pause in (*_PAUSES_SECONDS, None):
         try:
-            gateway.send("PUT", f"{session_path(change.session['id'])}/rate", _body(change.row, terms))
+            path = f"{session_path(change.session['id'])}/rate"
+            gateway.send("PUT", path, _format_body(change.row, terms))
             return
         except NoResponse:
             if pause is None:
@@ -370,37 +363,28 @@ def _change(gateway: RemoteGateway, change: FileChange, terms: Record) -> None:
             time.sleep(pause)
 
 
-def _body(row: RateRow, terms: Record) -> Record:
+def _format_body(row: RateRow, terms: Record) -> Record:
     return {"rate_down": f"{row.down}bit", "rate_up": f"{row.up}bit", **terms}
 
 
-def _outcome(rates: RateChanges, changed: int, failed: int, status: ExitStatus) -> Report:
-    left = len(rates.changes) - changed - failed
-    text = f"{changed} changed, {failed} failed, {rates.absent}, {left} not tried"
-    return Report(text, {"message": text}, status=status)
-
-
-def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    if text is None:
-        return None
+def _require_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """Return the text of a rate option. Callback of the option."""
     try:
-        rate_with_unit(text)
+        if text is not None:
+            parse_typed_rate(text)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from error
     return text
 
 
+def _rate_option(name: str, field: str, help: str) -> Callable[[Decorated], Decorated]:
+    return click.option(name, field, metavar="RATE", callback=_require_unit, help=help)
+
+
 @command()
-@acts
 @click.argument("target", required=False, type=TargetType())
-@click.option(
-    "--down",
-    "rate_down",
-    metavar="RATE",
-    callback=_with_unit,
-    help="Downstream rate, such as 50mbit or 1.5gbit.",
-)
-@click.option("--up", "rate_up", metavar="RATE", callback=_with_unit, help="Upstream rate.")
+@_rate_option("--down", "rate_down", "Downstream rate, such as 50mbit or 1.5gbit.")
+@_rate_option("--up", "rate_up", "Upstream rate.")
 @click.option(
     "--for", "expires_in", metavar="TIME", type=DurationType(needs_unit=True),
     help="Then the former rates return: a number with s, m, h or d, such as 1h.",
@@ -415,6 +399,7 @@ def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @click.option("--offline-ok", is_flag=True, help="An offline subscriber is not a failure.")
 @dry_run_option
 @yes_option
+@change_command
 def rate(
     gateway: RemoteGateway,
     target: Target | None,
@@ -445,29 +430,30 @@ def rate(
         changes = RateChanges(gateway, file, skip_bad=skip_bad, offline_ok=offline_ok)
         return change_all(gateway, changes, terms, dry_run=dry_run, yes=yes)
     if filter:
-        job = jobs.JobRequest("/subscribers/rate", {"filter": filter, **rates, **terms}, per_second)
-        return job.run(gateway, "Change their rates?", dry_run=dry_run, yes=yes)
-    # One of a target, a filter and a file is given.
+        body = {"filter": filter, **rates, **terms}
+        return jobs.run_job(
+            gateway, "/subscribers/rate", body, "Change their rates?", per_second, dry_run, yes
+        )
+    # The usages of the command require a target here.
     session = find_session(gateway, cast(Target, target))
     if dry_run:
-        return _foreseen(gateway, session, {**rates, **terms})
+        return _preview(gateway, session, {**rates, **terms})
     who = describe_subscriber(session)
     complain([f"changing the rates of session {session['id']}, {who}"])
-    done = gateway.send("PUT", f"{session_path(session['id'])}/rate", {**rates, **terms})
-    until = f", until {moment(done['rate_expires_at'])}" if "rate_expires_at" in done else ""
-    rates_now = f"{shown(done['rate_down_bps'])} down, {shown(done['rate_up_bps'])} up{until}"
-    return Report(f"{done['message']}, {who}: {rates_now}", done)
+    response = gateway.send("PUT", f"{session_path(session['id'])}/rate", {**rates, **terms})
+    until = f", until {format_time(response['rate_expires_at'])}" if "rate_expires_at" in response else ""
+    down, up = format_bps(response["rate_down_bps"]), format_bps(response["rate_up_bps"])
+    return Report(f"{response['message']}, {who}: {down} down, {up} up{until}", response)
 
 
-def _foreseen(gateway: RemoteGateway, was: Record, change: Record) -> Report:
-    """Has the gateway check the change of a session, without making it. Raises ClientError."""
-    id = was["id"]
-    gateway.send("POST", "/subscribers/rate", {**change, "filter": {"search": str(id)}, "dry_run": True})
-    rates = {
-        way: (was[f"rate_{way}_bps"], parse_rate(change[f"rate_{way}"]))
-        for way in ("down", "up")
-        if f"rate_{way}" in change
-    }
-    moves = ", ".join(f"{way} from {shown(old)} to {shown(new)}" for way, (old, new) in rates.items())
-    message = f"the rates of session {id}, {describe_subscriber(was)}, would change: {moves}"
+def _preview(gateway: RemoteGateway, session: Record, change: Record) -> Report:
+    """Return a report about a change of a session, which the gateway has checked. Raises ClientError."""
+    id = session["id"]
+    _check_change(gateway, id, change)
+    moves = []
+    for way in ("down", "up"):
+        if f"rate_{way}" in change:
+            former, new = session[f"rate_{way}_bps"], parse_rate(change[f"rate_{way}"])
+            moves.append(f"{way} from {format_bps(former)} to {format_bps(new)}")
+    message = f"the rates of session {id}, {describe_subscriber(session)}, would change: {', '.join(moves)}"
     return Report(message, {"message": message, "id": id})

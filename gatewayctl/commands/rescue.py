@@ -1,4 +1,5 @@
-"""For root on the gateway, when the API is disabled or no user can log in: it calls the core, not the API."""
+"""Rescue by root on the gateway, when the API is disabled or no user can log in. It calls the core, not the
+API."""
 
 import os
 import sys
@@ -10,11 +11,10 @@ import click
 
 from gateway_contract.base.errors import GatewayApiError
 from gatewayctl import terminal
-from gatewayctl.client.errors import ClientError
 from gatewayctl.command import group
-from gatewayctl.failures import CommandFailure, ExitStatus
-from gatewayctl.terminal import STANDARD_INPUT, new_password
-from gatewayctl.texts import lines
+from gatewayctl.errors import ClientError, CommandError, ExitStatus
+from gatewayctl.terminal import STANDARD_INPUT, ask_new_password
+from gatewayctl.texts import escape_lines
 
 
 @group()
@@ -29,8 +29,8 @@ def rescue() -> None:
 @rescue.command()
 def enable() -> None:
     """Enables the API: sets api.enabled to true."""
-    with _rescue() as core:
-        terminal.show(*lines(core.enable(os.environ)))
+    with _open_rescue() as rescue:
+        terminal.show(*escape_lines(rescue.enable(os.environ)))
 
 
 @rescue.command()
@@ -40,23 +40,23 @@ def password(user: str, create_admin: bool) -> None:
     """Sets the password of a user, which you type twice, or which is a line of standard input."""
 
     def ask() -> str:
-        return new_password(user, None if sys.stdin.isatty() else STANDARD_INPUT)
+        return ask_new_password(user, None if sys.stdin.isatty() else STANDARD_INPUT)
 
-    with _rescue() as core:
-        terminal.show(*lines(core.set_password(os.environ, user, ask, create=create_admin)))
+    with _open_rescue() as rescue:
+        terminal.show(*escape_lines(rescue.set_password(os.environ, user, ask, create=create_admin)))
 
 
 @rescue.command()
 def undo() -> None:
     """Undoes the last commit: the configuration before it runs again."""
-    with _rescue() as core:
-        terminal.show(*lines(core.undo(os.environ)))
+    with _open_rescue() as rescue:
+        terminal.show(*escape_lines(rescue.undo(os.environ)))
 
 
 @contextmanager
-def _rescue() -> Iterator[ModuleType]:
-    """The calls to the core. Raises CommandFailure."""
-    # Here, as only this command calls the core.
+def _open_rescue() -> Iterator[ModuleType]:
+    """Yield the functions that call the core. Raises CommandError instead of their errors."""
+    # Imported here, because only this command calls the core.
     from gateway_contract import rescue
 
     try:
@@ -64,4 +64,4 @@ def _rescue() -> Iterator[ModuleType]:
     except ClientError:
         raise
     except (GatewayApiError, ValueError, OSError) as error:
-        raise CommandFailure(ExitStatus.REFUSED, str(error)) from error
+        raise CommandError(ExitStatus.REFUSED, str(error)) from error

@@ -5,31 +5,29 @@ from typing import Any
 
 import click
 
-from gatewayctl.client.errors import ClientError
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import command
-from gatewayctl.failures import ExitStatus
-from gatewayctl.invocation import reads
-from gatewayctl.results import Importance, ResultList, Sheet, ShownColumn, WholeRecord
-from gatewayctl.texts import NOTHING, moment, plain
+from gatewayctl.command import command, read_command
+from gatewayctl.errors import ClientError, ExitStatus
+from gatewayctl.results import IDENTITY, Column, ResultList, Sheet
+from gatewayctl.texts import NOTHING, format_time, format_value
 
-#: States of dependencies that need nobody.
-_WELL = {"ok", "unused", "unknown"}
+#: States of dependencies in which nobody has to act.
+_GOOD_STATES = {"ok", "unused", "unknown"}
 _DEPENDENCIES = (
-    ShownColumn("name", "Dependency", importance=Importance.IDENTITY),
-    ShownColumn("state", importance=Importance.IDENTITY),
-    ShownColumn("message", importance=Importance.IDENTITY, wraps=True),
+    Column("name", IDENTITY, "Dependency"),
+    Column("state", IDENTITY),
+    Column("message", IDENTITY, wraps=True),
 )
 
 
 def is_well(dependency: Record) -> bool:
-    """Whether its state needs nobody."""
-    return dependency["state"] in _WELL
+    """Return True if nobody has to act because of a dependency."""
+    return dependency["state"] in _GOOD_STATES
 
 
 @command()
-@reads
 @click.option("--detail", is_flag=True, help="Lists what the gateway depends on, each with a sentence.")
+@read_command
 def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
     """Shows whether the gateway and its core respond, and the sources of sessions that do not.
 
@@ -38,25 +36,28 @@ def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
     """
     if detail:
         dependencies = gateway.get("/system/health/detail")["dependencies"]
-        well = all(map(is_well, dependencies))
-        return ResultList(dependencies, _DEPENDENCIES, ExitStatus.DONE if well else ExitStatus.REFUSED)
-    found = gateway.get("/system/health")
-    status = ExitStatus.REFUSED if found["unavailable_sources"] else ExitStatus.DONE
-    return Sheet(found, status)
+        is_good = all(map(is_well, dependencies))
+        return ResultList(dependencies, _DEPENDENCIES, _get_status(is_good))
+    record = gateway.get("/system/health")
+    return Sheet(record, _get_status(not record["unavailable_sources"]))
+
+
+def _get_status(is_good: bool) -> ExitStatus:
+    return ExitStatus.SUCCESS if is_good else ExitStatus.REFUSED
 
 
 @command()
-@reads
+@read_command
 def version(gateway: RemoteGateway) -> Sheet:
     """Shows the version of the gateway; `gatewayctl --version` shows that of this command."""
     return Sheet(gateway.get("/system/version"))
 
 
-#: Dependencies that are described; further ones are named, so that all has room on a screen.
-_DESCRIBED = 2
+#: So many dependencies are described; further ones are only named, so that the screen has room.
+_MAX_DESCRIBED = 2
 
 
-def _dependencies(record: Record) -> str:
+def _describe_dependencies(record: Record) -> str:
     dependencies = record["dependencies"]
     if dependencies is None:
         return NOTHING
@@ -64,49 +65,44 @@ def _dependencies(record: Record) -> str:
     ill.sort(key=lambda each: bool(each["state"] != "failed"))
     if not ill:
         return "all are well"
-    said = [f"{each['name']} {each['state']}: {each['message']}" for each in ill[:_DESCRIBED]]
-    more = ", ".join(each["name"] for each in ill[_DESCRIBED:])
-    return plain(" ".join([*said, *([f"Not well either: {more}."] if more else [])]))
+    sentences = [f"{each['name']} {each['state']}: {each['message']}" for each in ill[:_MAX_DESCRIBED]]
+    if others := ", ".join(each["name"] for each in ill[_MAX_DESCRIBED:]):
+        sentences.append(f"Not well either: {others}.")
+    return format_value(" ".join(sentences))
 
 
-def _sessions(record: Record) -> str:
+def _describe_sessions(record: Record) -> str:
     return f"{record['total']}: {record['pppoe']} PPPoE, {record['dhcp']} DHCP"
 
 
-def _candidate(record: Record) -> str:
+def _describe_candidate(record: Record) -> str:
     if record["is_staged"] is None:
         return NOTHING
-    said = ["has changes that are not committed"] if record["is_staged"] else []
+    parts = ["has changes that are not committed"] if record["is_staged"] else []
     if deadline := record["confirm_deadline"]:
-        said.append(f"the last commit must be confirmed until {moment(deadline)}")
-    return "; ".join(said) or "no changes"
+        parts.append(f"the last commit must be confirmed until {format_time(deadline)}")
+    return "; ".join(parts) or "no changes"
 
 
 _COLUMNS = (
-    ShownColumn("url", "Gateway", wraps=True),
-    ShownColumn("version"),
-    ShownColumn("uptime_seconds"),
-    WholeRecord("dependencies", value=_dependencies, wraps=True),
-    WholeRecord("total", "Sessions", _sessions, wraps=True),
-    ShownColumn("stale_sessions"),
-    ShownColumn("vrf_steered_sessions", "Steered to CGNAT"),
-    ShownColumn("down_bps"),
-    ShownColumn("up_bps"),
-    ShownColumn("faults"),
-    WholeRecord("is_staged", "Candidate", _candidate, wraps=True),
-)
-_UNAVAILABLE = ShownColumn("unavailable", wraps=True)
+    Column("url", title="Gateway", wraps=True), Column("version"), Column("uptime_seconds"),
+    Column("dependencies", value=_describe_dependencies, wraps=True),
+    Column("total", title="Sessions", value=_describe_sessions, wraps=True), Column("stale_sessions"),
+    Column("vrf_steered_sessions", title="Steered to CGNAT"), Column("down_bps"), Column("up_bps"),
+    Column("faults"), Column("is_staged", title="Candidate", value=_describe_candidate, wraps=True),
+)  # fmt: skip
+_UNAVAILABLE = Column("unavailable", wraps=True)
 
-#: What the status has of each path, as fields of its own.
+#: Functions that return the fields of the status from the response of a path.
 _PARTS: dict[str, Callable[[Any], Record]] = {
-    "/system/health/detail": lambda found: {"dependencies": found["dependencies"]},
-    "/cgnat/stats": lambda found: {"vrf_steered_sessions": found["vrf_steered_sessions"]},
-    "/interfaces/traffic": lambda found: {
-        name: found["samples"][-1][name] if found["samples"] else None for name in ("down_bps", "up_bps")
+    "/system/health/detail": lambda data: {"dependencies": data["dependencies"]},
+    "/cgnat/stats": lambda data: {"vrf_steered_sessions": data["vrf_steered_sessions"]},
+    "/interfaces/traffic": lambda data: {
+        name: data["samples"][-1][name] if data["samples"] else None for name in ("down_bps", "up_bps")
     },
-    "/system/faults?limit=1": lambda found: {"faults": found["total"]},
-    "/system/config/compare": lambda found: {
-        "is_staged": bool(found["diff"]), "confirm_deadline": found["confirm_deadline"],
+    "/system/faults?limit=1": lambda data: {"faults": data["total"]},
+    "/system/config/compare": lambda data: {
+        "is_staged": bool(data["diff"]), "confirm_deadline": data["confirm_deadline"],
     },
 }  # fmt: skip
 _FIELDS = (
@@ -115,7 +111,7 @@ _FIELDS = (
 
 
 @command()
-@reads
+@read_command
 def status(gateway: RemoteGateway) -> Sheet:
     """Shows the state of the gateway on one screen: dependencies, sessions, traffic, faults, candidate.
 
@@ -125,12 +121,12 @@ def status(gateway: RemoteGateway) -> Sheet:
     health = gateway.get("/system/health")
     record: Record = {"url": gateway.context.url, **health, **gateway.get("/subscribers/summary")}
     record |= dict.fromkeys(_FIELDS) | {"unavailable": []}
-    for path, fields in _PARTS.items():
+    for path, get_fields in _PARTS.items():
         try:
-            record |= fields(gateway.get(path))
-        except ClientError as failure:
-            # The rest is the more important then.
-            record["unavailable"].append(f"{path}: {failure.lines[0]}")
-    well = record["dependencies"] is not None and all(map(is_well, record["dependencies"]))
-    done = ExitStatus.DONE if well and not health["unavailable_sources"] else ExitStatus.REFUSED
-    return Sheet(record, done, (*_COLUMNS, *([_UNAVAILABLE] if record["unavailable"] else [])))
+            record |= get_fields(gateway.get(path))
+        except ClientError as error:
+            # The other parts are the more important then.
+            record["unavailable"].append(f"{path}: {error.lines[0]}")
+    is_good = record["dependencies"] is not None and all(map(is_well, record["dependencies"]))
+    columns = (*_COLUMNS, _UNAVAILABLE) if record["unavailable"] else _COLUMNS
+    return Sheet(record, _get_status(is_good and not health["unavailable_sources"]), columns)

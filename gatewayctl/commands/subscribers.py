@@ -6,16 +6,25 @@ from typing import Any
 import click
 
 from gateway_contract.core.sessions import SessionSummary
-from gatewayctl.client.errors import ClientError
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import group
+from gatewayctl.command import (
+    change_command,
+    confirm,
+    dry_run_option,
+    group,
+    limit_option,
+    read_command,
+    yes_option,
+)
 from gatewayctl.commands import history, jobs, rates, traffic
-from gatewayctl.completion import listed, orders
-from gatewayctl.failures import CommandFailure, ExitStatus, status_of
-from gatewayctl.invocation import acts, confirm, dry_run_option, reads, yes_option
+from gatewayctl.completion import complete_field, complete_order
+from gatewayctl.errors import ClientError, CommandError, ExitStatus
 from gatewayctl.results import Report, ResultList, Sheet
-from gatewayctl.sessions import COLUMNS, FOUND, TYPES, session_path, touched
-from gatewayctl.targets import (
+from gatewayctl.sessions import (
+    LIST_COLUMNS,
+    SEARCH_COLUMNS,
+    SESSIONS_PATH,
+    TYPE_CHOICE,
     Target,
     TargetType,
     describe_session,
@@ -23,22 +32,28 @@ from gatewayctl.targets import (
     find_recent_user,
     find_session,
     is_id,
+    list_affected,
+    session_path,
+    target_argument,
 )
 from gatewayctl.terminal import Progress, complain
-from gatewayctl.texts import line, moment, plain, sessions
+from gatewayctl.texts import count_sessions, escape, format_time, format_value
 
-_LIST = "/subscribers"
-#: Records of the history that a search without a session shows.
-_MOST_PAST = 3
+#: So many records of the history are shown for a search that finds no session.
+_MAX_PAST_RECORDS = 3
 
-target = click.argument("target", type=TargetType())
-limit_option = click.option(
-    "--limit", metavar="N", type=click.IntRange(1), help="The most records; all by default."
+_limit = limit_option("The most records; all by default.")
+_interface_type = complete_field("/interfaces/vlans", "vlans", "name", "oper_state")
+
+
+@group(
+    sections={
+        "Sessions": ("list", "find", "show", "summary"),
+        "Changes": ("disconnect", "rate"),
+        "Past": ("history", "timeline", "failed-sign-ons", "flapping"),
+        "Traffic": ("watch", "top"),
+    }
 )
-interface_type = listed("/interfaces/vlans", "vlans", "name", "oper_state")
-
-
-@group()
 def subscribers() -> None:
     """Finds and changes the sessions of subscribers.
 
@@ -50,28 +65,28 @@ def subscribers() -> None:
 
 
 @subscribers.command("list")
-@reads
-@click.option("--type", type=TYPES, help="Sessions of this type.")
+@click.option("--type", type=TYPE_CHOICE, help="Sessions of this type.")
 @click.option("--username", metavar="NAME", help="With this username.")
 @click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
 @click.option(
-    "--interface", metavar="NAME", type=interface_type, help="On this interface or access interface."
+    "--interface", metavar="NAME", type=_interface_type, help="On this interface or access interface."
 )
 @click.option(
-    "--sort", metavar="FIELD", type=orders(SessionSummary.__struct_fields__),
+    "--sort", metavar="FIELD", type=complete_order(SessionSummary.__struct_fields__),
     help="A field of the sessions; -FIELD for descending order.",
 )  # fmt: skip
-@limit_option
+@_limit
+@read_command
 def list_(gateway: RemoteGateway, limit: int | None, **query: Any) -> ResultList:
     """Lists the sessions. All filters must match."""
-    return ResultList(gateway.pages(_LIST, "sessions", query, limit), COLUMNS)
+    return ResultList(gateway.list_records(SESSIONS_PATH, "sessions", query, limit), LIST_COLUMNS)
 
 
 @subscribers.command()
-@reads
 @click.argument("text")
-@limit_option
+@_limit
+@read_command
 def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
     """Finds sessions by what is known of them.
 
@@ -81,78 +96,78 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
     days, standard error names this subscriber. Exit status 1 if there is no such session: then standard error
     has the last sessions and failed sign-ons of the history that match.
     """
-    found = gateway.pages(_LIST, "sessions", {"search": text}, limit)
-    if not found:
-        raise CommandFailure(ExitStatus.REFUSED, f"no session matches {text!r}", *_past(gateway, text))
-    if is_id(text) and not any(each["username"] == text for each in found):
+    sessions = gateway.list_records(SESSIONS_PATH, "sessions", {"search": text}, limit)
+    if not sessions:
+        raise CommandError(ExitStatus.REFUSED, f"no session matches {text!r}", *_list_past(gateway, text))
+    if is_id(text) and not any(each["username"] == text for each in sessions):
         complain(_describe_namesake(gateway, text))
-    return ResultList(found, FOUND)
+    return ResultList(sessions, SEARCH_COLUMNS)
 
 
 def _describe_namesake(gateway: RemoteGateway, text: str) -> list[str]:
     """Return a line about the recent subscriber whose username is a number that found other sessions."""
     try:
         record = find_recent_user(gateway, text)
-    except ClientError as failure:
-        return [f"the history: {each}" for each in failure.lines]
+    except ClientError as error:
+        return [f"the history: {each}" for each in error.lines]
     return [] if record is None else [f"{text} is also a username: {describe_session(record)}"]
 
 
-def _past(gateway: RemoteGateway, text: str) -> list[str]:
-    """The last sessions and failed sign-ons of the history that match a text, as lines."""
-    query = {"search": text, "limit": _MOST_PAST}
+def _list_past(gateway: RemoteGateway, text: str) -> list[str]:
+    """Return the last sessions and failed sign-ons of the history that match a text, as lines."""
+    query = {"search": text, "limit": _MAX_PAST_RECORDS}
     try:
-        ended = gateway.get(f"{_LIST}/history", **query)["sessions"]
-        failed = gateway.get(f"{_LIST}/failed-sign-ons", **query)["failures"]
-    except ClientError as failure:
-        return [f"the history: {each}" for each in failure.lines]
+        sessions = gateway.get(f"{SESSIONS_PATH}/history", **query)["sessions"]
+        sign_ons = gateway.get(f"{SESSIONS_PATH}/failed-sign-ons", **query)["failures"]
+    except ClientError as error:
+        return [f"the history: {each}" for each in error.lines]
     return [
-        *(f"{_end(each)}: {_who(each)}" for each in ended),
+        *(f"{_describe_end(each)}: {_describe_who(each)}" for each in sessions),
         *(
-            f"failed to sign on {moment(each['last_at'])}, {plain(each['reason'])}, "
-            f"{each['attempts']} times: {_who(each)}"
-            for each in failed
+            f"failed to sign on {format_time(each['last_at'])}, {format_value(each['reason'])}, "
+            f"{each['attempts']} times: {_describe_who(each)}"
+            for each in sign_ons
         ),
     ]
 
 
-def _end(session: Record) -> str:
-    # A session that the history did not see end has only the last time at which it was up.
+def _describe_end(session: Record) -> str:
+    # A session that ended unseen has only the last time at which it was up.
     last = session.get("ended_after") or session["ended_at"]
     if last is None:
-        return f"up since {moment(session['started_at'])}"
-    return f"last seen {moment(last)}, {plain(session['reason'])}"
+        return f"up since {format_time(session['started_at'])}"
+    return f"last seen {format_time(last)}, {format_value(session['reason'])}"
 
 
-def _who(record: Record) -> str:
-    named = (record["username"], record.get("ip_address"), record["mac_address"], record["access_interface"])
-    return ", ".join(line(each) for each in named if each)
+def _describe_who(record: Record) -> str:
+    names = (record["username"], record.get("ip_address"), record["mac_address"], record["access_interface"])
+    return ", ".join(escape(each) for each in names if each)
 
 
 @subscribers.command()
-@reads
-@target
+@target_argument
+@read_command
 def show(gateway: RemoteGateway, target: Target) -> Sheet:
     """Shows one session with all its fields."""
     return Sheet(find_session(gateway, target))
 
 
 @subscribers.command()
-@reads
+@read_command
 def summary(gateway: RemoteGateway) -> Sheet:
     """Shows the number of sessions by type."""
-    return Sheet(gateway.get(f"{_LIST}/summary"))
+    return Sheet(gateway.get(f"{SESSIONS_PATH}/summary"))
 
 
 @subscribers.command()
-@acts
 @click.argument("targets", metavar="[TARGET]...", nargs=-1, type=TargetType())
 @click.option(
-    "--interface", metavar="NAME", type=interface_type, help="All sessions on this access interface."
+    "--interface", metavar="NAME", type=_interface_type, help="All sessions on this access interface."
 )
 @jobs.where_options
 @dry_run_option
 @yes_option
+@change_command
 def disconnect(
     gateway: RemoteGateway,
     targets: Sequence[Target],
@@ -164,62 +179,51 @@ def disconnect(
 ) -> Report:
     """Disconnects sessions, after it has shown them and asked."""
     if filter:
-        job = jobs.JobRequest(f"{_LIST}/disconnect", {"filter": filter}, per_second)
-        return job.run(gateway, "Disconnect them?", dry_run=dry_run, yes=yes)
-    if interface is not None:
-        return _disconnect_interface(gateway, interface, dry_run, yes)
+        path = f"{SESSIONS_PATH}/disconnect"
+        return jobs.run_job(gateway, path, {"filter": filter}, "Disconnect them?", per_second, dry_run, yes)
     # Two targets may name one session.
     records = list({each["id"]: each for each in (find_session(gateway, each) for each in targets)}.values())
-    found = [{**each, "interface": each["ppp_interface"], "type": each["session_type"]} for each in records]
-    would = f"{sessions(len(found))} would be disconnected"
-    record = {"count": len(found), "sessions": records, "message": would}
-    shown = Report(would, record, table=touched(found))
-    if dry_run:
-        return shown
-    _confirm(shown, yes=yes)
-    return _disconnect_each(gateway, records)
-
-
-def _confirm(shown: Report, *, yes: bool) -> None:
-    question, otherwise = "Disconnect them?", "no session was disconnected"
-    confirm(question, yes=yes, otherwise=otherwise, about=shown, always=True)
-
-
-def _disconnect_interface(gateway: RemoteGateway, interface: str, dry_run: bool, yes: bool) -> Report:
-    path, body = f"{_LIST}/disconnect-by-interface", {"interface": interface}
-    preview = gateway.send("POST", path, {**body, "dry_run": True})
-    shown = Report(preview["message"], preview, table=touched(preview["sessions"]))
-    if dry_run or preview["count"] == 0:
-        return shown
-    _confirm(shown, yes=yes)
-    done = gateway.send("POST", path, body)
-    return Report(done["message"], done)
+    if interface is not None:
+        path, body = f"{SESSIONS_PATH}/disconnect-by-interface", {"interface": interface}
+        report, has_sessions = jobs.preview_change(gateway, path, body)
+    else:
+        sessions = [
+            {**each, "interface": each["ppp_interface"], "type": each["session_type"]} for each in records
+        ]
+        message = f"{count_sessions(len(sessions))} would be disconnected"
+        record = {"count": len(sessions), "sessions": records, "message": message}
+        report, has_sessions = Report(message, record, table=list_affected(sessions)), True
+    if dry_run or not has_sessions:
+        return report
+    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=report, always=True)
+    if interface is None:
+        return _disconnect_each(gateway, records)
+    response = gateway.send("POST", path, body)
+    return Report(response["message"], response)
 
 
 def _disconnect_each(gateway: RemoteGateway, records: Sequence[Record]) -> Report:
-    """Continues after a failure, as the other sessions must end too. Raises ClientError."""
-    said, shown, failures = [], [], []
+    """Disconnect sessions one after the other, also after a failure. Raises ClientError."""
+    messages, lines, errors = [], [], []
     with Progress(len(records)) as progress:
         for each in records:
             who = describe_subscriber(each)
             try:
-                said.append(gateway.send("DELETE", session_path(each["id"]))["message"])
-                shown.append(f"{said[-1]}: {who}")
-            except ClientError as failure:
-                failures.append(failure)
-                complain([f"session {each['id']}, {who}: {reason}" for reason in failure.lines])
-            progress.advance(failed=len(failures))
-    if failures:
-        complain(shown)
-        worst = max(map(status_of, failures))
-        raise CommandFailure(worst, f"{len(said)} of {sessions(len(records))} disconnected")
-    return Report("\n".join(shown), {"count": len(said), "messages": said})
+                messages.append(gateway.send("DELETE", session_path(each["id"]))["message"])
+                lines.append(f"{messages[-1]}: {who}")
+            except ClientError as error:
+                errors.append(error)
+                complain([f"session {each['id']}, {who}: {reason}" for reason in error.lines])
+            progress.advance(failed=len(errors))
+    if errors:
+        complain(lines)
+        status = max(error.status for error in errors)
+        raise CommandError(status, f"{len(messages)} of {count_sessions(len(records))} disconnected")
+    return Report("\n".join(lines), {"count": len(messages), "messages": messages})
 
 
-for title, commands in {
-    "Sessions": (list_, find, show, summary),
-    "Changes": (disconnect, rates.rate),
-    "Past": (history.history, history.timeline, history.failed_sign_ons, history.flapping),
-    "Traffic": (traffic.watch, traffic.top),
-}.items():
-    subscribers.add_section(title, commands)
+for each in (
+    rates.rate, history.history, history.timeline, history.failed_sign_ons, history.flapping, traffic.watch,
+    traffic.top,
+):  # fmt: skip
+    subscribers.add_command(each)

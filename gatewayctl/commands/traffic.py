@@ -1,75 +1,63 @@
 """The traffic: of sessions now, and of all trunks over time."""
 
 import time
+from functools import partial
 from typing import Any
 
 import click
 
 from gateway_contract.core.traffic import TalkerOrder
-from gatewayctl.client.errors import NoResponse
-from gatewayctl.client.events import events
+from gatewayctl.client.events import parse_events
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import command
-from gatewayctl.completion import Known
-from gatewayctl.invocation import (
-    chosen_format,
-    chosen_gateway,
+from gatewayctl.command import (
+    command,
     context_option,
+    get_format,
+    get_gateway,
+    limit_option,
     output_option,
-    reads,
-    refreshes,
+    read_command,
 )
-from gatewayctl.results import Importance, ResultList, ShownColumn, StreamPrinter, WholeRecord
-from gatewayctl.sessions import address, session_path
-from gatewayctl.targets import Target, TargetType, find_session
+from gatewayctl.completion import KnownWords
+from gatewayctl.errors import NoResponse
+from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, StreamPrinter
+from gatewayctl.sessions import Target, find_session, format_address, session_path, target_argument
 from gatewayctl.terminal import complain
-from gatewayctl.texts import moment, speed
+from gatewayctl.texts import format_time, format_traffic
 from gatewayctl.times import DurationType, TimeType
 
 _TALKERS = (
-    ShownColumn("id", importance=Importance.IDENTITY),
-    ShownColumn("username", importance=Importance.IDENTITY),
-    WholeRecord("ip_address", value=address),
-    ShownColumn("access_interface"),
-    ShownColumn("down_bps", "Down", importance=Importance.HIGH),
-    ShownColumn("up_bps", "Up", importance=Importance.HIGH),
-    ShownColumn("rate_down", importance=Importance.LOW),
-    ShownColumn("rate_up", importance=Importance.LOW),
-    ShownColumn("type", importance=Importance.WIDE),
-    ShownColumn("interface", importance=Importance.WIDE),
-    ShownColumn("down_pps", importance=Importance.WIDE),
-    ShownColumn("up_pps", importance=Importance.WIDE),
-)
-_SAMPLES = (
-    ShownColumn("at", importance=Importance.IDENTITY),
-    ShownColumn("down_bps", "Down"),
-    ShownColumn("up_bps", "Up"),
-)
-_FIELDS = ("at", "interval_ms", "down_bps", "up_bps", "down_pps", "up_pps")
-#: Seconds without a sample, of which there is one a second.
-_SILENCE = 45.0
-_PAUSE = 1.0
+    Column("id", IDENTITY), Column("username", IDENTITY), Column("ip_address", value=format_address),
+    Column("access_interface"), Column("down_bps", HIGH, "Down"), Column("up_bps", HIGH, "Up"),
+    Column("rate_down", LOW), Column("rate_up", LOW), Column("type", WIDE), Column("interface", WIDE),
+    Column("down_pps", WIDE), Column("up_pps", WIDE),
+)  # fmt: skip
+_SAMPLES = (Column("at", IDENTITY), Column("down_bps", title="Down"), Column("up_bps", title="Up"))
+_SAMPLE_FIELDS = ("at", "interval_ms", "down_bps", "up_bps", "down_pps", "up_pps")
+#: A stream is lost after so many seconds without a sample: there is one a second.
+_SILENCE_SECONDS = 45.0
+_PAUSE_SECONDS = 1.0
 
 
 @command()
-@refreshes
 @click.option(
-    "--sort", metavar="ORDER", type=Known(TalkerOrder),
+    "--sort", metavar="ORDER", type=KnownWords(TalkerOrder),
     help="-down, -up, down or up: by traffic; -down by default.",
 )  # fmt: skip
-@click.option("--limit", metavar="N", type=click.IntRange(1), help="The most sessions; 20 by default.")
+@limit_option("The most sessions; 20 by default.")
+@partial(read_command, refresh=True)
 def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
     """Lists the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""
     return ResultList(gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKERS)
 
 
 @command()
-@reads
 @click.option("--since", metavar="TIME", type=TimeType(), help="From then on; an hour ago by default.")
 @click.option("--until", metavar="TIME", type=TimeType(), help="Before then; now by default.")
 @click.option(
     "--step", metavar="TIME", type=DurationType(), help="The mean of each so many seconds, or of 10m."
 )
+@read_command
 def traffic(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the traffic of all trunks over time, the oldest first.
 
@@ -79,42 +67,43 @@ def traffic(gateway: RemoteGateway, **query: Any) -> ResultList:
     return ResultList(gateway.get("/interfaces/traffic", **query)["samples"], _SAMPLES)
 
 
-@command(params=[context_option(), output_option()])
-@click.argument("target", type=TargetType())
+@command()
+@context_option
+@output_option
+@target_argument
 @click.pass_context
 def watch(ctx: click.Context, target: Target) -> None:
     """Shows the traffic of a session each second, until Ctrl-C or the end of the session.
 
     The format json has one object per line.
     """
-    gateway = chosen_gateway(ctx)
+    gateway = get_gateway(ctx)
     id = find_session(gateway, target)["id"]
-    _follow(gateway, f"{session_path(id)}/traffic", StreamPrinter(chosen_format(ctx), _FIELDS))
+    _follow(gateway, f"{session_path(id)}/traffic", StreamPrinter(get_format(ctx), _SAMPLE_FIELDS))
     complain([f"session {id} has ended"])
 
 
 def _follow(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> None:
-    """Prints the samples until the end of the session, also after a lost stream. Raises ClientError if the
-    gateway refuses the request, or does not respond to the first one."""
+    """Print the samples until the end of the session, and resume after a lost stream. Raises ClientError if
+    the gateway refuses the request, or does not respond to the first one."""
     has_begun = False
     while True:
         try:
-            with gateway.stream(path, {}, {}, _SILENCE) as stream:
-                for event in filter(None, events(stream)):
+            with gateway.stream(path, {}, {}, _SILENCE_SECONDS) as stream:
+                for event in filter(None, parse_events(stream)):
                     if event.name == "ended":
                         return
                     has_begun = True
-                    printer.show(event.data, _line_of(event.data))
+                    printer.print(event.data, _format_sample(event.data))
             complain(["the stream has ended; watching again"])
-        except NoResponse as failure:
+        except NoResponse as error:
             if not has_begun:
                 raise
-            complain([f"{failure.lines[0]}; watching again"])
-        time.sleep(_PAUSE)
+            complain([f"{error.lines[0]}; watching again"])
+        time.sleep(_PAUSE_SECONDS)
 
 
-def _line_of(sample: Record) -> str:
+def _format_sample(sample: Record) -> str:
+    down, up = format_traffic(sample["down_bps"]), format_traffic(sample["up_bps"])
     packets = f"{sample['down_pps']} / {sample['up_pps']} packets/s"
-    return (
-        f"{moment(sample['at'])}  down {speed(sample['down_bps'])}  up {speed(sample['up_bps'])}  {packets}"
-    )
+    return f"{format_time(sample['at'])}  down {down}  up {up}  {packets}"

@@ -10,52 +10,40 @@ import click
 from gateway_contract.core.sessions import EventName
 from gateway_contract.events import DEFAULT_EVENTS
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import group
-from gatewayctl.completion import listed
-from gatewayctl.failures import CommandFailure, ExitStatus
-from gatewayctl.invocation import acts, confirm, reads, yes_option
-from gatewayctl.results import Importance, Report, ResultList, Sheet, ShownColumn, WholeRecord
-from gatewayctl.terminal import first_line
-from gatewayctl.texts import line, plain
+from gatewayctl.command import change_command, confirm, group, read_command, yes_option
+from gatewayctl.completion import complete_field
+from gatewayctl.errors import CommandError, ExitStatus
+from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, Report, ResultList, Sheet
+from gatewayctl.terminal import read_first_line
+from gatewayctl.texts import escape, format_value
 
-_LIST = "/webhooks"
-#: A receiver has 10 s for a test.
+_PATH = "/webhooks"
+#: A receiver has 10 s to respond to a test.
 _TEST_SECONDS = 12.0
 _POLL_SECONDS = 0.25
 
-_COLUMNS = (
-    ShownColumn("id", importance=Importance.IDENTITY),
-    ShownColumn("url", importance=Importance.IDENTITY),
-    ShownColumn("events"),
-    ShownColumn("origin", importance=Importance.LOW),
-    ShownColumn("state", importance=Importance.HIGH),
-    ShownColumn("failing_since"),
-    ShownColumn("paused_until"),
-)
+_WEBHOOKS = (
+    Column("id", IDENTITY), Column("url", IDENTITY), Column("events"), Column("origin", LOW),
+    Column("state", HIGH), Column("failing_since"), Column("paused_until"),
+)  # fmt: skip
 
 
-def _error(record: Record) -> str:
+def _describe_error(record: Record) -> str:
     dropped = record.get("dropped")
-    return f"{dropped} dropped: the queue was full" if dropped else plain(record.get("error"))
+    return f"{dropped} dropped: the queue was full" if dropped else format_value(record.get("error"))
 
 
 _DELIVERIES = (
-    ShownColumn("started_at", importance=Importance.IDENTITY),
-    ShownColumn("event"),
-    ShownColumn("attempt"),
-    ShownColumn("result", importance=Importance.IDENTITY),
-    ShownColumn("status"),
-    ShownColumn("next_attempt_at"),
-    ShownColumn("paused_until", importance=Importance.LOW),
-    WholeRecord("error", value=_error, importance=Importance.HIGH, wraps=True),
-    ShownColumn("message_id", importance=Importance.WIDE),
-)
+    Column("started_at", IDENTITY), Column("event"), Column("attempt"), Column("result", IDENTITY),
+    Column("status"), Column("next_attempt_at"), Column("paused_until", LOW),
+    Column("error", HIGH, value=_describe_error, wraps=True), Column("message_id", WIDE),
+)  # fmt: skip
 
-webhook = click.argument("webhook", metavar="ID", type=listed(_LIST, "webhooks", "id", "url"))
+_webhook = click.argument("webhook", metavar="ID", type=complete_field(_PATH, "webhooks", "id", "url"))
 
 
-def _path(webhook: str) -> str:
-    return f"{_LIST}/{quote(webhook, safe='')}"
+def _webhook_path(webhook: str) -> str:
+    return f"{_PATH}/{quote(webhook, safe='')}"
 
 
 @group()
@@ -68,14 +56,13 @@ def webhooks() -> None:
 
 
 @webhooks.command("list")
-@reads
+@read_command
 def list_(gateway: RemoteGateway) -> ResultList:
     """Lists the webhooks."""
-    return ResultList(gateway.get(_LIST)["webhooks"], _COLUMNS)
+    return ResultList(gateway.get(_PATH)["webhooks"], _WEBHOOKS)
 
 
 @webhooks.command()
-@acts
 @click.argument("url")
 @click.option(
     "--event",
@@ -91,58 +78,59 @@ def list_(gateway: RemoteGateway) -> ResultList:
     metavar="FILE",
     help="Its first line is the secret for signatures; - is standard input.",
 )
+@change_command
 def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret: str | None) -> Report:
     """Registers a receiver, and prints the id of the webhook."""
     body: dict[str, Any] = {"url": url, "events": list(events)}
     if secret is not None:
-        body["secret"] = first_line(secret, "secret")
-    made = gateway.send("POST", _LIST, body)
-    return Report(made["id"], made)
+        body["secret"] = read_first_line(secret, "secret")
+    webhook = gateway.send("POST", _PATH, body)
+    return Report(webhook["id"], webhook)
 
 
 @webhooks.command()
-@reads
-@webhook
+@_webhook
+@read_command
 def show(gateway: RemoteGateway, webhook: str) -> Sheet:
     """Shows one webhook."""
-    return Sheet(gateway.get(_path(webhook)))
+    return Sheet(gateway.get(_webhook_path(webhook)))
 
 
 @webhooks.command()
-@acts
-@webhook
+@_webhook
 @yes_option
+@change_command
 def remove(gateway: RemoteGateway, webhook: str, yes: bool) -> Report:
     """Deletes a webhook with its queue, after it has asked."""
-    url = line(gateway.get(_path(webhook))["url"])
+    url = escape(gateway.get(_webhook_path(webhook))["url"])
     confirm(f"Delete the webhook for {url}?", yes=yes, otherwise="nothing was deleted")
-    done = gateway.send("DELETE", _path(webhook))
-    return Report(done["message"], done)
+    response = gateway.send("DELETE", _webhook_path(webhook))
+    return Report(response["message"], response)
 
 
 @webhooks.command()
-@acts
-@webhook
+@_webhook
+@change_command
 def test(gateway: RemoteGateway, webhook: str) -> Report:
     """Sends a message to the receiver at once, and waits for the result."""
-    id = gateway.send("POST", f"{_path(webhook)}/test")["message_id"]
+    id = gateway.send("POST", f"{_webhook_path(webhook)}/test")["message_id"]
     deadline = time.monotonic() + _TEST_SECONDS
     while time.monotonic() < deadline:
-        for each in gateway.get(f"{_path(webhook)}/deliveries")["deliveries"]:
+        for each in gateway.get(f"{_webhook_path(webhook)}/deliveries")["deliveries"]:
             if each["message_id"] == id and each["result"] == "delivered":
                 return Report("delivered", each)
             if each["message_id"] == id:
-                why = each["error"] or f"status {each['status']}"
-                raise CommandFailure(ExitStatus.REFUSED, f"not delivered: {line(why)}")
+                reason = each["error"] or f"status {each['status']}"
+                raise CommandError(ExitStatus.REFUSED, f"not delivered: {escape(reason)}")
         time.sleep(_POLL_SECONDS)
-    raise CommandFailure(
+    raise CommandError(
         ExitStatus.REFUSED, "the test has no result yet; gatewayctl webhooks deliveries shows it later"
     )
 
 
 @webhooks.command()
-@reads
-@webhook
+@_webhook
+@read_command
 def deliveries(gateway: RemoteGateway, webhook: str) -> ResultList:
     """Lists the last deliveries of a webhook."""
-    return ResultList(gateway.get(f"{_path(webhook)}/deliveries")["deliveries"], _DELIVERIES)
+    return ResultList(gateway.get(f"{_webhook_path(webhook)}/deliveries")["deliveries"], _DELIVERIES)

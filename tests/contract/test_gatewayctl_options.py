@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from gateway_api.cli.certificates import ensure
 from gatewayctl.__main__ import gatewayctl
-from gatewayctl.client.errors import ClientError
-from gatewayctl.command import USAGES, label
+from gatewayctl.command import USAGES, get_label
+from gatewayctl.errors import ClientError
 from tests.support.running_gateway import Gateway, Reply
 
 DOCUMENT = json.loads((Path(__file__).parents[2] / "etc" / "openapi.json").read_text())
@@ -150,11 +150,11 @@ def cases() -> Iterator[Any]:
             if not isinstance(each, click.Option) or path.startswith("rescue"):
                 continue
             usages = USAGES.get(path, ())
-            of = [usage.by for usage in usages if label(each) in usage.names] if usages else [None]
-            shared = label(each) in {"--context", "--all", "--output", "--columns"}
+            of = [usage.by for usage in usages if get_label(each) in usage.names] if usages else [None]
+            shared = get_label(each) in {"--context", "--all", "--output", "--columns"}
             for by in ([usages[0].by] if usages else [None]) if shared else of:
-                if (path, label(each)) not in ELSEWHERE:
-                    yield pytest.param(path, by, each, id=f"{path} {by or ''} {label(each)}")
+                if (path, get_label(each)) not in ELSEWHERE:
+                    yield pytest.param(path, by, each, id=f"{path} {by or ''} {get_label(each)}")
 
 
 class Place:
@@ -214,7 +214,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 def words(path: str, by: str | None, command: click.Command, option: click.Option) -> list[str]:
     """A call of the command without the option that needs nothing more."""
-    name = label(option)
+    name = get_label(option)
     if (path, by, name) in OF_OPTION:
         return [*path.split(" "), *OF_OPTION[path, by, name].split()]
     needed = NEEDS.get((path, by))
@@ -235,7 +235,7 @@ def test_an_option_changes_what_the_command_does(
     monkeypatch.chdir(there.folder)
     command = dict(leaves(gatewayctl))[path]
     without = words(path, by, command, option)
-    name = label(option)
+    name = get_label(option)
     choices = option.type.choices if isinstance(option.type, click.Choice) else ["7"]
     value = [] if option.is_flag else [VALUES.get(name, choices[-1])]
     before, after = there.run_twice(tuple(without)), there.run([*without, name, *value])

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gatewayctl.texts import line
+from gatewayctl.texts import escape
 from tests.support.running_gateway import Gateway, Reply
 from tests.support.shell import Shell
 from tests.support.stack import wait_for
 
 #: Clears the screen, colours in two ways, hides and turns text.
 EVIL = "\x1b[2J\x07\x7f\x9b31m\u202e\u2066\u200b\u2028\nforged"
-ESCAPED = line(EVIL)
+ESCAPED = escape(EVIL)
 #: Values that the command reads; another text would be an error.
 _MEANT = {"status", "next_cursor", "state", "result"}
 

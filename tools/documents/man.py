@@ -8,11 +8,11 @@ import click
 
 from gateway_api.cli.api import api
 from gateway_contract.base.variables import GROUPS
-from gateway_contract.program import Group, summary
+from gateway_contract.program import Group, summarize
 from gateway_contract.version import PRODUCT, VERSION
 from gateway_core.__main__ import core
 from gatewayctl.__main__ import gatewayctl
-from gatewayctl.failures import MEANINGS
+from gatewayctl.errors import ExitStatus
 
 _ENV_FILE = "/etc/gateway-api/gateway-api.env"
 
@@ -164,22 +164,22 @@ def _of_environment() -> Iterator[str]:
 
 def _of_gatewayctl(root: click.Group) -> Iterator[str]:
     yield _head(_PROGRAM, 1)
-    yield _named(_PROGRAM, summary(root))
+    yield _named(_PROGRAM, summarize(root))
     yield _synopsis(_PROGRAM, root)
     yield ".SH DESCRIPTION\n" + _paragraphs(root.help)
     yield ".SH OPTIONS\n" + _options(root)
     yield ".SH COMMANDS\n"
-    yield _items((f"{_PROGRAM}-{name}(1)", summary(command)) for name, command in root.commands.items())
+    yield _items((f"{_PROGRAM}-{name}(1)", summarize(command)) for name, command in root.commands.items())
     for title, entries in (("OUTPUT", _FORMATS), ("ENVIRONMENT", ENVIRONMENT), ("FILES", _FILES)):
         yield f".SH {title}\n" + _items((name, f"{about}.") for name, about in entries)
     yield ".SH EXIT STATUS\n"
-    yield _items((str(int(status)), f"{about}.") for status, about in MEANINGS.items())
+    yield _items((str(int(status)), f"{status.meaning}.") for status in ExitStatus)
     yield "With --all, it is the highest of all gateways.\n".replace("-", r"\-")
 
 
 def _of_command(path: str, command: click.Command) -> Iterator[str]:
     yield _head(path.replace(" ", "-"), 1)
-    yield _named(path.replace(" ", "-"), summary(command))
+    yield _named(path.replace(" ", "-"), summarize(command))
     yield _synopsis(path, command)
     yield ".SH DESCRIPTION\n" + _paragraphs(command.help)
     if isinstance(command, click.Group):

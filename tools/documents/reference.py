@@ -21,7 +21,7 @@ from gateway_contract.history import ClockState, TimelineEvent
 from gateway_core.configuration.rules import get_strict_rules
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
 from gatewayctl.__main__ import gatewayctl
-from gatewayctl.failures import MEANINGS
+from gatewayctl.errors import ExitStatus
 from tools.documents.man import ENVIRONMENT
 
 _COMMANDS = """
@@ -43,7 +43,7 @@ def commands_page() -> Iterator[str]:
         else:
             yield from _command(f"gatewayctl {name}", command)
     yield "## Exit status\n\n"
-    yield table(("status", "meaning"), ((str(int(status)), about) for status, about in MEANINGS.items()))
+    yield table(("status", "meaning"), ((str(int(status)), status.meaning) for status in ExitStatus))
     yield "\nWith `--all`, it is the highest of all gateways.\n\n"
     yield "## See also\n\n- [gatewayctl](gatewayctl.md): contexts, output formats\n"
     yield "- [Many gateways](../how-to/many-gateways.md)\n"

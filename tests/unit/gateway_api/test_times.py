@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gateway_api.web.routes.token_profile import format_uptime
 from gateway_contract.base.texts import format_local, format_utc, parse_duration, parse_past_time, parse_time
-from gatewayctl.texts import duration
-from gatewayctl.times import DurationType, GivenTime, TimeType, parse_moment
+from gatewayctl.texts import format_duration
+from gatewayctl.times import DurationType, TimeType, TypedTime, parse_typed_time
 
 ZONE = ZoneInfo("Europe/Warsaw")
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=ZONE).timestamp()
@@ -28,10 +28,10 @@ def at(text: str) -> float:
     [("90s", 90), ("2h", 7200), ("2h ago", 7200), ("now", 0), ("1 day, 2:03:04 ago", 93_784)],
 )
 def test_a_duration_is_so_long_ago(text: str, seconds: int) -> None:
-    assert parse_moment(text, NOW, ZONE) == GivenTime(NOW - seconds, is_local=False)
+    assert parse_typed_time(text, NOW, ZONE) == TypedTime(NOW - seconds, is_local=False)
     # Or so far ahead, where a time is in the future.
     if "ago" not in text:
-        assert parse_moment(text, NOW, ZONE, ahead=True) == GivenTime(NOW + seconds, is_local=False)
+        assert parse_typed_time(text, NOW, ZONE, ahead=True) == TypedTime(NOW + seconds, is_local=False)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_duration_is_so_long_ago(text: str, seconds: int) -> None:
     ],
 )
 def test_a_time_without_a_zone_is_in_that_of_the_machine(text: str, meant: str) -> None:
-    assert parse_moment(text, NOW, ZONE) == GivenTime(at(meant), is_local=True)
+    assert parse_typed_time(text, NOW, ZONE) == TypedTime(at(meant), is_local=True)
 
 
 @pytest.mark.parametrize(
@@ -53,20 +53,20 @@ def test_a_time_without_a_zone_is_in_that_of_the_machine(text: str, meant: str) 
     [("02:13", "2026-03-11 02:13"), ("13:00", "2026-03-10 13:00"), ("tomorrow 06:00", "2026-03-11 06:00")],
 )
 def test_a_time_of_day_is_the_next_one_where_a_time_is_in_the_future(text: str, meant: str) -> None:
-    assert parse_moment(text, NOW, ZONE, ahead=True) == GivenTime(at(meant), is_local=True)
+    assert parse_typed_time(text, NOW, ZONE, ahead=True) == TypedTime(at(meant), is_local=True)
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("2026-03-01T13:00:00+01:00", 1772366400.0), ("1772366400.5", 1772366400.5)]
 )
 def test_a_time_with_its_offset_and_epoch_seconds_are_what_they_were(text: str, seconds: float) -> None:
-    assert parse_moment(text, NOW, ZONE) == GivenTime(seconds, is_local=False)
+    assert parse_typed_time(text, NOW, ZONE) == TypedTime(seconds, is_local=False)
 
 
 @pytest.mark.parametrize("text", ["", "25:00", "2026-02-30", "yesterday at noon", "-2h", "\u0661h"])
 def test_another_text_is_refused_with_the_rule(text: str) -> None:
     with pytest.raises(ValueError, match="must be a time, such as 2h, 02:13, yesterday 02:13"):
-        parse_moment(text, NOW, ZONE)
+        parse_typed_time(text, NOW, ZONE)
 
 
 DAY = 86_400
@@ -86,7 +86,7 @@ def test_a_number_that_cannot_be_epoch_seconds_is_refused_and_says_what_it_may_b
     text: str, hint: str
 ) -> None:
     # The command line has the same sentence.
-    for read in (parse_time, parse_moment):
+    for read in (parse_time, parse_typed_time):
         with pytest.raises(ValueError) as refused:
             read(text, NOW)
         assert str(refused.value).endswith(
@@ -119,10 +119,10 @@ def test_a_time_that_must_be_past_is_not_after_now() -> None:
 
 def test_the_end_of_a_rate_may_be_a_number_up_to_a_year_ahead() -> None:
     far = int(NOW) + 366 * DAY
-    assert parse_moment(str(far), NOW, ZONE, ahead=True) == GivenTime(far)
+    assert parse_typed_time(str(far), NOW, ZONE, ahead=True) == TypedTime(far)
     for text in (str(far + 1), str(far * 1000), "20261127"):
         with pytest.raises(ValueError, match=f"; {text} is not from 2000-01-01T00:00:00Z to 2027-03-11"):
-            parse_moment(text, NOW, ZONE, ahead=True)
+            parse_typed_time(text, NOW, ZONE, ahead=True)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ def test_an_uptime_is_days_and_a_clock() -> None:
 
 @given(st.integers(0, 10**9))
 def test_a_duration_that_is_shown_is_read(seconds: int) -> None:
-    assert parse_duration(duration(seconds)) == parse_duration(format_uptime(0, seconds)) == seconds
+    assert parse_duration(format_duration(seconds)) == parse_duration(format_uptime(0, seconds)) == seconds
 
 
 @given(st.integers(0, 4_102_444_800))
 def test_a_time_that_is_shown_is_read(seconds: int) -> None:
     for text in (format_local(seconds), format_utc(seconds)):
-        assert parse_moment(text, NOW, ZONE) == GivenTime(seconds)
+        assert parse_typed_time(text, NOW, ZONE) == TypedTime(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "h", "90", "1.5h", "-1h", "1w", "2h 1d", "2:60:00", "\u0661h"])
@@ -180,6 +180,6 @@ def test_a_time_in_the_zone_of_the_machine_is_shown_with_its_offset(
     since = click.Option(["--since"])
     TimeType().convert("2026-03-10 02:13", since, None)
     (shown,) = re.findall(r"--since is (.*)\n", capsys.readouterr().err)
-    assert parse_moment(shown, NOW) == parse_moment("2026-03-10 02:13", NOW)._replace(is_local=False)
+    assert parse_typed_time(shown, NOW) == parse_typed_time("2026-03-10 02:13", NOW)._replace(is_local=False)
     TimeType().convert("2h", since, None)
     assert capsys.readouterr().err == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gatewayctl.client.contexts import Context, Contexts, ContextsFile
-from gatewayctl.client.errors import BadContext
+from gatewayctl.errors import BadContext
 
 LAB = Context("lab", "https://lab:8443", "/lab.pem", "admin", "token of lab")
 BNG = Context("bng", "https://bng:8443", None, "admin", "token of bng")
@@ -26,37 +26,40 @@ KNOWN = Contexts("lab", {"lab": LAB, "bng": BNG})
 def test_a_name_outdoes_the_environment_and_that_the_current_context(
     name: str | None, url: str | None, chosen: Context
 ) -> None:
-    assert KNOWN.chosen(name, {"GATEWAY_URL": url} if url else {}) == chosen
+    assert KNOWN.choose(name, {"GATEWAY_URL": url} if url else {}) == chosen
     # Without a context, it is the gateway of this machine.
-    assert Contexts().chosen(None, {}) == Context("localhost:8443", "https://localhost:8443")
+    assert Contexts().choose(None, {}) == Context("localhost:8443", "https://localhost:8443")
 
 
 def test_of_contexts_that_differ_the_current_one_has_the_token() -> None:
-    assert KNOWN.at(BNG.url, None, "lab") == Context("lab", BNG.url)
+    assert KNOWN.find(BNG.url, None, "lab") == Context("lab", BNG.url)
     second = Context("second", LAB.url, token="another token")
     both = Contexts("second", {"lab": LAB, "second": second})
-    assert both.chosen(None, {"GATEWAY_URL": LAB.url}) == second
-    left = KNOWN.without("lab")
+    assert both.choose(None, {"GATEWAY_URL": LAB.url}) == second
+    left = KNOWN.remove("lab")
     assert (left.current, list(left.known)) == (None, ["bng"])
 
 
 @pytest.mark.parametrize("url", ["http://bng", "bng:8443", "https://", "https://admin:word@bng", ""])
 def test_a_url_that_could_leak_a_token_is_refused(url: str) -> None:
     with pytest.raises(BadContext):
-        Contexts().at(url, None)
+        Contexts().find(url, None)
 
 
 def test_while_one_process_edits_the_contexts_another_waits(tmp_path: Path) -> None:
     file = ContextsFile({"XDG_CONFIG_HOME": str(tmp_path)})
-    with file.editing() as edited, (file.path.parent / ".lock").open() as lock:
-        edited.contexts = KNOWN
-        with pytest.raises(BlockingIOError):
+
+    def change(contexts: Contexts) -> Contexts:
+        with (file.path.parent / ".lock").open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return KNOWN
+
+    file.edit(change)
     assert file.read() == KNOWN
 
 
 def problem(text: str | None, now: float = 99.0) -> str | None:
-    return Context("lab", "https://lab", token=text).token_problem(now)
+    return Context("lab", "https://lab", token=text).describe_token_problem(now)
 
 
 def token(claims: str) -> str:

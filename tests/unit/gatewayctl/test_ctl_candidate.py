@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from gatewayctl.candidate import MASK, effect, filled, known, secret_paths, values
+from gatewayctl.candidate import (
+    MASK,
+    describe_effect,
+    drop_unknown_secrets,
+    fill_secrets,
+    list_secrets,
+    list_values,
+)
 
 
 def users(**roles: str) -> dict[str, Any]:
@@ -30,27 +37,30 @@ def users(**roles: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_needs_a_secret_that_is_not_there_is_left_out(wanted: Any, present: Any, expected: Any) -> None:
-    assert known(wanted, present) == expected
+    assert drop_unknown_secrets(wanted, present) == expected
 
 
 def test_an_item_with_a_given_secret_is_not_left_out() -> None:
-    wanted = filled(users(alice="admin", bob="operator"), {"users.bob.password_hash": "$2b$"})
+    wanted = fill_secrets(users(alice="admin", bob="operator"), {"users.bob.password_hash": "$2b$"})
     bob = {"username": "bob", "role": "operator", "password_hash": "$2b$"}
-    assert known(wanted, users(alice="admin"))["users"] == [*users(alice="admin")["users"], bob]
+    assert drop_unknown_secrets(wanted, users(alice="admin"))["users"] == [
+        *users(alice="admin")["users"],
+        bob,
+    ]
 
 
 def test_all_masked_secrets_have_their_paths() -> None:
     document = {"radius": {"secret": MASK}, **users(alice="admin"), "list": [{"token": MASK}]}
-    assert list(secret_paths(document)) == ["radius.secret", "users.alice.password_hash", "list.0.token"]
+    assert list(list_secrets(document)) == ["radius.secret", "users.alice.password_hash", "list.0.token"]
 
 
 def test_values_have_the_paths_of_a_diff() -> None:
     document = {"a": {}, "b": {"c": [1, 2]}, "d": [{"name": "x", "e": None}]}
-    assert list(values(document)) == [("a", {}), ("b.c", [1, 2]), ("d.x.name", "x"), ("d.x.e", None)]
+    assert list(list_values(document)) == [("a", {}), ("b.c", [1, 2]), ("d.x.name", "x"), ("d.x.e", None)]
 
 
 def test_the_effect_names_the_sessions_that_a_commit_with_a_deadline_leaves_until_its_confirmation() -> None:
     impact = {"services": [], "sessions_dropped": 5, "sessions": [1, 2, 3, 4, 5], "sessions_held": 3}
-    assert effect({"impact": impact}) == [
+    assert describe_effect({"impact": impact}) == [
         "5 sessions would end; with a deadline, 3 of them only when the commit is confirmed"
     ]

@@ -7,14 +7,14 @@ from unittest.mock import patch
 import click
 import pytest
 
-from gatewayctl.commands.events import End
+from gatewayctl.commands.events import SignalWatcher
 
 
 class Connection(io.RawIOBase):
     """A signal comes while Python frees it, and drops what its handler raises."""
 
-    def __init__(self, end: End, number: signal.Signals) -> None:
-        self._end, self._number = end, number
+    def __init__(self, signals: SignalWatcher, number: signal.Signals) -> None:
+        self._end, self._number = signals, number
 
     def close(self) -> None:
         if not self.closed:
@@ -30,11 +30,11 @@ def test_a_signal_ends_the_following_while_a_lost_connection_is_freed(
     number: signal.Signals, error: type[BaseException]
 ) -> None:
     with patch("signal.signal") as installed:
-        end = End()
-        end.install()
-    assert (number, end._handle) in [call.args for call in installed.call_args_list]
-    end.look()
-    connection = Connection(end, number)
+        signals = SignalWatcher()
+        signals.install()
+    assert (number, signals._handle) in [call.args for call in installed.call_args_list]
+    signals.check()
+    connection = Connection(signals, number)
     del connection
     with pytest.raises(error):
-        end.look()
+        signals.check()

@@ -7,39 +7,40 @@ import pytest
 
 from gatewayctl import terminal
 from gatewayctl.results import (
+    Column,
+    ContextResult,
     Format,
     Importance,
-    Of,
     Report,
-    ShownColumn,
-    aligned,
-    completed,
-    fitted,
-    listed,
+    ResultList,
+    Sheet,
+    add_wide_columns,
+    arrange,
+    fit,
     show,
     show_all,
-    table,
 )
-from gatewayctl.texts import lines
+from gatewayctl.texts import escape_lines
 
-ID = ShownColumn("id", importance=Importance.IDENTITY)
-NAME = ShownColumn("username", importance=Importance.IDENTITY)
-ADDRESS = ShownColumn("ip_address", importance=Importance.HIGH)
-TYPE = ShownColumn("type", importance=Importance.LOW)
-STATE = ShownColumn("state")
+ID = Column("id", Importance.IDENTITY)
+NAME = Column("username", Importance.IDENTITY)
+ADDRESS = Column("ip_address", Importance.HIGH)
+TYPE = Column("type", Importance.LOW)
+STATE = Column("state")
 COLUMNS = (ID, TYPE, NAME, ADDRESS, STATE)
 LONG = "2001:db8:1111:2222:3333:4444:5555:6666"
 RECORDS = (
     {"id": 812, "type": "PPPoE", "username": "ann", "ip_address": "100.64.2.108", "state": "active"},
     {"id": 81, "type": "DHCP", "username": "02:00:00:00:00:06", "ip_address": LONG, "state": None},
 )
+LIST = ResultList(RECORDS, COLUMNS)
 
 
-def text(columns: Sequence[ShownColumn], records: Sequence[dict[str, Any]], width: int | None) -> list[str]:
-    return [head + rest for head, rest in fitted(columns, records, width).lines]
+def text(columns: Sequence[Column], records: Sequence[dict[str, Any]], width: int | None) -> list[str]:
+    return list(fit(columns, records, width).lines)
 
 
-def words(columns: Sequence[ShownColumn]) -> list[str]:
+def words(columns: Sequence[Column]) -> list[str]:
     return [column.word for column in columns]
 
 
@@ -64,16 +65,14 @@ def test_columns_are_left_out_in_the_order_of_their_importance(
     left_out: list[str], widths: tuple[int, ...]
 ) -> None:
     for width in widths:
-        shown = fitted(COLUMNS, RECORDS, width)
+        shown = fit(COLUMNS, RECORDS, width)
         assert words(shown.left_out) == left_out
-        assert shown.lines[0].head.lower().split() == [
-            each for each in words(COLUMNS) if each not in left_out
-        ]
-        assert max(len(head + rest) for head, rest in shown.lines) <= width
+        assert shown.lines[0].lower().split() == [each for each in words(COLUMNS) if each not in left_out]
+        assert max(map(len, shown.lines)) <= width
 
 
 def test_records_stand_one_under_the_other_where_not_even_their_names_fit() -> None:
-    assert fitted(COLUMNS, RECORDS, 21).left_out == ()
+    assert fit(COLUMNS, RECORDS, 21).left_out == ()
     assert text(COLUMNS[:3], RECORDS, 21) == [
         "ID        812",
         "Type      PPPoE",
@@ -96,7 +95,7 @@ def test_no_value_is_cut_at_any_width() -> None:
 
 
 def test_a_sentence_wraps_between_its_words_and_a_long_word_stays_in_one_piece() -> None:
-    reason = ShownColumn("reason", importance=Importance.IDENTITY, wraps=True)
+    reason = Column("reason", Importance.IDENTITY, wraps=True)
     record = {"id": 1, "reason": "the device trunk0.1000 is gone and nothing answers at 100.64.2.108"}
     assert text((ID, reason), [record], 36) == [
         "ID  REASON",
@@ -105,13 +104,14 @@ def test_a_sentence_wraps_between_its_words_and_a_long_word_stays_in_one_piece()
         "    100.64.2.108",
     ]
     long = "x" * 50
-    assert [line.rest for line in listed([NAME], [{"username": f"a {long}"}], 20).lines] == ["", "a", long]
+    shown = arrange(Sheet({"username": f"a {long}"}), Format(), 20)
+    assert shown.lines == ["Username", "a", long]
 
 
 def test_the_last_column_has_no_spaces_after_it() -> None:
-    assert aligned([["A", "B"], ["long", "x"]]) == ["A     B", "long  x"]
     # Wide letters take two columns.
-    assert aligned([["日本", "x"], ["abcd", "x"]]) == ["日本  x", "abcd  x"]
+    records = [{"id": "日本", "username": "x"}, {"id": "abcd", "username": "longest name"}]
+    assert text((ID, NAME), records, None) == ["ID    USERNAME", "日本  x", "abcd  longest name"]
 
 
 def test_only_a_difference_has_the_colours_of_one(
@@ -124,33 +124,35 @@ def test_only_a_difference_has_the_colours_of_one(
 
 
 def test_each_line_of_several_texts_has_its_context(capsys: pytest.CaptureFixture[str]) -> None:
-    show_all([Of("lab", Report("one\ntwo", {})), Of("bng", Report("one", {}))], Format())
+    show_all(
+        [ContextResult("lab", Report("one\ntwo", {})), ContextResult("bng", Report("one", {}))], Format()
+    )
     assert capsys.readouterr().out == "lab: one\nlab: two\nbng: one\n"
 
 
 def test_chosen_columns_are_never_left_out_and_have_the_order_of_the_choice() -> None:
     for chosen in (("state", "ip_address"), ("State", "ADDRESS")):
-        shown = table(COLUMNS, RECORDS, Format(columns=chosen), None)
-        assert shown.lines[0].head.split() == ["STATE", "ADDRESS"]
-    shown = table(COLUMNS, RECORDS, Format(columns=("address", "state")), 22)
+        shown = arrange(LIST, Format(columns=chosen), None)
+        assert shown.lines[0].split() == ["STATE", "ADDRESS"]
+    shown = arrange(LIST, Format(columns=("address", "state")), 22)
     assert shown.left_out == ()
-    assert shown.lines[0] == ("Address  ", "100.64.2.108")
+    assert shown.lines[0] == "Address  100.64.2.108"
 
 
 def test_a_name_cannot_make_a_line_of_its_own() -> None:
     (_, line) = text((ID, NAME), [{"id": 1, "username": "ann\n2 bob"}], None)
     assert line == "1   ann\\u000a2 bob"
-    assert lines("a\x1b\nb") == ["a\\u001b", "b"]
+    assert escape_lines("a\x1b\nb") == ["a\\u001b", "b"]
 
 
 @pytest.mark.parametrize(
     ("columns", "importance"),
-    [((ShownColumn("id", importance=Importance.IDENTITY),), Importance.WIDE), ((), Importance.NORMAL)],
+    [((Column("id", Importance.IDENTITY),), Importance.WIDE), ((), Importance.NORMAL)],
 )
 def test_a_field_without_a_column_is_shown_by_wide_or_if_no_field_has_one(
-    columns: Sequence[ShownColumn], importance: Importance
+    columns: Sequence[Column], importance: Importance
 ) -> None:
-    found = completed(list(columns), ["id", "seen", "new"], ["seen"])
+    found = add_wide_columns(list(columns), ["id", "seen", "new"], ["seen"])
     assert [(each.name, each.importance) for each in found] == [
         ("id", Importance.IDENTITY),
         ("new", importance),

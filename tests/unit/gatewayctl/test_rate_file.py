@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gatewayctl.commands.rates import BadRow, RateRow, read, written
-from gatewayctl.failures import CommandFailure
-from gatewayctl.results import csv_text
+from gatewayctl.commands.rates import BadRow, RateRow, format_file, read_file
+from gatewayctl.errors import CommandError
+from gatewayctl.results import format_csv
 
 MEGA = 10**6
 NO_ROW = "must have 3 fields separated by commas, as the first line"
@@ -35,7 +35,7 @@ def file(tmp_path: Path) -> Path:
             ],
         ),
         (
-            csv_text([{**SESSION, "username": " alice "}, {**SESSION, "id": 8, "username": None}]),
+            format_csv([{**SESSION, "username": " alice "}, {**SESSION, "id": 8, "username": None}]),
             [RateRow(2, 7, " alice ", 250 * MEGA, 50 * MEGA), RateRow(3, 8, None, 250 * MEGA, 50 * MEGA)],
         ),
     ],
@@ -44,7 +44,7 @@ def test_a_row_has_the_number_of_its_line_and_an_id_or_a_username(
     file: Path, text: str, rows: list[RateRow | BadRow]
 ) -> None:
     file.write_text(text)
-    assert read(str(file)) == rows
+    assert read_file(str(file)) == rows
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -54,7 +54,7 @@ def test_what_spreadsheets_of_any_country_save_is_such_a_file(file: Path, separa
     lines = ("Down,USERNAME,UP", *rows)
     file.write_bytes("".join(f"{line}\r\n" for line in lines).replace(",", separator).encode("utf-8-sig"))
     name = {",": "commas", ";": "semicolons", "\t": "tabs"}[separator]
-    assert read(str(file)) == [
+    assert read_file(str(file)) == [
         RateRow(2, None, 'alice "a"', MEGA, 2 * MEGA),
         RateRow(3, None, " bob ", MEGA, 2 * MEGA),
         BadRow(4, "username: is required"),
@@ -64,8 +64,8 @@ def test_what_spreadsheets_of_any_country_save_is_such_a_file(file: Path, separa
 
 @pytest.mark.parametrize("name", ['bob "the second", here', "", " spaces ", "two\nlines", "#1", None])
 def test_what_is_written_is_read_again(file: Path, name: str | None) -> None:
-    file.write_text(written([{**SESSION, "username": name}]))
-    (row,) = read(str(file))
+    file.write_text(format_file([{**SESSION, "username": name}]))
+    (row,) = read_file(str(file))
     assert isinstance(row, RateRow)
     assert (row.id, row.down, row.up) == (7, 250 * MEGA, 50 * MEGA)
     assert row.username == (name if name and name.isprintable() else None)
@@ -84,16 +84,16 @@ def test_what_is_written_is_read_again(file: Path, name: str | None) -> None:
 )
 def test_a_bad_cell_is_named_with_its_column_and_rule(file: Path, line: str, reason: str) -> None:
     file.write_text(f"username,down,up\nfirst,1m,1m\n{line}\n")
-    assert read(str(file))[1:] == [BadRow(3, reason)]
+    assert read_file(str(file))[1:] == [BadRow(3, reason)]
 
 
 def test_without_a_known_head_there_are_no_rows(file: Path) -> None:
     for head in ("alice,1m,1m", "down,up", "username,down,rate_down,up", "username,down,up,until"):
         file.write_text(f"{head}\nbob,1m,1m\n")
-        (row,) = read(str(file))
+        (row,) = read_file(str(file))
         assert isinstance(row, BadRow)
         assert (row.number, row.reason.partition(":")[0]) == (1, "must name the columns")
     for text in ("", "username,down,up\nalice,100mbit,5"):
         file.write_text(text)
-        with pytest.raises(CommandFailure):
-            read(str(file))
+        with pytest.raises(CommandError):
+            read_file(str(file))

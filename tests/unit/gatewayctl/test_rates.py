@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway_contract.base.texts import MAX_BPS, MIN_BPS, format_rate
 from gateway_contract.base.texts import parse_rate as asked_rate
-from gatewayctl.texts import rate_with_unit
+from gatewayctl.texts import parse_typed_rate
 
 #: Of any size.
 parse_rate = partial(asked_rate, least=1)
@@ -88,10 +88,10 @@ def test_a_rate_that_is_asked_for_is_at_least_8_kbit_s() -> None:
 
 
 def test_a_rate_that_a_person_types_needs_a_unit() -> None:
-    assert rate_with_unit("250 Mbit/s") == 250_000_000
+    assert parse_typed_rate("250 Mbit/s") == 250_000_000
     for text in ("250", " 250 ", "2.5"):
         with pytest.raises(ValueError, match=r"^must have a unit, such as 250mbit$"):
-            rate_with_unit(text)
+            parse_typed_rate(text)
 
 
 @pytest.mark.parametrize(

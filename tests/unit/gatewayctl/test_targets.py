@@ -3,7 +3,7 @@
 import pytest
 
 from gateway_contract.base.search import Kind
-from gatewayctl.targets import parse_target
+from gatewayctl.sessions import parse_target
 
 ID, USER, IP, MAC = Kind
 

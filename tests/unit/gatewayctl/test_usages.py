@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gatewayctl.__main__ import gatewayctl
-from gatewayctl.command import EXCLUSIVE_OPTIONS, USAGES, CliCommand, broken_rules, label
+from gatewayctl.command import EXCLUSIVE_OPTIONS, USAGES, CliCommand, find_broken_rules, get_label
 
 USAGE = 2
 SHARED = {"--context", "--all", "--output", "--columns"}
@@ -26,7 +26,7 @@ COMMANDS = dict(commands(gatewayctl))
 
 
 def own(path: str) -> set[str]:
-    return {label(each) for each in COMMANDS[path].params} - SHARED
+    return {get_label(each) for each in COMMANDS[path].params} - SHARED
 
 
 def refused() -> Iterator[tuple[str, str, str]]:
@@ -52,7 +52,7 @@ def test_pairs_are_of_options_that_exist(path: str, pair: tuple[str, str]) -> No
 
 @pytest.mark.parametrize(("path", "by", "name"), sorted(refused()))
 def test_an_option_that_a_way_does_not_use_is_refused_with_both_names(path: str, by: str, name: str) -> None:
-    said = list(broken_rules(path, {by, name}))
+    said = list(find_broken_rules(path, {by, name}))
     assert any(by in rule and name in rule for rule in said), said
 
 
@@ -111,4 +111,4 @@ def test_the_help_of_a_group_has_sections_and_cuts_nothing() -> None:
 def test_an_error_of_the_api_names_the_option_that_set_the_field(path: str, field: str, option: str) -> None:
     # Every command refuses by the table, and knows its options.
     assert all(isinstance(each, CliCommand) for each in COMMANDS.values())
-    assert COMMANDS[path].spelled(field) == option
+    assert COMMANDS[path].name_option(field) == option

@@ -1,0 +1,71 @@
+"""Errors that end a command: the exit status, and lines for standard error."""
+
+from enum import IntEnum
+from typing import Self
+
+from gateway_contract.base.errors import GatewayApiError
+
+
+class ExitStatus(IntEnum):
+    """Exit status of a command, with its meaning. With --all, the highest status of all gateways counts."""
+
+    meaning: str
+
+    SUCCESS = 0, "success"
+    REFUSED = 1, "nothing was found, or the request was refused, not confirmed, or only done in part"
+    USAGE = 2, "wrong arguments or files, or no terminal for a confirmation"
+    UNREACHABLE = 3, "the gateway or its core daemon does not respond"
+    LOGIN_REQUIRED = 4, "a login is necessary, or the role of the user is not sufficient"
+    #: 128 and the number of SIGINT.
+    INTERRUPTED = 130, "stopped by Ctrl-C"
+
+    def __new__(cls, value: int, meaning: str) -> Self:
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+
+class ClientError(GatewayApiError):
+    """Error of a request or of the command line. `lines` say what happened, and then what to do. Lines from a
+    gateway may contain any characters."""
+
+    status = ExitStatus.REFUSED
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("; ".join(lines))
+        self.lines = lines
+
+
+class CommandError(ClientError):
+    """Error that the command itself finds, with the exit status for it."""
+
+    def __init__(self, status: ExitStatus, *lines: str) -> None:
+        super().__init__(*lines)
+        self.status = status
+
+
+class BadContext(ClientError):
+    """Unknown context, invalid URL of a gateway, or a file of contexts that cannot be read or written."""
+
+    status = ExitStatus.USAGE
+
+
+class Refused(ClientError):
+    """Request that the gateway refuses: a retry would be refused, too."""
+
+
+class NoSuchRecord(Refused):
+    """Request for a record that the gateway does not have."""
+
+
+class LoginRequired(ClientError):
+    """Missing or invalid token, role that is not sufficient, or failed login."""
+
+    status = ExitStatus.LOGIN_REQUIRED
+
+
+class NoResponse(ClientError):
+    """No usable response from the gateway or from its core daemon. A retry may succeed."""
+
+    status = ExitStatus.UNREACHABLE
