@@ -1,21 +1,21 @@
-"""The sessions on disk, for a restart of the core. Each has an integer id of ours: one for each key of a
-source, ascending, none used twice.
+"""Store of the sessions on disk, for a restart of the core. Each key of a source has an integer id: ids
+ascend, and no id is used twice.
 
     sessions.sqlite              the sessions, and the next id
     session-ids-below-2000000    an empty file: all ids ever given are below this number
 
-The second one is for a damaged database: the new one begins at its number. It is a name without content, so
-there is nothing in it to damage, and it changes once in a million ids. A clock gives no such bound: it may be
-years off.
+The second file is for a damaged database: the new one begins at its number. A name without content cannot be
+damaged, and it changes once in a million ids. A clock gives no such bound: it may be years off.
 """
 
 import re
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gateway_contract.base import durable
@@ -23,17 +23,15 @@ from gateway_contract.base.databases import Database
 from gateway_core.configuration.store import disk_step
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 
-#: The ids that damage costs, at most. Readers of JSON know integers below 2**53, so there is room for nine
-#: thousand million times.
+#: Ids that damage costs, at most. Readers of JSON know integers below 2**53: room for nine billion times.
 STEP = 1_000_000
-#: Seconds to wait for a backup that reads the database. A client that changes a rate waits too, and the API
-#: for 3 s.
-_PATIENCE = 1.0
+#: Wait for a backup that reads the database. A client that changes a rate waits too, and the API for 3 s.
+_LOCK_SECONDS = 1.0
 
 #: Steps that fail with the disk.
 GIVE_IDS, STORE = "give ids to sessions", "store sessions"
 
-#: For the records too, which belong to the owner.
+#: Reader of rows here, and of their records in `lifecycle`.
 STORED_SESSIONS = EntryReader(
     "core", "session", "the sessions on disk", "such a session starts anew, with another id"
 )
@@ -54,14 +52,14 @@ _DELETE = "DELETE FROM session WHERE id = ?"
 
 
 class SessionKey(NamedTuple):
-    """A session as its source knows it: the name of the source, and its own key of the session."""
+    """Key of a session: the name of its source, and the name that the source has for the session."""
 
     source: str
     name: str
 
 
 class StoredSession(NamedTuple):
-    """The row that is kept for a key: `record` is the owner's, `announced` says that its start is no news."""
+    """Row of a session. `announced` is True after its session_up."""
 
     id: int
     record: bytes
@@ -69,44 +67,46 @@ class StoredSession(NamedTuple):
 
 
 class SessionStore:
-    """The sessions in a folder that only one process uses. A key keeps its id until it is released; if it
-    comes back, it gets a new one. What a method returns is on disk. Any thread may call. All methods but
-    `close` raise StepFailed, and the next call tries again."""
+    """Sessions in a folder that only one process uses. Thread-safe.
+
+    A key keeps its id until it is released; if it comes back, it gets a new one. What a method has done is on
+    disk. All methods but `close` raise StepFailed, and the next call tries again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._database = Database(
-            folder / _DATABASE, "store of sessions", _SCHEMA, timeout=_PATIENCE, restore=self._restore
+            folder / _DATABASE, "store of sessions", _SCHEMA, timeout=_LOCK_SECONDS, restore=self._restore
         )
         self._lock = threading.Lock()
         #: As on disk, unless the disk failed.
         self._rows: dict[SessionKey, StoredSession] = {}
 
     def claim(self, records: Mapping[SessionKey, bytes]) -> dict[SessionKey, int]:
-        """Return the ids of keys, in one transaction. Those without one get the next ids in the order given,
-        with their records, not announced. The others keep what they have."""
+        """Return the ids of keys. Keys without an id get the next ids in the order given, with their records,
+        not announced. The others keep what they have."""
         with self._lock, self._usable(GIVE_IDS):
             if new := {key: record for key, record in records.items() if key not in self._rows}:
-                self._rows |= self._database.use(partial(self._give, new))
+                self._rows |= self._database.use(partial(self._give_ids, new))
             return {key: self._rows[key].id for key in records}
 
     def write(
         self,
         *,
-        announced: Iterable[SessionKey] = (),
-        records: Mapping[SessionKey, bytes] | None = None,
+        announced: Collection[SessionKey] = (),
+        records: Mapping[SessionKey, bytes] = MappingProxyType({}),
         released: Iterable[SessionKey] = (),
     ) -> None:
-        """Mark keys as announced, replace records, and forget keys, in one transaction. An unknown key is no
-        error."""
+        """Mark keys as announced, replace records, and release keys, in one transaction. Unknown keys are
+        ignored."""
         with self._lock, self._usable(STORE):
-            changed: dict[SessionKey, StoredSession] = {}
-            for key in announced:
-                if key in self._rows:
-                    changed[key] = self._rows[key]._replace(announced=True)
-            for key, record in (records or {}).items():
-                if key in self._rows:
-                    changed[key] = changed.get(key, self._rows[key])._replace(record=record)
+            changed = {
+                key: row._replace(
+                    announced=row.announced or key in announced, record=records.get(key, row.record)
+                )
+                for key in {*announced, *records}
+                if (row := self._rows.get(key)) is not None
+            }
             gone = [key for key in dict.fromkeys(released) if key in self._rows]
             if changed or gone:
                 ids = [self._rows[key].id for key in gone]
@@ -116,7 +116,7 @@ class SessionStore:
                     del self._rows[key]
 
     def read_all(self) -> dict[SessionKey, StoredSession]:
-        """Return all sessions by key, of this moment, in the order of their ids."""
+        """Return all sessions by key, in the order of their ids."""
         with self._lock, self._usable("read the sessions"):
             return dict(self._rows)
 
@@ -131,37 +131,37 @@ class SessionStore:
             self._database.open()
             yield
 
-    def _give(
+    def _give_ids(
         self, new: Mapping[SessionKey, bytes], connection: sqlite3.Connection
     ) -> dict[SessionKey, StoredSession]:
         ((first,),) = connection.execute("SELECT id FROM next")
         following = first + len(new)
-        # Before the ids are on disk, or damage now would make the new database give them again.
+        # First, or a database that is damaged now would lead to a new one that gives these ids again.
         self._raise_bound(following)
         rows = {key: StoredSession(first + n, new[key], announced=False) for n, key in enumerate(new)}
-        connection.executemany(_INSERT.format("ABORT"), map(_row, rows.items()))
+        connection.executemany(_INSERT.format("ABORT"), map(_to_row, rows.items()))
         connection.execute("UPDATE next SET id = ?", (following,))
         return rows
 
     def _restore(self, connection: sqlite3.Connection) -> None:
-        self._begin(connection)
+        self._prepare_ids(connection)
         query = "SELECT id, source, name, record, announced FROM session ORDER BY id"
         rows = connection.execute(query).fetchall()
         found = dict(STORED_SESSIONS.read(rows, _parse_row, place=self._folder))
-        # A row that stayed would refuse its key when the session starts anew.
+        # An unreadable row that stayed would block its key when the session starts anew.
         lost = {id for id, *_ in rows} - {row.id for row in found.values()}
         connection.executemany(_DELETE, ((id,) for id in lost))
         self._rows = found
 
-    def _begin(self, connection: sqlite3.Connection) -> None:
+    def _prepare_ids(self, connection: sqlite3.Connection) -> None:
         bound = max(self._bounds(), default=0)
         connection.execute("INSERT OR IGNORE INTO next VALUES (1, ?)", (max(bound, 1),))
-        # The bound is at most STEP above the next id. A database that is further below came from a backup.
+        # The bound is at most STEP above the next id, unless the database is an older one from a backup.
         connection.execute("UPDATE next SET id = ? WHERE id < ?", (bound, bound - STEP))
         ((following,),) = connection.execute("SELECT id FROM next")
         self._raise_bound(following)
-        # Some are in memory if the database was damaged while it was in use.
-        connection.executemany(_INSERT.format("IGNORE"), map(_row, self._rows.items()))
+        # Rows are in memory if the database was damaged while it was in use.
+        connection.executemany(_INSERT.format("IGNORE"), map(_to_row, self._rows.items()))
 
     def _raise_bound(self, following: int) -> None:
         """Make sure that a name on disk bounds all ids below `following`."""
@@ -183,14 +183,14 @@ def _write(connection: sqlite3.Connection, changed: Iterable[StoredSession], gon
     connection.executemany(_DELETE, ((id,) for id in gone))
 
 
-def _row(item: tuple[SessionKey, StoredSession]) -> tuple[int, str, bytes, bytes, bool]:
+def _to_row(item: tuple[SessionKey, StoredSession]) -> tuple[int, str, bytes, bytes, bool]:
     (source, name), row = item
-    # A source takes names from the network. SQLite refuses text with a half of a surrogate pair.
+    # Names come from the network. SQLite refuses text with a half of a surrogate pair.
     return row.id, source, name.encode(errors="surrogatepass"), row.record, row.announced
 
 
 def _parse_row(row: tuple[Any, ...]) -> tuple[SessionKey, StoredSession]:
-    """Return a session with its key, of a row. Raises UnreadableEntry."""
+    """Return the session of a row, with its key. Raises UnreadableEntry."""
     # SQLite stores a value of any type in any column.
     id, source, name, record, announced = row
     if not (isinstance(source, str) and isinstance(name, bytes) and isinstance(record, bytes)):
