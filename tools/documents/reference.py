@@ -68,7 +68,7 @@ Rules between values are checked at the commit, and an error names the path and 
 """
 _EFFECTS = """
 `gatewayctl config compare` shows the effect of a commit beforehand, with the number of sessions that end.
-A reload ends no session, and neither does a restart of dnsmasq. What is not in this table affects no
+A reload ends no session, and neither does a restart of dnsmasq. Changes of all other paths affect no
 service: the core or the API uses the new value at once.
 """
 
@@ -148,7 +148,7 @@ _ENVIRONMENT = """
 systemd reads the variables of the services from `/etc/gateway-api/gateway-api.env`. An upgrade keeps that
 file. A change takes effect with `systemctl restart gateway-api gateway-core`; sessions on Linux stay up. With
 an unknown variable that begins with `GATEWAY_API_` the API does not start; the error names it and the nearest
-known one. The same is in gateway-api.env(5).
+known one. gateway-api.env(5) has the same list.
 """
 
 
@@ -177,7 +177,7 @@ def environment_file() -> Iterator[str]:
 
 
 _VALUES = """
-What the states, kinds and reasons in responses, in the log and on the page mean.
+The meaning of the states, kinds and reasons in responses, in the log and on the live page.
 """
 #: Reasons are open: a core may know another one.
 _REASONS = {"End of a session": REASON, "Failed sign-on": SIGN_ON_REASON}
