@@ -170,9 +170,9 @@ SEARCH = about(
     maxLength=256,
 )
 REASON = about(
-    "Why it ended: `user_request`, `admin_disconnect`, `session_timeout`, `idle_timeout`, `nas_reboot` "
-    "(the gateway booted again), another Acct-Terminate-Cause of RFC 2866 in snake_case, or `unknown`: "
-    "nothing told the reason.",
+    "Reason of the end: `user_request`, `admin_disconnect`, `session_timeout`, `idle_timeout`, `nas_reboot` "
+    "(the gateway booted again), another Acct-Terminate-Cause of RFC 2866 in snake_case, or `unknown` (the "
+    "source did not report a reason).",
     "user_request",
 )
 RECEIVED = count("Bytes from the subscriber.", 117155058)

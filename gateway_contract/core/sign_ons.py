@@ -21,11 +21,11 @@ SignOnUsername = Annotated[
 ]
 #: Open: a core may know more exactly.
 SIGN_ON_REASON = about(
-    "Why it failed: `rejected`, by an Access-Reject (RFC 2865 section 4.3) or for a wrong password; "
-    "`radius_timeout`, RADIUS did not reply; `no_address`, no address was free; `session_limit`, the "
-    "subscriber or the gateway has as many sessions as it may have; `negotiation_failed`, the two ends "
-    "agreed on no option; `no_response`, the subscriber did not reply; `unknown`; or another one in "
-    "snake_case.",
+    "Reason of the failure: `rejected` (an Access-Reject, RFC 2865 section 4.3, or a wrong password), "
+    "`radius_timeout` (RADIUS did not reply), `no_address` (no address was free), `session_limit` (the "
+    "subscriber or the gateway already has its maximum of sessions), `negotiation_failed` (the subscriber "
+    "and the gateway agreed on no option), `no_response` (the subscriber did not reply), `unknown`, or "
+    "another reason in snake_case.",
     "rejected",
     pattern="^[a-z][a-z0-9_]{0,63}$",
 )
