@@ -110,7 +110,7 @@ def serve(
         # The log comes and goes with the configuration. The key itself must stay secret.
         name = hashlib.blake2b(workspace.snapshot.state.key.encode(), digest_size=8).hexdigest()
         changes = ChangeLog(configuration / "changes", name)
-        workspace.note(changes.settle)
+        workspace.follow_notes(changes.add_once)
         journal = Journal(secrets.token_hex(8))
         gateway = open_gateway(workspace.in_force, journal, clock)
         workspace.set_gateway(gateway.impact, gateway.ending, gateway.applying)
@@ -126,7 +126,7 @@ def serve(
         interface = outcomes.record(service.interface(of_jobs, TrafficService(gateway, clock), outcomes))
         server = Server(socket, Dispatcher(IDENTITY, [interface]))
         # Before the server replies. Until then, the time of its socket is no version.
-        workspace.announce(partial(_set_time, socket))
+        workspace.follow_versions(partial(_set_time, socket))
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)
         return 1
@@ -218,4 +218,4 @@ def _exit_on_failure(run: Callable[P, None], failure: str) -> Callable[P, None]:
 def _first_configuration(path: Path | None, users: Path | None) -> RunningConfiguration:
     if path is None:
         raise Unreadable("there is no configuration yet, and no --factory to begin with")
-    return RunningConfiguration.read(path, users)
+    return RunningConfiguration.read_first(path, users)

@@ -333,7 +333,7 @@ def _first_configuration(options: SetupOptions, hostname: str, users: Path) -> s
         "api": {"enabled": True, "token_lifetime": 3600, "users": []},
     }
     try:
-        made = RunningConfiguration.first(document, users)
+        made = RunningConfiguration.make_first(document, users)
     except Invalid as error:
         broken = (f"{_option_of(problem.path)}: {problem.message}" for problem in error.problems)
         raise CannotSetUp("; ".join(dict.fromkeys(broken))) from error

@@ -47,7 +47,7 @@ _MAX_INTEGER_LENGTH = 20
 
 
 class InvalidDocument(Invalid):
-    """A whole document is not valid. The paths of the problems have the indexes of items."""
+    """Error of a whole document that is not valid. The paths of the problems have the indexes of items."""
 
     def __init__(self, document: dict[str, Any], problems: Sequence[Problem]) -> None:
         super().__init__(*problems)
@@ -96,7 +96,7 @@ def _is_valid_key(field: Field, key: str) -> bool:
 
 @dataclass(frozen=True)
 class Change:
-    """A value before and after, as JSON; None without a value."""
+    """Change of a value: the value before and after, as JSON; None without a value."""
 
     path: Path
     before: str | None
@@ -234,7 +234,7 @@ def _unmask(value: Any, known: Any, field: Field, path: str, missing: list[str])
 
 
 class AbsentPath(NotFound):
-    """There is no value at the path, which has the keys of items in place of their indexes."""
+    """Error of a path without a value. The path has the keys of items in place of their indexes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -242,7 +242,7 @@ class AbsentPath(NotFound):
 
 
 class OperationRefused(GatewayApiError):
-    """One operation failed, and no operation took effect."""
+    """Error of one operation; no operation took effect."""
 
     def __init__(self, number: int, path: str, reason: Invalid | AbsentPath) -> None:
         #: The position of the operation, from 0.
@@ -321,7 +321,7 @@ class _Walk:
                 place = self._find_item()
                 self._enter(self._append_item() if place is None else place, self._field.item)
             if isinstance(self._field.kind, Leaf):
-                raise self._unknown()
+                raise self._make_unknown_error()
         return self._set_member(value) if isinstance(self._field.kind, Object) else self._set_item(value)
 
     def delete(self) -> Any:
@@ -332,7 +332,7 @@ class _Walk:
                 break
             self._enter(place, below)
         if self._field.own_key == self._segment.text:
-            raise self._invalid("is the key of its item: delete that")
+            raise self._make_error("is the key of its item: delete that")
         return self._holder.pop(place)
 
     def _enter(self, place: str | int, below: Field) -> None:
@@ -352,7 +352,7 @@ class _Walk:
         """Return the name of the current member of an object, present or not, and its field."""
         segment, members = self._segment, self._field.members
         if segment.index is not None or segment.text not in members:
-            raise self._unknown()
+            raise self._make_unknown_error()
         return segment.text, members[segment.text]
 
     def _find_item(self) -> int | None:
@@ -361,7 +361,7 @@ class _Walk:
         segment, key = self._segment, self._field.key
         texts = [item if key is None else item.get(key) for item in self._holder]
         if segment.index is not None and segment.text in texts:
-            raise self._ambiguous(texts, segment.index)
+            raise self._make_ambiguity_error(texts, segment.index)
         if segment.index is None:
             place = texts.index(segment.text) if segment.text in texts else None
         else:
@@ -379,7 +379,7 @@ class _Walk:
         """Append an item with nothing but its key, and return its index."""
         key, segment = self._field.key, self._segment
         if key is None or segment.index is not None:
-            raise self._unknown()
+            raise self._make_unknown_error()
         path = format_path((*self.path[: self._depth + 1], PathSegment(key)))
         self._holder.append({key: _convert(self._field.item.members[key], segment.text, path)})
         return len(self._holder) - 1
@@ -391,7 +391,7 @@ class _Walk:
         made = copy.deepcopy(_convert(below, value, self.text))
         if name == self._field.own_key and self._holder.get(name) not in (None, made):
             # The new value could be the key of another item.
-            raise self._invalid("is the key of its item: delete that, and set another")
+            raise self._make_error("is the key of its item: delete that, and set another")
         before = self._holder.get(name, ABSENT)
         self._holder[name] = made
         return before, made
@@ -399,9 +399,9 @@ class _Walk:
     def _set_item(self, value: Any) -> tuple[Any, Any]:
         segment, key, place = self._segment, self._field.key, self._find_item()
         if place is None and segment.index is None and key is None:
-            raise self._invalid("must end in an index")
+            raise self._make_error("must end in an index")
         if place is None and segment.index not in (None, len(self._holder)):
-            raise self._invalid(f"must be an index up to {len(self._holder)}, which appends")
+            raise self._make_error(f"must be an index up to {len(self._holder)}, which appends")
         made = copy.deepcopy(_convert(self._field.item, value, self.text))
         if key is not None:
             if segment.index is None:
@@ -423,21 +423,20 @@ class _Walk:
         if any(other[key] == item[key] for number, other in enumerate(self._holder) if number != place):
             raise Invalid(Problem(path, "invalid", "must not be that of another item"))
 
-    def _invalid(self, rule: str) -> Invalid:
-        return Invalid(Problem(self.text, "invalid", rule))
+    def _make_error(self, rule: str, code: str = "invalid") -> Invalid:
+        return Invalid(Problem(self.text, code, rule))
 
-    def _unknown(self) -> Invalid:
-        hint = quotes_hint(tuple(self.path))
-        return Invalid(Problem(self.text, "unknown", f"is not a known path{hint}"))
+    def _make_unknown_error(self) -> Invalid:
+        return self._make_error(f"is not a known path{quotes_hint(tuple(self.path))}", "unknown")
 
-    def _ambiguous(self, keys: Sequence[str], index: int) -> Invalid:
+    def _make_ambiguity_error(self, keys: Sequence[str], index: int) -> Invalid:
         """Return the error for a segment that is an index, and also a key in the same list."""
         above, text = self.path[: self._depth], self._segment.text
         found = f"{text} is an index here, and also the key of an item, "
         found += format_path((*above, PathSegment(text)))
         if index < len(keys):
             found += f"; at the index is {format_path((*above, PathSegment(keys[index])))}"
-        return self._invalid(
+        return self._make_error(
             f"{found}: write the key, in quotes; in a shell, put single quotes around the path"
         )
 

@@ -35,7 +35,7 @@ from gateway_contract.configuration import (
     Subscribers,
 )
 
-NAME_OF_AN_INTERFACE = "must not be the name of an interface"
+INTERFACE_NAME_RULE = "must not be the name of an interface"
 _MAX_OUTER_VLANS = 65_536
 
 #: Stands for a value that does not exist; null is a value.
@@ -189,7 +189,7 @@ class StrictRule(NamedTuple):
         return self.error if self.explain is None else self.explain(value)
 
 
-def _match(pattern: str, error: str) -> StrictRule:
+def _make_pattern_rule(pattern: str, error: str) -> StrictRule:
     return StrictRule(error, re.compile(pattern).match)
 
 
@@ -202,21 +202,21 @@ def _is_for_subscribers(network: IPv4Network) -> bool:
 
 
 # MAX_SECRET_LENGTH in pppd's RADIUS plugin, which silently drops the rest of a longer secret.
-_RADIUS_SECRET = StrictRule(
+_RADIUS_SECRET_RULE = StrictRule(
     "must be at most 48 characters: pppd keeps no more", lambda secret: len(secret) <= 48
 )
 
-_MIN_RATE = StrictRule(
+_MIN_RATE_RULE = StrictRule(
     f"must be at least {format_rate(MIN_BPS)}", lambda bps: bps >= MIN_BPS, explain_minimum
 )
 
-_STRICT: Mapping[tuple[type[Section], str], tuple[StrictRule, ...]] = {
-    (Radius, "secret"): (_RADIUS_SECRET,),
-    (RadiusServer, "secret"): (_RADIUS_SECRET,),
+_STRICT_RULES: Mapping[tuple[type[Section], str], tuple[StrictRule, ...]] = {
+    (Radius, "secret"): (_RADIUS_SECRET_RULE,),
+    (RadiusServer, "secret"): (_RADIUS_SECRET_RULE,),
     # FRR and Linux (in net.ipv4.conf) call everything outside of VRFs default, and all of it all. Other
     # systems keep mgmt for their own management.
     (Cgnat, "vrf_name"): (
-        _match(
+        _make_pattern_rule(
             r"(?!(?i:default|all|mgmt|lo)\Z|(ppp|ipoe|ifb-?)[0-9]+\Z|ifb-)",
             "must not be default, all, mgmt or lo, nor be named like the devices of sessions, as ppp0",
         ),
@@ -224,7 +224,7 @@ _STRICT: Mapping[tuple[type[Section], str], tuple[StrictRule, ...]] = {
     # Words that FRR's `ip route` takes after a gateway. FRR reads any beginning of Null0 as Null0, in any
     # case.
     (Cgnat, "handoff_interface"): (
-        _match(
+        _make_pattern_rule(
             r"(?!(?i:n|nu|nul|null|null0.*|blackhole|reject|[0-9]+)\Z)",
             "must not be a number, Null0, blackhole or reject: FRR takes it for something else in a route",
         ),
@@ -232,17 +232,19 @@ _STRICT: Mapping[tuple[type[Section], str], tuple[StrictRule, ...]] = {
     (Cgnat, "source_range"): (StrictRule(NETWORK_OF_SUBSCRIBERS, _is_for_subscribers),),
     (AddressPool, "network"): (StrictRule(NETWORK_OF_SUBSCRIBERS, _is_for_subscribers),),
     (BgpNeighbor, "description"): (
-        _match(r"(?!.*\| )", "must not hold a | before a space: FRR takes it for a pipe"),
-        _match(r"(?!.*  )", "must not hold two spaces in a row: FRR keeps one"),
+        _make_pattern_rule(r"(?!.*\| )", "must not hold a | before a space: FRR takes it for a pipe"),
+        _make_pattern_rule(r"(?!.*  )", "must not hold two spaces in a row: FRR keeps one"),
     ),
 }
-_STRICT_OF_FIELDS = {Object(section).fields[name]: rules for (section, name), rules in _STRICT.items()}
+_STRICT_RULES_BY_FIELD = {
+    Object(section).fields[name]: rules for (section, name), rules in _STRICT_RULES.items()
+}
 
 
 def get_strict_rules(field: Field) -> tuple[StrictRule, ...]:
     if isinstance(field.kind, Rate):
-        return (_MIN_RATE,)
-    return _STRICT_OF_FIELDS.get(field, ())
+        return (_MIN_RATE_RULE,)
+    return _STRICT_RULES_BY_FIELD.get(field, ())
 
 
 #: Texts that users write for no value.
@@ -350,7 +352,7 @@ def _(configuration: Configuration) -> Iterator[tuple[str, str]]:
     if set(demux.trunks) - trunks:
         yield "demux.trunks", "must be among interfaces.trunks"
     if cgnat.vrf_name in trunks | uplinks:
-        yield "cgnat.vrf_name", NAME_OF_AN_INTERFACE
+        yield "cgnat.vrf_name", INTERFACE_NAME_RULE
     if cgnat.enabled and cgnat.handoff_interface not in trunks | uplinks:
         yield "cgnat.handoff_interface", "must be among the interfaces"
     networks = [cgnat.source_range]

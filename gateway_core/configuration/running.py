@@ -28,14 +28,14 @@ from gateway_contract.core.configuration import RevisionNotFoundError
 from gateway_contract.core.impact import Impact
 from gateway_contract.core.interface import CORE
 from gateway_core.configuration.documents import Change, InvalidDocument, compare, format_diff
-from gateway_core.configuration.rules import NAME_OF_AN_INTERFACE, find_broken_strict_rules, load
+from gateway_core.configuration.rules import INTERFACE_NAME_RULE, find_broken_strict_rules, load
 from gateway_core.configuration.store import Commit, State, read_json
 from gateway_core.records.changes import Caller, Note
 
 _log = logging.getLogger(__name__)
 
 #: Bytes of a configuration as JSON.
-MAX_SIZE = 1 << 20
+MAX_DOCUMENT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RunningConfiguration:
         problems += [problem for violation, problem in found.items() if violation not in known]
         if problems or sections is None:
             raise InvalidDocument(document, problems[:MOST_PROBLEMS])
-        refuse_too_large(document)
+        check_size(document)
         return cls(document, sections)
 
     @classmethod
@@ -75,12 +75,12 @@ class RunningConfiguration:
         return cls(document, sections)
 
     @classmethod
-    def read(cls, path: Path, users: Path | None = None) -> "RunningConfiguration":
-        """Return the first configuration from a file, see `first`. Raises Unreadable and Invalid."""
-        return cls.first(read_json(path, dict[str, Any]), users)
+    def read_first(cls, path: Path, users: Path | None = None) -> "RunningConfiguration":
+        """Return the first configuration from a file, see `make_first`. Raises Unreadable and Invalid."""
+        return cls.make_first(read_json(path, dict[str, Any]), users)
 
     @classmethod
-    def first(cls, document: dict[str, Any], users: Path | None) -> "RunningConfiguration":
+    def make_first(cls, document: dict[str, Any], users: Path | None) -> "RunningConfiguration":
         """Return the first configuration. If it has no users, it gets those of a file. Raises Unreadable and
         Invalid."""
         api = document.get("api")
@@ -89,10 +89,12 @@ class RunningConfiguration:
         return cls.of(document)
 
 
-def refuse_too_large(document: dict[str, Any]) -> None:
-    """Raise Invalid for more than `MAX_SIZE` bytes."""
-    if len(msgspec.json.encode(document)) > MAX_SIZE:
-        raise Invalid(Problem("", "invalid", f"A configuration has at most {MAX_SIZE} bytes of JSON"))
+def check_size(document: dict[str, Any]) -> None:
+    """Raise Invalid for more than `MAX_DOCUMENT_BYTES` bytes."""
+    if len(msgspec.json.encode(document)) > MAX_DOCUMENT_BYTES:
+        raise Invalid(
+            Problem("", "invalid", f"A configuration has at most {MAX_DOCUMENT_BYTES} bytes of JSON")
+        )
 
 
 #: Identity of a broken strict rule: the path of the value, with the keys of items, as an item may move in its
@@ -109,8 +111,8 @@ def _find_violations(document: Any, sections: Configuration | None) -> dict[_Vio
         name = sections.cgnat.vrf_name
         heads = {head for trunk in sections.interfaces.trunks for head in (trunk, short_name(trunk))}
         if any(re.fullmatch(rf"{re.escape(head)}(\.[0-9]+)+", name) for head in heads):
-            violation = ("cgnat", "vrf_name"), name, NAME_OF_AN_INTERFACE
-            found[violation] = Problem("cgnat.vrf_name", "invalid", NAME_OF_AN_INTERFACE)
+            violation = ("cgnat", "vrf_name"), name, INTERFACE_NAME_RULE
+            found[violation] = Problem("cgnat.vrf_name", "invalid", INTERFACE_NAME_RULE)
     return found
 
 
@@ -154,7 +156,7 @@ class Snapshot:
         return compare(self.running.document, self.candidate)
 
     @cached_property
-    def next(self) -> RunningConfiguration:
+    def next_running(self) -> RunningConfiguration:
         """The configuration that a commit makes run. Raises Invalid."""
         return RunningConfiguration.of(self.candidate, self.running)
 

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Unreadable(GatewayApiError):
-    """A file of the configuration is missing or has unexpected content."""
+    """Error of a file of the configuration that is missing or has unexpected content."""
 
 
 @contextmanager
@@ -64,7 +64,7 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     comment: str | None
 
 
-_UNKNOWN = Commit(0, "unknown", "the time and author of this commit are lost")
+_UNKNOWN_COMMIT = Commit(0, "unknown", "the time and author of this commit are lost")
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,18 +130,18 @@ class ConfigurationStore:
         self._last = max(numbers, default=0)
         self._remove_service_files(numbers)
 
-    def document(self, number: int) -> dict[str, Any]:
+    def read_document(self, number: int) -> dict[str, Any]:
         """Return the configuration of a revision. Raises Unreadable."""
-        return read_json(self._folder_of(number) / "configuration.json", dict[str, Any])
+        return read_json(self._get_folder(number) / "configuration.json", dict[str, Any])
 
-    def commit(self, number: int) -> Commit:
+    def read_commit(self, number: int) -> Commit:
         """Return the commit of a revision; an unknown commit if its file cannot be read. The gateway must
         start, and return to a former configuration, without the file."""
         try:
-            return read_json(self._folder_of(number) / "commit.json", Commit)
+            return read_json(self._get_folder(number) / "commit.json", Commit)
         except Unreadable as error:
             _log.error("the time and author of revision %d are lost: %s", number, error)
-            return _UNKNOWN
+            return _UNKNOWN_COMMIT
 
     def add(self, document: dict[str, Any], commit: Commit, keep: Collection[int] = ()) -> int:
         """Write a revision that is not in use yet, and return its number. Remove all other revisions that are
@@ -150,9 +150,9 @@ class ConfigurationStore:
             # First: a state on disk that is ahead could name a removed revision.
             self._restore_state()
             for old in self._list_revisions().difference(keep, self.state.revisions if self.state else ()):
-                shutil.rmtree(self._folder_of(old))
+                shutil.rmtree(self._get_folder(old))
         number = self._last + 1
-        folder = self._folder_of(number)
+        folder = self._get_folder(number)
         with disk_step("write the revision"):
             self._last = number
             folder.mkdir(mode=0o700)
@@ -182,7 +182,7 @@ class ConfigurationStore:
         """Remove the files of services, with their secrets, that a former version kept in each revision."""
         for number in numbers:
             try:
-                shutil.rmtree(self._folder_of(number) / "services")
+                shutil.rmtree(self._get_folder(number) / "services")
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -201,7 +201,7 @@ class ConfigurationStore:
     def _list_revisions(self) -> set[int]:
         return {int(entry.name) for entry in self._revisions.iterdir() if entry.name.isdigit()}
 
-    def _folder_of(self, number: int) -> Path:
+    def _get_folder(self, number: int) -> Path:
         return self._revisions / str(number)
 
 

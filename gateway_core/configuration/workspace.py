@@ -32,8 +32,8 @@ from gateway_core.configuration.rules import load
 from gateway_core.configuration.running import (
     RunningConfiguration,
     Snapshot,
+    check_size,
     make_note,
-    refuse_too_large,
     renew_generations,
     with_former_range,
 )
@@ -122,21 +122,21 @@ class Workspace:
         #: False while the services may run with other files than those of the running configuration.
         self._is_applied = False
         self._preview_impact: Callable[[Configuration], Impact] = lambda _: _NO_IMPACT
-        self._ending: Ending = lambda _: nullcontext(_NO_IMPACT)
-        self._in_gateway: Applying = lambda _: nullcontext()
+        self._end_sessions: Ending = lambda _: nullcontext(_NO_IMPACT)
+        self._apply_to_gateway: Applying = lambda _: nullcontext()
         self._followers: list[Callable[[Configuration], None]] = []
-        self._tell: Callable[[Note], None] = lambda _: None
-        self._announce: Callable[[int], None] = lambda _: None
+        self._note_follower: Callable[[Note], None] = lambda _: None
+        self._version_follower: Callable[[int], None] = lambda _: None
         self._lock = threading.RLock()
         if store.state is None:
             self.snapshot = Snapshot(State(running=0, key=secrets.token_hex(16)), factory(), ())
             self._run(self.snapshot.running, ChangeRequest("factory"), self.snapshot.state)
             return
         state = store.state
-        running = RunningConfiguration.load_stored(store.document(state.running))
+        running = RunningConfiguration.load_stored(store.read_document(state.running))
         users = running.sections.api.users
         generations = renew_generations(state.generations or {}, users, users)
-        commits = tuple(map(store.commit, (state.running, *state.archive)))
+        commits = tuple(map(store.read_commit, (state.running, *state.archive)))
         self.snapshot = Snapshot(replace(state, generations=generations), running, commits)
         if generations != state.generations:
             try:
@@ -150,7 +150,7 @@ class Workspace:
         """The configuration that services and gateway run with: until a commit is confirmed, the running
         configuration with the range of the one that may return."""
         try:
-            return self._make_in_force(self.snapshot.running, self.snapshot.state)
+            return self._compute_in_force(self.snapshot.running, self.snapshot.state)
         except StepFailed as error:
             # The gateway must start anyway.
             _log.error("the range before an unconfirmed commit is not served: %s", error)
@@ -168,21 +168,21 @@ class Workspace:
         `ending` ends sessions around the commit, and `applying` applies the configuration, which it may
         refuse."""
         self._preview_impact = preview_impact
-        self._ending = ending
-        self._in_gateway = applying
+        self._end_sessions = ending
+        self._apply_to_gateway = applying
 
-    def note(self, tell: Callable[[Note], None]) -> None:
-        """Call `tell` with the note of each change, once the note is on disk. Also call it now, with the last
-        note: the process may have ended before the call."""
-        self._tell = tell
+    def follow_notes(self, follower: Callable[[Note], None]) -> None:
+        """Call `follower` with the note of each change, once the note is on disk. Also call it now, with the
+        last note: the process may have ended before the call."""
+        self._note_follower = follower
         if self.snapshot.state.change is not None:
-            tell(self.snapshot.state.change)
+            follower(self.snapshot.state.change)
 
-    def announce(self, announce: Callable[[int], None]) -> None:
-        """Call `announce` with the version of each snapshot before the snapshot takes effect, and now. It may
+    def follow_versions(self, follower: Callable[[int], None]) -> None:
+        """Call `follower` with the version of each snapshot before the snapshot takes effect, and now. It may
         raise OSError: then the change does not happen."""
-        self._announce = announce
-        announce(self.snapshot.version)
+        self._version_follower = follower
+        follower(self.snapshot.version)
 
     def apply_running(self) -> None:
         """Apply the running configuration to the services, rendered anew, unless they run with it: after a
@@ -197,7 +197,7 @@ class Workspace:
     def edit(self, operations: Sequence[wire.Edit], request: ChangeRequest) -> wire.EditReply:
         """Stage all operations or none. Raises OperationRefused, and Invalid for a candidate that is too
         large."""
-        with self._staging(request):
+        with self._begin_staging(request):
             candidate, values = edit(self.snapshot.candidate, operations)
             self._stage(candidate, request)
             return wire.EditReply(self.snapshot.etag, tuple(values))
@@ -205,12 +205,12 @@ class Workspace:
     def replace_candidate(self, document: dict[str, Any], request: ChangeRequest) -> wire.StagedReply:
         """Make a whole document the candidate. A mask in it stands for the candidate's secret. Raises Invalid
         for a document that no edits could make."""
-        with self._staging(request):
+        with self._begin_staging(request):
             return self._stage_whole(check_replacement(document, self.snapshot.candidate), request)
 
     def discard(self, request: ChangeRequest) -> wire.DiscardReply:
         """Drop all staged changes."""
-        with self._staging(request):
+        with self._begin_staging(request):
             before = self._compare_staged()
             self._stage(self.snapshot.running.document, request)
             return wire.DiscardReply(self.snapshot.etag, before)
@@ -218,7 +218,7 @@ class Workspace:
     def rollback(self, revision: int, request: ChangeRequest) -> wire.StagedReply:
         """Make an archived configuration the candidate; 1 is the newest. Raises RevisionNotFoundError and
         Unreadable."""
-        with self._staging(request):
+        with self._begin_staging(request):
             return self._stage_whole(self.read_archived(revision)[1], request)
 
     def compare(self, revision: int | None, to: int | None = None) -> wire.ComparisonReply:
@@ -229,7 +229,7 @@ class Workspace:
         running = snapshot.running.document
 
         def read(revision: int) -> dict[str, Any]:
-            return self._store.document(snapshot.get_archived(revision))
+            return self._store.read_document(snapshot.get_archived(revision))
 
         before, after = running if revision is None else read(revision), snapshot.candidate
         if to is not None:
@@ -240,7 +240,7 @@ class Workspace:
             # An invalid candidate has no impact.
             with suppress(Invalid):
                 is_staged = snapshot.state.candidate is not None
-                impact = self._preview_impact(snapshot.next.sections) if is_staged else _NO_IMPACT
+                impact = self._preview_impact(snapshot.next_running.sections) if is_staged else _NO_IMPACT
         return wire.ComparisonReply(**asdict(self._make_difference(snapshot, changes)), impact=impact)
 
     def commit(self, request: ChangeRequest, confirm_seconds: int | None = None) -> wire.CommitReply:
@@ -250,7 +250,7 @@ class Workspace:
 
         Raises Invalid for an invalid candidate.
         """
-        with self._committing(request):
+        with self._begin_commit(request):
             snapshot, deadline = self.snapshot, None
             waiting = snapshot.state.deadline
             if confirm_seconds is not None:
@@ -258,7 +258,7 @@ class Workspace:
                 baseline = snapshot.state.running if waiting is None else waiting.baseline
                 deadline = Deadline(baseline=baseline, at=0).schedule_in(confirm_seconds, self._clock)
             if snapshot.state.candidate is not None:
-                return self._run_if_changed(snapshot.next, request, deadline)
+                return self._run_if_changed(snapshot.next_running, request, deadline)
             before = self._make_difference(snapshot, [])
             if deadline is not None and waiting is not None:
                 self._change_state(
@@ -269,7 +269,7 @@ class Workspace:
     def replace_running(self, document: dict[str, Any], request: ChangeRequest) -> wire.CommitReply:
         """Make a whole document run, as if it had been staged and committed. A mask in it stands for the
         running secret. Raises CandidateStagedError, and Invalid for an invalid document."""
-        with self._committing(request):
+        with self._begin_commit(request):
             running = self.snapshot.running
             if self.snapshot.state.candidate is not None:
                 raise CORE.error(wire.CandidateStagedError())
@@ -280,14 +280,14 @@ class Workspace:
         """Change the running configuration at once, by all operations or none. Staged changes stay. A commit
         that waits for its confirmation still waits: its baseline gets the same changes. Raises
         OperationRefused, and Invalid for an invalid result."""
-        with self._committing(request):
+        with self._begin_commit(request):
             running, deadline = self.snapshot.running, self.snapshot.state.deadline
             document, _ = edit(running.document, operations)
             configuration = RunningConfiguration.of(document, running)
             if deadline is not None and document != running.document:
-                before = RunningConfiguration.load_stored(self._store.document(deadline.baseline))
+                before = RunningConfiguration.load_stored(self._store.read_document(deadline.baseline))
                 held = RunningConfiguration.of(merge(running.document, document, before.document), before)
-                commit = self._store.commit(deadline.baseline)
+                commit = self._store.read_commit(deadline.baseline)
                 number = self._store.add(held.document, commit)
                 deadline = replace(deadline, baseline=number)
             return self._run_if_changed(configuration, request, deadline)
@@ -295,7 +295,7 @@ class Workspace:
     def restore(self, revision: int, request: ChangeRequest) -> wire.CommitReply:
         """Make an archived configuration run again at once; 1 is the newest. Staged changes stay. A deadline
         ends if this is its baseline. Raises RevisionNotFoundError, Unreadable and Invalid."""
-        with self._committing(request):
+        with self._begin_commit(request):
             deadline = self.snapshot.state.deadline
             if deadline is not None and deadline.baseline == self.snapshot.get_archived(revision):
                 deadline = None
@@ -306,19 +306,19 @@ class Workspace:
         """Confirm the last commit, and end the sessions that only its former configuration served. Raises
         NothingToConfirmError, and StepFailed where a service or the gateway refuses: then the deadline
         stays."""
-        with self._writing():
+        with self._lock_changes():
             self.return_if_due()
             if self.snapshot.state.deadline is None:
                 raise CORE.error(wire.NothingToConfirmError())
             snapshot, step = self.snapshot, "store the confirmation"
             state, sections = replace(snapshot.state, deadline=None), snapshot.running.sections
-            if self._make_in_force(snapshot.running, snapshot.state) == sections:
+            if self._compute_in_force(snapshot.running, snapshot.state) == sections:
                 self._change_state(state, step, request.caller)
                 return
             rendered = self._services.render(sections)
             confirmed = Snapshot(state, snapshot.running, snapshot.commits)
-            with self._applying(rendered, sections), self._ending(sections):
-                with self._in_gateway(sections):
+            with self._apply_to_services(rendered, sections), self._end_sessions(sections):
+                with self._apply_to_gateway(sections):
                     self._publish(confirmed, step, request.caller)
                 for follower in self._followers:
                     follower(sections)
@@ -339,7 +339,7 @@ class Workspace:
                 return False
             baseline, state = state.deadline.baseline, replace(state, deadline=None)
             try:
-                former = RunningConfiguration.load_stored(self._store.document(baseline))
+                former = RunningConfiguration.load_stored(self._store.read_document(baseline))
             except (Unreadable, Invalid) as error:
                 # Another attempt would fail, too.
                 _log.critical("the configuration before an unconfirmed commit is lost: %s", error)
@@ -353,7 +353,7 @@ class Workspace:
 
     def end_tokens(self, username: str, request: ChangeRequest) -> None:
         """End the tokens of a user of the API, by a new generation. Raises UserNotFoundError."""
-        with self._writing():
+        with self._lock_changes():
             generations = self.snapshot.state.generations or {}
             if username not in generations:
                 raise CORE.error(wire.UserNotFoundError())
@@ -365,13 +365,13 @@ class Workspace:
         """Return an archived configuration; 1 is the newest. Raises RevisionNotFoundError and Unreadable."""
         snapshot = self.snapshot
         number = snapshot.get_archived(revision)
-        return snapshot.commits[revision], self._store.document(number)
+        return snapshot.commits[revision], self._store.read_document(number)
 
     def _compare_staged(self) -> wire.ConfigurationDifference:
         return self._make_difference(self.snapshot, self.snapshot.compare())
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _lock_changes(self) -> Iterator[None]:
         """Hold the lock of changes. Raises StepFailed after a long wait: the client may have left."""
         if not self._lock.acquire(timeout=_LOCK_SECONDS):
             raise StepFailed("wait for the change under way", "it takes too long")
@@ -381,23 +381,23 @@ class Workspace:
             self._lock.release()
 
     @contextmanager
-    def _staging(self, request: ChangeRequest) -> Iterator[None]:
-        with self._writing():
+    def _begin_staging(self, request: ChangeRequest) -> Iterator[None]:
+        with self._lock_changes():
             if request.if_match is not None and self.snapshot.etag not in request.if_match:
                 raise Stale(self.snapshot.etag)
             yield
 
     @contextmanager
-    def _committing(self, request: ChangeRequest) -> Iterator[None]:
-        with self._writing():
+    def _begin_commit(self, request: ChangeRequest) -> Iterator[None]:
+        with self._lock_changes():
             if self.return_if_due():
                 # The caller has read the configuration that was undone.
                 raise Stale(self.snapshot.etag)
-            with self._staging(request):
+            with self._begin_staging(request):
                 yield
 
     def _stage(self, document: dict[str, Any], request: ChangeRequest) -> None:
-        refuse_too_large(document)
+        check_size(document)
         self._change_state(
             replace(self.snapshot.state, candidate=document), "store the candidate", request.caller
         )
@@ -432,7 +432,7 @@ class Workspace:
         """Make a configuration run, with the candidate and the deadline of `state`, and return its effect.
         The baseline of the deadline may be a revision that is not in use yet. Raises
         CommitDropsSessionsError."""
-        sections = self._make_in_force(configuration, state)
+        sections = self._compute_in_force(configuration, state)
         rendered = self._services.render(sections)
         commit = Commit(int(self._clock.wall()), request.author, request.comment)
         number = self._store.add(configuration.document, commit, keep=state.revisions)
@@ -443,11 +443,11 @@ class Workspace:
         generations = renew_generations(state.generations or {}, users, configuration.sections.api.users)
         state = replace(state, running=number, archive=archive, generations=generations)
         snapshot = Snapshot(state, configuration, (commit, *self.snapshot.commits[:MAX_ARCHIVED]))
-        with self._applying(rendered, sections), self._ending(sections) as ended:
+        with self._apply_to_services(rendered, sections), self._end_sessions(sections) as ended:
             # Again: sessions may have started in the seconds that the services took.
             impact = replace(ended, services=preview.services)
             _check_limit(impact, request)
-            with (applying or self._in_gateway)(sections):
+            with (applying or self._apply_to_gateway)(sections):
                 self._publish(snapshot, "replace the running configuration", request.caller, impact)
             for follower in self._followers:
                 follower(sections)
@@ -455,7 +455,7 @@ class Workspace:
         return impact
 
     @contextmanager
-    def _applying(self, rendered: Rendered, configuration: Configuration) -> Iterator[None]:
+    def _apply_to_services(self, rendered: Rendered, configuration: Configuration) -> Iterator[None]:
         """Apply these files to the services. If the block fails, the services run as before again."""
         if not self.snapshot.state.running:
             # At the first start, `apply_running` follows: a service that refuses must not stop the core.
@@ -478,13 +478,13 @@ class Workspace:
         self._services.resume(self.in_force)
         self._is_applied = True
 
-    def _make_in_force(self, configuration: RunningConfiguration, state: State) -> Configuration:
+    def _compute_in_force(self, configuration: RunningConfiguration, state: State) -> Configuration:
         """Return a configuration as it runs in this state. Raises StepFailed if the disk fails to read the
         configuration that may return."""
         if state.deadline is None:
             return configuration.sections
         try:
-            baseline = load(self._store.document(state.deadline.baseline))
+            baseline = load(self._store.read_document(state.deadline.baseline))
         except (Unreadable, Invalid) as error:
             if isinstance(error.__cause__, OSError):
                 reason = error.__cause__.strerror or "an error without a name"
@@ -504,11 +504,11 @@ class Workspace:
             new.state = replace(new.state, change=note)
         # First: from now on, the API asks again. If the rest fails, it asks each time until the next change.
         with disk_step("date the socket"):
-            self._announce(new.version)
+            self._version_follower(new.version)
         self._store.publish(new.state, step)
         self.snapshot = new
         if note is not None:
-            self._tell(note)
+            self._note_follower(note)
 
     def _make_note(self, caller: Caller, new: Snapshot, impact: Impact) -> Note | None:
         if caller.call is not None:

@@ -39,7 +39,7 @@ _DELETE_OLD_CALLS = "DELETE FROM call WHERE number <= (SELECT max(number) FROM c
 _DELETE_OLD_CHANGES = "DELETE FROM change WHERE sequence <= (SELECT max(sequence) FROM change) - ?"
 
 #: The number of newest changes, and of newest calls, that the log keeps.
-MAX_KEPT = 4096
+MAX_CHANGES = 4096
 #: Seconds to wait for a backup that reads the database.
 _BACKUP_WAIT_SECONDS = 5.0
 _CHANGES_PER_REPLY = 100
@@ -116,7 +116,7 @@ class ChangeLog:
             self._unwritten.append((note, False))
             self._write()
 
-    def settle(self, note: Note) -> None:
+    def add_once(self, note: Note) -> None:
         """Keep a change that is on disk elsewhere too, unless it is the last settled one: after a crash it is
         unknown whether the log has it."""
         if note.call is not None:
@@ -129,7 +129,7 @@ class ChangeLog:
     def add_calls(self, *ids: str) -> None:
         """Keep the ids of calls that were done."""
         with self._calls_lock:
-            self._calls = [*self._calls, *ids][-MAX_KEPT:]
+            self._calls = [*self._calls, *ids][-MAX_CHANGES:]
         with self._lock:
             self._write()
 
@@ -205,7 +205,7 @@ class ChangeLog:
     def _insert(self, calls: Sequence[str], connection: sqlite3.Connection) -> int:
         """Return the highest number, which is above all given ones in a new file, too."""
         connection.executemany("INSERT OR IGNORE INTO call (id) VALUES (?)", ((id,) for id in calls))
-        connection.execute(_DELETE_OLD_CALLS, (MAX_KEPT,))
+        connection.execute(_DELETE_OLD_CALLS, (MAX_CHANGES,))
         (highest,) = connection.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()
         newest = max(int(highest), self._newest)
         for note, settles in self._unwritten:
@@ -214,7 +214,7 @@ class ChangeLog:
             newest += 1
             text = msgspec.json.encode(note).decode()
             connection.execute("INSERT INTO change VALUES (?, ?)", (newest, text))
-        connection.execute(_DELETE_OLD_CHANGES, (MAX_KEPT,))
+        connection.execute(_DELETE_OLD_CHANGES, (MAX_CHANGES,))
         return newest
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 #: Seconds by which the two clocks may drift apart before the wall clock counts as set.
-_DRIFT_SECONDS = 1
+_MAX_DRIFT_SECONDS = 1
 #: For a record of a version that did not store the seconds: the wall clock alone decides.
 _UNKNOWN_SECONDS = 1 << 40
 
@@ -78,7 +78,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.due is None or self.boot_id != clock.boot_id:
             return self
         at = round(clock.wall() + self.due - clock.steady())
-        return self if abs(at - self.at) <= _DRIFT_SECONDS else replace(self, at=at)
+        return self if abs(at - self.at) <= _MAX_DRIFT_SECONDS else replace(self, at=at)
 
     def compute_shown_time(self, clock: Clock) -> int:
         """Return the time to show, in epoch seconds, by the wall clock as it is set now."""
@@ -110,7 +110,7 @@ class Expiry(Moment, frozen=True, gc=False):
         change."""
         expiry = self.follow_clock(clock)
         shown = expiry.compute_shown_time(clock)
-        if abs(shown - expiry.expires_at) <= _DRIFT_SECONDS:
+        if abs(shown - expiry.expires_at) <= _MAX_DRIFT_SECONDS:
             return expiry
         return replace(expiry, shows=None if shown == expiry.at else shown)
 

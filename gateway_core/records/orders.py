@@ -116,7 +116,7 @@ class SortedItems(Generic[T]):
 
 
 class Ordering(NamedTuple, Generic[T]):
-    """The `key` of an order, and which items `belong` to it; all items for None."""
+    """Order of items by their `key`: of the items that `belong` to it, None for all items."""
 
     key: Callable[[T], Any]
     belongs: Callable[[T], Any] | None = None

@@ -162,7 +162,7 @@ def select_records(rows: Rows, call: SelectingMethod[Any], **more: Any) -> "Repl
         if field not in columns_of(method):
             raise invalid_parameter("sort")
         rows, order = FieldSortedRows(rows, field, descending=field != call.sort), f"{order} {call.sort}"
-    return list_reply(list_field(method), rows, call.page, order, **more)
+    return make_list_reply(list_field(method), rows, call.page, order, **more)
 
 
 def _convert_filter(method: type[SelectingMethod[Any]], filter: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class WholeList:
 
     def whole(self) -> dict[str, Any]:
         """Return the fields of a single reply."""
-        return self._make_fields(*_join(self.chunks))
+        return self._make_fields(*_join_chunks(self.chunks))
 
     def _make_fields(self, records: msgspec.Raw, count: int) -> dict[str, Any]:
         return {self.field: records, "count": count, "total": self.total, "next_cursor": None, **self.more}
@@ -207,7 +207,7 @@ class WholeList:
 Reply: TypeAlias = dict[str, Any] | WholeList
 
 
-def list_reply(field: str, rows: Rows, page: Page | None, order: str, **more: Any) -> Reply:
+def make_list_reply(field: str, rows: Rows, page: Page | None, order: str, **more: Any) -> Reply:
     """Return the reply for a list: `field` with the records, `count`, `total`, `next_cursor`, and `more`
     fields.
 
@@ -216,7 +216,7 @@ def list_reply(field: str, rows: Rows, page: Page | None, order: str, **more: An
     reply.
     """
     if page is None:
-        return WholeList(field, limit_size(_encode(rows.records()), len(rows)), len(rows), more)
+        return WholeList(field, limit_size(_encode_chunks(rows.records()), len(rows)), len(rows), more)
     key = None
     try:
         if page.cursor is not None:
@@ -230,21 +230,21 @@ def list_reply(field: str, rows: Rows, page: Page | None, order: str, **more: An
         raise invalid_parameter("page.cursor") from error
     has_next = len(chosen) > page.limit
     del chosen[page.limit :]
-    records, count = _join(limit_size(_encode(record for _, record in chosen)))
+    records, count = _join_chunks(limit_size(_encode_chunks(record for _, record in chosen)))
     next_cursor = encode_cursor((order, chosen[-1][0])) if has_next else None
     return {field: records, "count": count, "total": len(rows), "next_cursor": next_cursor, **more}
 
 
 def encode_records(records: Iterable[Record]) -> msgspec.Raw:
     """Return the records as a JSON array. Raises ReplyTooLargeError."""
-    return _join(limit_size(_encode(records)))[0]
+    return _join_chunks(limit_size(_encode_chunks(records)))[0]
 
 
 def encode_chunk(records: list[Record]) -> Chunk:
     return msgspec.json.encode(records), len(records)
 
 
-def _encode(records: Iterable[Record]) -> Iterator[Chunk]:
+def _encode_chunks(records: Iterable[Record]) -> Iterator[Chunk]:
     rest = iter(records)
     while some := list(islice(rest, _RECORDS_PER_CHUNK)):
         yield encode_chunk(some)
@@ -265,7 +265,7 @@ def limit_size(chunks: Iterable[Chunk], expected: int = 0) -> Iterator[Chunk]:
         yield text, records
 
 
-def _join(chunks: Iterable[Chunk]) -> tuple[msgspec.Raw, int]:
+def _join_chunks(chunks: Iterable[Chunk]) -> tuple[msgspec.Raw, int]:
     """Return one JSON array, and the number of its records."""
     joined = list(chunks)
     array = b",".join(memoryview(text)[1:-1] for text, _ in joined)

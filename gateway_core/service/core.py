@@ -31,18 +31,18 @@ from gateway_core.records.paging import (
     Rows,
     SortedRows,
     encode_records,
-    list_reply,
+    make_list_reply,
     select_records,
 )
 from gateway_core.service.rates import Changed, NewRates, Rates
 from gateway_core.sessions.journal import Journal
-from gateway_core.sessions.session import Session, session_ordering
+from gateway_core.sessions.session import Session, get_session_ordering
 from gateway_core.sessions.table import SessionTable
 
 IDENTITY = Identity("gateway-api", f"{PRODUCT} core (embedded)", VERSION, "urn:gateway-api")
 
 #: The refusals whose reason is a limit of the configuration.
-_LIMITS = (
+_LIMIT_REFUSALS = (
     TriggerRefusal.RATE_LIMITED,
     TriggerRefusal.OUTER_VLAN_RATE_LIMITED,
     TriggerRefusal.FULL,
@@ -56,7 +56,7 @@ _summary = attrgetter("summary")
 LISTS: dict[type[Method[Any]], Callable[[Gateway], Rows]] = {
     network.ListInterfaces: lambda gateway: gateway.interfaces(),
     network.ListVlans: lambda gateway: gateway.vlans(),
-    network.ListQos: lambda gateway: gateway.sessions.rows(Session.qos),
+    network.ListQos: lambda gateway: gateway.sessions.rows(Session.make_qos),
     network.ListRoutes: lambda gateway: gateway.routes(),
     network.ListCgnatSessions: lambda gateway: gateway.sessions.cgnat_sessions(),
     health.ListFaults: lambda gateway: gateway.faults(),
@@ -83,7 +83,7 @@ class CoreService:
 
     def interface(self, *others: object) -> ServedInterface:
         """Return the interface with the handlers of this service, of the configuration, and of `others`."""
-        lists = {method: partial(self._list, rows) for method, rows in LISTS.items()}
+        lists = {method: partial(self._list_records, rows) for method, rows in LISTS.items()}
         interface = bind_handlers(CORE, self, self._configuration, *others, handlers=lists)
         methods = {name: translate_errors(handler) for name, handler in interface.methods.items()}
         return replace(interface, methods=methods)
@@ -92,7 +92,7 @@ class CoreService:
         return sessions.Health(
             uptime_seconds=int(self._clock.steady() - self._started),
             active_sessions=len(self._sessions),
-            stale_sessions=self._sessions.statistics().stale_sessions,
+            stale_sessions=self._sessions.compute_statistics().stale_sessions,
             unavailable_sources=tuple(self._gateway.unavailable_sources()),
             product=PRODUCT,
             version=VERSION,
@@ -101,7 +101,7 @@ class CoreService:
     def get_statistics(self, _: Method[Any]) -> sessions.Statistics:
         repairs, refusals = self._gateway.repairs(), self._gateway.refusals()
         return record_of(
-            sessions.Statistics, self._sessions.statistics(),
+            sessions.Statistics, self._sessions.compute_statistics(),
             unavailable_sources=tuple(self._gateway.unavailable_sources()),
             faults=len(self._gateway.faults()),
             repairs=tuple(health.RepairCount(kind, repairs[kind]) for kind in FaultKind),
@@ -125,14 +125,14 @@ class CoreService:
         if call.page is None and order == "id" and wanted == sessions.SessionFilter():
             return self._sessions.whole()
         if wanted == sessions.SessionFilter(type=wanted.type):
-            ordering = session_ordering(field, wanted.type)
-            rows = SortedRows(self._sessions.ordered(ordering), ordering.key, _summary, descending)
+            ordering = get_session_ordering(field, wanted.type)
+            rows = SortedRows(self._sessions.snapshot(ordering), ordering.key, _summary, descending)
         else:
-            by_id = session_ordering("id").key
+            by_id = get_session_ordering("id").key
             rows = SortedRows(self._sessions.find(wanted), by_id, _summary, order == "-id")
             if field != "id":
                 rows, order = FieldSortedRows(rows, field, descending), f"found {order}"
-        return list_reply("sessions", rows, call.page, order)
+        return make_list_reply("sessions", rows, call.page, order)
 
     def get_session(self, call: sessions.GetSession) -> sessions.SessionReply:
         session = self._gateway.detail(call.id)
@@ -158,7 +158,7 @@ class CoreService:
                 self._note("subscribers.disconnect_by_interface", peer, before)
 
         if not call.dry_run:
-            arrived = self._sessions.on_access_interface(call.interface)
+            arrived = self._sessions.find_on_access_interface(call.interface)
             self._journal.note_disconnect(call.author, [session.id for session in arrived])
         try:
             found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
@@ -208,14 +208,14 @@ class CoreService:
         return select_records(
             vlans,
             call,
-            rate_limited_total=sum(refused[reason] for reason in _LIMITS),
+            rate_limited_total=sum(refused[reason] for reason in _LIMIT_REFUSALS),
             refusals=_count_refusals(refused),
         )
 
     def get_dependencies(self, _: Method[Any]) -> health.DependenciesReply:
         return health.DependenciesReply(tuple(self._gateway.dependencies()))
 
-    def _list(self, rows: Callable[[Gateway], Rows], call: SelectingMethod[Any]) -> Reply:
+    def _list_records(self, rows: Callable[[Gateway], Rows], call: SelectingMethod[Any]) -> Reply:
         return select_records(rows(self._gateway), call)
 
     def _note_rates(self, action: str, peer: Peer | None, changed: Changed) -> None:

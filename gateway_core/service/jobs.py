@@ -36,7 +36,7 @@ from gateway_core.sessions.journal import Journal
 #: Seconds for which sessions are taken together: a gateway ends several as fast as one.
 _BATCH_SECONDS = 0.1
 _MAX_ERRORS = 10
-MAX_KEPT = 100
+MAX_JOBS = 100
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL)"
 #: No sync for each step of a job. Written data outlasts the end of the core at any moment.
@@ -72,7 +72,7 @@ class Jobs:
         folder: Path,
         clock: Clock,
         sleep: Callable[[float], None] = time.sleep,
-        max_kept: int = MAX_KEPT,
+        max_kept: int = MAX_JOBS,
     ) -> None:
         self._path = folder / "jobs.sqlite"
         self._database = Database(

@@ -14,7 +14,7 @@ from gateway_contract.core.configuration import ResolveCalls, ResolveCallsReply,
 from gateway_contract.core.interface import CORE
 from gateway_contract.varlink.dispatcher import Handler, ServedInterface
 from gateway_contract.varlink.protocol import Peer
-from gateway_core.records.changes import MAX_KEPT, ChangeLog
+from gateway_core.records.changes import MAX_CHANGES, ChangeLog
 
 
 class Outcomes:
@@ -43,7 +43,7 @@ class Outcomes:
             ended = {id: self._ended[id] for id in wanted if id in self._ended}
             # Before the look-up, which would not find a call that begins meanwhile.
             refused = self._refused | dict.fromkeys(id for id in wanted if id not in ended)
-            self._refused = dict(list(refused.items())[-MAX_KEPT:])
+            self._refused = dict(list(refused.items())[-MAX_CHANGES:])
         try:
             done = self._changes.find_calls(wanted)
         except StepFailed as error:
@@ -84,5 +84,5 @@ class Outcomes:
         with self._lock:
             self._running.discard(id)
             self._ended[id] = done
-            if len(self._ended) > MAX_KEPT:
+            if len(self._ended) > MAX_CHANGES:
                 del self._ended[next(iter(self._ended))]

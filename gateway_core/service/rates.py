@@ -78,7 +78,7 @@ class Rates:
 
     def return_due(self) -> None:
         """Let former rates return whose time has come. A failure is logged, and tried again later."""
-        for session in self._sessions.ordered(_TEMPORARY):
+        for session in self._sessions.snapshot(_TEMPORARY):
             if self._clock.steady() >= self._retry_at.get(session.id, 0.0):
                 self._check_expiry(session.id)
         if self._retry_at:

@@ -148,7 +148,7 @@ class Talkers:
         self._found: dict[tuple[TalkerOrder, int], list[tuple[int, Throughput]]] = {}
         self._idle = IdleTimer(_MAX_AGE_SECONDS, self._forget)
 
-    def top(self, order: TalkerOrder, limit: int) -> TalkersReply:
+    def list_top(self, order: TalkerOrder, limit: int) -> TalkersReply:
         """Return the first `limit` sessions in an order. A session that is newer than the older sweep is
         missing until the next list. Raises StepFailed."""
         with self._lock:
@@ -214,4 +214,4 @@ class TrafficService:
         raise CORE.error(SessionNotFoundError(call.id))
 
     def list_talkers(self, call: wire.ListTalkers) -> TalkersReply:
-        return self._talkers.top(call.sort, call.limit)
+        return self._talkers.list_top(call.sort, call.limit)

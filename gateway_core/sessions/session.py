@@ -25,7 +25,7 @@ from gateway_core.records.paging import ADDRESS_KEYS
 #: Prefix of the name of an IFB; the rest is the name of the session's device.
 IFB_PREFIX = "ifb-"
 #: linux/if.h: IFNAMSIZ is 16, with a zero byte at the end.
-LONGEST_NAME = 15
+MAX_NAME_LENGTH = 15
 # A list of routes compares 200,000 types with PPPoE. In Python 3.11, reading the member of the enumeration
 # takes longer than the comparison.
 _PPPOE = SessionType.PPPOE
@@ -71,13 +71,13 @@ class Session(Record, frozen=True):
     def ifb_device(self) -> str:
         """The name of the device that shapes the upstream, short enough for Linux."""
         name = f"{IFB_PREFIX}{self.summary.interface}"
-        return name if len(name) <= LONGEST_NAME else f"{IFB_PREFIX}{self.id}"
+        return name if len(name) <= MAX_NAME_LENGTH else f"{IFB_PREFIX}{self.id}"
 
     @property
     def is_pppoe(self) -> bool:
         return self.summary.type == _PPPOE
 
-    def detail(self, counters: Counters, faults: Iterable[Fault] = ()) -> SessionDetail:
+    def make_detail(self, counters: Counters, faults: Iterable[Fault] = ()) -> SessionDetail:
         expiry = self.expiry
         return record_of(
             SessionDetail, self.summary, self, counters,
@@ -91,7 +91,7 @@ class Session(Record, frozen=True):
             former_rate_up_bps=expiry.former_up if expiry else None,
         )  # fmt: skip
 
-    def qos(self) -> SessionQos:
+    def make_qos(self) -> SessionQos:
         profile = OVERHEAD_PROFILES[self.overhead_profile]
         return record_of(
             SessionQos, self.summary, self, profile,
@@ -102,7 +102,7 @@ class Session(Record, frozen=True):
             rate_expires_at=self.expiry.expires_at if self.expiry else None,
         )  # fmt: skip
 
-    def cgnat(self, cgnat: Cgnat) -> CgnatSession:
+    def make_cgnat(self, cgnat: Cgnat) -> CgnatSession:
         return record_of(
             CgnatSession, self.summary,
             vrf_name=cgnat.vrf_name,
@@ -111,7 +111,7 @@ class Session(Record, frozen=True):
             handoff_gateway=str(cgnat.handoff_gateway),
         )  # fmt: skip
 
-    def networks(self) -> Iterator[int]:
+    def iterate_networks(self) -> Iterator[int]:
         """Yield the IPv6 address and prefixes, as numbers of `ipv6.network`."""
         summary = self.summary
         for text in (summary.ipv6_address, summary.ipv6_prefix, *summary.delegated_prefixes):
@@ -132,10 +132,10 @@ class Session(Record, frozen=True):
         if not ipv6.is_meant(address):
             return self.summary.ip_address == address
         wanted = ipv6.address(address)
-        return any(ipv6.is_inside(wanted, network) for network in self.networks())
+        return any(ipv6.is_inside(wanted, network) for network in self.iterate_networks())
 
 
-def sort_key(field: str) -> Callable[[Session], int | str]:
+def make_sort_key(field: str) -> Callable[[Session], int | str]:
     """Return the sort key for a field of the summary: null is the least, addresses sort as numbers, and
     prefixes by address, then by length."""
     read, address_key, kinds = (
@@ -152,10 +152,10 @@ def sort_key(field: str) -> Callable[[Session], int | str]:
 
 
 @cache
-def session_ordering(field: str, type: SessionTypeFilter | None = None) -> Ordering[Session]:
+def get_session_ordering(field: str, type: SessionTypeFilter | None = None) -> Ordering[Session]:
     """Return the ordering by a field of the summary, then by id, of all sessions or of those of a type. The
     same arguments return the same object, which identifies a view of the table."""
-    value = sort_key(field)
+    value = make_sort_key(field)
     wanted = SessionFilter(type=type)
     return Ordering(
         lambda session: (value(session), session.summary.id),

@@ -19,7 +19,7 @@ from gateway_contract.contract import Record
 from gateway_contract.core.sessions import SessionFilter, SessionState, SessionStatistics, SessionType
 from gateway_core.records.orders import ChunkValues, Ordering, SortedSnapshot, SortedViews
 from gateway_core.records.paging import Rows, SortedRows, WholeList, encode_chunk, ipv4_key, limit_size
-from gateway_core.sessions.session import IFB_PREFIX, LONGEST_NAME, Session
+from gateway_core.sessions.session import IFB_PREFIX, MAX_NAME_LENGTH, Session
 
 K = TypeVar("K", bound=Hashable)
 S = TypeVar("S", bound=Session)
@@ -99,7 +99,7 @@ class NetworkIndex(Index[int]):
 
 
 #: The text of an interface, number or accounting id, or the beginning of one.
-_KEY = re.compile(r"[^\s@:]+")
+_KEY_PATTERN = re.compile(r"[^\s@:]+")
 #: A shorter beginning of an accounting id would find many sessions.
 _MIN_ACCOUNTING_ID_LENGTH = 4
 #: Separates the texts of two sessions. A username may have any other character.
@@ -109,11 +109,11 @@ _ABSENT = " "
 
 
 class _ChunkTexts(NamedTuple):
-    """A text of each session of a chunk, and `all` texts joined: in most chunks, one look at `all` tells that
-    no session is found. The methods return whether each text matches; an empty list if none does."""
+    """A text of each session of a chunk, and all texts `joined`: in most chunks, one look at `joined` tells
+    that no session is found. The methods return whether each text matches; an empty list if none does."""
 
     texts: list[str]
-    all: str
+    joined: str
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "_ChunkTexts":
@@ -121,11 +121,11 @@ class _ChunkTexts(NamedTuple):
         return cls(each, _SEPARATOR.join(["", *each, ""]))
 
     def match_part(self, part: str) -> list[bool]:
-        return [part in text for text in self.texts] if part in self.all else []
+        return [part in text for text in self.texts] if part in self.joined else []
 
     def match_name(self, name: str) -> list[bool]:
         """Match a whole username, or all of a username before an `@`."""
-        if not any(f"{_SEPARATOR}{name}{end}" in self.all for end in (_SEPARATOR, "@")):
+        if not any(f"{_SEPARATOR}{name}{end}" in self.joined for end in (_SEPARATOR, "@")):
             return []
         return [text == name or text.startswith(f"{name}@") for text in self.texts]
 
@@ -133,7 +133,7 @@ class _ChunkTexts(NamedTuple):
         """Match a whole key; a name before a dot, such as the trunk of a VLAN; or the beginning of an
         accounting id."""
         begins, whole = f"\n{key}", f"\n{key}\n"
-        if begins not in self.all:
+        if begins not in self.joined:
             return []
         # A number is an id or a VLAN id, and never the beginning of a name.
         before_dot = whole if key.isdecimal() else f"\n{key.rstrip('.')}."
@@ -174,7 +174,7 @@ class _SearchedChunk(NamedTuple):
             found.append(self.usernames.match_part(wanted.name))
         if wanted.short_name is not None:
             found.append(self.usernames.match_name(wanted.short_name))
-        if wanted.key is not None and _KEY.fullmatch(wanted.key):
+        if wanted.key is not None and _KEY_PATTERN.fullmatch(wanted.key):
             found.append(self.keys.match_key(wanted.key))
         if wanted.mac is not None:
             found.append(self.macs.match_part(wanted.mac))
@@ -251,9 +251,9 @@ class SessionTable(Generic[S]):
 
     def all(self) -> SortedSnapshot[S]:
         """Return all sessions by id."""
-        return self.ordered(_BY_ID)
+        return self.snapshot(_BY_ID)
 
-    def ordered(self, ordering: Ordering[S]) -> SortedSnapshot[S]:
+    def snapshot(self, ordering: Ordering[S]) -> SortedSnapshot[S]:
         """Return the sessions of an ordering."""
         with self.lock:
             return self._views.snapshot(ordering)
@@ -288,17 +288,17 @@ class SessionTable(Generic[S]):
             ids = index.find(device)
             if device == interface:
                 return bool(ids)
-            if device.isdecimal() and len(device) < LONGEST_NAME:
+            if device.isdecimal() and len(device) < MAX_NAME_LENGTH:
                 ids.append(int(device))
             found = (self._sessions.get(id) for id in ids)
             return any(session.ifb_device == interface for session in found if session is not None)
 
-    def on_access_interface(self, interface: str) -> list[S]:
+    def find_on_access_interface(self, interface: str) -> list[S]:
         """Return the sessions that arrived on an interface, by id."""
         found = self.find(SessionFilter(interface=interface))
         return [session for session in found if session.access_interface == interface]
 
-    def statistics(self) -> SessionStatistics:
+    def compute_statistics(self) -> SessionStatistics:
         """Return the counts of sessions, in the same time for any number of sessions."""
         with self.lock:
             return SessionStatistics(
@@ -318,10 +318,10 @@ class SessionTable(Generic[S]):
     def cgnat_sessions(self) -> Rows:
         """Return a CgnatSession of each steered session, by id."""
         with self.lock:
-            cgnat, steered = self._cgnat, self.ordered(_STEERED)
-        return SortedRows(steered, lambda session: (session.id,), methodcaller("cgnat", cgnat))
+            cgnat, steered = self._cgnat, self.snapshot(_STEERED)
+        return SortedRows(steered, lambda session: (session.id,), methodcaller("make_cgnat", cgnat))
 
-    def steering(self, address: str | None) -> tuple[bool, bool]:
+    def compute_steering(self, address: str | None) -> tuple[bool, bool]:
         """Return `vrf_steered` and `shared_address` of sessions with an IPv4 address, None for no address."""
         if address is None:
             return False, False
@@ -333,7 +333,7 @@ class SessionTable(Generic[S]):
         """Apply a new CGNAT configuration to all sessions."""
         self._cgnat = cgnat
         for session in self.all():
-            steered, shared = self.steering(session.summary.ip_address)
+            steered, shared = self.compute_steering(session.summary.ip_address)
             if (steered, shared) != (session.vrf_steered, session.shared_address):
                 self.replace(replace(session, vrf_steered=steered, shared_address=shared))
 
@@ -406,7 +406,7 @@ class SessionTable(Generic[S]):
 
     def _index_entries(self, session: S) -> set[tuple[Index[Any], Any]]:
         """Return the indexes that have a session, each with the key."""
-        summary, networks = session.summary, set(session.networks())
+        summary, networks = session.summary, set(session.iterate_networks())
         entries: set[tuple[Index[Any], Any]] = {
             (index, text)
             for field, index in self._indexes.items()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway_contract.contract import Page
-from gateway_core.records.paging import Reply, Rows, list_reply
+from gateway_core.records.paging import Reply, Rows, make_list_reply
 
 
 def fields_of(reply: Reply) -> dict[str, Any]:
@@ -13,4 +13,4 @@ def fields_of(reply: Reply) -> dict[str, Any]:
 
 def list_of(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, Any]:
     """The fields of the reply with these rows."""
-    return fields_of(list_reply(field, rows, page, order))
+    return fields_of(make_list_reply(field, rows, page, order))

@@ -101,7 +101,7 @@ def answers(*lines: str) -> Callable[[str], str]:
 
 
 def made(root: Path) -> Configuration:
-    return RunningConfiguration.read(written(root), users(root)).sections
+    return RunningConfiguration.read_first(written(root), users(root)).sections
 
 
 def test_a_complete_machine_gets_a_configuration_that_the_core_can_begin_with(root: Path) -> None:

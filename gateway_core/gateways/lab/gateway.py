@@ -124,7 +124,7 @@ class LabGateway(Gateway):
     def detail(self, id: int) -> SessionDetail | None:
         # Without the lock: it would wait for arrivals and departures.
         session = self.sessions.get(id)
-        return None if session is None else session.detail(session.traffic.counters(self._usage()))
+        return None if session is None else session.make_detail(session.traffic.counters(self._usage()))
 
     def counters(self) -> dict[int, Counters]:
         usage = self._usage()
@@ -136,7 +136,7 @@ class LabGateway(Gateway):
             if session is None:
                 return None
             self._world.disconnect([session], now)
-            return session.detail(session.traffic.counters(self._world.usage(now)))
+            return session.make_detail(session.traffic.counters(self._world.usage(now)))
 
     def disconnect_many(self, ids: Sequence[int]) -> list[int]:
         with self._present() as now:
@@ -148,7 +148,7 @@ class LabGateway(Gateway):
         with self._present() as now:
             if not self._has_interface(interface):
                 return None
-            found = self.sessions.on_access_interface(interface)
+            found = self.sessions.find_on_access_interface(interface)
             if not dry_run:
                 self._world.disconnect(found, now)
             return found
@@ -163,7 +163,7 @@ class LabGateway(Gateway):
             changed = self._world.set_rate(session, down_bps, up_bps, expiry, now)
             # A change of rates leaves the counters as they are.
             counters = session.traffic.counters(self._world.usage(now))
-            return session.detail(counters), changed.detail(counters)
+            return session.make_detail(counters), changed.make_detail(counters)
 
     def vlans(self) -> Rows:
         with self._lock:
@@ -195,7 +195,7 @@ class LabGateway(Gateway):
     def routes(self) -> Rows:
         with self._lock:
             configuration, sessions = self._world.configuration, self.sessions.all()
-            dual_stack = self.sessions.ordered(_DUAL_STACK)
+            dual_stack = self.sessions.snapshot(_DUAL_STACK)
         fixed = list(enumerate(network.network_routes(configuration)))
         route = partial(network.session_route, configuration.cgnat)
         return ChainedRows(

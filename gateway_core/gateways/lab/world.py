@@ -201,7 +201,7 @@ class World:
             self._shared = _shared_pool(configuration)
         self.configuration = configuration
         for vlan in self._lost_vlans(configuration):
-            self.disconnect(self.sessions.on_access_interface(vlan.line.name), now)
+            self.disconnect(self.sessions.find_on_access_interface(vlan.line.name), now)
             self.vlans.remove(vlan.line.name)
         self._number_interfaces()
         self._crowd.configure(configuration.demux)
@@ -267,7 +267,7 @@ class World:
         id, qos = next(self._ids), self.configuration.qos
         self._pools[id] = pool
         kind = "ppp" if subscriber.session_type == "pppoe" else "ipoe"
-        steered, shared = self.sessions.steering(address)
+        steered, shared = self.sessions.compute_steering(address)
         used_rates = self._traffic_model.used_rates(
             subscriber.acct_session_id, qos.default_up, qos.default_down
         )

@@ -196,7 +196,7 @@ class LinuxGateway:
         if session is None:
             return None
         faults = self.reconciler.fault_register.list_faults_of(session.id)
-        return session.detail(self._read_traffic(session), faults)
+        return session.make_detail(self._read_traffic(session), faults)
 
     def counters(self) -> Mapping[int, Counters]:
         sessions, counters = self.sessions.all(), self.device_counters
@@ -207,7 +207,7 @@ class LinuxGateway:
     def disconnect(self, id: int) -> SessionDetail | None:
         end = self.tracker.disconnect(id)
         self._links.forget()
-        return None if end is None else end.session.detail(end.traffic)
+        return None if end is None else end.session.make_detail(end.traffic)
 
     def disconnect_many(self, ids: Sequence[int]) -> list[int]:
         ends = self.tracker.disconnect_many(ids)
@@ -217,7 +217,7 @@ class LinuxGateway:
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[LinuxSession] | None:
         if not self._has_interface(interface):
             return None
-        found = self.sessions.on_access_interface(interface)
+        found = self.sessions.find_on_access_interface(interface)
         if dry_run or not found:
             return found
         ends = self.tracker.disconnect_many(each.id for each in found)
@@ -240,7 +240,7 @@ class LinuxGateway:
                 self.plane.apply(wanted)
                 raise
         self._links.forget()
-        return None if changed is None else (changed[0].detail(counted), changed[1].detail(counted))
+        return None if changed is None else (changed[0].make_detail(counted), changed[1].make_detail(counted))
 
     def interfaces(self) -> Rows:
         links = self._read_links()

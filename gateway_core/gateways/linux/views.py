@@ -157,7 +157,7 @@ def vlan_rows(
         shown = record_of(
             Vlan, vlan,
             oper_state=_NOT_PRESENT if link is None else link.oper_state,
-            session_count=len(sessions.on_access_interface(vlan.name)),
+            session_count=len(sessions.find_on_access_interface(vlan.name)),
             created_at=int(served.created_at + ahead),
         )  # fmt: skip
         return convert(shown)

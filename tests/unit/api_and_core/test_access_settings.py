@@ -53,7 +53,7 @@ def core(tmp_path: Path, workspace: Workspace) -> Iterator[Core]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "core.sock"))
         core = Core(workspace, tmp_path / "core.sock")
-        workspace.announce(lambda version: os.utime(core.path, ns=(version, version)))
+        workspace.follow_versions(lambda version: os.utime(core.path, ns=(version, version)))
         yield core
 
 
@@ -128,7 +128,7 @@ def test_a_change_that_the_socket_cannot_show_does_not_happen(
     def refuse(version: int) -> None:
         raise PermissionError(13, "Permission denied")
 
-    workspace._announce = refuse
+    workspace._version_follower = refuse
     with pytest.raises(StepFailed, match="date the socket"):
         disable(workspace)
     assert settings.get_access("admin").enabled

@@ -18,7 +18,7 @@ from gateway_contract.contract import Nothing
 from gateway_contract.core.configuration import ConfirmCommit, GetCandidate, ResolveCalls
 from gateway_contract.varlink.dispatcher import Handler, ServedInterface
 from gateway_contract.varlink.protocol import ErrorReply
-from gateway_core.records.changes import MAX_KEPT, ChangeLog
+from gateway_core.records.changes import MAX_CHANGES, ChangeLog
 from gateway_core.service.outcomes import Outcomes
 from tests.support.pools import Here
 
@@ -91,7 +91,7 @@ def test_a_done_call_is_known_after_a_restart(tmp_path: Path, outcomes: Outcomes
 
 
 def test_the_newest_calls_are_kept_on_disk(tmp_path: Path, changes: ChangeLog) -> None:
-    changes.add_calls(*map(str, range(MAX_KEPT)))
+    changes.add_calls(*map(str, range(MAX_CHANGES)))
     changes.add_calls("last")
     again = ChangeLog(tmp_path / "changes", "log")
     assert again.find_calls(["0", "1", "last"]) == {"1", "last"}

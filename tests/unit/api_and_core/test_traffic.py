@@ -119,7 +119,7 @@ def test_all_watchers_of_a_session_share_its_samples(core: Core) -> None:
 
 
 def talkers(core: Core, order: str = "-down", limit: int = 20) -> list[tuple[int, int, int]]:
-    found = core.talkers.top(TalkerOrder(order), limit)
+    found = core.talkers.list_top(TalkerOrder(order), limit)
     return [(each.id, each.down_bps, each.up_bps) for each in found.sessions]
 
 
@@ -133,19 +133,19 @@ def test_sessions_come_by_their_traffic_now(core: Core) -> None:
 
 
 def test_all_lists_within_five_seconds_share_a_sweep(core: Core) -> None:
-    first = core.talkers.top(TalkerOrder.MOST_DOWN, 20)
+    first = core.talkers.list_top(TalkerOrder.MOST_DOWN, 20)
     # The first one takes a second, and is of that second.
     assert core.clock.now - NOW == 1
     assert (first.at, first.interval_ms, first.count) == (NOW + 1, 1000, 5)
     core.clock.now += 4.9
-    assert core.talkers.top(TalkerOrder.MOST_DOWN, 20) == first
+    assert core.talkers.list_top(TalkerOrder.MOST_DOWN, 20) == first
     assert core.gateway.sweeps == 2
     core.clock.now += 0.2
-    later = core.talkers.top(TalkerOrder.MOST_DOWN, 20)
+    later = core.talkers.list_top(TalkerOrder.MOST_DOWN, 20)
     assert (core.gateway.sweeps, later.at, later.interval_ms) == (3, NOW + 6, 5100)
     # With a sweep of long ago none is compared.
     core.clock.now += 3600
-    assert core.talkers.top(TalkerOrder.MOST_DOWN, 20).interval_ms == 1000
+    assert core.talkers.list_top(TalkerOrder.MOST_DOWN, 20).interval_ms == 1000
 
 
 def test_a_session_that_is_gone_is_in_no_list(core: Core) -> None:

@@ -67,11 +67,11 @@ def test_a_log_that_is_harmed_while_it_is_in_use_keeps_what_comes_after_under_ne
 def test_a_change_that_was_settled_is_not_kept_twice_whatever_came_after_it(tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "changes", "log")
     settled = note("configuration.commit")
-    log.settle(settled)
+    log.add_once(settled)
     for _ in range(30):
         log.add(note())
     again = ChangeLog(tmp_path / "changes", "log")
-    again.settle(settled)
+    again.add_once(settled)
     assert again.read_after("log", 0).newest == 31
 
 
@@ -90,7 +90,7 @@ def test_what_a_disk_refuses_is_told_once_it_is_written(
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway_core.records.changes.MAX_KEPT", 10)
+    monkeypatch.setattr("gateway_core.records.changes.MAX_CHANGES", 10)
     log = ChangeLog(tmp_path / "changes", "log")
     for number in range(25):
         log.add(note(f"a.{'ab'[number % 2]}", before={"text": "x" * 10_000}))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gateway_contract.base.errors import Invalid
-from gateway_core.configuration.running import MAX_SIZE, RunningConfiguration, refuse_too_large
+from gateway_core.configuration.running import MAX_DOCUMENT_BYTES, RunningConfiguration, check_size
 from gateway_core.configuration.store import Unreadable
 from tests.support.documents import FACTORY, SECRET_HASH, put, remove, valid_document
 from tests.support.workspaces import problems
@@ -178,12 +178,12 @@ def test_a_configuration_without_users_has_those_of_another_file(
     without["api"]["users"] = []
     (tmp_path / "factory.json").write_text(json.dumps(without))
     (tmp_path / "users.json").write_text(json.dumps(document["api"]["users"]))
-    read = RunningConfiguration.read(tmp_path / "factory.json", tmp_path / "users.json")
+    read = RunningConfiguration.read_first(tmp_path / "factory.json", tmp_path / "users.json")
     assert read == RunningConfiguration.of(document)
     # One with users needs no other file.
     (tmp_path / "factory.json").write_text(json.dumps(document))
     for users in ((), (tmp_path / "absent.json",)):
-        assert RunningConfiguration.read(tmp_path / "factory.json", *users) == read
+        assert RunningConfiguration.read_first(tmp_path / "factory.json", *users) == read
 
 
 def test_a_file_without_a_json_object_is_unreadable(tmp_path: Path) -> None:
@@ -192,17 +192,17 @@ def test_a_file_without_a_json_object_is_unreadable(tmp_path: Path) -> None:
     ):
         (tmp_path / "running.json").write_bytes(content)
         with pytest.raises(Unreadable, match=r"running\.json"):
-            RunningConfiguration.read(tmp_path / "running.json")
+            RunningConfiguration.read_first(tmp_path / "running.json")
     for path in (tmp_path / "absent.json", tmp_path):
         with pytest.raises(Unreadable, match=path.name):
-            RunningConfiguration.read(path)
+            RunningConfiguration.read_first(path)
 
 
 def test_a_configuration_has_at_most_a_mebibyte_of_json() -> None:
     most = "x" * ((1 << 20) - len(msgspec.json.encode({"text": ""})))
-    refuse_too_large({"text": most})
-    with pytest.raises(Invalid, match=f"at most {MAX_SIZE} bytes of JSON"):
-        refuse_too_large({"text": f"{most}x"})
+    check_size({"text": most})
+    with pytest.raises(Invalid, match=f"at most {MAX_DOCUMENT_BYTES} bytes of JSON"):
+        check_size({"text": f"{most}x"})
 
 
 @pytest.mark.parametrize("other", ["enp1s0", "np1s0", "xnp1s0"])

@@ -84,21 +84,21 @@ def test_the_folder_is_made_with_all_above_it(tmp_path: Path) -> None:
 def test_a_revision_is_what_was_added(store: ConfigurationStore) -> None:
     document = {"system": {"hostname": "bng1"}, "list": [1, True, None, "\u00e9 \U0001f600"], "empty": {}}
     number = store.add(document, COMMIT)
-    assert store.document(number) == document
-    assert store.commit(number) == COMMIT
+    assert store.read_document(number) == document
+    assert store.read_commit(number) == COMMIT
 
 
 def test_a_commit_without_a_comment_is_read_as_it_was(store: ConfigurationStore) -> None:
     commit = Commit(0, "core", None)
-    assert store.commit(store.add({}, commit)) == commit
+    assert store.read_commit(store.add({}, commit)) == commit
 
 
 def test_a_revision_survives_a_restart(folder: Path) -> None:
     with opened(folder) as store:
         number = published(store, system={"hostname": "bng1"})
     with opened(folder) as store:
-        assert store.document(number) == {"system": {"hostname": "bng1"}}
-        assert store.commit(number) == COMMIT
+        assert store.read_document(number) == {"system": {"hostname": "bng1"}}
+        assert store.read_commit(number) == COMMIT
 
 
 def with_services(folder: Path, *numbers: int) -> list[Path]:
@@ -118,8 +118,8 @@ def test_the_services_files_of_a_former_version_are_removed_and_the_rest_stays(f
     with_services(folder, 1, 2, 3)
     with opened(folder) as store:
         assert store.state == State(running=2, archive=(1,))
-        assert [store.document(number) for number in (1, 2)] == [{"number": 1}, {"number": 2}]
-        assert store.commit(1) == COMMIT
+        assert [store.read_document(number) for number in (1, 2)] == [{"number": 1}, {"number": 2}]
+        assert store.read_commit(1) == COMMIT
     assert [path for path in folder.rglob("*") if path.name in ("services", "chap-secrets")] == []
 
 
@@ -202,7 +202,7 @@ def test_what_runs_and_what_is_archived_stays(store: ConfigurationStore, folder:
     third = published(store, second, first, number=3)
     added(store)
     assert revisions(folder) == {"1", "2", "3", "4"}
-    assert [store.document(number)["number"] for number in (first, second, third)] == [1, 2, 3]
+    assert [store.read_document(number)["number"] for number in (first, second, third)] == [1, 2, 3]
 
 
 def test_what_the_archive_has_no_room_for_is_removed(store: ConfigurationStore, folder: Path) -> None:
@@ -224,7 +224,7 @@ def test_what_a_deadline_brings_back_stays_beyond_the_archive(folder: Path) -> N
             store.publish(State(running, deadline=Deadline(at=1_700_000_300, baseline=baseline)), "publish")
     with opened(folder) as store:
         added(store)
-        assert store.document(baseline) == {"system": {"hostname": "baseline"}}
+        assert store.read_document(baseline) == {"system": {"hostname": "baseline"}}
 
 
 def test_what_a_deadline_that_is_over_had_named_is_removed(store: ConfigurationStore, folder: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_number_that_counts_is_not_given_again_after_a_restart(folder: Path) -
         second = published(store, first, number=2)
     with opened(folder) as store:
         assert added(store) > second
-        assert [store.document(number)["number"] for number in (first, second)] == [1, 2]
+        assert [store.read_document(number)["number"] for number in (first, second)] == [1, 2]
 
 
 def test_what_a_power_cut_left_of_a_revision_is_removed(folder: Path) -> None:
@@ -260,7 +260,7 @@ def test_what_a_power_cut_left_of_a_revision_is_removed(folder: Path) -> None:
     with opened(folder) as store:
         number = added(store)
         assert revisions(folder) == {"1", str(number)}
-        assert store.document(1) == {"number": 1}
+        assert store.read_document(1) == {"number": 1}
 
 
 def test_what_a_power_cut_left_of_a_state_does_not_count(folder: Path) -> None:
@@ -397,7 +397,7 @@ def test_a_broken_revision_is_named_by_its_file(
     if content is not None:
         file.write_text(content)
     with pytest.raises(Unreadable) as refused:
-        store.document(number)
+        store.read_document(number)
     assert str(file) in str(refused.value)
 
 
@@ -463,7 +463,7 @@ def test_on_a_full_disk_what_counted_still_does(small_disk: Path) -> None:
         assert store.state == before
     with opened(folder) as store:
         assert store.state == before
-        assert store.document(number) == {"number": 1}
+        assert store.read_document(number) == {"number": 1}
 
 
 def test_on_a_full_disk_there_is_no_first_commit(small_disk: Path) -> None:

@@ -17,7 +17,7 @@ from gateway_core.gateways.lab.gateway import LabGateway
 from gateway_core.gateways.lab.population import Population
 from gateway_core.records.paging import Rows
 from gateway_core.sessions.journal import Journal
-from gateway_core.sessions.session import LONGEST_NAME, Counters, Session
+from gateway_core.sessions.session import MAX_NAME_LENGTH, Counters, Session
 from tests.support.clocks import NOW
 from tests.support.core_clock import StillClock
 from tests.support.documents import valid_document
@@ -224,7 +224,7 @@ class Lab(RuleBasedStateMachine):
     @invariant()
     def each_session_is_shaped_at_its_rates(self) -> None:
         self.those_who_came_have_the_rates_of_the_configuration()
-        records = {record.session_id: record for record in made(self.gateway.sessions.rows(Session.qos))}
+        records = {record.session_id: record for record in made(self.gateway.sessions.rows(Session.make_qos))}
         sessions, listed = self.sessions(), self.interfaces()
         assert set(records) == {session.id for session in sessions}
         for session in sessions:
@@ -247,7 +247,7 @@ class Lab(RuleBasedStateMachine):
         ppp = {session.interface for session in sessions if session.is_pppoe}
         assert {name for name, one in listed.items() if one.type == "ppp"} == ppp
         assert {one.parent for one in listed.values()} - {None} <= set(listed)
-        assert max(map(len, listed)) <= LONGEST_NAME
+        assert max(map(len, listed)) <= MAX_NAME_LENGTH
         macs = [one.mac_address for one in listed.values() if one.mac_address is not None]
         assert len(set(macs)) == len(macs)
         assert len({one.ifindex for one in listed.values()}) == len(made(self.gateway.interfaces()))

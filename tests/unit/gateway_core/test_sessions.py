@@ -53,7 +53,7 @@ from gateway_core.records.paging import (
 )
 from gateway_core.service.core import CoreService, translate_errors
 from gateway_core.sessions.journal import Journal
-from gateway_core.sessions.session import Counters, Session, session_ordering, sort_key
+from gateway_core.sessions.session import Counters, Session, get_session_ordering, make_sort_key
 from gateway_core.sessions.table import Index, SessionTable
 from tests.support.core_clock import StillClock
 from tests.support.listings import fields_of, list_of
@@ -346,7 +346,7 @@ def test_a_name_of_many_digits_is_not_known() -> None:
 )
 def test_an_ifb_has_a_name_that_linux_takes(interface: str, ifb: str) -> None:
     one = session(7, interface=interface)
-    assert (one.ifb_device, one.qos().ifb_device) == (ifb, ifb)
+    assert (one.ifb_device, one.make_qos().ifb_device) == (ifb, ifb)
     assert len(ifb) <= 15
 
 
@@ -356,7 +356,7 @@ def test_only_those_who_arrived_on_it_are_on_an_access_interface() -> None:
         session(2, interface="trunk0.5"),
         session(3, access_interface="trunk0.5"),
     )
-    assert ids(table.on_access_interface("trunk0.5")) == [1, 3]
+    assert ids(table.find_on_access_interface("trunk0.5")) == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -378,12 +378,12 @@ def test_statistics_follow_sessions_that_come_change_and_go(statistic: str, chan
         "rate_up": 0,
     }
     table = table_of(*(session(id, **{**without, **changes}) for id in (1, 2, 3)), session(4, **without))
-    assert getattr(table.statistics(), statistic) == 3
+    assert getattr(table.compute_statistics(), statistic) == 3
     table.remove(1)
-    assert getattr(table.statistics(), statistic) == 2
+    assert getattr(table.compute_statistics(), statistic) == 2
     table.replace(session(2, **without))
-    assert getattr(table.statistics(), statistic) == 1
-    assert table.statistics().active_sessions == 3
+    assert getattr(table.compute_statistics(), statistic) == 1
+    assert table.compute_statistics().active_sessions == 3
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_an_address_in_the_source_range_is_steered_while_cgnat_is_enabled(
 ) -> None:
     table = table_of(session(1, ip_address=address, shared_address=False))
     table.configure(dataclasses.replace(CGNAT, enabled=enabled))
-    assert table.steering(address) == expected
+    assert table.compute_steering(address) == expected
     (found,) = table.all()
     assert (found.vrf_steered, found.shared_address) == expected
 
@@ -410,14 +410,14 @@ def test_a_session_without_ipv4_is_neither_steered_nor_shared_nor_public() -> No
     table.configure(CGNAT)
     found, _ = table.all()
     assert (found.vrf_steered, found.shared_address) == (False, False)
-    assert table.statistics().public_ip_sessions == 1
+    assert table.compute_statistics().public_ip_sessions == 1
 
 
 def test_the_record_of_a_session_has_the_faults_that_it_is_given() -> None:
     fault = Fault(FaultKind.SHAPER, "ppp1", 1, "No such device", 1_700_000_000)
     counters = Counters(1, 2, 3, 4)
-    assert session(1).detail(counters, [fault]).faults == (fault,)
-    assert session(1).detail(counters).faults == ()
+    assert session(1).make_detail(counters, [fault]).faults == (fault,)
+    assert session(1).make_detail(counters).faults == ()
 
 
 def test_faults_of_one_moment_and_device_differ_by_kind_and_session() -> None:
@@ -500,7 +500,7 @@ def test_null_sorts_first_and_addresses_sort_as_numbers(field: str) -> None:
 def test_all_other_fields_sort_as_they_are() -> None:
     for field in set(FIELDS) - set(ASCENDING):
         one = session(7)
-        assert sort_key(field)(one) == getattr(one.summary, field)
+        assert make_sort_key(field)(one) == getattr(one.summary, field)
 
 
 @pytest.mark.parametrize(
@@ -686,7 +686,7 @@ def summary_of(one: Session) -> SessionSummary:
 def rows_of(sessions: Iterable[Session], order: str, *, is_kept: bool = True) -> Rows:
     """The sessions as a list of the service's is made: from an order that is kept, or sorted on request."""
     field, descending = order.removeprefix("-"), order.startswith("-")
-    key = session_ordering(field if is_kept else "id").key
+    key = get_session_ordering(field if is_kept else "id").key
     rows = SortedRows(SortedItems(key, sessions).snapshot(), key, summary_of, descending and is_kept)
     return rows if is_kept else FieldSortedRows(rows, field, descending)
 
@@ -759,7 +759,9 @@ def test_pages_have_each_lasting_session_once_and_in_order_while_others_come_and
         present.update({id: coming[id] for id in come})
     assert len(seen) == len(set(seen))
     assert stayed <= set(seen)
-    in_order = sorted(seen, key=lambda id: (sort_key(field)(everyone[id]), id), reverse=order.startswith("-"))
+    in_order = sorted(
+        seen, key=lambda id: (make_sort_key(field)(everyone[id]), id), reverse=order.startswith("-")
+    )
     assert seen == in_order
 
 
@@ -867,7 +869,9 @@ def test_every_order_follows_sessions_that_change_and_go(service: CoreService) -
     assert {1, 77, 150}.isdisjoint(ids(present))
     assert {one.summary.rate_up for one in present if one.id in (2, 3, 149)} == {9_000_000}
     for order in ORDERS:
-        in_order = sorted(present, key=session_ordering(order.removeprefix("-")).key, reverse=order[0] == "-")
+        in_order = sorted(
+            present, key=get_session_ordering(order.removeprefix("-")).key, reverse=order[0] == "-"
+        )
         limit_size = [one.id for one in in_order if one.summary.type == "DHCP"]
         assert [one["id"] for one in listed(service, sort=order)[0]] == ids(in_order)
         assert [one["id"] for one in listed(service, sort=order, filter=dhcp)[0]] == limit_size

@@ -81,7 +81,7 @@ def test_the_former_rates_return_after_the_seconds_and_not_before(core: Core) ->
 def test_detail_and_qos_show_the_expiry_and_the_detail_what_returns(core: Core) -> None:
     def shown() -> tuple[int | None, int | None, int | None, list[int | None]]:
         detail = core.detail()
-        qos = [record.rate_expires_at for record in core.gateway.sessions.rows(Session.qos).records()]
+        qos = [record.rate_expires_at for record in core.gateway.sessions.rows(Session.make_qos).records()]
         return detail.rate_expires_at, detail.former_rate_down_bps, detail.former_rate_up_bps, qos
 
     core.change(down=300 * MEGABIT, expires_in=60)

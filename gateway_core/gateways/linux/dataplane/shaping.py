@@ -34,7 +34,7 @@ from gateway_core.gateways.linux.kernel.qdiscs import (
     TbfLimit,
 )
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.sessions.session import IFB_PREFIX, LONGEST_NAME
+from gateway_core.sessions.session import IFB_PREFIX, MAX_NAME_LENGTH
 
 _log = logging.getLogger(__name__)
 
@@ -205,8 +205,8 @@ class Shaper:
     def _find_ifbs(self, directions: Sequence[Direction]) -> list[Direction]:
         """Make the IFBs that are missing, and return the directions whose IFB is down."""
         for each in directions:
-            if len(each.ifb) > LONGEST_NAME:
-                reason = f"a name has at most {LONGEST_NAME} bytes"
+            if len(each.ifb) > MAX_NAME_LENGTH:
+                reason = f"a name has at most {MAX_NAME_LENGTH} bytes"
                 each.error = KernelError(f"make the IFB {each.ifb}", reason)
         additions = [(each, links.add_ifb(each.ifb)) for each in _select_working(directions)]
         made, present = _run(additions, {errno.EEXIST})

@@ -321,7 +321,9 @@ class Lifecycle:
     def _make_session(
         self, id: int, key: SessionKey, record: SessionRecord, state: SessionState = SessionState.ACTIVE
     ) -> LinuxSession:
-        return LinuxSession.of(id, key, record, state, self.sessions.steering(record.listed.ip_address))
+        return LinuxSession.of(
+            id, key, record, state, self.sessions.compute_steering(record.listed.ip_address)
+        )
 
     def _replace(self, sessions: Sequence[LinuxSession]) -> None:
         if sessions:

@@ -250,7 +250,7 @@ class DesiredSessions:
         if vlan is None:
             return False
         # Before the device is there: what fails now is tried again while it is missing.
-        sessions = self.tracker.sessions.on_access_interface(interface)
+        sessions = self.tracker.sessions.find_on_access_interface(interface)
         self.serving.release(interface, {session.summary.type for session in sessions})
         self.devices.make(vlan, is_own=self.demux.is_managed(vlan))
         self.demux.adopt(vlan.trunk)
