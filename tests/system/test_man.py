@@ -2,11 +2,11 @@
 
 import subprocess
 
-from tools.documents.man import pages
+from tools.documents.pages import generate_man_pages
 
 
 def test_roff_has_nothing_to_complain_about() -> None:
-    for name, text in pages().items():
+    for name, text in generate_man_pages().items():
         said = subprocess.run(
             ["groff", "-man", "-Tutf8", "-ww", "-z"], input=text, capture_output=True, text=True, check=True
         )

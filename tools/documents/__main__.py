@@ -14,28 +14,22 @@ from gateway_contract.contract import interface_text
 from gateway_contract.core.interface import CORE
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.completion import FILES, generate_program
-from tools.documents import man, operations, reference
+from tools.documents import operations, pages
 
 
 def texts() -> dict[str, str]:
-    """Return the texts of all files that come from the code, by their paths."""
+    """Return the texts of all files that come from the code, by path."""
     document = make_document(routes_of(USERS))
-    pages = {
-        "configuration": reference.configuration_page(),
-        **operations.pages(document),
-        "commands": reference.commands_page(),
-        "environment": reference.environment_page(),
-        "values": reference.values_page(),
-    }
     return {
         "etc/openapi.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
         "etc/routes.txt": routes_text(),
         f"gateway_contract/{CORE.name}.varlink": interface_text(CORE),
         f"gateway_api/hub/{HUB.name}.varlink": interface_text(HUB),
-        "etc/gateway-api.env": "".join(reference.environment_file()),
-        **{f"etc/man/{name}": text for name, text in man.pages().items()},
+        "etc/gateway-api.env": pages.generate_environment_file(),
+        **{f"etc/man/{name}": text for name, text in pages.generate_man_pages().items()},
         **{f"etc/completion/{name}": generate_program(gatewayctl, shell) for shell, name in FILES.items()},
-        **{f"docs/reference/{name}.md": "".join(page) for name, page in pages.items()},
+        **{f"docs/reference/{name}": text for name, text in pages.generate_reference().items()},
+        **{f"docs/reference/{name}.md": "".join(page) for name, page in operations.pages(document).items()},
     }
 
 

@@ -3,10 +3,10 @@ errors, and for each page of a subject its operations and records. The page of t
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tools.documents.reference import code, paragraph, table
+from tools.documents.pages import format_cell, join_paragraphs
 
 #: The page of each tag.
 PAGES = {
@@ -287,3 +287,21 @@ def _example(schema: Schema) -> str:
 def _slug(title: str) -> str:
     """Return the anchor of a heading, as MyST and GitHub make it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; empty without rows."""
+    lines = [_row(row) for row in rows]
+    return "".join([_row(head), _row(["---"] * len(head)), *lines]) if lines else ""
+
+
+def code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def paragraph(text: str) -> str:
+    return f"{join_paragraphs(text)}\n\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "".join(f"| {format_cell(cell)} " for cell in cells) + "|\n"

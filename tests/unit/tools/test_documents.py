@@ -9,7 +9,7 @@ import pytest
 
 from gatewayctl.__main__ import gatewayctl
 from tools.documents.__main__ import texts
-from tools.documents.man import of_gatewayctl, pages
+from tools.documents.pages import generate_command_pages, generate_man_pages
 
 ROOT = Path(__file__).parents[3]
 
@@ -30,7 +30,7 @@ def test_the_committed_files_are_those_of_the_code() -> None:
 
 
 def test_every_command_and_option_is_explained_and_in_a_page() -> None:
-    made = of_gatewayctl(gatewayctl)
+    made = generate_command_pages(gatewayctl)
     for path, command in commands(gatewayctl):
         assert command.help, path
         first = path.split(" ")[:2]
@@ -43,12 +43,15 @@ def test_every_command_and_option_is_explained_and_in_a_page() -> None:
 
 def test_a_line_that_begins_with_a_dot_is_text() -> None:
     made = click.Group("gatewayctl", help="First.\n\n.SH is not a command of roff here, nor is \\fB.")
-    assert "\n\\&.SH is not a command of roff here, nor is \\efB.\n" in of_gatewayctl(made)["gatewayctl.1"]
+    assert (
+        "\n\\&.SH is not a command of roff here, nor is \\efB.\n"
+        in generate_command_pages(made)["gatewayctl.1"]
+    )
 
 
 @pytest.mark.parametrize("name", ["gateway-api.8", "gateway-core.8"])
 def test_every_command_of_a_service_is_described(name: str) -> None:
-    _, commands, _ = re.split(r"(?m)^\.SH COMMANDS|^\.SH FILES", pages()[name])
+    _, commands, _ = re.split(r"(?m)^\.SH COMMANDS|^\.SH FILES", generate_man_pages()[name])
     for command in commands.split(".SS ")[1:]:
         # A sentence below the usage.
         assert re.match(r"[a-z][^\n]+\n\.PP\n[A-Z][^\n]+\.\n", command), command
