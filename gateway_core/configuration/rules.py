@@ -47,37 +47,58 @@ ABSENT = object()
 
 def load(document: dict[str, Any]) -> Configuration:
     """Return the typed values of a document. Raises Invalid, with the path of each problem."""
-    configuration: Configuration = _load(ROOT, document, "")
+    configuration, _ = load_with_violations(document)
     return configuration
 
 
 def load_section(name: str, value: Any) -> Any:
     """Return the typed values of one section of a document. Raises Invalid."""
-    return _load(ROOT.members[name], value, name)
-
-
-def _load(field: Field, value: Any, path: str) -> Any:
-    check = _Check(is_staged=False)
-    loaded = check.load(field, value, path)
-    if check.problems:
-        raise Invalid(*check.problems[:MOST_PROBLEMS])
+    check = _Check()
+    loaded = check.load(ROOT.members[name], value, name)
+    check.raise_problems()
     return loaded
 
 
+def load_with_violations(document: dict[str, Any]) -> tuple[Configuration, list[Problem]]:
+    """Return the typed values of a document, and its broken strict rules. Raises Invalid for other
+    problems."""
+    check = _Check()
+    configuration = check.load(ROOT, document, "")
+    check.raise_problems()
+    return configuration, check.violations
+
+
+def find_problems(
+    document: dict[str, Any], known: Any = ABSENT
+) -> tuple[Configuration | None, list[Problem]]:
+    """Return the typed values of a new document, None if there are none, and its problems. The document may
+    break a strict rule with a value that is also in the `known` document."""
+    check = _Check()
+    configuration = check.load(ROOT, document, "", known)
+    return configuration, check.problems + check.violations
+
+
 def check_staged(field: Field, value: Any, path: str, known: Any = ABSENT) -> list[Problem]:
-    """Return the problems of a value to stage, which may lack fields, and break rules between values, until
-    the commit. `known` is the value in the candidate: it may break a strict rule, which is newer."""
+    """Return the problems of a value to stage. Until the commit, fields may be missing, and rules between
+    values may be broken. `known` is the value in the candidate: it may break a strict rule, which is
+    newer."""
     check = _Check(is_staged=True)
     check.load(field, value, path, known)
-    return check.problems[:MOST_PROBLEMS]
+    return (check.problems + check.violations)[:MOST_PROBLEMS]
 
 
 class _Check:
-    """One pass over a value in JSON, which collects its problems."""
+    """One pass over a value in JSON, which collects its problems, and its broken strict rules as
+    `violations`."""
 
-    def __init__(self, is_staged: bool) -> None:
+    def __init__(self, is_staged: bool = False) -> None:
         self._is_staged = is_staged
         self.problems: list[Problem] = []
+        self.violations: list[Problem] = []
+
+    def raise_problems(self) -> None:
+        if self.problems:
+            raise Invalid(*self.problems[:MOST_PROBLEMS])
 
     def load(self, field: Field, value: Any, path: str, known: Any = ABSENT) -> Any:
         """Return the typed value, or any value after a problem."""
@@ -96,8 +117,8 @@ class _Check:
             loaded = field.kind.load(value)
         except ValueError as error:
             self._add(path, *error.args)
-        if self._is_staged and value != known:
-            self._add(path, *find_broken_strict_rules(field, value))
+        if value != known:
+            self.violations += [Problem(path, "invalid", rule) for rule in _find_violations(field, value)]
         return loaded
 
     def _load_object(self, kind: Object, value: Any, path: str, known: Any) -> Any:
@@ -264,7 +285,7 @@ def explain_removal(field: Field, value: Any) -> str | None:
     return f"must not be {f'the text {value.strip()}' if value.strip() else 'empty'}: delete removes it"
 
 
-def find_broken_strict_rules(field: Field, value: Any) -> Iterator[str]:
+def _find_violations(field: Field, value: Any) -> Iterator[str]:
     """Yield the strict rules that a value in JSON breaks; nothing for a value without a typed value."""
     rules, removal = get_strict_rules(field), explain_removal(field, value)
     if not (rules or removal) or value is None or isinstance(field.kind, Object | ListOf):

@@ -10,7 +10,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Network
@@ -23,12 +23,12 @@ from msgspec.structs import replace
 from gateway_contract.base.errors import Invalid, Problem
 from gateway_contract.base.fields import MOST_PROBLEMS
 from gateway_contract.base.vlan_names import short_name
-from gateway_contract.configuration import ROOT, Cgnat, Configuration, ConfiguredUser, Field, ListOf, Object
+from gateway_contract.configuration import Cgnat, Configuration, ConfiguredUser
 from gateway_contract.core.configuration import RevisionNotFoundError
 from gateway_contract.core.impact import Impact
 from gateway_contract.core.interface import CORE
 from gateway_core.configuration.documents import Change, InvalidDocument, compare, format_diff
-from gateway_core.configuration.rules import INTERFACE_NAME_RULE, find_broken_strict_rules, load
+from gateway_core.configuration.rules import ABSENT, INTERFACE_NAME_RULE, find_problems, load_with_violations
 from gateway_core.configuration.store import Commit, State, read_json
 from gateway_core.records.changes import Caller, Note
 
@@ -52,14 +52,10 @@ class RunningConfiguration:
         """Return a new configuration. It may break a strict rule that `before` breaks with the same value:
         otherwise nothing could be changed until that value is corrected. Raises Invalid, with the path of
         each problem."""
-        sections, problems = None, []
-        try:
-            sections = load(document)
-        except Invalid as error:
-            problems = list(error.problems)
-        known = {} if before is None else _find_violations(before.document, before.sections)
-        found = _find_violations(document, sections)
-        problems += [problem for violation, problem in found.items() if violation not in known]
+        sections, problems = find_problems(document, ABSENT if before is None else before.document)
+        name = sections and _get_device_name(sections)
+        if name and name != (before and _get_device_name(before.sections)):
+            problems.append(Problem("cgnat.vrf_name", "invalid", INTERFACE_NAME_RULE))
         if problems or sections is None:
             raise InvalidDocument(document, problems[:MOST_PROBLEMS])
         check_size(document)
@@ -69,9 +65,12 @@ class RunningConfiguration:
     def load_stored(cls, document: dict[str, Any]) -> "RunningConfiguration":
         """Return a configuration that ran before, perhaps with an older version: a broken strict rule is only
         logged. Raises Invalid for a document that does not match the definition."""
-        sections = load(document)
-        for problem in _find_violations(document, sections).values():
-            _log.warning("a stored configuration breaks a rule: %s %s", problem.path, problem.message)
+        sections, violations = load_with_violations(document)
+        if _get_device_name(sections):
+            violations.append(Problem("cgnat.vrf_name", "invalid", INTERFACE_NAME_RULE))
+        text = "the stored configuration breaks a rule of this version, and is used anyway: %s %s"
+        for problem in violations:
+            _log.warning(text, problem.path, problem.message)
         return cls(document, sections)
 
     @classmethod
@@ -97,41 +96,12 @@ def check_size(document: dict[str, Any]) -> None:
         )
 
 
-#: Identity of a broken strict rule: the path of the value, with the keys of items, as an item may move in its
-#: list; the value; and the rule.
-_Violation = tuple[tuple[str, ...], str, str]
-
-
-def _find_violations(document: Any, sections: Configuration | None) -> dict[_Violation, Problem]:
-    """Return the broken strict rules of a document. `sections` are its typed values, None if it is
-    invalid."""
-    found = dict(_iterate_violations(ROOT, document, (), ""))
-    if sections is not None:
-        # A VLAN interface of this name may appear later, with its first session.
-        name = sections.cgnat.vrf_name
-        heads = {head for trunk in sections.interfaces.trunks for head in (trunk, short_name(trunk))}
-        if any(re.fullmatch(rf"{re.escape(head)}(\.[0-9]+)+", name) for head in heads):
-            violation = ("cgnat", "vrf_name"), name, INTERFACE_NAME_RULE
-            found[violation] = Problem("cgnat.vrf_name", "invalid", INTERFACE_NAME_RULE)
-    return found
-
-
-def _iterate_violations(
-    field: Field, value: Any, place: tuple[str, ...], path: str
-) -> Iterator[tuple[_Violation, Problem]]:
-    kind = field.kind
-    if isinstance(kind, Object) and isinstance(value, dict):
-        for name, below in kind.fields.items():
-            yield from _iterate_violations(
-                below, value.get(name), (*place, name), f"{path}.{name}".lstrip(".")
-            )
-    elif isinstance(kind, ListOf) and isinstance(value, list):
-        for number, item in enumerate(value):
-            known = item.get(kind.key) if kind.key is not None and isinstance(item, dict) else number
-            yield from _iterate_violations(kind.item, item, (*place, str(known)), f"{path}.{number}")
-    else:
-        for rule in find_broken_strict_rules(field, value):
-            yield (place, value, rule), Problem(path, "invalid", rule)
+def _get_device_name(configuration: Configuration) -> str | None:
+    """Return the name of the VRF if a VLAN device on a trunk may get the same name, with its first session;
+    None for any other name."""
+    trunks, name = configuration.interfaces.trunks, configuration.cgnat.vrf_name
+    prefixes = "|".join(re.escape(prefix) for trunk in trunks for prefix in (trunk, short_name(trunk)))
+    return name if trunks and re.fullmatch(rf"({prefixes})(\.[0-9]+)+", name) else None
 
 
 class Snapshot:

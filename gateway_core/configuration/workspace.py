@@ -143,7 +143,8 @@ class Workspace:
                 self._change_state(self.snapshot.state, "store the users' generations", None)
             except StepFailed as error:
                 # The gateway must start anyway. The next change stores them.
-                _log.error("tokens end with the next start unless a change is stored before: %s", error)
+                text = "all tokens end when the core restarts, unless the configuration changes before: %s"
+                _log.error(text, error)
 
     @property
     def in_force(self) -> Configuration:
@@ -153,7 +154,7 @@ class Workspace:
             return self._compute_in_force(self.snapshot.running, self.snapshot.state)
         except StepFailed as error:
             # The gateway must start anyway.
-            _log.error("the range before an unconfirmed commit is not served: %s", error)
+            _log.error("sessions of the former CGNAT range are not served until the confirmation: %s", error)
             return self.snapshot.running.sections
 
     def follow(self, follower: Callable[[Configuration], None]) -> None:
@@ -342,7 +343,7 @@ class Workspace:
                 former = RunningConfiguration.load_stored(self._store.read_document(baseline))
             except (Unreadable, Invalid) as error:
                 # Another attempt would fail, too.
-                _log.critical("the configuration before an unconfirmed commit is lost: %s", error)
+                _log.critical("cannot return to the former configuration, so the commit stays: %s", error)
                 self._change_state(state, "give up the deadline", None)
                 return False
             # Without `applying` of the gateway, which may refuse: the return may be the operator's only way
@@ -470,7 +471,7 @@ class Workspace:
             try:
                 self._resume_services()
             except StepFailed as error:
-                _log.critical("the services run with the files of a failed commit: %s", error)
+                _log.critical("services still run with the files of a failed commit: %s", error)
             raise
         self._is_applied = True
 
@@ -490,7 +491,7 @@ class Workspace:
                 reason = error.__cause__.strerror or "an error without a name"
                 raise StepFailed("read the configuration that may return", reason) from error
             # A damaged configuration cannot return either.
-            _log.error("the range before an unconfirmed commit is not served: %s", error)
+            _log.error("sessions of the former CGNAT range are not served until the confirmation: %s", error)
             return configuration.sections
         return with_former_range(configuration.sections, baseline.cgnat.source_range)
 

@@ -191,10 +191,10 @@ class ChangeLog:
             number = len(self._unwritten) + len(calls)
             if number != self._logged_unwritten and self._unwritten:
                 last, _ = self._unwritten[-1]
-                text = "cannot note %d changes, the last of which is %s by %s: %s"
+                text = "cannot note %d changes, the last of which is %s by %s; they are kept in memory: %s"
                 _log.critical(text, number, last.action, _look_up_name(last.user), error)
             elif number != self._logged_unwritten:
-                _log.error("cannot note %d changes of the API: %s", number, error)
+                _log.error("cannot note %d changes of the API, which are kept in memory: %s", number, error)
             self._logged_unwritten = number
         else:
             self._unwritten.clear()

@@ -93,7 +93,7 @@ class Jobs:
             self._jobs = {job.id: job for job in self._read()}
         except StepFailed as error:
             # A gateway without its former jobs is better than none.
-            _log.error("%s", error.sentence)
+            _log.error("the list of jobs begins empty: %s", error)
         for job in list(self._jobs.values()):
             if job.state is JobState.RUNNING:
                 self._put(replace(job, state=JobState.INTERRUPTED))
@@ -138,7 +138,7 @@ class Jobs:
         try:
             self._act_on_all(id, ids, act)
         except Exception:  # noqa: BLE001 - logged; the job must not run for ever
-            _log.exception("job %d stops", id)
+            _log.exception("job %d ends with a fault of the core", id)
             end = JobState.INTERRUPTED
         with self._lock:
             # A cancelled job has ended, also if its last batch fails.
@@ -183,7 +183,7 @@ class Jobs:
             with disk_step("store jobs"):
                 self._database.use(lambda connection: connection.execute(update, (_encode(job), job.id)))
         except StepFailed as error:
-            _log.error("%s", error.sentence)
+            _log.error("after a restart, job %d may show a former state: %s", job.id, error)
         return job
 
     def _insert(self, connection: sqlite3.Connection, job: Job) -> tuple[int, list[int]]:
@@ -199,7 +199,7 @@ class Jobs:
             with disk_step("store jobs"):
                 rows = self._database.open().execute(select).fetchall()
         except StepFailed as error:
-            _log.error("%s", error.sentence)
+            _log.error("the list of jobs is only read for now: %s", error)
             wait = _BACKUP_WAIT_SECONDS
             with disk_step("read jobs"), closing(connect_to_read(self._path, wait, wait)) as connection:
                 rows = connection.execute(select).fetchall()

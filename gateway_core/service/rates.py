@@ -102,7 +102,8 @@ class Rates:
                     summary = session.summary
                     self._gateway.set_rate(id, summary.rate_down, summary.rate_up, refreshed)
             except StepFailed as error:
-                _log.error("the former rates of session %d do not return yet: %s", id, error.sentence)
+                text = "cannot return session %d to its former rates yet, next attempt in %g s: %s"
+                _log.error(text, id, _RETRY_SECONDS, error)
                 self._retry_at[id] = self._clock.steady() + _RETRY_SECONDS
             else:
                 self._retry_at.pop(id, None)
