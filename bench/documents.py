@@ -33,7 +33,7 @@ def _lines(results: Results) -> Iterator[str]:
     yield "\n![Each ratio as a share of its goal](performance.svg)\n"
     yield "## Growth\n"
     yield "Milliseconds from one response to the next on one connection, and the memory of the core."
-    yield "The exponent is 0 if the number of sessions does not matter, and 1 if the figure grows with it.\n"
+    yield "The exponent is 0 if the number of sessions has no effect, and 1 if the figure grows with it.\n"
     yield from table.growth(results)
     yield f"\n{_METHOD.read_text()}"
     yield "## Where and when\n"

@@ -57,7 +57,8 @@ _UNITS = (
 #: Of so many values the first ones are shown, and no longer example.
 _SHOWN, _LONGEST_EXAMPLE = 6, 60
 _FORMATS = {"ipv4": "IPv4 address", "ipv6": "IPv6 address"}
-_HEAD = ("type", "unit", "may be", "range", "example", "meaning")
+#: The columns after the name. A table leaves out those that are empty in each of its rows.
+_HEAD = ("meaning", "type", "unit", "may be", "range", "example")
 
 Schema = Mapping[str, Any]
 
@@ -132,7 +133,7 @@ class _Reference:
             if each.get("in") in ("path", "query")
         ]
         if parameters:
-            yield table(("parameter", *_HEAD), parameters) + "\n"
+            yield _table("parameter", parameters) + "\n"
         facts = []
         if (
             body := operation.get("requestBody", {})
@@ -158,11 +159,11 @@ class _Reference:
             schema = self._schemas[name]
             yield f"### {name}\n\n" + paragraph(schema.get("description", ""))
             required = schema.get("required", ())
-            rows = (
+            rows = [
                 (code(field), *self._cells(page, {"name": field, "schema": inner}, field in required))
                 for field, inner in schema["properties"].items()
-            )
-            yield table(("field", *_HEAD), rows) + "\n"
+            ]
+            yield _table("field", rows) + "\n"
 
     def _cells(self, page: str, described: Mapping[str, Any], required: bool) -> Sequence[str]:
         """Return the cells of a field or parameter, after its name."""
@@ -173,12 +174,12 @@ class _Reference:
         is_number = any(each.get("type") in ("integer", "number") for each in kinds)
         absent = [text for text, holds in (("null", _is_nullable(schema)), ("absent", not required)) if holds]
         return (
+            meaning,
             self._type(page, described["schema"]),
             _unit(name, schema, meaning) if is_number else "",
             ", ".join(absent),
             _range({**kinds[0], **schema}),
             _example(schema),
-            meaning,
         )
 
     def _type(self, page: str, schema: Schema) -> str:
@@ -227,6 +228,12 @@ class _Reference:
                 yield from self._records_of(inner)
 
 
+def _table(title: str, rows: Sequence[Sequence[str]]) -> str:
+    head = (title, *_HEAD)
+    shown = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    return table([head[place] for place in shown], ([row[place] for place in shown] for row in rows))
+
+
 def _data(response: Mapping[str, Any]) -> Any:
     """Return the schema of a success without its envelope; None without one."""
     schema = response.get("content", {}).get("application/json", {}).get("schema", {})
@@ -272,7 +279,7 @@ def _range(schema: Schema) -> str:
         if most is not None:
             return f"at most {most}{noun}"
         if least is not None:
-            return f"at least {least}{noun}"
+            return f"{least} or more{noun}"
     return ""
 
 
