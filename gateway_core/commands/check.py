@@ -1,6 +1,6 @@
-"""`gateway-core check`: tries a core daemon against the interface of the API, and says what it lacks.
+"""`gateway-core check`: a test of a core daemon against the interface of the API.
 
-It only calls methods that read. Of the others it checks that the core declares them.
+Only methods that read are called. Of the other methods, the core must declare the required ones.
 """
 
 import re
@@ -21,23 +21,23 @@ from gateway_contract.core.interface import CORE, REQUIRED
 from gateway_contract.varlink.client import Client, Unreachable, join_group_of
 from gateway_contract.varlink.protocol import ErrorReply
 
-#: Seconds for a call, and for the first reply of a stream, which comes within 15 s.
-_TIMEOUT, _SILENCE = 10.0, 20.0
+#: Deadlines of a call, and of the first reply of a stream, which comes within 15 s.
+_CALL_SECONDS, _STREAM_SECONDS = 10.0, 20.0
 _SERVICE = "org.varlink.service"
-#: No interface has it.
-_UNKNOWN = "NoSuchMethod"
-#: Also in an interface file with comments, which begin with #.
-_METHOD = re.compile(r"^\s*method\s+([A-Za-z][A-Za-z0-9]*)", re.MULTILINE)
+#: A method of no interface.
+_UNKNOWN_METHOD = "NoSuchMethod"
+#: Declaration of a method in an interface file, also with comments, which begin with #.
+_DECLARATION = re.compile(r"^\s*method\s+([A-Za-z][A-Za-z0-9]*)", re.MULTILINE)
 _PAGE = Page(10)
-#: Methods about one record: the list that has it, and the field that names it.
-_RECORDS: dict[type[Method[Any]], tuple[type[Method[Any]], str]] = {
+#: Methods about one record, with the list that has the record, and the field that is the parameter.
+_LIST_OF_RECORD: dict[type[Method[Any]], tuple[type[Method[Any]], str]] = {
     sessions.GetSession: (sessions.ListSessions, "id"),
     traffic.WatchTraffic: (sessions.ListSessions, "id"),
     jobs.GetJob: (jobs.ListJobs, "id"),
     configuration.GetArchivedRevision: (configuration.ListArchive, "revision"),
 }
 #: Parameters of other methods.
-_ARGUMENTS: dict[type[Method[Any]], tuple[Any, ...]] = {
+_PARAMETERS: dict[type[Method[Any]], tuple[Any, ...]] = {
     configuration.ListChanges: (None, 0),
     configuration.CheckAccess: (("nobody",),),
     # The API replaces a name that nobody can have by an empty one.
@@ -46,7 +46,7 @@ _ARGUMENTS: dict[type[Method[Any]], tuple[Any, ...]] = {
 
 
 class CannotCheck(GatewayApiError):
-    """The text is the reason, for the operator."""
+    """Failure of a check. The text is the reason, for the operator."""
 
 
 class _Description(msgspec.Struct):
@@ -54,8 +54,6 @@ class _Description(msgspec.Struct):
 
 
 class _Info(msgspec.Struct):
-    """The reply of `org.varlink.service.GetInfo`."""
-
     product: str
     version: str
     interfaces: list[str]
@@ -63,21 +61,23 @@ class _Info(msgspec.Struct):
 
 @dataclass
 class Findings:
-    """The methods that a core lacks, and its wrong replies. Methods have the interface file's order."""
+    """Results of a check. Methods have the order of the interface file.
+
+    `declared` has the methods that the core declares. Of the missing methods, `required` has those that a
+    core must have. `wrong` says what is wrong with the reply of a method. `checked` has the methods whose
+    reply is right.
+    """
 
     product: str
     declared: frozenset[str]
-    #: Methods that a core must have.
     required: list[str] = field(default_factory=list)
     optional: list[str] = field(default_factory=list)
-    #: By method, or in words what was tried: what is wrong with the reply.
     wrong: dict[str, str] = field(default_factory=dict)
-    #: Methods whose reply was checked.
     checked: list[str] = field(default_factory=list)
 
     @property
     def is_usable(self) -> bool:
-        """Whether the core can stand behind the API."""
+        """True if the core can stand behind the API."""
         return not self.required and not self.wrong
 
 
@@ -90,32 +90,32 @@ def check_core(socket: Path) -> int:
     """
     try:
         join_group_of(socket)
-        with closing(Client(socket, timeout=_TIMEOUT)) as client:
+        with closing(Client(socket, timeout=_CALL_SECONDS)) as client:
             findings = check(client, socket)
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"gateway-core check: {error}\n")
         return 1
-    sys.stdout.write("".join(f"{line}\n" for line in report(findings)))
+    sys.stdout.write("".join(f"{line}\n" for line in format_findings(findings)))
     return 0 if findings.is_usable else 1
 
 
 def check(client: Client, socket: Path) -> Findings:
-    """`client` is one of the core at `socket`. Raises CannotCheck, Unreachable and OSError."""
-    info = _introspected(client, "GetInfo", None, _Info)
+    """Check the core at a socket. Raises CannotCheck, Unreachable and OSError."""
+    info = _introspect(client, "GetInfo", None, _Info)
     if CORE.name not in info.interfaces:
         raise CannotCheck(f"{info.product} has no interface {CORE.name}, only {', '.join(info.interfaces)}")
-    told = _introspected(client, "GetInterfaceDescription", {"interface": CORE.name}, _Description)
-    findings = Findings(f"{info.product} {info.version}", frozenset(_METHOD.findall(told.description)))
-    _try_unknown(client, findings)
+    file = _introspect(client, "GetInterfaceDescription", {"interface": CORE.name}, _Description)
+    findings = Findings(f"{info.product} {info.version}", frozenset(_DECLARATION.findall(file.description)))
+    _check_unknown_method(client, findings)
     replies: dict[type[Method[Any]], Any] = {}
     absent: set[str] = set()
-    for call in reads(replies):
+    for call in make_calls(replies):
         kind, name = type(call), type(call).__name__
         if name not in findings.declared:
             continue
         before = socket.stat().st_mtime_ns
         try:
-            replies[kind] = _reply(client, call)
+            replies[kind] = _read_reply(client, call)
             _check_version(replies[kind], socket, before)
         except ErrorReply as error:
             if error.is_unknown_method:
@@ -133,28 +133,28 @@ def check(client: Client, socket: Path) -> Findings:
     return findings
 
 
-def reads(replies: Mapping[type[Method[Any]], Any]) -> Iterator[Method[Any]]:
-    """A call for each method that only reads. Those about one record follow the list that has it, which the
-    caller adds to the replies; without a record there is no call."""
+def make_calls(replies: Mapping[type[Method[Any]], Any]) -> Iterator[Method[Any]]:
+    """Yield a call of each method that only reads. The caller adds each reply to `replies`: a method about
+    one record is called with a record of its list, or not at all if the list is empty."""
     for method in CORE.methods:
         if issubclass(method, Command):
             continue
-        if method in _RECORDS:
-            lists, field = _RECORDS[method]
+        if method in _LIST_OF_RECORD:
+            lists, field = _LIST_OF_RECORD[method]
             found = getattr(replies.get(lists), list_field(lists), ())
             if found:
                 yield method(getattr(found[0], field))
-        elif method in _ARGUMENTS:
-            yield method(*_ARGUMENTS[method])
+        elif method in _PARAMETERS:
+            yield method(*_PARAMETERS[method])
         elif issubclass(method, PagedMethod):
             yield method(page=_PAGE)
-        # Those that change something without a Command require parameters.
+        # Methods that change something without a Command require parameters.
         elif not any(field.required for field in msgspec.structs.fields(method)):
             yield method()
 
 
-def report(findings: Findings) -> Iterator[str]:
-    """The lines for the operator."""
+def format_findings(findings: Findings) -> Iterator[str]:
+    """Yield the lines for the operator."""
     yield findings.product
     yield f"Methods whose reply fits: {len(findings.checked)}."
     for name, reason in findings.wrong.items():
@@ -165,51 +165,51 @@ def report(findings: Findings) -> Iterator[str]:
         yield f"Missing, and optional: {', '.join(findings.optional)}."
         yield "The API responds 501 to requests that require one of them, and does without them elsewhere."
     done = {*findings.checked, *findings.wrong, *findings.required, *findings.optional}
-    if untried := [one.__name__ for one in CORE.methods if one.__name__ not in done]:
+    if uncalled := [method.__name__ for method in CORE.methods if method.__name__ not in done]:
         reason = "they change something, or there is no record"
-        yield f"Declared, and not called, since {reason}: {', '.join(untried)}."
+        yield f"Declared, and not called, since {reason}: {', '.join(uncalled)}."
     yield f"This core {'can' if findings.is_usable else 'cannot'} stand behind the API."
 
 
-def _introspected(client: Client, method: str, parameters: Any, kind: type[Any]) -> Any:
+def _introspect(client: Client, method: str, parameters: Any, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(client.call(f"{_SERVICE}.{method}", parameters), type=kind)
     except (ErrorReply, msgspec.MsgspecError) as error:
         raise CannotCheck(f"the daemon does not describe itself: {_SERVICE}.{method}: {error}") from error
 
 
-def _try_unknown(client: Client, findings: Findings) -> None:
-    """The API takes an optional method for missing by this error only."""
+def _check_unknown_method(client: Client, findings: Findings) -> None:
+    # By this error alone, the API knows that an optional method is missing.
     try:
-        client.call(f"{CORE.name}.{_UNKNOWN}")
-        replied = "no error"
+        client.call(f"{CORE.name}.{_UNKNOWN_METHOD}")
+        reply = "no error"
     except ErrorReply as error:
         if error.is_unknown_method:
             return
-        replied = f"the error {error.name}"
+        reply = f"the error {error.name}"
     except Unreachable as error:
-        replied = str(error)
-    findings.wrong["a method that does not exist"] = f"{replied}, and not {_SERVICE}.MethodNotFound"
+        reply = str(error)
+    findings.wrong["a method that does not exist"] = f"{reply}, and not {_SERVICE}.MethodNotFound"
 
 
-def _reply(client: Client, call: Method[Any]) -> Any:
+def _read_reply(client: Client, call: Method[Any]) -> Any:
     """Return the reply, or the first one of a stream. Raises ErrorReply, Unreachable, msgspec.MsgspecError
     and CannotCheck."""
     kind = type(call)
     if kind.streams:
-        with closing(client.stream(CORE.method(kind), call, silence=_SILENCE)) as replies:
+        with closing(client.stream(CORE.method(kind), call, silence=_STREAM_SECONDS)) as replies:
             return msgspec.json.decode(next(replies), type=reply_of(kind))
     reply = msgspec.json.decode(client.call(CORE.method(kind), call), type=reply_of(kind))
     if isinstance(call, PagedMethod) and call.page is not None:
-        held = len(getattr(reply, list_field(kind)))
-        if held > call.page.limit:
-            raise CannotCheck(f"a page of at most {call.page.limit} records has {held}")
+        length = len(getattr(reply, list_field(kind)))
+        if length > call.page.limit:
+            raise CannotCheck(f"a page of at most {call.page.limit} records has {length}")
     return reply
 
 
 def _check_version(reply: Any, socket: Path, before: int) -> None:
-    """`before` is the modification time of the socket before the call: it is another one now if the
-    configuration changed meanwhile. Raises CannotCheck."""
+    """Check the version in a reply, which is the modification time of the socket: `before` the call, unless
+    the configuration changed meanwhile. Raises CannotCheck."""
     if isinstance(reply, configuration.AccessReply | configuration.ApiSettings):
         is_same = socket.stat().st_mtime_ns == before
         if is_same and reply.version not in (None, before):

@@ -113,7 +113,7 @@ def serve(
         workspace.follow_notes(changes.add_once)
         journal = Journal(secrets.token_hex(8))
         gateway = open_gateway(workspace.in_force, journal, clock)
-        workspace.set_gateway(gateway.impact, gateway.ending, gateway.applying)
+        workspace.set_gateway(gateway.preview_impact, gateway.freeze_sessions, gateway.apply_in_kernel)
         # A restart applies the configuration, which is on disk.
         workspace.follow(_exit_on_failure(gateway.configure, "the gateway can't follow the configuration"))
         # Before the gateway runs: its sessions must not start with a configuration that is to be undone. Only

@@ -37,7 +37,7 @@ class Gateway(Protocol):
     def run(self) -> NoReturn:
         """Work until the process ends."""
 
-    def applying(self, configuration: Configuration) -> AbstractContextManager[None]:
+    def apply_in_kernel(self, configuration: Configuration) -> AbstractContextManager[None]:
         """Put what a new configuration changes in the kernel there before the block. After an error of the
         block, put the former state back. Raises StepFailed where the kernel refuses: then nothing is
         changed."""
@@ -48,12 +48,12 @@ class Gateway(Protocol):
         change at once; default rates apply to new sessions. What the kernel refuses is logged and tried
         again."""
 
-    def impact(self, configuration: Configuration) -> Impact:
+    def preview_impact(self, configuration: Configuration) -> Impact:
         """Return the sessions that a commit of the configuration would end now, those that a commit with a
         deadline would hold, and the services that reload or restart. Never raises: an automatic rollback
         calls it too."""
 
-    def ending(self, configuration: Configuration) -> AbstractContextManager[Impact]:
+    def freeze_sessions(self, configuration: Configuration) -> AbstractContextManager[Impact]:
         """Return the effect on sessions, without services, if the block calls `configure`. No session starts
         or ends in the block."""
 

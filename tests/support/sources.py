@@ -143,13 +143,13 @@ class Surroundings:
     def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
         return session.traffic(self.counted)
 
-    def appeared(self, sessions: Sequence[LinuxSession]) -> None:
+    def add_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         self.calls.append(("appeared", [session.id for session in sessions]))
 
-    def changed(self, sessions: Sequence[LinuxSession]) -> None:
+    def update_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         self.calls.append(("changed", [session.id for session in sessions]))
 
-    def gone(self, sessions: Sequence[LinuxSession]) -> None:
+    def remove_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         self.calls.append(("gone", [session.id for session in sessions]))
         self.at_end()
 

@@ -24,8 +24,8 @@ class LabSession(Session, frozen=True, kw_only=True):
     traffic: Traffic
 
 
-class Line(Record, frozen=True):
-    """A VLAN on which subscribers may arrive. With a single tag, `outer_vlan_id` is None."""
+class AccessVlan(Record, frozen=True):
+    """VLAN on which subscribers may arrive. `outer_vlan_id` is None with a single tag."""
 
     trunk: str
     vlan_id: int
@@ -39,21 +39,21 @@ class Line(Record, frozen=True):
 
 
 class ManagedVlan(Record, frozen=True):
-    """An existing VLAN."""
+    """VLAN that exists, with its sessions and traffic."""
 
-    line: Line
+    access_vlan: AccessVlan
     ifindex: int
     created_at: float
     session_count: int = 0
     traffic: Traffic = Traffic()
 
     def key(self) -> Key:
-        return self.line.trunk, self.line.outer_vlan_id or 0, self.line.vlan_id
+        return self.access_vlan.trunk, self.access_vlan.outer_vlan_id or 0, self.access_vlan.vlan_id
 
     def record(self) -> Vlan:
         return record_of(
-            Vlan, self.line, self,
-            protocol=VlanProtocol.DOT1Q if self.line.outer_vlan_id is None else VlanProtocol.DOT1AD,
+            Vlan, self.access_vlan, self,
+            protocol=VlanProtocol.DOT1Q if self.access_vlan.outer_vlan_id is None else VlanProtocol.DOT1AD,
             oper_state="up",
             created_at=int(self.created_at),
         )  # fmt: skip
@@ -66,7 +66,7 @@ _BY_TAGS = Ordering(ManagedVlan.key)
 
 
 class VlanTable:
-    """All managed VLANs, and the limits on new ones.
+    """Table of all managed VLANs, with the limits on new ones.
 
     `traffic_of_trunk` includes the traffic of VLANs that were removed.
     """
@@ -86,7 +86,7 @@ class VlanTable:
     def __contains__(self, name: str) -> bool:
         return name in self._vlans
 
-    def ordered(self) -> SortedSnapshot[ManagedVlan]:
+    def snapshot(self) -> SortedSnapshot[ManagedVlan]:
         """Return the VLANs by trunk and tags."""
         return self._views.snapshot(_BY_TAGS)
 
@@ -96,9 +96,11 @@ class VlanTable:
         limits = demux.rate_limits
         self._bucket = TokenBucket(limits.vlans_per_second, limits.burst)
 
-    def admit(self, line: Line, ifindexes: Iterator[int], now: float, *, is_limited: bool = True) -> bool:
-        """Return True if the VLAN of a line exists or was created. Otherwise count the refusal."""
-        if line.name in self._vlans:
+    def admit(
+        self, access_vlan: AccessVlan, ifindexes: Iterator[int], now: float, *, is_limited: bool
+    ) -> bool:
+        """Return True if a VLAN exists or was created. Otherwise count the refusal."""
+        if access_vlan.name in self._vlans:
             return True
         if len(self._vlans) >= self._demux.rate_limits.max_vlans:
             self.refusals[TriggerRefusal.FULL] += 1
@@ -106,32 +108,35 @@ class VlanTable:
         if is_limited and not self._bucket.take(now):
             self.refusals[TriggerRefusal.RATE_LIMITED] += 1
             return False
-        self._put(ManagedVlan(line, next(ifindexes), now))
-        self._idle_since[line.name] = now
+        self._put(ManagedVlan(access_vlan, next(ifindexes), now))
+        self._idle_since[access_vlan.name] = now
         return True
 
     def join(self, session: LabSession, started: float) -> None:
         """Add a session to its VLAN, which must exist."""
         vlan = self._vlans[session.access_interface]
-        self._idle_since.pop(vlan.line.name, None)
+        self._idle_since.pop(vlan.access_vlan.name, None)
         # The first sessions are older than the lab.
         created_at = min(vlan.created_at, started)
-        self._put(replace(vlan, created_at=created_at, session_count=vlan.session_count + 1))
-        self.add_traffic(vlan.line.name, session.traffic)
+        vlan = replace(vlan, created_at=created_at, session_count=vlan.session_count + 1)
+        self._add_traffic(vlan, session.traffic)
 
     def leave(self, session: LabSession, now: float, usage: int) -> None:
         """Remove a session from its VLAN. The VLAN keeps what the session has counted."""
         vlan = self._vlans[session.access_interface]
         if vlan.session_count == 1:
-            self._idle_since[vlan.line.name] = now
-        self._put(replace(vlan, session_count=vlan.session_count - 1))
-        self.add_traffic(vlan.line.name, session.traffic.stopped(usage) - session.traffic)
+            self._idle_since[vlan.access_vlan.name] = now
+        vlan = replace(vlan, session_count=vlan.session_count - 1)
+        self._add_traffic(vlan, session.traffic.stop_at(usage) - session.traffic)
 
-    def add_traffic(self, name: str, change: Traffic) -> None:
-        """Add a change of traffic to a VLAN and to its trunk."""
-        vlan = self._vlans[name]
+    def change_traffic(self, before: LabSession, after: LabSession) -> None:
+        """Replace the traffic of a session in the traffic of its VLAN."""
+        self._add_traffic(self._vlans[after.access_interface], after.traffic - before.traffic)
+
+    def _add_traffic(self, vlan: ManagedVlan, change: Traffic) -> None:
+        """Put a VLAN into the table, with a change of its traffic and of that of its trunk."""
         self._put(replace(vlan, traffic=vlan.traffic + change))
-        trunk = vlan.line.trunk
+        trunk = vlan.access_vlan.trunk
         self.traffic_of_trunk[trunk] = self.traffic_of_trunk.get(trunk, Traffic()) + change
 
     def expire(self, now: float) -> None:
@@ -147,6 +152,6 @@ class VlanTable:
         self._views.note_change(name, self._vlans.pop(name))
 
     def _put(self, vlan: ManagedVlan) -> None:
-        name = vlan.line.name
+        name = vlan.access_vlan.name
         self._views.note_change(name, self._vlans.get(name))
         self._vlans[name] = vlan

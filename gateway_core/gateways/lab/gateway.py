@@ -103,7 +103,7 @@ class LabGateway(Gateway):
             if more:
                 pause(_PAUSE_SECONDS)
 
-    def applying(self, configuration: Configuration) -> AbstractContextManager[None]:
+    def apply_in_kernel(self, configuration: Configuration) -> AbstractContextManager[None]:
         """Change nothing: the lab has nothing in the kernel."""
         return nullcontext()
 
@@ -112,14 +112,14 @@ class LabGateway(Gateway):
         with self._lock:
             self._world.configure(configuration, self._now())
 
-    def impact(self, configuration: Configuration) -> Impact:
-        with self.ending(configuration) as impact:
+    def preview_impact(self, configuration: Configuration) -> Impact:
+        with self.freeze_sessions(configuration) as impact:
             return impact
 
     @contextmanager
-    def ending(self, configuration: Configuration) -> Iterator[Impact]:
+    def freeze_sessions(self, configuration: Configuration) -> Iterator[Impact]:
         with self._present():
-            yield Impact.of(self._world.sessions_on_removed_trunks(configuration))
+            yield Impact.of(self._world.find_sessions_to_end(configuration))
 
     def detail(self, id: int) -> SessionDetail | None:
         # Without the lock: it would wait for arrivals and departures.
@@ -167,11 +167,11 @@ class LabGateway(Gateway):
 
     def vlans(self) -> Rows:
         with self._lock:
-            return SortedRows(self._world.vlans.ordered(), ManagedVlan.key, ManagedVlan.record)
+            return SortedRows(self._world.vlans.snapshot(), ManagedVlan.key, ManagedVlan.record)
 
     def demux_vlans(self) -> Rows:
         with self._lock:
-            return SortedRows(self._world.vlans.ordered(), ManagedVlan.key, ManagedVlan.demux_record)
+            return SortedRows(self._world.vlans.snapshot(), ManagedVlan.key, ManagedVlan.demux_record)
 
     def refusals(self) -> Counter[TriggerRefusal]:
         with self._lock:
@@ -179,7 +179,7 @@ class LabGateway(Gateway):
 
     def interfaces(self) -> Rows:
         with self._lock:
-            usage, sessions, vlans = self._usage(), self.sessions.all(), self._world.vlans.ordered()
+            usage, sessions, vlans = self._usage(), self.sessions.all(), self._world.vlans.snapshot()
             fixed = sorted(self._fixed_interfaces(usage), key=lambda interface: interface.ifindex)
         return ChainedRows(
             SortedRows(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),

@@ -84,7 +84,9 @@ def fixed_interfaces(
 
 def vlan_interface(vlan: ManagedVlan, usage: int) -> Interface:
     stats = vlan.traffic.stats(usage)
-    return _interface(vlan.ifindex, vlan.line.name, InterfaceType.VLAN, stats, parent=vlan.line.trunk)
+    return _interface(
+        vlan.ifindex, vlan.access_vlan.name, InterfaceType.VLAN, stats, parent=vlan.access_vlan.trunk
+    )
 
 
 def session_interface(session: LabSession, usage: int) -> Interface:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gateway_contract.configuration import Demux, VlanProfile
 from gateway_contract.contract import Record
 from gateway_contract.core.sessions import SessionSummary
-from gateway_core.gateways.lab.access import Line
+from gateway_core.gateways.lab.access import AccessVlan
 
 #: Three PPPoE subscribers for each on DHCP.
 _PPPOE_SHARE = 0.75
@@ -74,7 +74,7 @@ class Subscriber(Record, frozen=True):
 
     number: int
     session_type: str
-    line: Line
+    access_vlan: AccessVlan
     wants_public_address: bool
     acct_session_id: str
 
@@ -131,23 +131,23 @@ class Crowd:
 
     def configure(self, demux: Demux) -> None:
         """Let subscribers arrive only where these profiles allow from now on."""
-        self._lines = {kind: list(self._lines_of(demux, kind)) for kind in ("pppoe", "dhcp")}
+        self._vlans_of_type = {kind: list(self._list_vlans(demux, kind)) for kind in ("pppoe", "dhcp")}
 
     def next_subscriber(self) -> Subscriber | None:
         """Return the next subscriber to arrive; None when no profile allows one."""
-        share, line_draw, public_draw = (self._subscribers.random() for _ in range(3))
+        share, vlan_draw, public_draw = (self._subscribers.random() for _ in range(3))
         acct_session_id = f"{self._subscribers.getrandbits(64):016x}"
         kind = "pppoe" if share < _PPPOE_SHARE else "dhcp"
-        if not self._lines[kind]:
+        if not self._vlans_of_type[kind]:
             kind = "dhcp" if kind == "pppoe" else "pppoe"
-        lines = self._lines[kind]
-        if not lines:
+        vlans = self._vlans_of_type[kind]
+        if not vlans:
             return None
         self._number += 1
         return Subscriber(
             number=self._number - 1,
             session_type=kind,
-            line=lines[int(line_draw * len(lines))],
+            access_vlan=vlans[int(vlan_draw * len(vlans))],
             wants_public_address=public_draw < _PUBLIC_SHARE,
             acct_session_id=acct_session_id,
         )
@@ -172,25 +172,25 @@ class Crowd:
     def end_reason(self) -> str:
         return self._times.choices(*_END_REASONS)[0]
 
-    def _lines_of(self, demux: Demux, kind: str) -> Iterator[Line]:
+    def _list_vlans(self, demux: Demux, kind: str) -> Iterator[AccessVlan]:
         share = _PPPOE_SHARE if kind == "pppoe" else 1 - _PPPOE_SHARE
         wanted = int(self._population.mean_sessions * share / _SESSIONS_PER_VLAN[kind])
         places = [(profile, trunk) for profile in demux.profiles_of(kind) for trunk in demux.trunks]
         for profile, trunk in places:
-            yield from _first_lines(profile, trunk, max(_MIN_VLANS, wanted // len(places) + 1))
+            yield from _first_vlans(profile, trunk, max(_MIN_VLANS, wanted // len(places) + 1))
 
 
-def _first_lines(profile: VlanProfile, trunk: str, count: int) -> Iterator[Line]:
+def _first_vlans(profile: VlanProfile, trunk: str, count: int) -> Iterator[AccessVlan]:
     """Yield at most `count` lines of a profile on a trunk."""
     inner, outer = profile.vlan_range, profile.outer_vlan_range
     if outer is None:
         for vlan_id in range(inner.first, min(inner.last + 1, inner.first + count)):
-            yield Line(trunk, vlan_id, None, profile)
+            yield AccessVlan(trunk, vlan_id, None, profile)
         return
     per_outer = min(_INNER_VLANS_PER_OUTER, len(inner))
     for number in range(min(count, per_outer * len(outer))):
         outer_number, inner_number = divmod(number, per_outer)
-        yield Line(trunk, inner.first + inner_number, outer.first + outer_number, profile)
+        yield AccessVlan(trunk, inner.first + inner_number, outer.first + outer_number, profile)
 
 
 class LockedOut:

@@ -73,7 +73,7 @@ class Traffic(Record, frozen=True):
     def __sub__(self, other: "Traffic") -> "Traffic":
         return Traffic(*map(sub, astuple(self), astuple(other)))
 
-    def at_rates(self, up_bps: int, down_bps: int, usage: int) -> "Traffic":
+    def with_rates(self, up_bps: int, down_bps: int, usage: int) -> "Traffic":
         """Return the traffic that has the same counters at this usage, and other rates from there on."""
         return Traffic(
             up_bps,
@@ -82,9 +82,9 @@ class Traffic(Record, frozen=True):
             self.down_base + (self.down_bps - down_bps) * usage,
         )
 
-    def stopped(self, usage: int) -> "Traffic":
+    def stop_at(self, usage: int) -> "Traffic":
         """Return the traffic that keeps its counters from this usage on."""
-        return self.at_rates(0, 0, usage)
+        return self.with_rates(0, 0, usage)
 
     def counters(self, usage: int) -> Counters:
         up = (self.up_base + self.up_bps * usage) // _UNITS_PER_BYTE

@@ -1,7 +1,4 @@
-"""World of the lab: sessions, VLANs and traffic, and what happens to them.
-
-Each list is made of it on request, so no second copy can show a session that has ended. Not thread-safe.
-"""
+"""World of the lab: its sessions and VLANs, and the events that change them. Not thread-safe."""
 
 import heapq
 import logging
@@ -38,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class AddressPool:
-    """The host addresses of a network after the address of its gateway.
+    """Pool of the host addresses of a network after the address of its gateway.
 
     A returned address is the last to be given again, so that logs do not show two subscribers with it in a
     row.
@@ -64,7 +61,7 @@ class AddressPool:
 
 
 class TemporaryRate(Record, frozen=True):
-    """Rates in force until their expiry."""
+    """Rates of a session until their expiry."""
 
     down_bps: int
     up_bps: int
@@ -76,26 +73,23 @@ class TemporaryRates:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._rates: dict[str, TemporaryRate] = {}
+        self.by_id: dict[str, TemporaryRate] = {}
         if path is not None and path.exists():
             try:
-                self._rates = read_json(path, dict[str, TemporaryRate])
+                self.by_id = read_json(path, dict[str, TemporaryRate])
             except Unreadable as error:
                 _log.error("temporary rates of the lab are lost: %s", error)
 
-    def all(self) -> dict[str, TemporaryRate]:
-        return dict(self._rates)
-
     def put(self, acct_session_id: str, rate: TemporaryRate) -> None:
         """Store a rate. Raises StepFailed: then the former rate stays."""
-        self._write({**self._rates, acct_session_id: rate})
+        self._write({**self.by_id, acct_session_id: rate})
 
     def forget(self, acct_session_ids: Iterable[str]) -> None:
         """Remove rates. A failure is only logged: the sessions have ended, or have other rates."""
-        gone = {id for id in acct_session_ids if id in self._rates}
+        gone = {id for id in acct_session_ids if id in self.by_id}
         if gone:
             try:
-                self._write({id: rate for id, rate in self._rates.items() if id not in gone})
+                self._write({id: rate for id, rate in self.by_id.items() if id not in gone})
             except StepFailed as error:
                 _log.error("a temporary rate may come back after a restart: %s", error.sentence)
 
@@ -104,7 +98,7 @@ class TemporaryRates:
             with disk_step("store temporary rates"):
                 durable.make_folder(self._path.parent)
                 durable.replace(self._path, msgspec.json.encode(rates))
-        self._rates = rates
+        self.by_id = rates
 
 
 class World:
@@ -166,7 +160,7 @@ class World:
             _, id = heapq.heappop(self._departures)
             session = self.sessions.get(id)
             if session is not None:
-                self._leave(session, self._crowd.end_reason(), due)
+                self._end(session, self._crowd.end_reason(), due)
                 failure = self._locked_out.draw_failure(session.summary, self.configuration.demux.trunks)
                 if failure is not None:
                     subscriber, reason = failure
@@ -174,23 +168,23 @@ class World:
         return True
 
     def disconnect(self, sessions: Iterable[LabSession], now: float) -> None:
-        """End sessions, which must exist."""
+        """End sessions at the request of an operator. They must exist."""
         for session in sessions:
-            self._leave(session, "admin_disconnect", now)
+            self._end(session, "admin_disconnect", now)
 
     def set_rate(
         self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
     ) -> LabSession:
-        """Shape a session, which must exist, at other rates. Return the changed one. Raises StepFailed."""
+        """Return a session at other rates, after storing temporary ones. Raises StepFailed."""
         if expiry is not None:
             self._rates.put(before.acct_session_id, TemporaryRate(down_bps, up_bps, expiry))
         else:
             self._rates.forget([before.acct_session_id])
         return self._shape(before, down_bps, up_bps, expiry, now)
 
-    def sessions_on_removed_trunks(self, configuration: Configuration) -> list[int]:
+    def find_sessions_to_end(self, configuration: Configuration) -> list[int]:
         """Return the ids of the sessions that `configure` would end, ascending."""
-        lost = {vlan.line.name for vlan in self._lost_vlans(configuration)}
+        lost = {vlan.access_vlan.name for vlan in self._vlans_on_removed_trunks(configuration)}
         sessions = self.sessions.all() if lost else ()
         return [session.id for session in sessions if session.access_interface in lost]
 
@@ -200,9 +194,9 @@ class World:
         if configuration.cgnat.source_range != self.configuration.cgnat.source_range:
             self._shared = _shared_pool(configuration)
         self.configuration = configuration
-        for vlan in self._lost_vlans(configuration):
-            self.disconnect(self.sessions.find_on_access_interface(vlan.line.name), now)
-            self.vlans.remove(vlan.line.name)
+        for vlan in self._vlans_on_removed_trunks(configuration):
+            self.disconnect(self.sessions.find_on_access_interface(vlan.access_vlan.name), now)
+            self.vlans.remove(vlan.access_vlan.name)
         self._number_interfaces()
         self._crowd.configure(configuration.demux)
         self.vlans.configure(configuration.demux)
@@ -218,23 +212,22 @@ class World:
         after = replace(
             before,
             summary=replace(before.summary, rate_down=down_bps, rate_up=up_bps),
-            traffic=before.traffic.at_rates(*used_rates, self.usage(now)),
+            traffic=before.traffic.with_rates(*used_rates, self.usage(now)),
             expiry=expiry,
         )
         self.sessions.replace(after)
-        self.vlans.add_traffic(after.access_interface, after.traffic - before.traffic)
+        self.vlans.change_traffic(before, after)
         return after
 
     def _restore_rates(self) -> None:
-        rates = self._rates.all()
+        rates = dict(self._rates.by_id)
         for session in self.sessions.all() if rates else ():
             if rate := rates.pop(session.acct_session_id, None):
                 self._shape(session, rate.down_bps, rate.up_bps, rate.expiry, self.started)
         self._rates.forget(rates)
 
-    def _lost_vlans(self, configuration: Configuration) -> list[ManagedVlan]:
-        """Return the VLANs on trunks that a new configuration does not have."""
-        return [vlan for vlan in self.vlans if vlan.line.trunk not in configuration.demux.trunks]
+    def _vlans_on_removed_trunks(self, configuration: Configuration) -> list[ManagedVlan]:
+        return [vlan for vlan in self.vlans if vlan.access_vlan.trunk not in configuration.demux.trunks]
 
     def _arrive(self, now: float, age: float = 0.0, *, is_first: bool = False) -> None:
         if len(self.sessions) >= MAX_SESSIONS:
@@ -242,9 +235,9 @@ class World:
         subscriber = self._crowd.next_subscriber()
         if subscriber is None:
             return
-        if not self.vlans.admit(subscriber.line, self._ifindexes, now, is_limited=not is_first):
+        if not self.vlans.admit(subscriber.access_vlan, self._ifindexes, now, is_limited=not is_first):
             return
-        session = self._start_session(subscriber, now - age)
+        session = self._make_session(subscriber, now - age)
         if session is None:
             return
         self.sessions.add(session)
@@ -253,8 +246,8 @@ class World:
         if not is_first:
             self._journal.add_session_up(session.summary, now)
 
-    def _start_session(self, subscriber: Subscriber, started: float) -> LabSession | None:
-        """Return a session with an address; None if no address is free."""
+    def _make_session(self, subscriber: Subscriber, started: float) -> LabSession | None:
+        """Return the session of a subscriber who arrives; None if no address is free."""
         pools = [self._public, self._shared]
         if not subscriber.wants_public_address:
             pools.reverse()
@@ -277,7 +270,7 @@ class World:
             summary=record_of(
                 SessionSummary,
                 subscriber,
-                subscriber.line,
+                subscriber.access_vlan,
                 id=id,
                 type=SessionType.PPPOE if kind == "ppp" else SessionType.DHCP,
                 ip_address=address,
@@ -287,20 +280,20 @@ class World:
                 state=SessionState.ACTIVE,
                 started_at=int(started),
                 # One text for all sessions of the VLAN.
-                access_interface=sys.intern(subscriber.line.name),
-                inner_vlan_id=subscriber.line.vlan_id,
+                access_interface=sys.intern(subscriber.access_vlan.name),
+                inner_vlan_id=subscriber.access_vlan.vlan_id,
                 source="lab",
             ),
             gateway=pool.gateway,
-            overhead_profile=subscriber.line.profile.overhead_profile,
+            overhead_profile=subscriber.access_vlan.profile.overhead_profile,
             acct_session_id=subscriber.acct_session_id,
             vrf_steered=steered,
             shared_address=shared,
             ifindex=ifindex,
-            traffic=Traffic().at_rates(*used_rates, self.usage(started)),
+            traffic=Traffic().with_rates(*used_rates, self.usage(started)),
         )
 
-    def _leave(self, session: LabSession, reason: str, now: float) -> None:
+    def _end(self, session: LabSession, reason: str, now: float) -> None:
         self.sessions.remove(session.id)
         self._rates.forget([session.acct_session_id])
         usage = self.usage(now)

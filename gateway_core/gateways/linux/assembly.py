@@ -73,7 +73,7 @@ class LinuxMachine:
             configuration.demux,
             devices,
             vlan_serving,
-            partial(occupancy, tracker, {type: source.name for type, source in serving.items()}),
+            partial(find_occupancy, tracker, {type: source.name for type, source in serving.items()}),
             clock.steady,
             _list_leased_interfaces(sources.values()),
         )
@@ -136,7 +136,7 @@ class LinuxMachine:
         )
 
 
-def occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy:
+def find_occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy:
     """Return the access interfaces with sessions, of stale ones too. `sources` has the name of the source of
     each session type."""
     # Before the sessions are read: a source that replies meanwhile may have more of them.

@@ -1,8 +1,8 @@
-"""The entries in what sources, daemons and the kernel give: lines of a file, rows of a table, messages.
+"""Entries that sources, daemons and the kernel list: lines of a file, rows of a table, messages.
 
-An entry that cannot be read is skipped, logged and counted, and the others are read all the same: a
-subscriber may have caused it, and must not harm the others. What is not whole, such as a file without its
-last line end, has no entries yet: its reader raises an error, and nothing changes.
+An unreadable entry is skipped, logged and counted, and the others are read all the same: a subscriber may
+have caused it, and must not harm the others. A list that is not whole, such as a file without its last line
+end, has no entries yet: its reader raises an error, and nothing changes.
 """
 
 import logging
@@ -20,22 +20,23 @@ _log = logging.getLogger(__name__)
 
 
 class UnreadableEntry(GatewayApiError):
-    """An entry that is not in its format. The text is for the log, and has nothing that a subscriber sent."""
+    """Failure to parse an entry. The text is for the log, and has nothing that a subscriber sent."""
 
 
-def _nothing(_: Any) -> None:
+def _return_none(_: Any) -> None:
     return None
 
 
-def _itself(entry: Any) -> Any:
+def _return_entry(entry: Any) -> Any:
     return entry
 
 
 class EntryReader:
-    """Reads the entries of one kind. Make it once, as a constant: `skipped_entries` has it. Thread-safe.
+    """Reader of the entries of one kind, a constant of its module: `count_skipped` counts all readers.
+    Thread-safe.
 
-    `source` and `kind` are labels of the metric. In the log line, `entries` is a plural with its owner, and
-    `consequence` a sentence without its end.
+    `source` and `kind` are labels of the metric. In the log line, `entries` is a plural with its owner, such
+    as `the lines of FILE`, and `consequence` a sentence without its end.
     """
 
     def __init__(self, source: str, kind: str, entries: str, consequence: str) -> None:
@@ -45,7 +46,7 @@ class EntryReader:
         self._consequence = consequence
         self._lock = threading.Lock()
         self._skipped = 0
-        #: The names of the entries that the last reading of a place skipped, if there were any.
+        #: The names of the entries that the last reading skipped, by place, if there were any.
         self._unreadable: dict[Hashable, set[Hashable]] = {}
         _readers.append(self)
 
@@ -54,14 +55,14 @@ class EntryReader:
         entries: Iterable[E],
         parse: Callable[[E], T],
         *,
-        instead: Callable[[E], T | None] = _nothing,
-        name: Callable[[E], Hashable] = _itself,
+        instead: Callable[[E], T | None] = _return_none,
+        name: Callable[[E], Hashable] = _return_entry,
         place: Hashable = None,
     ) -> list[T]:
-        """Return the values of all entries that can be read. `parse` raises UnreadableEntry for the others.
+        """Return the values of all entries for which `parse` does not raise UnreadableEntry.
 
-        `instead` gives a value for such an entry, or None. By its `name`, an entry counts once while it
-        stays. Readings of other entries have another `place`, and log lines of their own.
+        `instead` returns the value of an unreadable entry, or None to skip it. An entry that is read again
+        counts once, by its `name`. Each `place` of entries has log lines of its own.
         """
         found: list[T] = []
         unreadable: set[Hashable] = set()
@@ -79,7 +80,7 @@ class EntryReader:
         return found
 
     def count(self) -> SkippedEntries:
-        """Return how many entries were skipped since the start."""
+        """Return the number of entries that were skipped since the start."""
         with self._lock:
             return SkippedEntries(self._source, self._kind, self._skipped)
 
@@ -98,6 +99,6 @@ class EntryReader:
 _readers: list[EntryReader] = []
 
 
-def skipped_entries() -> tuple[SkippedEntries, ...]:
-    """Return one record for each reader."""
+def count_skipped() -> tuple[SkippedEntries, ...]:
+    """Return the numbers of all readers."""
     return tuple(reader.count() for reader in _readers)

@@ -38,7 +38,7 @@ from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
-from gateway_core.gateways.linux.entries import skipped_entries
+from gateway_core.gateways.linux.entries import count_skipped
 from gateway_core.gateways.linux.health import DependencyWatch
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
@@ -130,7 +130,7 @@ class LinuxGateway:
         crew.wait()
 
     @contextmanager
-    def applying(self, configuration: Configuration) -> Iterator[None]:
+    def apply_in_kernel(self, configuration: Configuration) -> Iterator[None]:
         # An interface that does not exist is no refusal: it may come later, and is served then.
         running, raised = self.configuration, list[str]()
         try:
@@ -170,7 +170,7 @@ class LinuxGateway:
             threading.Thread(target=self._end_sessions, args=(commit,), daemon=True).start()
         threading.Thread(target=self._finish_services, daemon=True).start()
 
-    def impact(self, configuration: Configuration) -> Impact:
+    def preview_impact(self, configuration: Configuration) -> Impact:
         # Without the services if one of them cannot say what would happen to it.
         try:
             services = self.services.plan(configuration)
@@ -185,7 +185,7 @@ class LinuxGateway:
         return replace(self._impact_on_sessions(configuration), services=services)
 
     @contextmanager
-    def ending(self, configuration: Configuration) -> Iterator[Impact]:
+    def freeze_sessions(self, configuration: Configuration) -> Iterator[Impact]:
         with self.tracker.standstill():
             commit = self._pending_commit(configuration)
             self.pending_commits.replace([*self._still_pending(), commit])
@@ -260,7 +260,7 @@ class LinuxGateway:
         return self.firewall.list_drops()
 
     def skipped_entries(self) -> tuple[SkippedEntries, ...]:
-        return skipped_entries()
+        return count_skipped()
 
     def routes(self) -> Rows:
         cgnat = self.configuration.cgnat

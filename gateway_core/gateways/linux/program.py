@@ -1,5 +1,5 @@
-"""Another program, run without a shell, with a deadline and a limit of what it may print. The time limit of
-an operation of several steps."""
+"""Runs of other programs, without a shell, within a deadline and a limit of their output; and the time limits
+of operations of several steps."""
 
 import math
 import os
@@ -14,22 +14,22 @@ from typing import IO
 
 from gateway_contract.base.errors import GatewayApiError
 
-#: The whole environment of a program. Its messages must not depend on the one of the core.
+#: The whole environment of a program, whose messages must not depend on the environment of the core.
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 _CHUNK = 1 << 16
 
 
 class ProgramFailed(GatewayApiError):
-    """The program did not start, did not end in time, or printed too much. It does not run any more."""
+    """Failure of a program to start, to end in time, or to print less than the limit. It runs no more."""
 
 
 class ProgramMissing(ProgramFailed):
-    """It is not installed."""
+    """Failure to start a program that is not installed."""
 
 
 @dataclass(frozen=True)
 class EndedProgram:
-    """A program that ended. The status is negative after a signal, as with `subprocess`."""
+    """A program that has ended. The status is negative after a signal, as in `subprocess`."""
 
     status: int
     output: bytes
@@ -37,11 +37,11 @@ class EndedProgram:
 
 
 def run(command: Sequence[str], *, seconds: float, most: int) -> EndedProgram:
-    """Wait for a program and all children that hold its output; kill them at the deadline. `most` is the
-    limit of its output and errors together, in bytes. Raises ProgramFailed."""
+    """Run a program until it and all children that hold its output have ended; kill them after `seconds`.
+    `most` is the limit of its output and errors together, in bytes. Raises ProgramFailed."""
     end, name = time.monotonic() + seconds, Path(command[0]).name
     if seconds <= 0:
-        # Killed at once, it may have done a part.
+        # A program that is killed at once may have done a part of its work.
         raise ProgramFailed(f"no time was left to run {name}")
     try:
         # The group of a new session has the children too: one signal reaches all.
@@ -68,7 +68,7 @@ def run(command: Sequence[str], *, seconds: float, most: int) -> EndedProgram:
         except OverflowError as error:
             raise ProgramFailed(f"{name} printed more than {most} bytes") from error
         finally:
-            # Its id is its own until it has been waited for.
+            # The process id is not reused before the process has been waited for.
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -76,7 +76,7 @@ def run(command: Sequence[str], *, seconds: float, most: int) -> EndedProgram:
 
 
 def _read(output: IO[bytes], errors: IO[bytes], end: float, most: int) -> tuple[bytes, bytes]:
-    """Return all that comes through two pipes. Raises TimeoutError, and OverflowError above the limit."""
+    """Return the content of two pipes. Raises TimeoutError, and OverflowError above `most` bytes."""
     read = {output: bytearray(), errors: bytearray()}
     with selectors.DefaultSelector() as selector:
         for pipe, text in read.items():
@@ -97,13 +97,14 @@ def _read(output: IO[bytes], errors: IO[bytes], end: float, most: int) -> tuple[
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """The end of an operation, in monotonic seconds. A step may take `share` of the time left."""
+    """Time limit of an operation: `end` in monotonic seconds. A step may take the part `share` of the time
+    left."""
 
     end: float = math.inf
     share: float = 1.0
 
     def left(self, most: float = math.inf) -> float:
-        """Seconds for the next step, which takes `most` at the longest. 0 if the time is over."""
+        """Return the seconds for the next step, at most `most`; 0 if the time is over."""
         return max(0.0, min(most, (self.end - time.monotonic()) * self.share))
 
 
@@ -112,14 +113,14 @@ NO_LIMIT = TimeLimit()
 
 @dataclass(frozen=True)
 class CommitLimits:
-    """The limits of a commit for the daemons beside the core."""
+    """Time limits of a commit for the daemons, and of putting back after a failure."""
 
     apply: TimeLimit
     put_back: TimeLimit
 
     @classmethod
     def of(cls, apply: float, put_back: float) -> "CommitLimits":
-        """In seconds: first those to apply, then those to put back. A step of putting back takes half of the
-        time left: a daemon that hangs again must leave some to the others."""
+        """Return limits of so many seconds from now on. A step of putting back takes half of the time left: a
+        daemon that hangs again must leave some to the others."""
         now = time.monotonic()
         return cls(TimeLimit(now + apply), TimeLimit(now + apply + put_back, share=0.5))

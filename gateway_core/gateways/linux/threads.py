@@ -1,4 +1,4 @@
-"""The threads of the gateway: a crew, with which it stands and falls, and an action that many may request."""
+"""Threads of the gateway: a crew that ends the gateway with its first error, and an action on request."""
 
 import logging
 import threading
@@ -10,14 +10,16 @@ from gateway_contract.base.errors import GatewayApiError
 
 
 class Crew:
-    """Threads whose errors come to one place. Any thread may start others."""
+    """Threads whose errors end the gateway. Thread-safe.
+
+    `failures` has the errors that ended threads, in their order.
+    """
 
     def __init__(self) -> None:
-        #: The errors that ended threads, in their order.
         self.failures: SimpleQueue[BaseException] = SimpleQueue()
 
     def start(self, work: Callable[[], object], name: str | None = None) -> threading.Thread:
-        """Works on a thread of its own, which does not keep the process from its end."""
+        """Run a function on a daemon thread."""
 
         def guarded() -> None:
             try:
@@ -30,19 +32,19 @@ class Crew:
         return thread
 
     def wait(self) -> NoReturn:
-        """Raises the first error of a thread."""
+        """Wait for the first error of a thread, and raise it."""
         raise self.failures.get()
 
 
-#: Seconds between two attempts, after several failed.
-_LONGEST_PAUSE = 60.0
+#: Time until the next attempt, after several have failed.
+_MAX_PAUSE_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
 
 class Debounced:
-    """Runs `action` on a thread of its own `pause` seconds after the first request: for all that came until
-    then. After an error, which it logs, it runs again, each time after twice the pause."""
+    """Action that runs on a thread of its own `pause` seconds after the first request, once for all requests
+    until then. After a GatewayApiError, which is logged, it runs again after twice the pause."""
 
     def __init__(self, action: Callable[[], None], pause: float) -> None:
         self._action = action
@@ -56,7 +58,7 @@ class Debounced:
         self._requested.set()
 
     def close(self) -> None:
-        """End the thread. What was requested since the last run is not done."""
+        """End the thread, without the action for requests since the last run."""
         self._closed.set()
         self._requested.set()
         self._thread.join()
@@ -67,12 +69,12 @@ class Debounced:
             self._requested.wait()
             if self._closed.wait(pause):
                 return
-            # Before the action: it may miss what is requested while it runs.
+            # Before the action, which may miss a request while it runs.
             self._requested.clear()
             try:
                 self._action()
                 pause = self._pause
             except GatewayApiError as error:
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = min(pause * 2, _MAX_PAUSE_SECONDS)
                 _log.warning("trying again in %g s: %s", pause, error)
                 self._requested.set()

@@ -18,7 +18,7 @@ from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_contract.varlink.server import Server
-from gateway_core.commands.check import CannotCheck, Findings, check, reads
+from gateway_core.commands.check import CannotCheck, Findings, check, make_calls
 
 HEALTH = {
     "uptime_seconds": 1,
@@ -74,7 +74,7 @@ def findings(tmp_path: Path, **replies: Callable[[], Any]) -> Findings:
 
 def test_it_calls_each_method_that_only_reads_and_no_other() -> None:
     records = dict.fromkeys((ListSessions, ListJobs, ListArchive), HasOne())
-    called = [type(call) for call in reads(records)]
+    called = [type(call) for call in make_calls(records)]
     changing = {
         *(method for method in CORE.methods if issubclass(method, Command)),
         *(AmendConfiguration, RestoreRevision),
@@ -82,7 +82,7 @@ def test_it_calls_each_method_that_only_reads_and_no_other() -> None:
     assert len(called) == len(set(called))
     assert set(called) == set(CORE.methods) - changing
     # Without a record it asks for none.
-    names = {type(call).__name__ for call in reads({})}
+    names = {type(call).__name__ for call in make_calls({})}
     assert not names & {"GetSession", "WatchTraffic", "GetJob", "GetArchivedRevision"}
 
 

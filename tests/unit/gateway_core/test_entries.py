@@ -23,7 +23,7 @@ from gateway_core.gateways.linux.daemons.dnsmasq import LeaseRecords, parse_leas
 from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_core.gateways.linux.daemons.pppd import PppdJournal
 from gateway_core.gateways.linux.dataplane.nftables import UNREADABLE, Nft
-from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry, skipped_entries
+from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry, count_skipped
 from gateway_core.gateways.linux.kernel import links, qdiscs
 from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
@@ -257,7 +257,7 @@ CASES = [
 
 
 def skipped(source: str, kind: str) -> int:
-    return {(each.source, each.kind): each.entries for each in skipped_entries()}[source, kind]
+    return {(each.source, each.kind): each.entries for each in count_skipped()}[source, kind]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.source} {case.kind}")

@@ -159,13 +159,13 @@ def test_a_sum_is_that_of_its_sessions_at_any_moment(
         chosen = drawn % len(sessions) if sessions else 0
         if step == "start":
             rates = EVENING_MOST.used_rates(f"{drawn:08x}", drawn, drawn // 5)
-            sessions.append(Traffic().at_rates(*rates, usage))
+            sessions.append(Traffic().with_rates(*rates, usage))
             assert sessions[-1].counters(usage).bytes_in == 0
             total += sessions[-1]
         elif step != "read" and sessions:
             before = sessions[chosen]
             is_end = step == "end"
-            after = before.stopped(usage) if is_end else before.at_rates(drawn // 7, drawn // 9, usage)
+            after = before.stop_at(usage) if is_end else before.with_rates(drawn // 7, drawn // 9, usage)
             assert after.counters(usage) == before.counters(usage)
             sessions[chosen] = after
             total += after - before

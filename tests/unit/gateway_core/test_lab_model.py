@@ -180,10 +180,10 @@ class Lab(RuleBasedStateMachine):
     def commit(self, late: float) -> None:
         wanted = RunningConfiguration.of(self.document).sections
         self.clock.now += late
-        impact, before = self.gateway.impact(wanted), self.sessions()
+        impact, before = self.gateway.preview_impact(wanted), self.sessions()
         self.those_who_came_have_the_rates_of_the_configuration()
         ended, listed = len(self.journal.ended), self.interfaces()
-        with self.gateway.ending(wanted) as ended_now:
+        with self.gateway.freeze_sessions(wanted) as ended_now:
             # Nobody comes or goes between the announcement and the change.
             self.clock.now += late
             self.gateway.configure(wanted)

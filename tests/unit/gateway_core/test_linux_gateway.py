@@ -19,7 +19,7 @@ from gateway_contract.core.health import FaultKind
 from gateway_contract.core.network import InterfaceStats
 from gateway_contract.core.sessions import SessionType
 from gateway_core.configuration.running import RunningConfiguration, with_former_range
-from gateway_core.gateways.linux.assembly import occupancy
+from gateway_core.gateways.linux.assembly import find_occupancy
 from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
@@ -156,7 +156,7 @@ class Machine:
         )  # fmt: skip
         self.demux = Demultiplexer(
             configuration.demux, self.trunks, self.source,
-            partial(occupancy, self.tracker, {SessionType.PPPOE: self.source.name}), self.clock.steady,
+            partial(find_occupancy, self.tracker, {SessionType.PPPOE: self.source.name}), self.clock.steady,
         )  # fmt: skip
         desired = DesiredSessions(provision, self.tracker, self.trunks, self.source, self.demux)
         self.reconciler = Reconciler(self.plane, desired, self.clock)
@@ -300,11 +300,11 @@ def test_a_removed_trunk_takes_its_sessions_along_and_none_that_is_on_no_trunk_a
         machine.source.up(listed(key, access_interface=access, interface=f"ppp-{key}"))
     poll(machine.tracker)
     # Without the trunk, the name of its VLAN is that of two tags on trunk0.
-    assert machine.gateway.impact(on_trunks("trunk0")).sessions == (2, 5)
+    assert machine.gateway.preview_impact(on_trunks("trunk0")).sessions == (2, 5)
     machine.gateway.configure(on_trunks("trunk0"))
     wait_for("the end of the sessions", lambda: machine.ids() == [1, 3, 4])
     assert events(machine.journal)[-1].reason == "admin_disconnect"
-    assert machine.gateway.impact(before).sessions == ()
+    assert machine.gateway.preview_impact(before).sessions == ()
 
 
 def test_a_session_that_starts_while_a_trunk_is_removed_is_not_ended_unannounced(
@@ -312,7 +312,7 @@ def test_a_session_that_starts_while_a_trunk_is_removed_is_not_ended_unannounced
 ) -> None:
     machine.source.up(listed("c", access_interface="trunk1.1001", interface="ppp2"))
     polling = threading.Thread(target=poll, args=(machine.tracker,))
-    with gateway.ending(WITHOUT_TRUNK1) as impact:
+    with gateway.freeze_sessions(WITHOUT_TRUNK1) as impact:
         assert impact.sessions == (2,)
         polling.start()
         wait_for("the poll", lambda: machine.source.polls == 2)
@@ -365,14 +365,18 @@ def kept(folder: Path, running: Configuration = WITHOUT_TRUNK1) -> Sequence[Pend
 def test_a_commit_whose_ends_are_not_kept_is_refused_and_one_that_did_not_count_ends_nothing(
     gateway: LinuxGateway, tmp_path: Path
 ) -> None:
-    with no_file_longer_than(0), not_done("store the ends of a commit"), gateway.ending(WITHOUT_TRUNK1):
+    with (
+        no_file_longer_than(0),
+        not_done("store the ends of a commit"),
+        gateway.freeze_sessions(WITHOUT_TRUNK1),
+    ):
         pytest.fail("the disk keeps none")
-    with not_done("replace"), gateway.ending(WITHOUT_TRUNK1):
+    with not_done("replace"), gateway.freeze_sessions(WITHOUT_TRUNK1):
         assert kept(tmp_path)[0] == ((2,), CONFIGURATION)
         raise StepFailed("replace the running configuration", "No space left on device")
     (commit,) = kept(tmp_path, CONFIGURATION)
     assert commit.without_ended(gateway.sessions.all(), CONFIGURATION).session_ids == ()
-    with gateway.ending(CONFIGURATION):
+    with gateway.freeze_sessions(CONFIGURATION):
         assert kept(tmp_path) == []
 
 
@@ -404,7 +408,7 @@ def test_a_commit_that_the_kernel_refuses_leaves_all_as_before(
     gateway.configure(CONFIGURATION)
     if refusing:
         getattr(machine, refusing).refuses = True
-    with not_done(refusal), gateway.applying(wanted):
+    with not_done(refusal), gateway.apply_in_kernel(wanted):
         pytest.fail("the kernel has refused")
     assert machine.plane.cgnat == CONFIGURATION.cgnat
     assert [session.vrf_steered for session in gateway.sessions.all()] == [True, True]
@@ -417,7 +421,7 @@ def test_an_error_after_the_kernel_puts_the_kernel_back(machine: Machine, gatewa
     pools = (AddressPool("fixed", IPv4Network("203.0.113.0/24")),)
     subscribers = replace(CONFIGURATION.subscribers, pools=pools)
     wanted = replace(on_trunks("fine"), cgnat=cgnat, subscribers=subscribers)
-    with not_done("write the revision"), gateway.applying(wanted):
+    with not_done("write the revision"), gateway.apply_in_kernel(wanted):
         assert (machine.plane.cgnat, "fine" in machine.trunks.up) == (cgnat, True)
         assert machine.plane.pools == (*before, IPv4Network("203.0.113.0/24"))
         assert '"fine.*"' in machine.rules.commands
@@ -431,11 +435,11 @@ def test_what_a_commit_does_not_change_cannot_make_it_fail(machine: Machine, gat
     stuck = on_trunks("trunk0", "stuck")
     gateway.configure(stuck)
     machine.plane.refuses = machine.rules.refuses = True
-    with gateway.applying(replace(stuck, system=replace(stuck.system, hostname="bng2"))):
+    with gateway.apply_in_kernel(replace(stuck, system=replace(stuck.system, hostname="bng2"))):
         pass
     # A trunk that is not there yet is no refusal.
     machine.plane.refuses = machine.rules.refuses = False
-    with gateway.applying(on_trunks("trunk0", "gone")):
+    with gateway.apply_in_kernel(on_trunks("trunk0", "gone")):
         pass
 
 
@@ -513,5 +517,5 @@ def test_an_impact_without_a_reply_of_the_services_has_the_sessions(
         raise StepFailed("read frr.conf", "it does not reply")
 
     machine.daemons.append(SimpleNamespace(name="silent", render=lambda *_: {}, preview_action=fail))
-    assert gateway.impact(WITHOUT_TRUNK1).sessions == (2,)
+    assert gateway.preview_impact(WITHOUT_TRUNK1).sessions == (2,)
     assert "it does not reply" in caplog.text

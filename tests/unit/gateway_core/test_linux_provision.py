@@ -12,7 +12,7 @@ from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.core.network import InterfaceStats
 from gateway_contract.core.sessions import SessionState, SessionType
 from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.gateways.linux.assembly import occupancy
+from gateway_core.gateways.linux.assembly import find_occupancy
 from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceTraffic, SourceUnavailable
 from gateway_core.gateways.linux.demux.admission import AccessVlan, Occupancy
 from gateway_core.gateways.linux.demux.vlan_devices import VlanServing
@@ -83,10 +83,10 @@ def test_a_dhcp_session_wants_a_host_route_and_one_of_ipv6_alone_its_prefixes_ro
 def test_what_is_wanted_follows_the_sessions_and_says_which_changed(provision: Provision) -> None:
     told: list[tuple[int, ...]] = []
     provision.changes = lambda *ids: told.append(ids)
-    provision.appeared([session(1), session(2)])
+    provision.add_sessions([session(1), session(2)])
     before = provision.wanted()
-    provision.changed([session(2, interface="ppp7")])
-    provision.gone([session(1)])
+    provision.update_sessions([session(2, interface="ppp7")])
+    provision.remove_sessions([session(1)])
     assert [(id, wanted.device) for id, wanted in provision.wanted().items()] == [(2, "ppp7")]
     assert told == [(1, 2), (2,), (1,)]
     # Readers may still iterate over it.
@@ -135,7 +135,7 @@ def test_the_source_counts_what_came_after_the_last_sweep(
     assert (found.bytes_in, found.bytes_out) == total
     assert (found.packets_in, found.packets_out) == (seen[0] // 100, seen[1] // 100)
     # A session that begins and ends on its device before the next sweep has none of its traffic.
-    provision.appeared([second := session(6, interface="ppp0")])
+    provision.add_sessions([second := session(6, interface="ppp0")])
     assert provision.traffic(second, None) == NO_COUNTERS
 
 
@@ -152,7 +152,7 @@ def test_a_session_that_has_ended_does_not_get_the_traffic_of_the_next_one_on_a_
         counters.sweep([first])
         assert counters.swept_traffic(first) == Counters(5000, 6000, 50, 60)
     assert provision.traffic(first, None) == Counters(5000, 6000, 50, 60)
-    provision.appeared([second])
+    provision.add_sessions([second])
     assert counters.traffic(second) == Counters(100, 10_000, 1, 100)
     counters.sweep([second])
     assert counters.swept_traffic(second) == Counters(100, 10_000, 1, 100)
@@ -290,12 +290,12 @@ TYPES = {SessionType.PPPOE: "accel-ppp", SessionType.DHCP: "other"}
 def test_a_source_that_does_not_reply_may_have_more_sessions_of_its_type(lives: Lives) -> None:
     one, two = lives.sources
     one.up(listed("a", access_interface="trunk0.300"))
-    assert set(occupancy(lives.tracker, TYPES).unknown) == {*TYPES}
+    assert set(find_occupancy(lives.tracker, TYPES).unknown) == {*TYPES}
     lives.poll()
-    assert occupancy(lives.tracker, TYPES) == Occupancy({"trunk0.300"}, set())
+    assert find_occupancy(lives.tracker, TYPES) == Occupancy({"trunk0.300"}, set())
     two.fails = True
     lives.poll()
-    assert occupancy(lives.tracker, TYPES) == Occupancy({"trunk0.300"}, {SessionType.DHCP})
+    assert find_occupancy(lives.tracker, TYPES) == Occupancy({"trunk0.300"}, {SessionType.DHCP})
 
 
 def test_a_source_with_a_session_that_the_disk_has_no_room_for_has_more_sessions(lives: Lives) -> None:
@@ -303,9 +303,9 @@ def test_a_source_with_a_session_that_the_disk_has_no_room_for_has_more_sessions
     lives.sources[0].up(listed("a", access_interface="trunk0.300"))
     with no_file_longer_than(0):
         lives.poll()
-        assert occupancy(lives.tracker, TYPES) == Occupancy(set(), {SessionType.PPPOE})
+        assert find_occupancy(lives.tracker, TYPES) == Occupancy(set(), {SessionType.PPPOE})
     lives.poll()
-    assert occupancy(lives.tracker, TYPES) == Occupancy({"trunk0.300"}, set())
+    assert find_occupancy(lives.tracker, TYPES) == Occupancy({"trunk0.300"}, set())
 
 
 def test_a_vlan_is_restored_as_whose_it_was_after_its_release(desired: DesiredSessions, vlans: Vlans) -> None:

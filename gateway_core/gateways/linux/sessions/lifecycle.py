@@ -87,14 +87,14 @@ class SessionSurroundings(Protocol):
     def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
         """Return the known traffic of a session that has ended. `counted` is what its source counted."""
 
-    def appeared(self, sessions: Sequence[LinuxSession]) -> None:
+    def add_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         """Handle sessions that were added to the table. Sessions restored at the start come first, in one
         call."""
 
-    def changed(self, sessions: Sequence[LinuxSession]) -> None:
+    def update_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         """Handle other addresses, rates or steering of sessions."""
 
-    def gone(self, sessions: Sequence[LinuxSession]) -> None:
+    def remove_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         """Handle sessions that were removed from the table."""
 
 
@@ -169,7 +169,7 @@ class Lifecycle:
                 for session in sessions:
                     self.sessions.add(session)
             self._ids |= ids
-            self._surroundings.appeared(sessions)
+            self._surroundings.add_sessions(sessions)
             self._announce(sessions)
             self.write_unsaved()
         return True
@@ -188,7 +188,7 @@ class Lifecycle:
             for key, listed in changed.items():
                 session = self.sessions.get(self._ids[key])
                 assert session is not None  # noqa: S101 - only `_end` removes it
-                record = session.record.following(listed)
+                record = session.record.follow(listed)
                 if record is not session.record:
                     found.append(self._make_session(session.id, key, record, session.summary.state))
             self._replace(found)
@@ -204,7 +204,7 @@ class Lifecycle:
             before = self.sessions.get(id)
             if before is None:
                 return None
-            record = before.record.shaped(down_bps, up_bps, expiry)
+            record = before.record.with_rates(down_bps, up_bps, expiry)
             self._unsaved_records[before.key] = msgspec.json.encode(record)
             if not self.write_unsaved():
                 # The disk may have either record now.
@@ -222,7 +222,7 @@ class Lifecycle:
                 sessions = [session for session in found if session is not None]
                 for session in sessions:
                     if session.summary.state != state:
-                        self.sessions.replace(session.in_state(state))
+                        self.sessions.replace(session.with_state(state))
             if state is SessionState.ACTIVE:
                 self._announce(session for session in sessions if session.key in self._unannounced)
                 self.write_unsaved()
@@ -236,10 +236,10 @@ class Lifecycle:
                 after = self.sessions.all()
             pairs = zip(before, after, strict=True)
             if changed := [new for old, new in pairs if new.vrf_steered != old.vrf_steered]:
-                self._surroundings.changed(changed)
+                self._surroundings.update_sessions(changed)
 
     @contextmanager
-    def awaiting(self, ids: Iterable[int]) -> Iterator[Mapping[int, SessionEnd | None]]:
+    def collect_ends(self, ids: Iterable[int]) -> Iterator[Mapping[int, SessionEnd | None]]:
         """Yield the ends of sessions by id, which come during the block."""
         awaited: dict[int, SessionEnd | None] = dict.fromkeys(ids)
         with self._lock:
@@ -330,7 +330,7 @@ class Lifecycle:
             with self.sessions.lock:
                 for session in sessions:
                     self.sessions.replace(session)
-            self._surroundings.changed(sessions)
+            self._surroundings.update_sessions(sessions)
 
     def _announce(self, sessions: Iterable[LinuxSession]) -> None:
         now = self._clock.wall()
@@ -348,7 +348,7 @@ class Lifecycle:
                 SessionEnd(session, end.reason, self._surroundings.traffic(session, end.traffic))
                 for session, end in zip(removed, explained.values(), strict=True)
             ]
-            self._surroundings.gone([end.session for end in ends])
+            self._surroundings.remove_sessions([end.session for end in ends])
             self._announce(end.session for end in ends if end.session.key in self._unannounced)
             at = self._clock.wall() if at is None else at
             for end in ends:

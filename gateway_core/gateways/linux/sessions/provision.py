@@ -170,16 +170,16 @@ class Provision:
             bytes_out=_add_since_sweep(seen.bytes_out, counted.bytes_out),
         )
 
-    def appeared(self, sessions: Sequence[LinuxSession]) -> None:
+    def add_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         self._counters.forget(session.interface for session in sessions if session.has_own_device)
-        self.changed(sessions)
+        self.update_sessions(sessions)
 
-    def changed(self, sessions: Sequence[LinuxSession]) -> None:
+    def update_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         with self._lock:
             self._wanted = {**self._wanted, **{session.id: wanted_by(session) for session in sessions}}
         self.changes(*(session.id for session in sessions))
 
-    def gone(self, sessions: Sequence[LinuxSession]) -> None:
+    def remove_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         ended = {session.id for session in sessions}
         with self._lock:
             self._wanted = {id: wanted for id, wanted in self._wanted.items() if id not in ended}

@@ -50,7 +50,7 @@ class SessionRecord(Record, frozen=True):
         rates = {name: rate for name in _RATES if (rate := getattr(listed, name)) is not None}
         return cls(listed, replace(terms, **rates), baseline, boot_id=boot_id)
 
-    def following(self, listed: SourceSession) -> "SessionRecord":
+    def follow(self, listed: SourceSession) -> "SessionRecord":
         """Return the record after the source listed the session so: the same object if nothing changed. The
         last change of a rate is in force, whether by an operator or by the source."""
         before, terms = self.listed, self.terms
@@ -68,7 +68,7 @@ class SessionRecord(Record, frozen=True):
         expiry = self.expiry if terms is self.terms else None
         return replace(self, listed=listed, terms=terms, expiry=expiry)
 
-    def shaped(self, down_bps: int, up_bps: int, expiry: Expiry | None) -> "SessionRecord":
+    def with_rates(self, down_bps: int, up_bps: int, expiry: Expiry | None) -> "SessionRecord":
         """Return the record with other rates in force."""
         terms = replace(self.terms, rate_down=down_bps, rate_up=up_bps)
         return replace(self, terms=terms, expiry=expiry)
@@ -104,7 +104,7 @@ class LinuxSession(Session, frozen=True, kw_only=True):
             record=record,
         )
 
-    def in_state(self, state: SessionState) -> "LinuxSession":
+    def with_state(self, state: SessionState) -> "LinuxSession":
         return replace(self, summary=replace(self.summary, state=state))
 
     @property

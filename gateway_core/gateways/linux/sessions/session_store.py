@@ -135,12 +135,12 @@ class SessionStore:
         self, new: Mapping[SessionKey, bytes], connection: sqlite3.Connection
     ) -> dict[SessionKey, StoredSession]:
         ((first,),) = connection.execute("SELECT id FROM next")
-        following = first + len(new)
+        next_id = first + len(new)
         # First, or a database that is damaged now would lead to a new one that gives these ids again.
-        self._raise_bound(following)
+        self._raise_bound(next_id)
         rows = {key: StoredSession(first + n, new[key], announced=False) for n, key in enumerate(new)}
         connection.executemany(_INSERT.format("ABORT"), map(_to_row, rows.items()))
-        connection.execute("UPDATE next SET id = ?", (following,))
+        connection.execute("UPDATE next SET id = ?", (next_id,))
         return rows
 
     def _restore(self, connection: sqlite3.Connection) -> None:
@@ -158,17 +158,17 @@ class SessionStore:
         connection.execute("INSERT OR IGNORE INTO next VALUES (1, ?)", (max(bound, 1),))
         # The bound is at most STEP above the next id, unless the database is an older one from a backup.
         connection.execute("UPDATE next SET id = ? WHERE id < ?", (bound, bound - STEP))
-        ((following,),) = connection.execute("SELECT id FROM next")
-        self._raise_bound(following)
+        ((next_id,),) = connection.execute("SELECT id FROM next")
+        self._raise_bound(next_id)
         # Rows are in memory if the database was damaged while it was in use.
         connection.executemany(_INSERT.format("IGNORE"), map(_to_row, self._rows.items()))
 
-    def _raise_bound(self, following: int) -> None:
+    def _raise_bound(self, next_id: int) -> None:
         """Make sure that a name on disk bounds all ids below `following`."""
         bounds = self._bounds()
-        if following <= max(bounds, default=0):
+        if next_id <= max(bounds, default=0):
             return
-        durable.write(self._folder / f"{_BOUND_NAME}{-(-following // STEP) * STEP}", b"")
+        durable.write(self._folder / f"{_BOUND_NAME}{-(-next_id // STEP) * STEP}", b"")
         durable.sync(self._folder)
         for path in bounds.values():
             path.unlink()

@@ -247,7 +247,7 @@ class Disconnection:
         deadline = self._clock.steady() + seconds
         # A session that has ended by itself must not be reported as ended by this request.
         self._poll()
-        with self._lifecycle.awaiting(session.id for session in self.remaining()) as self._ends:
+        with self._lifecycle.collect_ends(session.id for session in self.remaining()) as self._ends:
             self._send_requests()
             repeat_at = self._clock.steady() + _REPEAT_SECONDS
             while self._clock.steady() < deadline and self._requested & {s.id for s in self.remaining()}:
@@ -338,7 +338,7 @@ class Tracker:
         """Poll from time to time, and at each hook, until `hooks` is stopped. Restored sessions appear first;
         those of a source that is not used any more end."""
         if restored := list(self.sessions.all()):
-            self._surroundings.appeared(restored)
+            self._surroundings.add_sessions(restored)
         for name in self._lifecycle.source_names() - self._watches.keys():
             keys = [SessionKey(name, key) for key in self._lifecycle.sessions_of(name)]
             self._lifecycle.end(keys, lambda names: dict.fromkeys(names, SourceEnd()))
