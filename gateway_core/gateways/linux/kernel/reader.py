@@ -6,141 +6,109 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from gateway_contract.core.network import InterfaceStats
+from gateway_core.gateways.linux.kernel import fib, links, qdiscs
 from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
-from gateway_core.gateways.linux.kernel.fib import (
-    FibEntry,
-    RouteEntry,
-    Rule,
-    parse_fib_entry,
-    parse_route,
-    parse_rule,
-)
-from gateway_core.gateways.linux.kernel.links import (
-    Address,
-    Link,
-    LinkEntry,
-    find_names,
-    parse_address,
-    parse_link,
-    parse_link_entry,
-    parse_statistics,
-)
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice, dump, query
-from gateway_core.gateways.linux.kernel.qdiscs import (
-    INGRESS_HANDLE,
-    PacketFilter,
-    Qdisc,
-    QdiscEntry,
-    parse_filter,
-    parse_qdisc,
-    parse_qdisc_entry,
-)
 
 T = TypeVar("T")
 
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _ANY_LINK = rt.IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
 _64_BIT_COUNTERS = rt.IF_STATS_MSG.pack(socket.AF_UNSPEC, 0, 0, 1 << (rt.IFLA_STATS_LINK_64 - 1))
 
 
 class KernelReader:
-    """Reader of what the kernel has now, in the network namespace of the calling thread. Thread-safe. Methods
+    """Reads what the kernel has now, in the network namespace of the calling thread. Thread-safe. Methods
     raise KernelError."""
 
-    def read_links(self) -> dict[int, Link]:
+    def read_links(self) -> dict[int, links.Link]:
         """Return all links, by index."""
-        found = dump("read the links", rt.RTM_GETLINK, _ANY_LINK, parse_link, lambda link: link.index)
+        found = dump("read the links", rt.RTM_GETLINK, _ANY_LINK, links.parse_link, lambda link: link.index)
         return {link.index: link for link in found}
 
-    def find_link(self, name: str) -> Link:
+    def find_link(self, name: str) -> links.Link:
         """Return the link of this name. Raises NoDevice for an unknown name."""
         (found,) = self.find_links([name])
         if found is None:
             raise NoDevice(f"find the link {name}", "there is none", errno.ENODEV)
         return found
 
-    def find_links(self, names: Sequence[str]) -> list[Link | None]:
+    def find_links(self, names: Sequence[str]) -> list[links.Link | None]:
         """Return the links of names, None for each name that is unknown, or whose link cannot be read."""
         bodies = [_ANY_LINK + nl.pack_text(rt.IFLA_IFNAME, name) for name in names]
         # A name that no link can have is one that no link has.
         unknown = {errno.ENODEV, errno.ERANGE, errno.EINVAL}
-        return query("find a link", rt.RTM_GETLINK, 0, bodies, parse_link, unknown)
+        return query("find a link", rt.RTM_GETLINK, 0, bodies, links.parse_link, unknown)
 
     def read_statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
         """Return the index and the counters of all links, by name. The dump of statistics takes a tenth of
         the time of one of the links, each of which has 1,400 bytes, but has no names."""
-        step = "read the counters"
-        found = dict(dump(step, rt.RTM_GETSTATS, _64_BIT_COUNTERS, parse_statistics, lambda one: one[0]))
+        step, parse = "read the counters", links.parse_statistics
+        found = dict(dump(step, rt.RTM_GETSTATS, _64_BIT_COUNTERS, parse, lambda entry: entry[0]))
         try:
-            return {name: (index, found[index]) for index, name in find_names(found).items()}
+            return {name: (index, found[index]) for index, name in links.find_names(found).items()}
         except OSError as error:
             raise KernelError(step, error.strerror, error.errno) from error
 
-    def read_link_entries(self) -> dict[str, LinkEntry]:
+    def read_link_entries(self) -> dict[str, links.LinkEntry]:
         """Return all links by name, as entries."""
         body = _ANY_LINK + nl.pack_u32(rt.IFLA_EXT_MASK, rt.RTEXT_FILTER_SKIP_STATS)
-        found = dump("read the links", rt.RTM_GETLINK, body, parse_link_entry, lambda link: link.ifindex)
+        parse = links.parse_link_entry
+        found = dump("read the links", rt.RTM_GETLINK, body, parse, lambda link: link.ifindex)
         return {link.name: link for link in found}
 
-    def read_qdisc_entries(self) -> list[QdiscEntry]:
+    def read_qdisc_entries(self) -> list[qdiscs.QdiscEntry]:
         """Return the qdiscs of all devices, as entries."""
-        return dump("read the qdiscs", rt.RTM_GETQDISC, rt.TCMSG.pack(0, 0, 0, 0, 0), parse_qdisc_entry)
+        body = rt.TCMSG.pack(0, 0, 0, 0, 0)
+        return dump("read the qdiscs", rt.RTM_GETQDISC, body, qdiscs.parse_qdisc_entry)
 
     def read_fib_entries(
         self, family: int, protocol: int, table: int | None = None, ifindex: int | None = None
-    ) -> list[FibEntry]:
+    ) -> list[fib.FibEntry]:
         """Return the routes of a protocol, as entries: of all tables or one, over all devices or one.
         Protocol 0 is any."""
         body = rt.RTMSG.pack(family, 0, 0, 0, 0, protocol, 0, 0, 0)
         for type, value in ((rt.RTA_TABLE, table), (rt.RTA_OIF, ifindex)):
             if value is not None:
                 body += nl.pack_u32(type, value)
-        return _routes("read the routes", body, parse_fib_entry)
+        return _dump_routes("read the routes", body, fib.parse_fib_entry)
 
-    def read_addresses(self) -> list[Address]:
+    def read_addresses(self) -> list[links.Address]:
         """Return all IPv4 and IPv6 addresses."""
-        return [
-            found
-            for family in (socket.AF_INET, socket.AF_INET6)
-            for found in dump(
-                "read the addresses", rt.RTM_GETADDR, rt.IFADDRMSG.pack(family, 0, 0, 0, 0), parse_address
-            )
-        ]
+        bodies = [rt.IFADDRMSG.pack(family, 0, 0, 0, 0) for family in _FAMILIES]
+        found = (dump("read the addresses", rt.RTM_GETADDR, body, links.parse_address) for body in bodies)
+        return [address for addresses in found for address in addresses]
 
-    def read_routes(self, tables: Iterable[int]) -> list[RouteEntry]:
+    def read_routes(self, tables: Iterable[int]) -> list[fib.RouteEntry]:
         """Return the IPv4 and IPv6 routes of the tables, without the entries of the cache. A table that does
         not exist has none."""
-        return [
-            found
-            for table in tables
-            for family in (socket.AF_INET, socket.AF_INET6)
-            for found in _routes(
-                f"read the routes of table {table}",
-                rt.RTMSG.pack(family, *bytes(7), 0) + nl.pack_u32(rt.RTA_TABLE, table),
-                parse_route,
-            )
-        ]
+        found: list[fib.RouteEntry] = []
+        for table in tables:
+            for family in _FAMILIES:
+                body = rt.RTMSG.pack(family, *bytes(7), 0) + nl.pack_u32(rt.RTA_TABLE, table)
+                found += _dump_routes(f"read the routes of table {table}", body, fib.parse_route)
+        return found
 
-    def read_rules(self) -> list[Rule]:
+    def read_rules(self) -> list[fib.Rule]:
         """Return the IPv4 policy rules."""
-        return dump(
-            "read the policy rules", rt.RTM_GETRULE, rt.RTMSG.pack(socket.AF_INET, *bytes(7), 0), parse_rule
-        )
+        body = rt.RTMSG.pack(socket.AF_INET, *bytes(7), 0)
+        return dump("read the policy rules", rt.RTM_GETRULE, body, fib.parse_rule)
 
-    def find_qdiscs(self, places: Sequence[tuple[int, int]]) -> list[Qdisc | None]:
-        """Return the qdiscs at places: the index of a device, and the parent. None for each without one, or
-        without the device, and for the kernel's invisible default."""
+    def find_qdiscs(self, places: Sequence[tuple[int, int]]) -> list[qdiscs.Qdisc | None]:
+        """Return the qdiscs at places: the index of a device, and the parent. None for each place without a
+        qdisc or device, and for the kernel's invisible default."""
         bodies = [rt.TCMSG.pack(0, ifindex, 0, parent, 0) for ifindex, parent in places]
+        absent, parse = {errno.ENOENT, errno.ENODEV}, qdiscs.parse_qdisc
         # Without an echo, the kernel sends the reply to listeners for events alone.
-        return query(
-            "read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, parse_qdisc, {errno.ENOENT, errno.ENODEV}
-        )
+        return query("read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, parse, absent)
 
-    def read_filters(self, ifindex: int) -> list[PacketFilter]:
+    def read_filters(self, ifindex: int) -> list[qdiscs.PacketFilter]:
         """Return the filters of a device's ingress qdisc; none without the qdisc."""
-        body = rt.TCMSG.pack(0, ifindex, 0, INGRESS_HANDLE, 0)
+        step = f"read the filters of link {ifindex}"
+        body = rt.TCMSG.pack(0, ifindex, 0, qdiscs.INGRESS_HANDLE, 0)
         try:
-            found = dump(f"read the filters of link {ifindex}", rt.RTM_GETTFILTER, body, parse_filter)
+            found = dump(step, rt.RTM_GETTFILTER, body, qdiscs.parse_filter)
         except KernelError as error:
             if error.code in {errno.ENODEV, errno.ENOENT, errno.EINVAL}:
                 return []
@@ -148,7 +116,7 @@ class KernelReader:
         return [each for each in found if each is not None]
 
 
-def _routes(step: str, body: bytes, parse: Callable[[bytes], T]) -> list[T]:
+def _dump_routes(step: str, body: bytes, parse: Callable[[bytes], T]) -> list[T]:
     try:
         return dump(step, rt.RTM_GETROUTE, body, parse)
     except KernelError as error:
