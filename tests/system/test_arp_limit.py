@@ -12,7 +12,7 @@ import pytest
 
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.dataplane.firewall import ArpLimit, Firewall
-from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS
+from gateway_core.gateways.linux.kernel.links import SUBSCRIBER_GROUP
 from tests.support.documents import valid_document
 from tests.support.namespaces import can, inside, ip_batch, neighbour, network_namespace, network_of
 from tests.support.packets import icmp
@@ -52,7 +52,7 @@ def lines() -> Iterator[list[int]]:
             device = f"trunk0.{number}"
             ip_batch(
                 [
-                    f"link add {device} group {SUBSCRIBERS} type veth peer name far0 netns {pid}",
+                    f"link add {device} group {SUBSCRIBER_GROUP} type veth peer name far0 netns {pid}",
                     f"link set {device} up",
                     f"address add {GATEWAY}/32 dev {device}",
                     f"address add {GATEWAY6}/64 dev {device} nodad",

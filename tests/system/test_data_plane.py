@@ -81,7 +81,7 @@ class Sessions:
         self.foreign: set[str] = set()
         self.refusal: str | None = None
 
-    def wanted(self) -> Mapping[int, WantedSession]:
+    def get_wanted(self) -> Mapping[int, WantedSession]:
         return self.present
 
     def is_complete(self) -> bool:
@@ -531,7 +531,7 @@ def test_new_sessions_do_not_delay_the_next_comparison(
 
     (new,) = others(1)
     sessions.present = {7: WANTED, 1: new}
-    reconciler.changed(1)
+    reconciler.apply_soon(1)
     with monkeypatch.context() as slowly:
         slowly.setattr(plane, "repair", slow)
         reconciler.sweep()
@@ -545,7 +545,7 @@ def test_a_new_session_is_applied_and_a_former_one_removed(running: Reconciler, 
     make_line("acc1")
     new = replace(WANTED, session_id=8, device="acc1", ifb="ifb-acc1", access_interface="acc1")
     sessions.present = {8: new}
-    running.changed(7, 8)
+    running.apply_soon(7, 8)
     wait_for("the new one", lambda: "100.64.0.9 dev acc1" in routes() and "ifb-acc1" in text("ip", "link"))
     wait_for("the end", lambda: "acc0" not in routes() and "ifb-acc0" not in text("ip", "link"))
     assert repairs(running) == {}
@@ -555,7 +555,7 @@ def test_many_new_sessions_are_not_compared_after_each_few(
     reconciler: Reconciler, plane: DataPlane, sessions: Sessions, clock: StillClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("gateway_core.gateways.linux.dataplane.reconciler._BATCH", 2)
+    monkeypatch.setattr("gateway_core.gateways.linux.dataplane.reconciler._SESSIONS_PER_BATCH", 2)
     read, readings = plane.read, []
 
     def slow(*arguments: Any) -> KernelState:
@@ -571,7 +571,7 @@ def test_many_new_sessions_are_not_compared_after_each_few(
         new = replace(bare, session_id=number, device=name, ifb=f"ifb-{name}", address=address)
         sessions.present = {**sessions.present, number: new}
     clock.now += 5
-    reconciler.changed(*range(20, 28))
+    reconciler.apply_soon(*range(20, 28))
     for _ in range(4):
         reconciler._turn()
     assert len(readings) == 1
@@ -586,7 +586,7 @@ def test_a_new_session_comes_before_the_rest_of_the_repairs(
     reconciler: Reconciler, plane: DataPlane, sessions: Sessions, clock: StillClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("gateway_core.gateways.linux.dataplane.reconciler._BATCH", 2)
+    monkeypatch.setattr("gateway_core.gateways.linux.dataplane.reconciler._SESSIONS_PER_BATCH", 2)
     damaged, (new,) = others(20, 21, 22, 23), others(24)
     sessions.present = {each.session_id: each for each in damaged}
     reconciler.sweep()
@@ -598,7 +598,7 @@ def test_a_new_session_comes_before_the_rest_of_the_repairs(
         order.append([wanted.session_id for wanted, _ in todo])
         if len(order) == 1:
             sessions.present = {**sessions.present, 24: new}
-            reconciler.changed(24)
+            reconciler.apply_soon(24)
         return repair(todo, known)
 
     monkeypatch.setattr(plane, "repair", told)
@@ -615,12 +615,12 @@ def test_the_time_of_a_new_session_without_a_limit_is_counted_once(
     ip("link add ifb-acc22 type veth peer name far")
     for new, seconds in ((quick, 0.02), (slow, 0.8), (refused, 0.8)):
         sessions.present = {**sessions.present, new.session_id: new}
-        reconciler.changed(new.session_id)
+        reconciler.apply_soon(new.session_id)
         clock.now += seconds
         reconciler._turn()
     # Not of a session that was made before.
     sessions.present = {**sessions.present, 20: replace(quick, rate_down=DOWN // 2)}
-    reconciler.changed(20)
+    reconciler.apply_soon(20)
     reconciler._turn()
     delays = reconciler.limit_delays.read()
     within = {each.seconds: each.sessions for each in delays.counts}
@@ -634,7 +634,7 @@ def test_the_time_of_a_session_that_a_comparison_finds_first_is_counted(
 ) -> None:
     (new,) = others(20)
     sessions.present = {**sessions.present, 20: new}
-    reconciler.changed(20)
+    reconciler.apply_soon(20)
     clock.now += 0.3
     reconciler.sweep()
     reconciler._turn()
@@ -649,7 +649,7 @@ def test_a_session_that_has_its_limits_had_no_time_without_them(
     plane = DataPlane(KernelReader())
     plane.apply(*others(20))
     after = Reconciler(plane, sessions, clock)
-    after.changed(7)
+    after.apply_soon(7)
     clock.now += 3
     after._turn()
     assert limits() == (DOWN, UP)
@@ -659,7 +659,7 @@ def test_a_session_that_has_its_limits_had_no_time_without_them(
 def test_with_100_sign_ons_a_second_beside_repairs_a_session_waits_at_most_a_second_for_its_limits(
     plane: DataPlane, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway_core.gateways.linux.dataplane.reconciler._BATCH", 64)
+    monkeypatch.setattr("gateway_core.gateways.linux.dataplane.reconciler._SESSIONS_PER_BATCH", 64)
     # The kernel's own work for IPv6 on so many devices is not what is measured.
     Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
     measured, damaged, new = (
@@ -687,7 +687,7 @@ def test_with_100_sign_ons_a_second_beside_repairs_a_session_waits_at_most_a_sec
         for each in new:
             present[each.session_id] = each
             sessions.present = dict(present)
-            reconciler.changed(each.session_id)
+            reconciler.apply_soon(each.session_id)
             time.sleep(0.01 * unit)
         wait_for("their limits", lambda: len(delays) == len(new))
     assert quantiles(delays, n=100)[98] <= unit
@@ -704,7 +704,7 @@ def test_a_session_that_signs_on_while_the_kernel_is_read_does_not_wait_for_the_
     def signing_on(*arguments: Any) -> KernelState:
         state = read(*arguments)
         sessions.present = {**sessions.present, 20: new}
-        reconciler.changed(20)
+        reconciler.apply_soon(20)
         return state
 
     def told(todo: Any, known: Any) -> Any:
@@ -788,7 +788,7 @@ def test_a_repair_gives_way_to_a_change(plane: DataPlane) -> None:
 def test_the_next_session_on_a_device_keeps_what_it_can(running: Reconciler, sessions: Sessions) -> None:
     before = KernelReader().find_link("ifb-acc0").index
     sessions.present = {8: replace(WANTED, session_id=8, address=IPv4Address("100.64.0.10"))}
-    running.changed(7, 8)
+    running.apply_soon(7, 8)
     wait_for("its route", lambda: "100.64.0.10 dev acc0" in routes())
     assert KernelReader().find_link("ifb-acc0").index == before
 
@@ -853,7 +853,7 @@ def test_what_cannot_be_repaired_is_a_fault_until_it_can(
 
 
 def test_a_fault_ends_when_its_cause_went_by_itself(reconciler: Reconciler) -> None:
-    reconciler.fault_register.settle(7, {Place(FaultKind.IFB, "ifb-acc0"): "no space"})
+    reconciler.fault_register.set_faults(7, {Place(FaultKind.IFB, "ifb-acc0"): "no space"})
     reconciler.sweep()
     assert reconciler.fault_register.list_faults() == []
 

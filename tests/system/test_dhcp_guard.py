@@ -240,7 +240,7 @@ def test_many_sessions_are_loaded_in_parts_and_followed() -> None:
         assert elements(TABLE, "homes") == elements(TABLE, "macs") == len(sessions)
         # Without dnsmasq, there is no table.
         DhcpGuard(DEMUX, None, SteppedClock(), time.time).sync()
-        assert Nft().table(TABLE) is None
+        assert Nft().list_table(TABLE) is None
 
 
 def test_while_it_runs_a_new_session_is_followed_within_a_moment() -> None:
@@ -257,9 +257,9 @@ def test_while_it_runs_a_new_session_is_followed_within_a_moment() -> None:
         crew.start(guard.run)
         wait_for("the first", lambda: elements(TABLE, "homes") == 1)
         sessions.append(("trunk0.302", OTHER_MAC))
-        guard.request()
+        guard.request_sync()
         wait_for("the other", lambda: elements(TABLE, "homes") == 2)
         sessions.clear()
-        guard.request()
+        guard.request_sync()
         with pytest.raises(EOFError):
             crew.wait()

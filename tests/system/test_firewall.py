@@ -623,10 +623,10 @@ def test_what_others_change_is_repaired_by_the_event_of_its_change(
 
 def test_a_table_is_looked_at_within_five_seconds_of_its_change() -> None:
     table, events = Mock(), Mock()
-    events.each.return_value = [None] * 3
+    events.follow.return_value = [None] * 3
     keep_tables([table], events)
     assert table.check.call_count == 4
-    assert sum(events.each.call_args.args) <= 5
+    assert sum(events.follow.call_args.args) <= 5
 
 
 def test_only_root_and_the_core_reach_the_command_line_of_a_source() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS
+from gateway_core.gateways.linux.kernel.links import SUBSCRIBER_GROUP
 from tests.support.debian import unpacked
 from tests.support.namespaces import can, ip, network_namespace, unshared
 from tests.support.stack import wait_for
@@ -56,7 +56,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 def test_the_links_of_subscribers_are_left_alone_and_no_others(root: Path) -> None:
     ours, others = ("trunk0.300", "ifb-ppp7"), ("trunk0.4", "eth0")
-    groups = {**dict.fromkeys(ours, SUBSCRIBERS), "trunk0.4": 7, "eth0": 0}
+    groups = {**dict.fromkeys(ours, SUBSCRIBER_GROUP), "trunk0.4": 7, "eth0": 0}
     for number, (name, group) in enumerate(groups.items()):
         ip(f"link add {name} group {group} type veth peer name far{number}")
     expected = {name: "unmanaged" if name in ours else "configuring" for name in groups}

@@ -9,7 +9,7 @@ import pytest
 
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.dataplane import dhcp_guard, firewall
-from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS
+from gateway_core.gateways.linux.kernel.links import SUBSCRIBER_GROUP
 from tests.support.clocks import SteppedClock
 from tests.support.documents import valid_document
 from tests.support.namespaces import can, ip, network_namespace
@@ -40,7 +40,7 @@ def test_a_purge_removes_the_tables_of_the_gateway_and_the_links_of_subscribers_
         # In place of VLANs, which a small kernel lacks.
         ip(
             "link add trunk0 type veth peer name far0",
-            f"link add v300 group {SUBSCRIBERS} type veth peer name far300",
+            f"link add v300 group {SUBSCRIBER_GROUP} type veth peer name far300",
         )
         for each in others:
             nft(f"add {each}")

@@ -92,8 +92,8 @@ class LinuxMachine:
         )
 
         def changed(*ids: int) -> None:
-            reconciler.changed(*ids)
-            guard.request()
+            reconciler.apply_soon(*ids)
+            guard.request_sync()
 
         provision.changes = changed
         (frr_daemon,) = (each for each in self._daemons if isinstance(each, FrrDaemon))

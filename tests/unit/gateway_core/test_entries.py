@@ -183,7 +183,7 @@ def nft_objects(folder: Path, bad: bool) -> object:
     objects: list[Any] = [{"metainfo": {}}, {"counter": {"name": "elsewhere", "packets": 7}}]
     strange = {"counter": {"name": "flood", "packets": "many"}}
     program = printing(folder, "nft", json.dumps({"nftables": [*objects, *([strange] if bad else [])]}))
-    found = Nft(program).table("inet gateway_dhcp")
+    found = Nft(program).list_table("inet gateway_dhcp")
     assert found is not None
     return [each for each in found if UNREADABLE not in each]
 
@@ -374,4 +374,4 @@ def test_after_an_unreadable_event_all_is_read_again_and_a_qdisc_is_none(tmp_pat
 
 def test_a_table_with_an_object_that_cannot_be_read_is_not_the_one_without(tmp_path: Path) -> None:
     program = printing(tmp_path, "nft", json.dumps({"nftables": [{"rule": {}}]}))
-    assert Nft(program).table("inet gateway") == [{UNREADABLE: {}}]
+    assert Nft(program).list_table("inet gateway") == [{UNREADABLE: {}}]

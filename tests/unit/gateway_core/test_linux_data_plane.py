@@ -64,28 +64,28 @@ SHAPER = Place(FaultKind.SHAPER, "ppp0")
 def test_a_fault_that_stays_keeps_its_time_and_its_reason() -> None:
     clock = SteppedClock()
     register = FaultRegister(clock.wall)
-    register.settle(7, {IFB: "first"})
+    register.set_faults(7, {IFB: "first"})
     clock.now += 60
-    register.settle(7, {IFB: "second", SHAPER: "third"})
+    register.set_faults(7, {IFB: "second", SHAPER: "third"})
     found = {(fault.object, fault.since, fault.reason) for fault in register.list_faults_of(7)}
     assert found == {("ifb-ppp0", NOW + 1000, "first"), ("ppp0", NOW + 1060, "third")}
-    register.settle(7, {})
+    register.set_faults(7, {})
     assert register.list_faults() == []
 
 
 def test_faults_take_turns() -> None:
     register = FaultRegister(SteppedClock().wall)
     for id in (7, 8, None):
-        register.settle(id, {IFB: "reason"})
-    register.settle(7, {IFB: "reason"})
-    assert register.list_faulty() == [8, None, 7]
+        register.set_faults(id, {IFB: "reason"})
+    register.set_faults(7, {IFB: "reason"})
+    assert register.list_faulty_sessions() == [8, None, 7]
 
 
 def test_each_fault_is_logged_when_it_comes_and_when_it_goes(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     register = FaultRegister(SteppedClock().wall)
     for failed in ({IFB: "no space"}, {IFB: "no space"}, {}):
-        register.settle(7, failed)
+        register.set_faults(7, failed)
         register.report()
     assert caplog.messages == [
         "cannot repair ifb-ppp0 of kind ifb: no space",
@@ -102,7 +102,7 @@ class LastTurn:
     def __init__(self) -> None:
         self.reconciler = Reconciler(DataPlane(KernelReader()), self, StillClock())
 
-    def wanted(self) -> dict[int, WantedSession]:
+    def get_wanted(self) -> dict[int, WantedSession]:
         return {7: WANTED}
 
     def is_complete(self) -> bool:
@@ -128,7 +128,7 @@ def test_a_kernel_that_cannot_be_read_is_logged_and_ends_no_reconciler(
 def test_only_the_faults_of_a_session_end_with_it() -> None:
     reconciler = LastTurn().reconciler
     for id in (None, 7, 8):
-        reconciler.fault_register.settle(id, {IFB: "no space"})
-    reconciler.changed(8)
+        reconciler.fault_register.set_faults(id, {IFB: "no space"})
+    reconciler.apply_soon(8)
     reconciler.run(Crew())
-    assert reconciler.fault_register.list_faulty() == [None, 7]
+    assert reconciler.fault_register.list_faulty_sessions() == [None, 7]

@@ -6,7 +6,7 @@ from hypothesis import strategies as some
 
 from gateway_contract.core.network import VlanProtocol
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.demux.listener import Trigger, parse
+from gateway_core.gateways.linux.demux.listener import Trigger, parse_trigger
 from tests.support.first_frames import (
     DOT1AD,
     DOT1Q,
@@ -22,7 +22,7 @@ from tests.support.first_frames import (
 
 
 def parsed(frame: bytes) -> Trigger | None:
-    return parse("trunk0", *received(frame))
+    return parse_trigger("trunk0", *received(frame))
 
 
 @pytest.mark.parametrize("name", FIRST)
@@ -89,20 +89,23 @@ def test_other_tags_are_of_no_subscriber(tags: tuple[tuple[int, int], ...]) -> N
 
 def test_a_frame_without_a_tag_is_no_trigger() -> None:
     frame, auxdata = received(tagged(padi(), (DOT1Q, 300)))
-    assert parse("trunk0", frame, bytes(4) + auxdata[4:]) is None
-    assert parse("trunk0", frame, b"") is None
+    assert parse_trigger("trunk0", frame, bytes(4) + auxdata[4:]) is None
+    assert parse_trigger("trunk0", frame, b"") is None
 
 
 @pytest.mark.parametrize("name", FIRST)
 def test_a_frame_that_is_cut_is_a_trigger_or_none_and_never_an_error(name: str) -> None:
     frame, auxdata = received(tagged(FIRST[name][0], (DOT1AD, 50), (DOT1Q, 7)))
     for length in range(len(frame)):
-        assert parse("trunk0", frame[:length], auxdata) in (None, parse("trunk0", frame, auxdata))
+        assert parse_trigger("trunk0", frame[:length], auxdata) in (
+            None,
+            parse_trigger("trunk0", frame, auxdata),
+        )
 
 
 @given(some.binary(max_size=400), some.binary(max_size=24))
 def test_any_bytes_are_a_trigger_or_none(frame: bytes, auxdata: bytes) -> None:
-    trigger = parse("trunk0", frame, auxdata)
+    trigger = parse_trigger("trunk0", frame, auxdata)
     assert trigger is None or 1 <= trigger.vlan_id <= 4094
 
 

@@ -100,7 +100,7 @@ class Rules:
             raise KernelError(step, "Operation not supported")
         self.commands = commands
 
-    def table(self, name: str, *options: str) -> list[dict[str, Any]]:
+    def list_table(self, name: str, *options: str) -> list[dict[str, Any]]:
         return []
 
 
@@ -498,7 +498,7 @@ def steered(table: int) -> RouteEntry:
 
 
 def test_a_record_has_traffic_and_faults_of_its_session(machine: Machine, gateway: LinuxGateway) -> None:
-    machine.reconciler.fault_register.settle(1, {Place(FaultKind.SHAPER, "ppp0"): "No buffer space"})
+    machine.reconciler.fault_register.set_faults(1, {Place(FaultKind.SHAPER, "ppp0"): "No buffer space"})
     detail = gateway.detail(1)
     assert detail is not None
     assert (detail.bytes_in, detail.bytes_out, detail.ppp_interface) == (1000, 2000, "ppp0")

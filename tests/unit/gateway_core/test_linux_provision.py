@@ -84,10 +84,10 @@ def test_what_is_wanted_follows_the_sessions_and_says_which_changed(provision: P
     told: list[tuple[int, ...]] = []
     provision.changes = lambda *ids: told.append(ids)
     provision.add_sessions([session(1), session(2)])
-    before = provision.wanted()
+    before = provision.get_wanted()
     provision.update_sessions([session(2, interface="ppp7")])
     provision.remove_sessions([session(1)])
-    assert [(id, wanted.device) for id, wanted in provision.wanted().items()] == [(2, "ppp7")]
+    assert [(id, wanted.device) for id, wanted in provision.get_wanted().items()] == [(2, "ppp7")]
     assert told == [(1, 2), (2,), (1,)]
     # Readers may still iterate over it.
     assert list(before) == [1, 2]

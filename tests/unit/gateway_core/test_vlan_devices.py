@@ -14,7 +14,7 @@ from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_core.gateways.linux.kernel import links
 from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
-from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS, Link, VlanTag
+from gateway_core.gateways.linux.kernel.links import SUBSCRIBER_GROUP, Link, VlanTag
 from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError
 from tests.support.links import KnownLinks, link
 
@@ -115,11 +115,11 @@ def test_what_an_earlier_life_made_on_any_trunk_is_told_from_what_an_operator_ma
 ) -> None:
     kernel.found = [
         link(1, "eth0"),
-        vlan(2, "eth0.300", 1, 300, group=SUBSCRIBERS),
+        vlan(2, "eth0.300", 1, 300, group=SUBSCRIBER_GROUP),
         vlan(3, "eth0.301", 1, 301),
-        vlan(4, "eth0-50", 1, 50, DOT1AD, group=SUBSCRIBERS),
-        vlan(5, "eth0.50.7", 4, 7, group=SUBSCRIBERS),
-        link(6, "ifb-ppp0", "ifb", group=SUBSCRIBERS),
+        vlan(4, "eth0-50", 1, 50, DOT1AD, group=SUBSCRIBER_GROUP),
+        vlan(5, "eth0.50.7", 4, 7, group=SUBSCRIBER_GROUP),
+        link(6, "ifb-ppp0", "ifb", group=SUBSCRIBER_GROUP),
     ]
     assert list(devices.find_former_vlans()) == [AccessVlan("eth0", None, 300), AccessVlan("eth0", 50, 7)]
 

@@ -1,1 +1,1 @@
-"""The kernel's work on the packets of each session."""
+"""Data plane: what the kernel does with the packets of each session."""

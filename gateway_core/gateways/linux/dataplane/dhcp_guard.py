@@ -25,7 +25,7 @@ Binding = tuple[str, str | None]
 Element = tuple[str, str]
 
 #: Sets whose elements belong to sessions. `homes` is first: a client must not be refused on its own VLAN.
-_SETS = ("homes", "macs", "full")
+_SESSION_SETS = ("homes", "macs", "full")
 #: Seconds from a change to its load.
 _DEBOUNCE_SECONDS = 0.25
 #: Seconds until dropped packets are logged again.
@@ -62,8 +62,8 @@ def list_bindings(sessions: Iterable[Session], source: str) -> list[Binding]:
 
 
 class DhcpGuard(OwnTable):
-    """The table `inet gateway_dhcp`. `list_bindings` returns the bindings of all sessions; None where dnsmasq
-    is no source: then there is no table. `clock` gives monotonic seconds."""
+    """Keeper of the table `inet gateway_dhcp`. `list_bindings` returns the bindings of all sessions; None
+    where dnsmasq is no source: then there is no table. `clock` gives monotonic seconds."""
 
     def __init__(
         self,
@@ -89,19 +89,20 @@ class DhcpGuard(OwnTable):
     def configure(self, demux: Demux) -> None:
         """Apply other limits, within a moment."""
         self._demux = demux
-        self.request()
+        self.request_sync()
 
-    def request(self) -> None:
-        """Ask for an update, because sessions began or ended."""
+    def request_sync(self) -> None:
+        """Make `run` load the elements again, because sessions began or ended."""
         self._requested.set()
 
     def count_refusals(self) -> Counter[TriggerRefusal]:
-        """Return the requests dropped from the start to the last check, by the reason."""
+        """Return the number of requests dropped from the start to the last check, by the reason."""
         with self._lock:
             return self._refusals.copy()
 
     def run(self) -> NoReturn:
-        """Follow the sessions. What the kernel refuses is tried again at the next check."""
+        """Load the elements at the start and after each request. A load that fails is tried again at the next
+        check."""
         while True:
             self.sync()
             self._requested.wait()
@@ -141,11 +142,11 @@ class DhcpGuard(OwnTable):
         return super()._is_intact() and self._has_elements()
 
     def _has_elements(self) -> bool:
-        """Return False if another program has changed elements alone, as far as it is time to compare."""
+        """Return False if another program has changed elements, once in _COMPARISON_SECONDS; else True."""
         if self._clock() < self._compare_at:
             return True
         self._compare_at = self._clock() + _COMPARISON_SECONDS
-        return self._elements == _read_elements(self._nft.table(TABLE) or ())
+        return self._elements == _read_elements(self._nft.list_table(TABLE) or ())
 
     def _renew(self) -> None:
         self._max_leases = self._demux.max_leases_per_vlan
@@ -177,8 +178,8 @@ class DhcpGuard(OwnTable):
         # Until all elements are there.
         self._loaded = None
         commands = [
-            *(_command("add", each) for each in sorted(wanted - before, key=_rank)),
-            *(_command("delete", each) for each in sorted(before - wanted, key=_rank, reverse=True)),
+            *(_make_command("add", each) for each in sorted(wanted - before, key=_rank)),
+            *(_make_command("delete", each) for each in sorted(before - wanted, key=_rank, reverse=True)),
         ]
         for first in range(0, len(commands), _MAX_ELEMENTS_PER_RUN):
             self._run("\n".join(commands[first : first + _MAX_ELEMENTS_PER_RUN]))
@@ -198,21 +199,21 @@ class DhcpGuard(OwnTable):
 
 
 def _rank(element: Element) -> int:
-    return _SETS.index(element[0])
+    return _SESSION_SETS.index(element[0])
 
 
-def _command(verb: str, element: Element) -> str:
+def _make_command(verb: str, element: Element) -> str:
     name, text = element
     return f"{verb} element {TABLE} {name} {{ {text} }}"
 
 
 def _read_elements(objects: Iterable[Mapping[str, Any]]) -> set[Element]:
-    """Return the elements of sessions in a listing of the table. One that another program added may have any
-    text that differs from all of the gateway's."""
+    """Return the elements of sessions in a listing of the table. An element of another program may have any
+    text that differs from all elements of the gateway."""
     return {
         (each["set"]["name"], " . ".join(map(_format_part, parts)))
         for each in objects
-        if "set" in each and each["set"]["name"] in _SETS
+        if "set" in each and each["set"]["name"] in _SESSION_SETS
         for element in each["set"].get("elem", ())
         for parts in [element.get("concat", [element]) if isinstance(element, dict) else [element]]
     }

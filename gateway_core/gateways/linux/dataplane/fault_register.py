@@ -1,4 +1,4 @@
-"""Register of repairs by kind, and of faults: what cannot be repaired."""
+"""Register of the data plane's repairs, by kind, and faults: parts that cannot be repaired."""
 
 import logging
 import threading
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 class FaultRegister:
-    """Repairs and faults. Thread-safe. `wall` gives epoch seconds."""
+    """Register of repairs and faults. Thread-safe. `wall` gives epoch seconds."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -59,9 +59,9 @@ class FaultRegister:
         with self._lock:
             return list(self._faults.get(session_id, {}).values())
 
-    def list_faulty(self) -> list[int | None]:
-        """Return the ids of the sessions with a fault, the last one that was tried at the end; None for what
-        belongs to no session."""
+    def list_faulty_sessions(self) -> list[int | None]:
+        """Return the ids of the sessions with a fault, the session that was tried last at the end. None
+        stands for what belongs to no session."""
         with self._lock:
             return list(self._faults)
 
@@ -70,7 +70,7 @@ class FaultRegister:
             self._repaired += places
             self._repairs.update(place.kind for place in places)
 
-    def settle(self, session_id: int | None, failed: Mapping[Place, object]) -> None:
+    def set_faults(self, session_id: int | None, failed: Mapping[Place, object]) -> None:
         """Replace the faults of a session. `failed` has the reasons. A fault that stays keeps its time."""
         with self._lock:
             before = self._faults.pop(session_id, {})

@@ -27,7 +27,7 @@ from gateway_contract.base.vlan_names import LONGEST_INTERFACE_NAME, short_name
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.health import PacketDrops
 from gateway_core.gateways.linux.dataplane.nftables import Nft, OwnTable
-from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS
+from gateway_core.gateways.linux.kernel.links import SUBSCRIBER_GROUP
 from gateway_core.gateways.linux.kernel.netlink import KernelError
 
 TABLE = "inet gateway"
@@ -39,17 +39,17 @@ _MAX_FORMER_RANGES = 8
 
 
 class ArpLimit(OwnTable):
-    """The table `arp gateway`, which limits the ARP requests of each line. `check` loads it."""
+    """Keeper of the table `arp gateway`, which limits the ARP requests of each line. `check` loads it."""
 
     def __init__(self, wall: Callable[[], float], nft: Nft | None = None) -> None:
         super().__init__(ARP_TABLE, wall, nft)
 
     def _renew(self) -> None:
-        self._load(removes=True, subscribers=SUBSCRIBERS)
+        self._load(removes=True, subscriber_group=SUBSCRIBER_GROUP)
 
 
 class _Owner(NamedTuple):
-    """A trunk, or PPP: the label in its counters' names, and patterns of the devices that its subscribers may
+    """Trunk, or PPP: the label in its counters' names, and patterns of the devices that its subscribers may
     send from. Frames without a tag, and those with the outer tag alone, are nobody's."""
 
     label: str
@@ -60,10 +60,10 @@ class _Owner(NamedTuple):
     def of(cls, trunk: str) -> "_Owner":
         if trunk == PPP:
             return cls(trunk, (), (f"{PPP}*",))
-        return cls(_label(trunk), (trunk,), tuple(f"{prefix}*" for prefix in _vlan_prefixes(trunk)))
+        return cls(_make_label(trunk), (trunk,), tuple(f"{prefix}*" for prefix in _list_vlan_prefixes(trunk)))
 
 
-def _vlan_prefixes(trunk: str) -> tuple[str, ...]:
+def _list_vlan_prefixes(trunk: str) -> tuple[str, ...]:
     """Return the name prefixes of the VLAN devices of a trunk; see `vlan_names`."""
     heads = dict.fromkeys((trunk, short_name(trunk)))
     return tuple(
@@ -71,8 +71,8 @@ def _vlan_prefixes(trunk: str) -> tuple[str, ...]:
     )
 
 
-def _label(trunk: str) -> str:
-    """Return a trunk's part of a counter's name, which has fewer kinds of characters than an interface."""
+def _make_label(trunk: str) -> str:
+    """Return the name of a trunk in a counter's name. Characters that a counter may not have are numbers."""
     return re.sub("[^A-Za-z0-9_.-]", lambda match: f"/{ord(match[0]):02x}", trunk)
 
 
@@ -105,8 +105,8 @@ class Policy:
 
 
 class Firewall(OwnTable):
-    """The table `inet gateway`. `command_line` is the address and TCP port of the command line of a source,
-    where it has one."""
+    """Keeper of the table `inet gateway`. `command_line` is the address and TCP port of the command line of a
+    source, where it has one."""
 
     def __init__(
         self,
@@ -144,8 +144,8 @@ class Firewall(OwnTable):
             self._attempt(lambda: self._replace(policy))
 
     def list_drops(self) -> tuple[PacketDrops, ...]:
-        """Return the packets dropped until the last check, for each trunk of the configuration and PPP. Never
-        waits for a check."""
+        """Return the packets dropped until the last check, for each trunk of the configuration and PPP,
+        without waiting for a check."""
         return self._drops
 
     def _replace(self, policy: Policy) -> None:
@@ -184,7 +184,7 @@ class Firewall(OwnTable):
             former_ranges=policy.former_ranges,
             command_line=self._command_line,
             users=sorted({0, os.getuid()}),
-            subscribers=SUBSCRIBERS,
+            subscriber_group=SUBSCRIBER_GROUP,
         )
 
     def _count(self, packets: Mapping[str, int]) -> None:
@@ -192,7 +192,7 @@ class Firewall(OwnTable):
         if self._policy is not None:
             self._drops = tuple(
                 PacketDrops(
-                    trunk, *(self._totals[f"{kind}-{_label(trunk)}"] for kind in ("spoofed", "blocked"))
+                    trunk, *(self._totals[f"{kind}-{_make_label(trunk)}"] for kind in ("spoofed", "blocked"))
                 )
                 for trunk in (*sorted(self._policy.trunks), PPP)
             )
@@ -201,7 +201,7 @@ class Firewall(OwnTable):
         """Return the former trunks, and those of `more`, that still have VLAN devices."""
         if self._former is None:
             try:
-                self._former = _read_trunks(self._nft.table(TABLE, "-t") or ())
+                self._former = _read_trunks(self._nft.list_table(TABLE, "-t") or ())
             except KernelError:
                 # The rules come first. After them, the load lists the table too: then this is a fault.
                 self._former = frozenset()
@@ -210,7 +210,7 @@ class Firewall(OwnTable):
             return trunks
         names = [name for _, name in socket.if_nameindex()]
         return frozenset(
-            trunk for trunk in trunks if any(name.startswith(_vlan_prefixes(trunk)) for name in names)
+            trunk for trunk in trunks if any(name.startswith(_list_vlan_prefixes(trunk)) for name in names)
         )
 
 

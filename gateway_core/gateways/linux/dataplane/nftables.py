@@ -1,7 +1,7 @@
-"""Tables of nftables that the gateway owns: loaded from a template, read back, compared and repaired.
+"""Tables of nftables that the gateway owns: each is loaded from a template, read back, compared and repaired.
 
 Another program may remove or change a table: many scripts begin with `flush ruleset`. The tables stay when
-the core ends. Read in nft(8) 1.0.6 to 1.1.
+the core ends. Written for nft(8) 1.0.6 to 1.1.
 """
 
 import errno
@@ -34,7 +34,7 @@ _FIELDS: dict[str, dict[str, type]] = {
 }
 #: Fields of objects that change without a change of the rules.
 _VOLATILE_FIELDS = ("handle", "packets", "bytes")
-_OBJECTS = EntryReader(
+_OBJECT_READER = EntryReader(
     "nftables",
     "object",
     "the objects in a table of the gateway",
@@ -55,17 +55,18 @@ class _Listing(msgspec.Struct):
 
 
 class Nft:
-    """The program nft(8). Thread-safe. Methods raise KernelError."""
+    """Runner of the program nft(8). Thread-safe. Methods raise KernelError."""
 
     def __init__(self, program: str = "nft") -> None:
         self._program = program
 
     def load(self, step: str, commands: str) -> None:
-        """Run all commands in one transaction, or none. `step` is for the error: a verb and an object."""
+        """Run commands in one transaction: all of them, or none. `step` is for the error: a verb and an
+        object."""
         # nft joins its arguments. One argument may have 128 KiB (execve(2)).
         self._run(step, *commands.splitlines(keepends=True))
 
-    def table(self, name: str, *options: str) -> list[dict[str, Any]] | None:
+    def list_table(self, name: str, *options: str) -> list[dict[str, Any]] | None:
         """Return the objects of a table, as libnftables-json(5) describes them; with the option `-t`, without
         the elements of its sets. An unreadable object has the type UNREADABLE. None if there is no such
         table."""
@@ -81,7 +82,7 @@ class Nft:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise KernelError(step, "nft printed no JSON") from error
         # An UNREADABLE object differs from any rule of the gateway: the table is not as it was loaded.
-        return _OBJECTS.read(
+        return _OBJECT_READER.read(
             objects, _check_object, instead=lambda _: {UNREADABLE: {}}, name=repr, place=step
         )
 
@@ -160,9 +161,9 @@ class OwnTable(ABC):
         """Call `act`. A refusal of the kernel becomes a fault, and the next check tries again."""
         try:
             act()
-            self.fault_register.settle(None, {})
+            self.fault_register.set_faults(None, {})
         except KernelError as error:
-            self.fault_register.settle(None, {self._place: error})
+            self.fault_register.set_faults(None, {self._place: error})
         self.fault_register.report()
 
     def _load(self, *, removes: bool, **context: object) -> None:
@@ -177,7 +178,7 @@ class OwnTable(ABC):
     def _read(self) -> list[Any] | None:
         """Return the objects of the table without volatile fields, and count packets. None if there is no
         table."""
-        found = self._nft.table(self._name, "-t")
+        found = self._nft.list_table(self._name, "-t")
         counters = [each["counter"] for each in found or () if "counter" in each]
         before, self._packets = self._packets, {each["name"]: each["packets"] for each in counters}
         # A counter of a new table begins at zero.
@@ -203,6 +204,6 @@ def keep_tables(tables: Sequence[OwnTable], events: RulesetEvents) -> None:
     """Check the tables at intervals, and when rules change, until `events` are closed."""
     for table in tables:
         table.check()
-    for _ in events.each(_CHECK_SECONDS, _DEBOUNCE_SECONDS):
+    for _ in events.follow(_CHECK_SECONDS, _DEBOUNCE_SECONDS):
         for table in tables:
             table.check()

@@ -1,4 +1,5 @@
-"""Data plane of all sessions: makes what each must have in the kernel, and tells what is missing."""
+"""Data plane of all sessions: makes the state that each session must have in the kernel, and finds what is
+missing."""
 
 import errno
 import threading
@@ -23,7 +24,7 @@ from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed
 
 #: The parts of a session that limit its rates.
-LIMITS = frozenset({FaultKind.SHAPER, FaultKind.IFB})
+LIMIT_KINDS = frozenset({FaultKind.SHAPER, FaultKind.IFB})
 
 
 class WantedSession(Record, frozen=True):
@@ -82,7 +83,8 @@ NOT_READ = KernelState({}, frozenset(), RouteState(frozenset(), {}), (), 0)
 
 
 class DataPlane:
-    """Makes and removes the state of sessions in the kernel. Thread-safe. Methods raise KernelError."""
+    """State of all sessions in the kernel: made, compared and removed. Thread-safe. Methods raise
+    KernelError."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
@@ -141,7 +143,7 @@ class DataPlane:
             if outcome is None:
                 raise NoDevice(f"find the link {wanted.device}", "there is none", errno.ENODEV)
             for place, error in outcome.failed.items():
-                if place.kind in LIMITS:
+                if place.kind in LIMIT_KINDS:
                     if before is not None:
                         self._make([(before, before.sets_host_route)])
                     raise error
@@ -152,9 +154,9 @@ class DataPlane:
         todo: Sequence[tuple[WantedSession, WantedSession | None]],
         known: RouteState | None = None,
     ) -> list[Outcome | None]:
-        """Make the whole state of sessions, each with what was applied. None for each session of which
-        something else was applied meanwhile, or whose device is gone. Routes that are `known` are not added:
-        to find the routes on one device, the kernel goes through the routes of all."""
+        """Make the whole state of sessions. `todo` has each session with the state applied before. The
+        outcome is None where another state was applied meanwhile, or the device is gone. Routes that are
+        `known` are not added: to find the routes on one device, the kernel goes through the routes of all."""
         with self._lock:
             current = [self._applied.get(wanted.session_id) == before for wanted, before in todo]
             outcomes = iter(
@@ -170,7 +172,7 @@ class DataPlane:
             return [next(outcomes) if is_current else None for is_current in current]
 
     def mark_applied(self, wanted: WantedSession) -> None:
-        """Take a session as applied, which has its whole state in the kernel."""
+        """Note that a session has its whole state in the kernel."""
         with self._lock:
             self._applied.setdefault(wanted.session_id, wanted)
             self._add_owners([wanted])
@@ -195,8 +197,8 @@ class DataPlane:
             self._add_owners(wanted)
 
     def take_over(self, wanted: Sequence[WantedSession]) -> None:
-        """Give devices and addresses to sessions, of which the newest gets them. What they had before is
-        free."""
+        """Give devices and addresses to sessions: of several sessions, the newest gets them. What the
+        sessions had before is free."""
         with self._lock:
             for each in wanted:
                 before = self._applied.get(each.session_id)
@@ -223,8 +225,8 @@ class DataPlane:
         return state
 
     def settle(self, state: KernelState) -> Outcome | None:
-        """Repair what belongs to no session: the routes of pools, the rules and the routes of steering. None
-        for a state of before the last configuration."""
+        """Repair what belongs to no session: the routes of pools, the rules and the routes of steering.
+        Return None for a state that was read before the last configuration."""
         with self._lock:
             if state.revision != self._revision:
                 return None
@@ -235,8 +237,8 @@ class DataPlane:
     def has_differences(
         self, wanted: WantedSession, state: KernelState, expected: Iterable[FibEntry]
     ) -> bool:
-        """Return True when something of a session with a device is missing or different, as far as `state`
-        shows. `expected` are the session's routes."""
+        """Return True if `state` shows that a part of a session is missing or different. The session has a
+        device; `expected` are its routes."""
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         if self._has_other(wanted.device, wanted):
             return False
@@ -251,7 +253,7 @@ class DataPlane:
         return not all(map(state.routes.has, expected))
 
     def is_exact(self, wanted: WantedSession, state: KernelState) -> bool:
-        """Return True when rates and redirect are what they must be. This costs queries of its own."""
+        """Return True if the rates and the redirect of a session are right. This needs further queries."""
         if self._has_other(wanted.device, wanted):
             return True
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
@@ -270,8 +272,8 @@ class DataPlane:
                 yield FaultKind.DELEGATED_PREFIX, route
 
     def remove_surplus(self, state: KernelState, expected: Set[FibEntry]) -> list[str]:
-        """Remove what an earlier life left: routes that are not expected, IFBs named like ours, redirects to
-        them. Return what was removed, as texts."""
+        """Remove what an earlier life of the core left: routes that are not expected, IFBs named like ours,
+        redirects to them. Return what was removed, as texts."""
         with self._lock:
             if state.revision != self._revision:
                 return []
@@ -293,8 +295,8 @@ class DataPlane:
     def _make(
         self, todo: Sequence[tuple[WantedSession, bool]], known: RouteState | None = None
     ) -> list[Outcome | None]:
-        """Make the whole state of sessions, each with whether its host route is to be set. None for each
-        session whose device is gone."""
+        """Make the whole state of sessions. `todo` has each session with True if its host route is to be set.
+        The outcome is None for a session whose device is gone."""
         before = {wanted.session_id: self._applied.get(wanted.session_id) for wanted, _ in todo}
         self.take_over([wanted for wanted, _ in todo])
         moved = [

@@ -1,5 +1,5 @@
-"""Reconciler of the data plane: compares the kernel with the sessions, every few seconds and when the kernel
-reports a change, and repairs what differs."""
+"""Reconciler of the data plane. Every few seconds, and when the kernel reports a change, the reconciler
+compares the kernel with the sessions, and repairs what differs."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ from gateway_contract.base.texts import join_names
 from gateway_contract.core.health import DelayCount, FaultKind, LimitDelays
 from gateway_core.gateways.linux.dataplane.fault_register import MAX_NAMES, FaultRegister, Outcome, Place
 from gateway_core.gateways.linux.dataplane.plane import (
-    LIMITS,
+    LIMIT_KINDS,
     NOT_READ,
     DataPlane,
     KernelState,
@@ -38,8 +38,8 @@ _ROUND_SECONDS = 60.0
 #: Seconds that a device, or a VLAN, may be missing while its session ends.
 _GRACE_SECONDS = 2 * _SWEEP_SECONDS
 #: Sessions that are made at once, in less than half a second. New sessions come before the next batch.
-_BATCH = 256
-_MAX_REPAIRS_PER_SWEEP = 4 * _BATCH
+_SESSIONS_PER_BATCH = 256
+_REPAIRS_PER_SWEEP = 4 * _SESSIONS_PER_BATCH
 #: Seconds after which a session is made as it must be, though nobody reported the change.
 _PENDING_SECONDS = 5.0
 #: Attempts in one comparison at what could not be repaired before.
@@ -84,8 +84,7 @@ class Differences(NamedTuple):
 
 
 class Comparison:
-    """Comparison of the sessions with the kernel, again and again, in one thread. `clock` gives monotonic
-    seconds."""
+    """Repeated comparison of the sessions with the kernel, in one thread. `clock` gives monotonic seconds."""
 
     def __init__(self, plane: DataPlane, clock: Callable[[], float]) -> None:
         self._plane = plane
@@ -177,7 +176,7 @@ def _find_lack(wanted: WantedSession, state: KernelState) -> tuple[Place, str] |
 class DesiredState(Protocol):
     """Sessions that must be in the kernel. Thread-safe."""
 
-    def wanted(self) -> Mapping[int, WantedSession]:
+    def get_wanted(self) -> Mapping[int, WantedSession]:
         """Return the sessions by id. Nobody changes the mapping afterwards."""
 
     def is_complete(self) -> bool:
@@ -192,8 +191,9 @@ class DesiredState(Protocol):
 
 
 class Reconciler:
-    """Makes what new sessions need, removes what former ones had, and repairs. The first making is no repair.
-    `fault_register` has the repairs and the faults. Any thread may call `changed` and `stop`."""
+    """Thread that makes the state of new sessions, removes that of former ones, and repairs what differs. A
+    session that is made for the first time is no repair. `fault_register` has the repairs and the faults. Any
+    thread may call `apply_soon` and `stop`."""
 
     def __init__(self, plane: DataPlane, desired: DesiredState, clock: Clock) -> None:
         self.fault_register = FaultRegister(clock.wall)
@@ -217,8 +217,8 @@ class Reconciler:
         self._missing: dict[int, float] = {}
         self._take_shaped: Callable[[], set[int]] = set
 
-    def changed(self, *ids: int) -> None:
-        """Apply sessions soon that are new, different or gone."""
+    def apply_soon(self, *ids: int) -> None:
+        """Apply sessions that are new, different or gone, within a moment."""
         with self._work:
             now = self._now()
             for id in ids:
@@ -233,7 +233,7 @@ class Reconciler:
             self._work.notify()
 
     def run(self, crew: Crew) -> None:
-        """Work until `stop`. What the sessions have stays."""
+        """Reconcile until `stop`. The state of the sessions stays."""
         with Watcher() as watcher:
             self._take_shaped, self._is_watching = watcher.take_shaped, True
             thread = crew.start(lambda: self._watch(watcher), "kernel watcher")
@@ -252,7 +252,7 @@ class Reconciler:
         is_complete, is_fresh = self._desired.is_complete(), self._desired.is_fresh()
         # Before the sessions too: one that appears in between must not count as gone.
         applied = self._plane.get_applied()
-        present = self._desired.wanted()
+        present = self._desired.get_wanted()
         with self._work:
             changed, self._unread = self._unread, frozenset() if self._is_watching else EVERYTHING
         if started - self._read_at >= _ROUND_SECONDS or is_complete != self._was_complete:
@@ -273,7 +273,7 @@ class Reconciler:
         # routes of a session that is not among those present would be surplus.
         self._apply_changed()
         began = self._now()
-        faulty = self.fault_register.list_faulty()
+        faulty = self.fault_register.list_faulty_sessions()
         found = self._comparison.compare(present, applied, changed, self._take_shaped(), faulty)
         seconds += self._now() - began
         self._note_missing(found.missing, started, is_fresh)
@@ -325,13 +325,13 @@ class Reconciler:
 
     def _apply_changed(self) -> None:
         with self._work:
-            ids = list(islice(self._changed, _BATCH))
+            ids = list(islice(self._changed, _SESSIONS_PER_BATCH))
             for id in ids:
                 del self._changed[id]
         if not ids:
             return
         applied = self._plane.get_applied()
-        present = self._desired.wanted()
+        present = self._desired.get_wanted()
         new = [present[id] for id in ids if id in present and present[id] != applied.get(id)]
         # Before the others go: a new session may have the device of a former one.
         self._plane.take_over(new)
@@ -341,14 +341,14 @@ class Reconciler:
 
     def _forget(self, gone: list[WantedSession], present: Mapping[int, WantedSession]) -> None:
         # First: the kernel may refuse to remove something.
-        for id in self.fault_register.list_faulty():
+        for id in self.fault_register.list_faulty_sessions():
             if id is not None and id not in present:
-                self.fault_register.settle(id, {})
+                self.fault_register.set_faults(id, {})
         if gone:
             self._plane.remove(*gone)
 
     def _note_missing(self, missing: Mapping[int, tuple[Place, str]], now: float, is_fresh: bool) -> None:
-        """Restore VLANs, and make faults of what is missing for long."""
+        """Restore missing VLANs, and report what is missing longer than _GRACE_SECONDS as faults."""
         # While a source does not reply, its sessions may be over: the time does not count.
         self._missing = {id: self._missing.get(id, now) if is_fresh else now for id in missing}
         reasons: dict[Place, str | None] = {}
@@ -359,10 +359,10 @@ class Reconciler:
                 is_vlan = place.kind == FaultKind.VLAN
                 reasons[place] = self._restore_vlan(place, reason) if is_vlan else reason
             left = reasons[place]
-            self.fault_register.settle(id, {} if left is None else {place: left})
+            self.fault_register.set_faults(id, {} if left is None else {place: left})
 
     def _restore_vlan(self, place: Place, reason: str) -> str | None:
-        """Return None, or why the VLAN is still missing."""
+        """Make a VLAN again. Return None, or the reason why the VLAN is still missing."""
         try:
             if not self._desired.restore_vlan(place.object):
                 return reason
@@ -375,18 +375,18 @@ class Reconciler:
         outcome = self._plane.settle(state)
         if outcome is None:
             return
-        self.fault_register.settle(None, outcome.failed)
+        self.fault_register.set_faults(None, outcome.failed)
         if outcome.changed:
             self.fault_register.add_repairs(outcome.changed)
             with self._work:
                 self._unread = EVERYTHING
 
     def _repair(self, todo: _Work) -> bool:
-        """Return True when all were tried."""
-        for first in range(0, len(todo), _BATCH):
-            if first and (first >= _MAX_REPAIRS_PER_SWEEP or self._changed):
+        """Make or repair sessions in batches. Return False if others have to come first."""
+        for first in range(0, len(todo), _SESSIONS_PER_BATCH):
+            if first and (first >= _REPAIRS_PER_SWEEP or self._changed):
                 return False
-            self._make(todo[first : first + _BATCH], self._comparison.state.routes)
+            self._make(todo[first : first + _SESSIONS_PER_BATCH], self._comparison.state.routes)
         return True
 
     def _make(self, todo: _Work, known: RouteState | None = None) -> None:
@@ -394,7 +394,7 @@ class Reconciler:
             if outcome is None:
                 # The session is changing, or its device is gone: the next comparison sees it.
                 continue
-            self.fault_register.settle(wanted.session_id, outcome.failed)
+            self.fault_register.set_faults(wanted.session_id, outcome.failed)
             self._note_delay(wanted.session_id, before, outcome)
             if before == wanted:
                 self.fault_register.add_repairs(outcome.changed)
@@ -402,8 +402,8 @@ class Reconciler:
     def _note_delay(self, id: int, before: WantedSession | None, outcome: Outcome) -> None:
         with self._work:
             since = self._waiting.pop(id, None)
-        is_limited = LIMITS.isdisjoint(place.kind for place in outcome.failed)
+        is_limited = LIMIT_KINDS.isdisjoint(place.kind for place in outcome.failed)
         # A session of an earlier life of the core may have had its limits.
-        is_changed = not LIMITS.isdisjoint(place.kind for place in outcome.changed)
+        is_changed = not LIMIT_KINDS.isdisjoint(place.kind for place in outcome.changed)
         if since is not None and before is None and is_limited and is_changed:
             self.limit_delays.observe(self._now() - since)

@@ -19,7 +19,7 @@ from gateway_core.gateways.linux.kernel.reader import KernelReader
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 #: Families and protocols of others whose routes to a session are as good as the core's. Not those of routing
 #: daemons, which may have a million routes.
-_FOREIGN = (
+_FOREIGN_ROUTES = (
     (socket.AF_INET, rt.RTPROT_KERNEL),
     (socket.AF_INET, rt.RTPROT_BOOT),
     (socket.AF_INET, rt.RTPROT_STATIC),
@@ -31,7 +31,7 @@ _FOREIGN = (
 _RULE_PRIORITY = 1500
 #: Devices whose routes are read one by one.
 _MAX_SINGLE_DEVICES = 8
-_DEFAULT = IPv4Network("0.0.0.0/0")
+_DEFAULT_NETWORK = IPv4Network("0.0.0.0/0")
 
 
 class RouteState(NamedTuple):
@@ -52,7 +52,7 @@ class RouteState(NamedTuple):
         return cls(own, devices)
 
     def has(self, route: FibEntry) -> bool:
-        """Return True for a route of the core, and for one of others to the same device in the main table."""
+        """Return True if the core has the route, or others have one to the same device in the main table."""
         return route in self.own or (
             route.table == MAIN_TABLE and self.others.get((route.destination, route.length)) == route.ifindex
         )
@@ -68,7 +68,7 @@ class SessionRoutes:
         """Return all routes that may belong to sessions."""
         others = [
             entry
-            for family, protocol in _FOREIGN
+            for family, protocol in _FOREIGN_ROUTES
             for entry in self._reader.read_fib_entries(family, protocol, table=MAIN_TABLE)
         ]
         return RouteState.of(self.read_own(), others)
@@ -98,7 +98,7 @@ class SessionRoutes:
         return codes
 
     def replace(self, routes: Iterable[FibEntry]) -> list[KernelError]:
-        """Put routes in place of those to elsewhere. Return what the kernel refuses, NoDevice for a device
+        """Put routes in place of those to elsewhere. Return the refusals of the kernel, NoDevice for a device
         that is gone."""
         routes = list(routes)
         codes = try_changes("replace routes", [fib.replace_route(route) for route in routes])
@@ -145,8 +145,7 @@ def format_destination(route: FibEntry) -> str:
 
 
 def make_unreachable(table: int, networks: Iterable[IPv4Network | IPv6Network]) -> list[FibEntry]:
-    """Return a route to each network by which packets are refused, where no other route of the table has the
-    address."""
+    """Return a route to each network that refuses packets for which the table has no other route."""
     return [
         FibEntry(table, each.network_address.packed, each.prefixlen, 0, None, None, is_unreachable=True)
         for each in networks
@@ -203,7 +202,8 @@ class Steering:
         return before.vrf_table
 
     def list_routes(self) -> set[FibEntry]:
-        """Return the routes of no session, without the one to the appliance if its interface is gone."""
+        """Return the routes that belong to no session, without the one to the appliance if its interface is
+        gone."""
         if self._cgnat is None:
             return set()
         routes = set(_list_unreachable(self._cgnat))
@@ -224,7 +224,7 @@ class Steering:
             try:
                 routes.insert(0, self._find_handoff(cgnat))
             except NoDevice as error:
-                failed[Place(FaultKind.STEERING, str(_DEFAULT))] = error
+                failed[Place(FaultKind.STEERING, str(_DEFAULT_NETWORK))] = error
             missing += [
                 (format_destination(route), fib.replace_route(route))
                 for route in routes
@@ -246,12 +246,13 @@ class Steering:
         takes no route on it then, and reports the same error as for a wrong gateway."""
         link = self._reader.find_link(cgnat.handoff_interface)
         if not link.is_up:
-            raise NoDevice(f"steer by {_DEFAULT}", f"{link.name} is down", errno.ENETDOWN)
+            raise NoDevice(f"steer by {_DEFAULT_NETWORK}", f"{link.name} is down", errno.ENETDOWN)
         return FibEntry(cgnat.vrf_table, bytes(4), 0, link.index, cgnat.handoff_gateway.packed, None)
 
 
 def _apply(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]]) -> Outcome:
-    """Make changes of named objects. What is there already, or gone, is neither changed nor failed."""
+    """Make changes, each with the name of its object. An object that is there already, or gone, is neither
+    changed nor failed."""
     codes = try_changes(f"{verb} {changes[0][0]}", [change for _, change in changes]) if changes else []
     places = [(Place(kind, name), code) for (name, _), code in zip(changes, codes, strict=True)]
     return Outcome(
@@ -265,7 +266,7 @@ def _apply(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange
 
 
 def _list_unreachable(cgnat: Cgnat) -> list[FibEntry]:
-    return make_unreachable(cgnat.vrf_table, (_DEFAULT, *cgnat.source_ranges))
+    return make_unreachable(cgnat.vrf_table, (_DEFAULT_NETWORK, *cgnat.source_ranges))
 
 
 def _format_rule(rule: Rule) -> str:

@@ -41,20 +41,20 @@ _log = logging.getLogger(__name__)
 _TBF = "tbf"
 _TBF_HANDLE = 0x20000
 #: The class of TBF, as whose child it has its queue.
-_CLASS = 0x20001
+_TBF_CLASS = 0x20001
 _FQ_CODEL = Qdisc("fq_codel", 0x110000)
-_INGRESS = Qdisc("ingress", qdiscs.INGRESS_HANDLE)
+_INGRESS_QDISC = Qdisc("ingress", qdiscs.INGRESS_HANDLE)
 
 _ETHERNET_HEADER_BYTES = 14
 #: Bytes a second. Below that, one packet takes minutes, and the kernel can't count its burst.
-_MIN_RATE = 1000
+_MIN_BYTES_PER_SECOND = 1000
 #: TBF sends a burst at once: a shorter one makes timers limit the rate, a longer one fills the buffers
 #: behind.
 _BURST_SECONDS = 0.005
 #: TBF drops a packet that is larger than the burst: a jumbo frame isn't.
 _MIN_BURST_BYTES = 10_000
 #: Flows of fq_codel, for one subscriber. The kernel's 1024 take 64 kB, which is 1.3 GB for 10,000 sessions.
-_FLOWS = 256
+_MAX_FLOWS = 256
 #: Memory of fq_codel, some 900 full packets: 100 ms at 100 Mbit/s. The kernel's 32 MB a direction and session
 #: would let a few subscribers that are flooded take the memory of the machine.
 _MEMORY_BYTES = 2 << 20
@@ -62,11 +62,11 @@ _MEMORY_BYTES = 2 << 20
 _PLAIN_QUEUE_BYTES = 256 << 10
 
 #: The priority of the redirect among the filters of a device.
-_PRIORITY = 10
+_REDIRECT_PRIORITY = 10
 #: The group of IFBs that go: the kernel removes a group in one step. Nothing else has this number.
-_OUTGOING = 0x47415445
+_OUTGOING_GROUP = 0x47415445
 #: Error numbers for a thing to remove that went by itself.
-_GONE = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
+_GONE_CODES = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
 
 
 class Limits(NamedTuple):
@@ -106,9 +106,9 @@ class _NotAnIfb(KernelError):
 
 
 class Shaper:
-    """Shapes sessions, many at once: one kind of change after the other, in the order that costs the kernel
-    least. A refusal ends the work on one direction of one session. Thread-safe. Methods raise KernelError
-    when the kernel cannot be reached."""
+    """Shaper of sessions, many at once: one kind of change after the other, in the order that costs the
+    kernel least. A refusal ends the work on one direction of one session. Thread-safe. Methods raise
+    KernelError when the kernel cannot be reached."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
@@ -118,8 +118,8 @@ class Shaper:
         self._has_fq_codel: bool | None = None
 
     def shape(self, sessions: Sequence[Limits]) -> list[tuple[Direction, Direction]]:
-        """Limit what is sent to each session, and what it sends. No two have the same device. An error is
-        NoDevice when a device was removed meanwhile."""
+        """Limit what is sent to each session, and what the session sends. No two sessions have the same
+        device. The error of a direction is NoDevice when a device was removed meanwhile."""
         pairs = [_make_directions(each) for each in sessions]
         down, up = [down for down, _ in pairs], [up for _, up in pairs]
         limited_up = [each for each in up if each.limit is not None]
@@ -131,7 +131,7 @@ class Shaper:
             ifbs_down = self._find_ifbs(limited_up)
             # Before the IFBs are up: then the kernel need not wait until no processor uses a former queue.
             self._set_limits([*limited_up, *(each for each in down if each.limit is not None)])
-            _run([(each, links.set_up(each.limited)) for each in _select_working(ifbs_down)])
+            _run_changes([(each, links.set_up(each.limited)) for each in _select_working(ifbs_down)])
             # Last: packets to an IFB that is down, or gone, are lost.
             self._set_redirects(limited_up)
         return pairs
@@ -139,13 +139,13 @@ class Shaper:
     def make_entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
         """Return the qdiscs of a session with limits each way, by the indexes of device and IFB: for the
         downstream, and for the upstream."""
-        down, up = self._make_limiting(ifindex), self._make_limiting(ifb)
-        return down, (QdiscEntry(ifindex, INGRESS, _INGRESS.handle, _INGRESS.kind), *up)
+        down, up = self._make_limit_entries(ifindex), self._make_limit_entries(ifb)
+        return down, (QdiscEntry(ifindex, INGRESS, _INGRESS_QDISC.handle, _INGRESS_QDISC.kind), *up)
 
     def is_exact(
         self, link: LinkEntry, ifb: LinkEntry | None, down_bps: int, up_bps: int, profile: OverheadProfile
     ) -> bool:
-        """Return True when a session, which has all qdiscs, has these rates and the redirect."""
+        """Return True if a session has these rates and the redirect. The session has all qdiscs."""
         limit = partial(_make_limit, profile=profile, link=link)
         down, up = self._reader.find_qdiscs([(link.ifindex, ROOT), (0 if ifb is None else ifb.ifindex, ROOT)])
         if down_bps and down != _make_tbf(limit(down_bps)):
@@ -156,7 +156,7 @@ class Shaper:
         return (
             ifb is not None
             and up == _make_tbf(limit(up_bps))
-            and redirects == [PacketFilter(_PRIORITY, ifb.ifindex)]
+            and redirects == [PacketFilter(_REDIRECT_PRIORITY, ifb.ifindex)]
         )
 
     def unshape(self, *sessions: tuple[str, str]) -> None:
@@ -209,7 +209,7 @@ class Shaper:
                 reason = f"a name has at most {MAX_NAME_LENGTH} bytes"
                 each.error = KernelError(f"make the IFB {each.ifb}", reason)
         additions = [(each, links.add_ifb(each.ifb)) for each in _select_working(directions)]
-        made, present = _run(additions, {errno.EEXIST})
+        made, present = _run_changes(additions, {errno.EEXIST})
         down = []
         found = [*made, *present]
         for each, link in zip(found, self._reader.find_links([each.ifb for each in found]), strict=True):
@@ -223,11 +223,11 @@ class Shaper:
                     down.append(each)
         return down
 
-    def _make_limiting(self, ifindex: int) -> tuple[QdiscEntry, ...]:
+    def _make_limit_entries(self, ifindex: int) -> tuple[QdiscEntry, ...]:
         root = QdiscEntry(ifindex, ROOT, _TBF_HANDLE, _TBF)
         if self._has_fq_codel is False:
             return (root,)
-        return root, QdiscEntry(ifindex, _CLASS, _FQ_CODEL.handle, _FQ_CODEL.kind)
+        return root, QdiscEntry(ifindex, _TBF_CLASS, _FQ_CODEL.handle, _FQ_CODEL.kind)
 
     def _set_limits(self, directions: Sequence[Direction]) -> None:
         """Limit what devices send. From the first change on, a device is limited: first with a plain
@@ -264,15 +264,19 @@ class Shaper:
 
     def _set_queues(self, directions: Iterable[Direction]) -> None:
         add = partial(
-            qdiscs.add_fq_codel, parent=_CLASS, handle=_FQ_CODEL.handle, flows=_FLOWS, memory=_MEMORY_BYTES
+            qdiscs.add_fq_codel,
+            parent=_TBF_CLASS,
+            handle=_FQ_CODEL.handle,
+            flows=_MAX_FLOWS,
+            memory=_MEMORY_BYTES,
         )
-        self._place(_CLASS, [(each, _FQ_CODEL, add(each.limited)) for each in directions])
+        self._place(_TBF_CLASS, [(each, _FQ_CODEL, add(each.limited)) for each in directions])
 
     def _place(self, parent: int, todo: Sequence[tuple[Direction, Qdisc, KernelChange]]) -> None:
         """Put a qdisc, which a change adds, at a place of each device. A qdisc with the same handle changes
         in place; another one goes in the same step."""
         wanted = {each: (qdisc, add) for each, qdisc, add in todo}
-        _, present = _run([(each, add) for each, _, add in todo], {errno.EEXIST})
+        _, present = _run_changes([(each, add) for each, _, add in todo], {errno.EEXIST})
         found = self._reader.find_qdiscs([(each.limited, parent) for each in present])
         others = [
             (each, qdisc) for each, qdisc in zip(present, found, strict=True) if qdisc != wanted[each][0]
@@ -285,9 +289,9 @@ class Shaper:
             and qdisc.handle == wanted[each][0].handle
             and qdisc.kind != wanted[each][0].kind
         ]
-        _run(alien, _GONE)
+        _run_changes(alien, _GONE_CODES)
         working = _select_working(each for each, _ in others)
-        _run([(each, qdiscs.make_replacing(wanted[each][1])) for each in working])
+        _run_changes([(each, qdiscs.make_replacing(wanted[each][1])) for each in working])
 
     def _remove_limits(self, directions: Sequence[Direction]) -> None:
         working = _select_working(directions)
@@ -297,46 +301,55 @@ class Shaper:
             for each, qdisc in zip(working, found, strict=True)
             if qdisc is not None and (qdisc.kind, qdisc.handle) == (_TBF, _TBF_HANDLE)
         ]
-        _run(ours, _GONE)
+        _run_changes(ours, _GONE_CODES)
 
     def _set_redirects(self, directions: Sequence[Direction]) -> None:
         additions = [(each, qdiscs.add_ingress(each.device)) for each in _select_working(directions)]
-        made, present = _run(additions, {errno.EEXIST})
+        made, present = _run_changes(additions, {errno.EEXIST})
         wrong, missing = [], list(made)
         found = self._reader.find_qdiscs([(each.device, INGRESS) for each in present])
         for each, qdisc in zip(present, found, strict=True):
-            if qdisc is not None and qdisc.kind != _INGRESS.kind:
+            if qdisc is not None and qdisc.kind != _INGRESS_QDISC.kind:
                 each.error = KernelError(each.step, f"another program added the qdisc {qdisc.kind}")
                 continue
             redirects = self._read_redirects(each.device)
-            if redirects != [PacketFilter(_PRIORITY, each.limited)]:
+            if redirects != [PacketFilter(_REDIRECT_PRIORITY, each.limited)]:
                 missing.append(each)
                 if redirects:
                     wrong.append(each)
-        _run([(each, qdiscs.delete_redirects(each.device, _PRIORITY)) for each in wrong], _GONE)
+        _run_changes(
+            [(each, qdiscs.delete_redirects(each.device, _REDIRECT_PRIORITY)) for each in wrong], _GONE_CODES
+        )
         working = _select_working(missing)
-        _run([(each, qdiscs.add_redirect(each.device, _PRIORITY, each.limited)) for each in working])
+        _run_changes(
+            [(each, qdiscs.add_redirect(each.device, _REDIRECT_PRIORITY, each.limited)) for each in working]
+        )
 
     def _remove_redirects(self, directions: Sequence[Direction]) -> None:
         ours = [each for each in _select_working(directions) if self._read_redirects(each.device)]
-        _run([(each, qdiscs.delete_redirects(each.device, _PRIORITY)) for each in ours], _GONE)
+        _run_changes(
+            [(each, qdiscs.delete_redirects(each.device, _REDIRECT_PRIORITY)) for each in ours], _GONE_CODES
+        )
         unused = [each for each in _select_working(ours) if not self._reader.read_filters(each.device)]
-        _run([(each, qdiscs.delete_qdisc(each.device, INGRESS, _INGRESS)) for each in unused], _GONE)
+        _run_changes(
+            [(each, qdiscs.delete_qdisc(each.device, INGRESS, _INGRESS_QDISC)) for each in unused],
+            _GONE_CODES,
+        )
 
     def _read_redirects(self, ifindex: int) -> list[PacketFilter]:
-        return [each for each in self._reader.read_filters(ifindex) if each.priority == _PRIORITY]
+        return [each for each in self._reader.read_filters(ifindex) if each.priority == _REDIRECT_PRIORITY]
 
     def _remove_ifbs(self, directions: Sequence[Direction]) -> None:
         """Remove IFBs to which no redirect leads any more: its packets would be lost."""
         working, changes = _select_working(directions), []
         for each, link in zip(working, self._reader.find_links([each.ifb for each in working]), strict=True):
             if link is not None and link.kind == IFB:
-                changes.append((each, links.set_group(link.index, _OUTGOING)))
+                changes.append((each, links.set_group(link.index, _OUTGOING_GROUP)))
             elif link is not None:
                 each.error = _NotAnIfb(f"remove {each.ifb}")
-        going, _ = _run(changes, _GONE)
+        going, _ = _run_changes(changes, _GONE_CODES)
         if going:
-            change(f"remove {len(going)} IFBs", links.delete_group(_OUTGOING))
+            change(f"remove {len(going)} IFBs", links.delete_group(_OUTGOING_GROUP))
 
 
 def _make_directions(session: Limits) -> tuple[Direction, Direction]:
@@ -354,7 +367,7 @@ def _select_working(directions: Iterable[Direction]) -> list[Direction]:
     return [each for each in directions if each.error is None]
 
 
-def _run(
+def _run_changes(
     changes: Sequence[tuple[Direction, KernelChange]], accept: Container[int] = ()
 ) -> tuple[list[Direction], list[Direction]]:
     """Make changes in this order. Return the directions whose change was made, and those for which the kernel
@@ -375,7 +388,7 @@ def _run(
 def _make_limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TbfLimit:
     """Return the limit for packets of a session's device. A profile counts from the IP packet; where the
     kernel counts the Ethernet header already, it isn't added again."""
-    rate = max(bps // 8, _MIN_RATE)
+    rate = max(bps // 8, _MIN_BYTES_PER_SECOND)
     counted = _ETHERNET_HEADER_BYTES if link.has_ethernet_header else 0
     burst = max(int(rate * _BURST_SECONDS), _MIN_BURST_BYTES)
     return TbfLimit(rate, max(profile.overhead - counted, 0), profile.mpu, qdiscs.count_ticks(burst, rate))

@@ -29,7 +29,7 @@ _SIGN_ON_SECONDS = 30.0
 _SHORTAGE = 7 / 8
 _MAX_VLAN_ID = 4094
 #: The tags in the name of a device, after the name of its trunk.
-_TAGS = re.compile(r"(?:\.([1-9][0-9]{0,3}))?\.([1-9][0-9]{0,3})", re.ASCII)
+_TAGS_PATTERN = re.compile(r"(?:\.([1-9][0-9]{0,3}))?\.([1-9][0-9]{0,3})", re.ASCII)
 
 #: A trunk and an outer VLAN id, which is None for one tag.
 OuterVlan = tuple[str, int | None]
@@ -66,7 +66,7 @@ class AccessVlan:
         name of a trunk may have dots, too: the longest one counts."""
         for trunk in sorted(trunks, key=len, reverse=True):
             for head in (trunk, short_name(trunk)):
-                if name.startswith(head) and (match := _TAGS.fullmatch(name, len(head))):
+                if name.startswith(head) and (match := _TAGS_PATTERN.fullmatch(name, len(head))):
                     outer, inner = None if match[1] is None else int(match[1]), int(match[2])
                     vlan = cls(trunk, outer, inner)
                     if max(outer or 1, inner) <= _MAX_VLAN_ID and vlan.name == name:
@@ -84,6 +84,8 @@ class Occupancy:
 
 
 class VlanState(Enum):
+    """State of a VLAN under management."""
+
     #: Waits for its turn, or is being made.
     MAKING = "making"
     #: The device exists, and no source has been told.
@@ -92,7 +94,7 @@ class VlanState(Enum):
     REMOVING = "removing"
 
 
-_SETTLED = (VlanState.MADE, VlanState.SERVED)
+_SETTLED_STATES = (VlanState.MADE, VlanState.SERVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class Admission:
         return taken
 
     def decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
-        """Return the VLAN that is to be made, for one of its triggers; else why none."""
+        """Return the VLAN that is to be made for a trigger, or the reason why none is made."""
         decision = self._decide(trigger)
         if isinstance(decision, TriggerRefusal):
             self.refusals[decision] += 1
@@ -204,7 +206,7 @@ class Admission:
         What is under way stays as it is."""
         existing, vanished = set(existing), []
         for managed in list(self):
-            is_settled = managed.vlan.trunk == trunk and managed.state in _SETTLED
+            is_settled = managed.vlan.trunk == trunk and managed.state in _SETTLED_STATES
             if is_settled and managed.vlan not in existing:
                 self._change(managed.vlan, state=VlanState.REMOVING)
                 vanished.append(managed.vlan)
@@ -254,14 +256,14 @@ class Admission:
         staying = Counter(each.vlan.outer for each in self if each.state != VlanState.REMOVING)
         total, enough = staying.total(), self._demux.rate_limits.max_vlans * _SHORTAGE
         for managed in list(self):
-            if managed.state not in _SETTLED or managed.kind in occupancy.unknown:
+            if managed.state not in _SETTLED_STATES or managed.kind in occupancy.unknown:
                 continue
             if managed.vlan.name in occupancy.interfaces and self._has_profile(managed):
                 self._change(managed.vlan, used_at=now, had_session=True)
                 continue
             outer = managed.vlan.outer
             is_short = total > enough or staying[outer] > self._max_vlans * _SHORTAGE
-            if len(found) < limit and self._is_over(managed, now, is_short):
+            if len(found) < limit and self._is_expired(managed, now, is_short):
                 self._change(managed.vlan, state=VlanState.REMOVING)
                 staying[outer] -= 1
                 total -= 1
@@ -276,7 +278,7 @@ class Admission:
         return True
 
     def postpone(self, vlan: AccessVlan) -> None:
-        """Try a VLAN again after all others, which a source did not take, or which could not be removed."""
+        """Put a VLAN behind all others, which a source did not take, or which could not be removed."""
         self._vlans[vlan] = replace(self._vlans.pop(vlan), state=VlanState.MADE)
 
     def _decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
@@ -285,7 +287,7 @@ class Admission:
         if trigger.outer_protocol != vlan.protocol:
             return TriggerRefusal.NO_PROFILE if profile is None else TriggerRefusal.OTHER_PROTOCOL
         now, managed = self._clock(), self._vlans.get(vlan)
-        if managed is not None and managed.state not in _SETTLED:
+        if managed is not None and managed.state not in _SETTLED_STATES:
             return TriggerRefusal.UNDER_WAY
         if profile is None:
             return TriggerRefusal.NO_PROFILE
@@ -318,7 +320,7 @@ class Admission:
         profile = self._profiles.find(managed.vlan)
         return profile is not None and get_session_type(profile) == managed.kind
 
-    def _is_over(self, managed: ServedVlan, now: float, is_short: bool) -> bool:
+    def _is_expired(self, managed: ServedVlan, now: float, is_short: bool) -> bool:
         idle = now - managed.used_at
         if not self._has_profile(managed):
             return True
@@ -353,7 +355,7 @@ class VlanProfiles:
         self._trunks = frozenset(demux.trunks)
         # By outer VLAN id, with None for one tag. No two of a list overlap.
         self._by_outer: dict[int | None, list[VlanProfile]] = {}
-        for profile in sorted(demux.vlan_profiles, key=_get_first):
+        for profile in sorted(demux.vlan_profiles, key=_get_first_id):
             outer = profile.outer_vlan_range
             for id in (None,) if outer is None else range(outer.first, outer.last + 1):
                 self._by_outer.setdefault(id, []).append(profile)
@@ -365,12 +367,12 @@ class VlanProfiles:
         profiles = self._by_outer.get(vlan.outer_vlan_id)
         if profiles is None or vlan.trunk not in self._trunks:
             return None
-        at = bisect_right(profiles, vlan.vlan_id, key=_get_first)
+        at = bisect_right(profiles, vlan.vlan_id, key=_get_first_id)
         profile = profiles[at - 1]
         return profile if at and vlan.vlan_id <= profile.vlan_range.last else None
 
 
-def _get_first(profile: VlanProfile) -> int:
+def _get_first_id(profile: VlanProfile) -> int:
     return profile.vlan_range.first
 
 

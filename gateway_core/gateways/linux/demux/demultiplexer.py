@@ -25,25 +25,25 @@ from gateway_core.gateways.linux.threads import Crew
 
 #: VLANs made in one turn, and told to the source at once: several daemons start in little more time than one.
 #: A subscriber behind another outer tag who calls meanwhile waits for them.
-_BATCH = 16
+_VLANS_PER_TURN = 16
 #: VLANs of leases made in one turn, after which it rests so many times as long as that took: all programs of
 #: the machine start at the same time.
-_RESTORE_BATCH = 32
+_RESTORED_PER_TURN = 32
 _RESTORE_REST_FACTOR = 1.0
 #: Seconds from the start in which what fails is tried again: a trunk may come late.
 _RESTORE_SECONDS = 120.0
 #: VLANs removed in one sweep: new ones must not wait for the end of all that a flood left, nor may a session
 #: begin between the decision and the removal.
-_REMOVAL_BATCH = 32
+_REMOVALS_PER_SWEEP = 32
 #: VLANs without a device that are released before new ones are made: each may take seconds to end sessions.
-_RELEASE_BATCH = 4
+_RELEASES_PER_TURN = 4
 #: Seconds between two sweeps for idle VLANs, and for those that the source has not taken.
 _SWEEP_SECONDS = 5.0
 #: Seconds until a failure or refusal that goes on is logged again: each sweep, or each frame of a flood, may
 #: have it.
 _QUIET_SECONDS = 300.0
 #: Refusals for which an operator may have to do something. `{}` is the outer VLAN with its trunk.
-_NOTES = {
+_REFUSAL_TEXTS = {
     TriggerRefusal.OTHER_PROTOCOL: (
         "first frames on {} make no VLAN: the first of two tags must be 802.1ad (0x88a8), a single one "
         "802.1Q (0x8100)"
@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 class Demultiplexer:
-    """Makes and removes VLANs, as the configuration allows. Thread-safe.
+    """Thread that makes and removes VLANs, as the configuration allows. Thread-safe.
 
     `occupancy` returns the devices with sessions: a VLAN whose source does not reply is not removed. `clock`
     gives monotonic seconds, `leased` are the names of the devices whose subscribers have a lease at the
@@ -110,7 +110,7 @@ class Demultiplexer:
             return list(self._admission)
 
     def count_refusals(self) -> Counter[TriggerRefusal]:
-        """Return the triggers that made no VLAN since the start, by the reason."""
+        """Return the number of triggers that made no VLAN since the start, by the reason."""
         with self._work:
             return self._admission.refusals.copy()
 
@@ -150,7 +150,7 @@ class Demultiplexer:
             self._work.notify()
 
     def run(self, crew: Crew) -> None:
-        """Work until `stop`. The VLANs stay."""
+        """Make and remove VLANs until `stop`. The VLANs stay."""
         # The first sweep has adopted VLANs served.
         sweep_at = self._clock()
         try:
@@ -175,7 +175,7 @@ class Demultiplexer:
     def _turn(self, crew: Crew) -> None:
         with self._work:
             to_adopt, self._to_adopt = self._to_adopt, set()
-            to_make = self._admission.take(_BATCH)
+            to_make = self._admission.take(_VLANS_PER_TURN)
             trunks = self._trunks
         for trunk in sorted(to_adopt):
             self._adopt(trunk)
@@ -183,7 +183,7 @@ class Demultiplexer:
         self._listen(trunks, crew)
         self._make_and_serve(to_make)
         self._tell()
-        self._remove(_take(self._vanished, _RELEASE_BATCH))
+        self._remove(_take(self._vanished, _RELEASES_PER_TURN))
 
     def _listen(self, trunks: frozenset[str], crew: Crew) -> None:
         for trunk in self._listeners.keys() - trunks:
@@ -198,10 +198,10 @@ class Demultiplexer:
                 decision = self._admission.decide(trigger)
                 if isinstance(decision, AccessVlan):
                     self._work.notify()
-                elif decision in _NOTES and self._is_new((decision, trigger.trunk)):
+                elif decision in _REFUSAL_TEXTS and self._is_new((decision, trigger.trunk)):
                     outer = trigger.outer_vlan_id
                     tags = "" if outer is None else f", outer VLAN {outer}"
-                    _log.warning(_NOTES[decision].format(f"trunk {trigger.trunk}{tags}"))
+                    _log.warning(_REFUSAL_TEXTS[decision].format(f"trunk {trigger.trunk}{tags}"))
 
     def _adopt(self, trunk: str) -> None:
         try:
@@ -251,8 +251,8 @@ class Demultiplexer:
         """Tell each source of some VLANs that it has not taken. After a failure, the next sweep goes on."""
         for kind in sorted(self._to_tell):
             with self._work:
-                vlans = deque(self._admission.list_unserved(kind, _BATCH))
-            is_last = len(vlans) < _BATCH
+                vlans = deque(self._admission.list_unserved(kind, _VLANS_PER_TURN))
+            is_last = len(vlans) < _VLANS_PER_TURN
             if not self._serve(kind, vlans) or is_last:
                 self._to_tell.discard(kind)
 
@@ -260,7 +260,7 @@ class Demultiplexer:
         """Tell the source of VLANs. Return False after a failure."""
         while vlans:
             # After a failure one by one: a VLAN that is refused must not keep the others.
-            batch = list(islice(vlans, 1 if kind in self._refused else _BATCH))
+            batch = list(islice(vlans, 1 if kind in self._refused else _VLANS_PER_TURN))
             with self._work:
                 again = self._again[kind]
             try:
@@ -285,7 +285,7 @@ class Demultiplexer:
             return
         to_make = []
         with self._work:
-            for name in _take(self._leased, _RESTORE_BATCH):
+            for name in _take(self._leased, _RESTORED_PER_TURN):
                 vlan = AccessVlan.parse(name, self._trunks)
                 if vlan is not None and self._admission.restore(vlan):
                     to_make.append(vlan)
@@ -295,7 +295,8 @@ class Demultiplexer:
             self._restored.set()
 
     def _sweep(self) -> bool:
-        """Return False when there may be more to remove."""
+        """Remove VLANs that expired, and try again what has failed. Return False when there may be more to
+        remove."""
         now = self._clock()
         if now - self._began < _RESTORE_SECONDS:
             self._leased.extend(self._unrestored)
@@ -308,7 +309,7 @@ class Demultiplexer:
         occupancy = self._occupancy()
         with self._work:
             self._logged = {key: at for key, at in self._logged.items() if now - at < _QUIET_SECONDS}
-            expired = self._admission.expire(occupancy, _REMOVAL_BATCH)
+            expired = self._admission.expire(occupancy, _REMOVALS_PER_SWEEP)
         # Before the sources are told: that may last until a deadline, and a session may begin meanwhile.
         is_removed = self._remove(deque(expired))
         self._to_tell = set(SessionType)

@@ -25,7 +25,7 @@ from gateway_core.gateways.linux.kernel.links import VLAN_PROTOCOLS
 from gateway_core.gateways.linux.threads import Crew
 
 #: Frames in one batch, and the rest after a full batch: a flood gets no more of the processor.
-_BATCH = 256
+_FRAMES_PER_BATCH = 256
 _REST_SECONDS = 0.01
 #: For a burst of 10,000 to 20,000 frames on a trunk. The kernel takes twice as many bytes.
 _BUFFER_BYTES = 8 << 20
@@ -46,10 +46,10 @@ MAX_FRAME_BYTES: Final = 1536
 
 # struct tpacket_auxdata (linux/if_packet.h): status, lengths, offsets, TCI and type of the outer tag.
 _AUXDATA = struct.Struct("=I12xHH")
-_ANCILLARY = socket.CMSG_SPACE(_AUXDATA.size)
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_AUXDATA.size)
 _TAG_AND_TYPE_ARE_VALID = 1 << 4 | 1 << 6
 
-_ADDRESSES = struct.Struct("!6s6sH")
+_ETHERNET_HEADER = struct.Struct("!6s6sH")
 _INNER_TAG = struct.Struct("!HH")
 _DHCP_COOKIE = b"\x63\x82\x53\x63"
 
@@ -68,18 +68,18 @@ class Trigger:
     kind: SessionType
 
 
-def parse(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
+def parse_trigger(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
     """Return the trigger in a frame that a packet socket received (packet(7)). `auxdata` is its
     PACKET_AUXDATA, with the outer tag; an inner one is in the frame. None for any other frame, and for a
     broken one."""
-    if len(auxdata) < _AUXDATA.size or len(frame) < _ADDRESSES.size:
+    if len(auxdata) < _AUXDATA.size or len(frame) < _ETHERNET_HEADER.size:
         return None
     status, tci, tag_type = _AUXDATA.unpack_from(auxdata)
     protocol = VLAN_PROTOCOLS.get(tag_type)
     if protocol is None or status & _TAG_AND_TYPE_ARE_VALID != _TAG_AND_TYPE_ARE_VALID:
         return None
-    outer, vlan, payload = None, tci & 0xFFF, _ADDRESSES.size
-    destination, source, ethertype = _ADDRESSES.unpack_from(frame)
+    outer, vlan, payload = None, tci & 0xFFF, _ETHERNET_HEADER.size
+    destination, source, ethertype = _ETHERNET_HEADER.unpack_from(frame)
     if ethertype == 0x8100:
         if len(frame) < payload + _INNER_TAG.size:
             return None
@@ -262,14 +262,15 @@ def attach_filter(packets: socket.socket) -> None:
 
 
 class _TrunkLost(Exception):
-    """A trunk is missing or down, or may not be listened to. The text is the reason."""
+    """Loss of a trunk that is missing or down, or may not be listened to. The text is the reason."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(os.strerror(error.errno or errno.EIO))
 
 
 class Listener:
-    """Listens on a trunk from now on until `stop`. A trunk that goes away, or down, is picked up again.
+    """Thread that listens on a trunk from now on until `stop`. A trunk that goes away, or down, is picked up
+    again.
 
     The listener's thread, one of the `crew`, calls `hear` with the triggers of a batch, and the number of
     frames that the kernel dropped since the last batch; `note_change` with the trunk's name when it went or
@@ -317,7 +318,7 @@ class Listener:
                 return
 
     def _receive(self, packets: socket.socket) -> None:
-        """Return at `stop`. Raises _TrunkLost."""
+        """Hand the triggers of each batch over until `stop`. Raises _TrunkLost."""
         ready = select.poll()
         ready.register(packets, select.POLLIN)
         ready.register(self._stop, select.POLLIN)
@@ -332,19 +333,19 @@ class Listener:
             )
             if triggers or dropped:
                 self._hear(triggers, dropped)
-            rest = _REST_SECONDS if len(batch) == _BATCH else 0.0
+            rest = _REST_SECONDS if len(batch) == _FRAMES_PER_BATCH else 0.0
 
     def _read_batch(self, packets: socket.socket) -> Iterator[Trigger | None]:
-        for _ in range(_BATCH):
+        for _ in range(_FRAMES_PER_BATCH):
             try:
-                frame, ancillary, _, _ = packets.recvmsg(MAX_FRAME_BYTES, _ANCILLARY)
+                frame, ancillary, _, _ = packets.recvmsg(MAX_FRAME_BYTES, _ANCILLARY_BYTES)
             except BlockingIOError:
                 return
             except OSError as error:
                 raise _TrunkLost(error) from error
             for level, kind, auxdata in ancillary:
                 if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):
-                    yield parse(self._trunk, frame, auxdata)
+                    yield parse_trigger(self._trunk, frame, auxdata)
 
     def _is_stopped(self, timeout: float) -> bool:
         """Return True after `stop`, or when `stop` is called within `timeout` seconds."""

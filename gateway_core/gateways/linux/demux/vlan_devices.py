@@ -11,18 +11,18 @@ from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.source import Source, SourceRefused, SourceUnavailable
 from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.kernel import links
-from gateway_core.gateways.linux.kernel.links import SUBSCRIBERS, Link, VlanTag
+from gateway_core.gateways.linux.kernel.links import SUBSCRIBER_GROUP, Link, VlanTag
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice, change
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 
 #: First group of links that are about to be removed (linux/if_link.h, IFLA_GROUP). Nobody else uses groups
 #: from here on.
-_OUTGOING = 0x564C0000
-_GONE = {errno.ENODEV, errno.EINVAL}
+_OUTGOING_GROUP = 0x564C0000
+_GONE_CODES = {errno.ENODEV, errno.EINVAL}
 
 
 class VlanDevices:
-    """Makes a device for one tag. For two tags, it makes one on a device with the outer tag. `vlan_names` has
+    """Devices of VLANs: one for one tag; for two tags, one on a device with the outer tag. `vlan_names` has
     the names. Methods raise KernelError."""
 
     def __init__(self, reader: KernelReader) -> None:
@@ -46,7 +46,7 @@ class VlanDevices:
         present = self._reader.read_links()
         for link in present.values():
             parent = _get_parent(link, present)
-            if link.group == SUBSCRIBERS and parent is not None:
+            if link.group == SUBSCRIBER_GROUP and parent is not None:
                 for trunk in filter(None, (parent, _get_parent(parent, present))):
                     vlan = AccessVlan.parse(link.name, (trunk.name,))
                     if vlan is not None and _is_device_of(vlan, link, present):
@@ -78,7 +78,7 @@ class VlanDevices:
         """Make the device, on the outer one if there are two tags, and set both up. Devices that exist stay.
         A device that is not the gateway's own, because it takes the place of an operator's, is no former VLAN
         later."""
-        step, group = f"make {vlan.name}", SUBSCRIBERS if is_own else links.DEFAULT_GROUP
+        step, group = f"make {vlan.name}", SUBSCRIBER_GROUP if is_own else links.DEFAULT_GROUP
         with self._lock:
             parent = self._reader.find_link(vlan.trunk)
             if vlan.outer_vlan_id is not None:
@@ -126,8 +126,8 @@ def _remove_links(going: Sequence[Link]) -> None:
     if going:
         step = "remove VLANs"
         # Another group each time: after a failure, links of this one stay, and may be in use again later.
-        group = _OUTGOING + going[0].index
-        change(step, *(links.set_group(link.index, group) for link in going), accept=_GONE)
+        group = _OUTGOING_GROUP + going[0].index
+        change(step, *(links.set_group(link.index, group) for link in going), accept=_GONE_CODES)
         change(step, links.delete_group(group), accept={errno.ENODEV})
 
 

@@ -1,1 +1,1 @@
-"""The kernel's network, by netlink: read in bulk, changed and watched."""
+"""Netlink: reads, changes and watches the network of the kernel."""

@@ -18,7 +18,7 @@ MAIN_TABLE = rt.RT_TABLE_MAIN
 _FAMILY = struct.Struct("=H")
 _WORST_METRIC = 0xFFFFFFFF
 #: Tables whose number fits into the header.
-_SHORT_TABLES = 256
+_HEADER_TABLES = 256
 # As `ip route` of iproute2 6.1 prints them.
 _PROTOCOLS = {
     0: "unspec", 1: "redirect", 2: "kernel", 3: "boot", 4: "static", 8: "gated", 9: "ra", 10: "mrt",
@@ -97,7 +97,7 @@ def parse_route(body: bytes) -> RouteEntry:
 
 
 def parse_fib_entry(body: bytes) -> FibEntry:
-    """Return the route of an RTM_NEWROUTE."""
+    """Return the route of an RTM_NEWROUTE, as an entry."""
     family, length, _, _, table, _, _, type, _ = nl.unpack(rt.RTMSG, body)
     found = nl.split_attributes(body, rt.RTMSG.size)
     if family not in nl.ADDRESS_BYTES:
@@ -193,7 +193,7 @@ def _find_scope(route: FibEntry) -> int:
 
 def _pack_route(route: FibEntry, scope: int) -> bytes:
     family = socket.AF_INET if len(route.destination) == 4 else socket.AF_INET6
-    short = route.table if route.table < _SHORT_TABLES else 0
+    short = route.table if route.table < _HEADER_TABLES else 0
     type = rt.RTN_UNREACHABLE if route.is_unreachable else rt.RTN_UNICAST
     body = rt.RTMSG.pack(family, route.length, 0, 0, short, OWN_PROTOCOL, scope, type, 0)
     body += nl.pack_u32(rt.RTA_TABLE, route.table) + nl.pack_attribute(rt.RTA_DST, route.destination)
@@ -211,7 +211,7 @@ def _pack_route(route: FibEntry, scope: int) -> bytes:
 def _pack_rule(rule: Rule) -> bytes:
     source = None if rule.source is None else IPv4Network(rule.source)
     length = source.prefixlen if source else 0
-    short = rule.table if rule.table < _SHORT_TABLES else 0
+    short = rule.table if rule.table < _HEADER_TABLES else 0
     body = rt.RTMSG.pack(socket.AF_INET, 0, length, 0, short, 0, 0, rt.FR_ACT_TO_TBL, 0)
     body += nl.pack_u32(rt.FRA_TABLE, rule.table) + nl.pack_u32(rt.FRA_PRIORITY, rule.priority)
     body += nl.pack_attribute(rt.FRA_PROTOCOL, bytes([rule.protocol]))

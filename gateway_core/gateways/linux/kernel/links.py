@@ -18,7 +18,7 @@ from gateway_core.gateways.linux.kernel.netlink import KernelChange, MalformedMe
 IFB = "ifb"
 #: Group (linux/if_link.h, IFLA_GROUP) of the links that the gateway makes for subscribers, thousands of them.
 #: By this group, `packaging/udev.rules` has udev, systemd and networkd leave them alone.
-SUBSCRIBERS = 0x47415400
+SUBSCRIBER_GROUP = 0x47415400
 #: Group of a link that nobody put into another one.
 DEFAULT_GROUP = 0
 #: MTU of an IFB: below 1280, IPv6 is off (RFC 8200 section 5). The routes that IPv6 adds for each device
@@ -123,14 +123,14 @@ def parse_link(body: bytes) -> Link:
 
 
 def parse_link_entry(body: bytes) -> LinkEntry:
-    """Return the link of an RTM_NEWLINK."""
+    """Return the link of an RTM_NEWLINK, as an entry."""
     _, type, index, flags, _ = nl.unpack(rt.IFINFOMSG, body)
     name = nl.find_text(body, rt.IFINFOMSG.size, rt.IFLA_IFNAME)
     return LinkEntry(index, name, bool(flags & rt.IFF_UP), type == rt.ARPHRD_ETHER)
 
 
 def is_ifb(body: bytes) -> bool:
-    """Return True for the IFB of an RTM_NEWLINK or RTM_DELLINK."""
+    """Return True if an RTM_NEWLINK or RTM_DELLINK is about an IFB."""
     info = nl.split_attributes(body, rt.IFINFOMSG.size).get(rt.IFLA_LINKINFO, b"")
     return nl.parse_text(nl.split_attributes(info).get(rt.IFLA_INFO_KIND, b"")) == IFB
 
@@ -187,10 +187,10 @@ def add_vlan(name: str, parent: int, tag: VlanTag, group: int) -> KernelChange:
 
 
 def add_ifb(name: str) -> KernelChange:
-    """Return the change that makes an IFB of SUBSCRIBERS, which is down and has no IPv6. The kernel refuses
-    it with EEXIST if the name is taken."""
+    """Return the change that makes an IFB of SUBSCRIBER_GROUP, which is down and has no IPv6. The kernel
+    refuses it with EEXIST if the name is taken."""
     body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.pack_text(rt.IFLA_IFNAME, name)
-    body += nl.pack_u32(rt.IFLA_MTU, _IFB_MTU) + nl.pack_u32(rt.IFLA_GROUP, SUBSCRIBERS)
+    body += nl.pack_u32(rt.IFLA_MTU, _IFB_MTU) + nl.pack_u32(rt.IFLA_GROUP, SUBSCRIBER_GROUP)
     body += nl.pack_attribute(rt.IFLA_LINKINFO, nl.pack_text(rt.IFLA_INFO_KIND, IFB))
     return KernelChange(rt.RTM_NEWLINK, nl.CREATE | nl.EXCLUSIVE, body)
 

@@ -53,7 +53,7 @@ Message = tuple[int, int, int, bytes]
 
 
 class KernelChange(NamedTuple):
-    """A message that changes something."""
+    """Message that changes the kernel's network."""
 
     type: int
     flags: int
@@ -75,11 +75,11 @@ class KernelError(GatewayApiError):
 
 
 class NoDevice(KernelError):
-    """A device does not exist, or no longer."""
+    """Refusal because a device does not exist, or no longer."""
 
 
 class MalformedMessage(KernelError, UnreadableEntry):
-    """A message that the kernel doesn't send."""
+    """Message that the kernel doesn't send."""
 
     def __init__(self, rule: str) -> None:
         super().__init__("read a netlink message", rule)
@@ -167,20 +167,20 @@ def parse_address(family: int, data: bytes) -> str:
     return socket.inet_ntop(family, data)
 
 
-def _entry_reader(kind: str, entries: str) -> EntryReader:
+def _make_entry_reader(kind: str, entries: str) -> EntryReader:
     return EntryReader("kernel", kind, f"the {entries} of the kernel", "such a one counts as absent")
 
 
 #: By the type of the query.
-_READERS = {
-    rt.RTM_GETLINK: _entry_reader("link", "links"),
-    rt.RTM_GETSTATS: _entry_reader("counters", "counters of links"),
-    rt.RTM_GETADDR: _entry_reader("address", "addresses"),
-    rt.RTM_GETROUTE: _entry_reader("route", "routes"),
-    rt.RTM_GETRULE: _entry_reader("rule", "policy rules"),
-    rt.RTM_GETQDISC: _entry_reader("qdisc", "qdiscs"),
-    rt.RTM_GETTFILTER: _entry_reader("filter", "filters"),
-    rt.RTM_GETNEIGHTBL: _entry_reader("neighbour_table", "neighbour tables"),
+_ENTRY_READERS = {
+    rt.RTM_GETLINK: _make_entry_reader("link", "links"),
+    rt.RTM_GETSTATS: _make_entry_reader("counters", "counters of links"),
+    rt.RTM_GETADDR: _make_entry_reader("address", "addresses"),
+    rt.RTM_GETROUTE: _make_entry_reader("route", "routes"),
+    rt.RTM_GETRULE: _make_entry_reader("rule", "policy rules"),
+    rt.RTM_GETQDISC: _make_entry_reader("qdisc", "qdiscs"),
+    rt.RTM_GETTFILTER: _make_entry_reader("filter", "filters"),
+    rt.RTM_GETNEIGHTBL: _make_entry_reader("neighbour_table", "neighbour tables"),
 }
 
 
@@ -203,15 +203,15 @@ def dump(
     parse: Callable[[bytes], T],
     key: Callable[[T], Hashable] = _get_itself,
 ) -> list[T]:
-    """Return all entries that the kernel has, and that can be read. When changes interrupt each attempt, the
-    entries of all attempts, by their key: one that went may be there, and one that stays is missing only if
-    each attempt has missed it. Raises KernelError."""
+    """Return all entries of the kernel that can be read. When changes interrupt each attempt, return the
+    entries of all attempts, by their key: an entry that went may be there, and one that stays is missing only
+    if each attempt has missed it. Raises KernelError."""
     found: dict[Hashable, T] = {}
     for _ in range(_DUMP_ATTEMPTS):
         (reply,) = _exchange(step, [pack_request(type, DUMP, QUERY_SEQUENCE, body)])
         if reply.code:
             raise KernelError.of(step, reply.code)
-        entries = _READERS[type].read(reply.bodies, parse, place=(step, body))
+        entries = _ENTRY_READERS[type].read(reply.bodies, parse, place=(step, body))
         if reply.bodies and not entries:
             raise KernelError(step, "no reply of the kernel is in its format")
         if not reply.is_interrupted:
@@ -223,14 +223,15 @@ def dump(
 def query(
     step: str, type: int, flags: int, bodies: Sequence[bytes], parse: Callable[[bytes], T], absent: Set[int]
 ) -> list[T | None]:
-    """Return the things that queries are about. None for each that the kernel refuses with a number of
-    `absent`, does not tell, or that cannot be read. Raises KernelError for any other refusal."""
+    """Return the object that each query is about. None where the kernel refuses the query with a number of
+    `absent` or sends nothing, and for an object that cannot be read. Raises KernelError for any other
+    refusal."""
     requests = [pack_request(type, flags | ACK, QUERY_SEQUENCE, body) for body in bodies]
     found: list[T | None] = []
     for body, reply in zip(bodies, _exchange(step, requests, _QUERIES_PER_DATAGRAM), strict=True):
         if reply.code and reply.code not in absent:
             raise KernelError.of(step, reply.code)
-        entries = _READERS[type].read(reply.bodies[-1:], parse, place=(step, body))
+        entries = _ENTRY_READERS[type].read(reply.bodies[-1:], parse, place=(step, body))
         found.append(next(iter(entries), None))
     return found
 
@@ -254,8 +255,8 @@ def change(step: str, *changes: KernelChange, accept: Container[int] = ()) -> li
 
 
 def _exchange(step: str, requests: Sequence[bytes], per_datagram: int = 1) -> list[Reply]:
-    """Return the replies to requests, each of which is a dump or wants an acknowledgement. The kernel handles
-    one request after the other, and ends each reply with DONE or ERROR."""
+    """Send requests, and return the reply to each. A request is a dump or wants an acknowledgement. The
+    kernel handles one request after the other, and ends each reply with DONE or ERROR."""
     replies: list[Reply] = []
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:

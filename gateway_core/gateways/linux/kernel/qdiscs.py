@@ -15,7 +15,7 @@ ROOT, INGRESS = rt.TC_H_ROOT, rt.TC_H_INGRESS
 INGRESS_HANDLE = 0xFFFF0000
 
 _U64 = struct.Struct("=Q")
-_MOST_U32 = 0xFFFFFFFF
+_MAX_U32 = 0xFFFFFFFF
 _FIRST_ACTION = 1
 
 
@@ -56,19 +56,19 @@ class PacketFilter(Record, frozen=True):
 
 def parse_qdisc(body: bytes) -> Qdisc:
     """Return the qdisc of an RTM_NEWQDISC."""
-    handle, _, kind, options = _split(body)
+    handle, _, kind, options = _split_message(body)
     return Qdisc(kind, handle, _parse_limit(nl.split_attributes(options)) if kind == "tbf" else None)
 
 
 def parse_qdisc_entry(body: bytes) -> QdiscEntry:
-    """Return the qdisc of an RTM_NEWQDISC."""
+    """Return the qdisc of an RTM_NEWQDISC, as an entry."""
     _, ifindex, handle, parent, _ = nl.unpack(rt.TCMSG, body)
     return QdiscEntry(ifindex, parent, handle, nl.find_text(body, rt.TCMSG.size, rt.TCA_KIND))
 
 
 def parse_filter(body: bytes) -> PacketFilter | None:
     """Return the filter of an RTM_NEWTFILTER; None for a part of one, such as a hash table of u32."""
-    handle, info, kind, options = _split(body)
+    handle, info, kind, options = _split_message(body)
     # A u32 filter comes in three messages: its hash list and hash table have no item number.
     if kind == "u32" and not handle & 0xFFF:
         return None
@@ -78,18 +78,18 @@ def parse_filter(body: bytes) -> PacketFilter | None:
 def count_ticks(size: int, rate: int) -> int:
     """Return the time of `size` bytes at a rate in bytes per second, in ticks of the kernel: at most 4.2
     s."""
-    return min(round(size / rate * 1e9 / rt.TICK), _MOST_U32 // rt.TICK)
+    return min(round(size / rate * 1e9 / rt.TICK), _MAX_U32 // rt.TICK)
 
 
 def add_tbf(ifindex: int, handle: int, bucket: TbfLimit, limit: int) -> KernelChange:
     """Return the change that adds TBF as the root of a device, with a plain queue of at most `limit` bytes.
     TBF drops packets that are larger than its burst. Another queue takes the place of the plain one."""
-    rate = min(bucket.rate, _MOST_U32)
+    rate = min(bucket.rate, _MAX_U32)
     parameters = rt.TC_TBF_QOPT.pack(
         rt.TC_LINKLAYER_ETHERNET, bucket.overhead, bucket.mpu, rate, limit, bucket.burst
     )
     options = nl.pack_attribute(rt.TCA_TBF_PARMS, parameters)
-    if bucket.rate > _MOST_U32:
+    if bucket.rate > _MAX_U32:
         options += nl.pack_attribute(rt.TCA_TBF_RATE64, _U64.pack(bucket.rate))
     return _add_qdisc(ifindex, ROOT, handle, "tbf", options)
 
@@ -116,7 +116,7 @@ def add_ingress(ifindex: int) -> KernelChange:
 def delete_qdisc(ifindex: int, parent: int, found: Qdisc) -> KernelChange:
     """Return the change that deletes a qdisc. The kernel refuses it with ENOENT or EINVAL if another qdisc,
     or none, is there."""
-    return KernelChange(rt.RTM_DELQDISC, 0, _pack(ifindex, parent, found.handle, found.kind, b""))
+    return KernelChange(rt.RTM_DELQDISC, 0, _pack_message(ifindex, parent, found.handle, found.kind, b""))
 
 
 def add_redirect(ifindex: int, priority: int, target: int) -> KernelChange:
@@ -128,22 +128,22 @@ def add_redirect(ifindex: int, priority: int, target: int) -> KernelChange:
     every_packet = rt.TC_U32_SEL.pack(rt.TC_U32_TERMINAL, 1) + rt.TC_U32_KEY.pack(0)
     options = nl.pack_attribute(rt.TCA_U32_SEL, every_packet)
     options += nl.pack_attribute(rt.TCA_U32_ACT, nl.pack_attribute(_FIRST_ACTION, action))
-    body = _pack(ifindex, INGRESS_HANDLE, 0, "u32", options, _pack_info(priority))
+    body = _pack_message(ifindex, INGRESS_HANDLE, 0, "u32", options, _pack_info(priority))
     return KernelChange(rt.RTM_NEWTFILTER, nl.CREATE | nl.EXCLUSIVE, body)
 
 
 def delete_redirects(ifindex: int, priority: int) -> KernelChange:
     """Return the change that removes the filters of a priority, for packets that arrive."""
-    body = _pack(ifindex, INGRESS_HANDLE, 0, "u32", b"", _pack_info(priority))
+    body = _pack_message(ifindex, INGRESS_HANDLE, 0, "u32", b"", _pack_info(priority))
     return KernelChange(rt.RTM_DELTFILTER, 0, body)
 
 
 def _add_qdisc(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> KernelChange:
-    body = _pack(ifindex, parent, handle, kind, options)
+    body = _pack_message(ifindex, parent, handle, kind, options)
     return KernelChange(rt.RTM_NEWQDISC, nl.CREATE | nl.EXCLUSIVE, body)
 
 
-def _pack(ifindex: int, parent: int, handle: int, kind: str, options: bytes, info: int = 0) -> bytes:
+def _pack_message(ifindex: int, parent: int, handle: int, kind: str, options: bytes, info: int = 0) -> bytes:
     body = rt.TCMSG.pack(0, ifindex, handle, parent, info) + nl.pack_text(rt.TCA_KIND, kind)
     return body + nl.pack_attribute(rt.TCA_OPTIONS, options) if options else body
 
@@ -152,7 +152,7 @@ def _pack_info(priority: int) -> int:
     return priority << 16 | socket.htons(rt.ETH_P_ALL)
 
 
-def _split(body: bytes) -> tuple[int, int, str, bytes]:
+def _split_message(body: bytes) -> tuple[int, int, str, bytes]:
     """Return handle, information, kind and options."""
     _, _, handle, _, info = nl.unpack(rt.TCMSG, body)
     found = nl.split_attributes(body, rt.TCMSG.size)

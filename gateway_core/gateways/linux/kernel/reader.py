@@ -19,7 +19,7 @@ _64_BIT_COUNTERS = rt.IF_STATS_MSG.pack(socket.AF_UNSPEC, 0, 0, 1 << (rt.IFLA_ST
 
 
 class KernelReader:
-    """Reads what the kernel has now, in the network namespace of the calling thread. Thread-safe. Methods
+    """Reader of what the kernel has now, in the network namespace of the calling thread. Thread-safe. Methods
     raise KernelError."""
 
     def read_links(self) -> dict[int, links.Link]:

@@ -21,7 +21,7 @@ from gateway_core.gateways.linux.kernel.netlink import MAX_DATAGRAM_BYTES, Kerne
 
 
 class Changed(Enum):
-    """A part of the kernel's state to read again."""
+    """Part of the kernel's state that is to be read again."""
 
     #: Without IFBs.
     LINKS = auto()
@@ -67,14 +67,14 @@ _EVENT_BUFFER_BYTES = 1 << 22
 _MAX_DATAGRAMS = 1000
 _SO_RCVBUFFORCE = 33
 
-_DATAGRAMS = EntryReader(
+_EVENT_READER = EntryReader(
     "kernel", "event", "the events of the kernel", "the core reads all that the kernel has again"
 )
 _log = logging.getLogger(__name__)
 
 
 class _EventsLost(Exception):
-    """The kernel dropped events."""
+    """Loss of events that the kernel dropped."""
 
 
 class _EventSocket:
@@ -111,7 +111,7 @@ class _EventSocket:
         found = self._waiting.poll(None if seconds is None else seconds * 1000)
         return self._wake not in dict(found)
 
-    def _datagrams(self) -> Iterator[bytes]:
+    def _read_datagrams(self) -> Iterator[bytes]:
         """Yield the datagrams that wait. Raises _EventsLost, with all events read, and KernelError."""
         try:
             for _ in range(_MAX_DATAGRAMS):
@@ -166,7 +166,7 @@ class Watcher(_EventSocket):
     def _read(self) -> frozenset[Changed]:
         changed = _NOTHING
         try:
-            for data in self._datagrams():
+            for data in self._read_datagrams():
                 found, shaped = parse_events(data)
                 changed |= found
                 with self._lock:
@@ -179,7 +179,7 @@ class Watcher(_EventSocket):
 def parse_events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
     """Return the parts that the events of a datagram are about, and the indexes of the devices whose qdiscs
     or filters changed. If one of the events cannot be read, everything may have changed."""
-    (found,) = _DATAGRAMS.read([data], _parse_events, instead=lambda _: (EVERYTHING, set()))
+    (found,) = _EVENT_READER.read([data], _parse_events, instead=lambda _: (EVERYTHING, set()))
     return found
 
 
@@ -206,7 +206,7 @@ class RulesetEvents(_EventSocket):
             _log.warning("no events of nftables: changes are found at the next check: %s", error.strerror)
             super().__init__(socket.NETLINK_ROUTE, 0)
 
-    def each(self, seconds: float, pause: float) -> Iterator[None]:
+    def follow(self, seconds: float, pause: float) -> Iterator[None]:
         """Yield `pause` seconds after an event, for others that follow, and after `seconds` without an event.
         End after `close`."""
         deadline = time.monotonic() + seconds
@@ -221,7 +221,7 @@ class RulesetEvents(_EventSocket):
     def _has_changes(self) -> bool:
         """Take all events, and return True if one is about rules."""
         try:
-            found = [_is_about_rules(data) for data in self._datagrams()]
+            found = [_is_about_rules(data) for data in self._read_datagrams()]
             return any(found)
         except _EventsLost:
             return True

@@ -130,7 +130,7 @@ class Provision:
         #: The gateway's addresses towards subscribers, one in each of their ranges.
         self.addresses = tuple(network[1] for network in configuration.cgnat.source_ranges)
 
-    def wanted(self) -> Mapping[int, WantedSession]:
+    def get_wanted(self) -> Mapping[int, WantedSession]:
         """Return the desired state of the sessions by id. Nobody changes the mapping afterwards."""
         return self._wanted
 
@@ -229,8 +229,8 @@ class DesiredSessions:
         #: Sources that have not replied since the start.
         self._silent = set(self.tracker.unavailable_sources)
 
-    def wanted(self) -> Mapping[int, WantedSession]:
-        return self.provision.wanted()
+    def get_wanted(self) -> Mapping[int, WantedSession]:
+        return self.provision.get_wanted()
 
     def is_complete(self) -> bool:
         self._silent.intersection_update(self.tracker.unavailable_sources)
