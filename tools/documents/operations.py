@@ -31,8 +31,8 @@ PAGES = {
 }
 _INTRODUCTION = """
 The page of an operation has its parameters, request, response and errors, and the records in them. The
-examples are those of a running gateway: session 7 of the lab that `make run` starts. `/api/v1/docs` on a
-gateway can send the requests.
+examples of sessions, rates, routes and interfaces come from a running gateway: session 7 of the lab that
+`make run` starts. `/api/v1/docs` on a gateway can send the requests.
 """
 _ERRORS = """
 An unknown path gets 404, and another method than those of the path gets 405. All other errors are in the list
