@@ -59,7 +59,7 @@ _log = logging.getLogger("gateway_core")
 P = ParamSpec("P")
 
 
-def core_options(function: Callable[..., int]) -> Callable[..., int]:
+def add_core_options(function: Callable[..., int]) -> Callable[..., int]:
     """Add the options of every core, which are arguments of `serve`, to a command."""
     path = click.Path(path_type=Path)
     for option in (
@@ -105,7 +105,7 @@ def serve(
     raise_descriptor_limit()
     try:
         clock = Clock(boot_id or read_boot_id())
-        first = partial(_first_configuration, factory, users)
+        first = partial(_read_first_configuration, factory, users)
         workspace = Workspace(ConfigurationStore(configuration), first, clock, services)
         # The log comes and goes with the configuration. The key itself must stay secret.
         name = hashlib.blake2b(workspace.snapshot.state.key.encode(), digest_size=8).hexdigest()
@@ -215,7 +215,7 @@ def _exit_on_failure(run: Callable[P, None], failure: str) -> Callable[P, None]:
     return guarded
 
 
-def _first_configuration(path: Path | None, users: Path | None) -> RunningConfiguration:
+def _read_first_configuration(path: Path | None, users: Path | None) -> RunningConfiguration:
     if path is None:
         raise Unreadable("there is no configuration yet, and no --factory to begin with")
     return RunningConfiguration.read_first(path, users)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from gateway_contract.configuration import Configuration
-from gateway_core.commands.daemon import core_options, serve
+from gateway_core.commands.daemon import add_core_options, serve
 from gateway_core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_core.gateways.lab.population import Population
 from gateway_core.gateways.lab.world import MAX_SESSIONS
@@ -16,7 +16,7 @@ from gateway_core.sessions.journal import Journal
 
 
 @click.command()
-@core_options
+@add_core_options
 @click.option(
     "--sessions", metavar="SESSIONS", type=click.IntRange(0, MAX_SESSIONS), default=200,
     help="at the start",

@@ -22,7 +22,7 @@ from gateway_contract.base import durable
 from gateway_contract.base.errors import GatewayApiError, Invalid
 from gateway_contract.base.variables import CONFIGURATION, ETC, value
 from gateway_contract.program import say
-from gateway_core.commands.daemon import core_options, serve
+from gateway_core.commands.daemon import add_core_options, serve
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.assembly import LinuxMachine
 from gateway_core.gateways.linux.daemons.daemon import SERVICES
@@ -38,7 +38,7 @@ from gateway_core.gateways.linux.health import (
     choose_sources,
     find_lacks,
     list_interfaces,
-    sources_by_type,
+    map_types_to_sources,
 )
 from gateway_core.gateways.linux.program import CommitLimits
 
@@ -107,7 +107,7 @@ def setup(**options: Any) -> int:
     try:
         ask = _ask if sys.stdin.isatty() else None
         is_ready = set_up(
-            SetupOptions(**options), Path("/"), socket.gethostname(), ask, _management_address()
+            SetupOptions(**options), Path("/"), socket.gethostname(), ask, _find_management_address()
         )
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"gateway-core setup: {error}\n")
@@ -130,14 +130,14 @@ def set_up(
     if options.frr == "remove":
         _leave_frr(root)
         return True
-    first, state = _below(root, _FIRST_CONFIGURATION), _below(root, CONFIGURATION / "state.json")
+    first, state = _join_root(root, _FIRST_CONFIGURATION), _join_root(root, CONFIGURATION / "state.json")
     exists = first.exists() or state.exists()
     if exists:
         ask = None
-    options = _complete(options, root, ask, all_required=not exists)
-    served = sources_by_type(options.source)
-    address = _api_address(options.api_address, ask, management)
-    text = "" if exists else _first_configuration(options, hostname, _below(root, _FIRST_USERS))
+    options = _complete_options(options, root, ask, all_required=not exists)
+    served = map_types_to_sources(options.source)
+    address = _choose_api_address(options.api_address, ask, management)
+    text = "" if exists else _make_first_configuration(options, hostname, _join_root(root, _FIRST_USERS))
     for type in _PROFILES:
         say(f"Source of {type} sessions: {served.get(type, 'none is installed or named')}")
     has_frr = _decide_on_frr(options.frr, root)
@@ -156,8 +156,8 @@ def set_up(
         durable.replace(first, text.encode(), mode=0o644)
         say(f"{first} is written.")
     if address is not None:
-        _listen_at(address, _below(root, _SETTINGS), hostname)
-    default = sources_by_type(choose_sources(root))
+        _listen_at(address, _join_root(root, _SETTINGS), hostname)
+    default = map_types_to_sources(choose_sources(root))
     if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
         named = " ".join(f"--source {name}" for name in options.source)
         say(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
@@ -166,7 +166,7 @@ def set_up(
     return is_ready
 
 
-def _management_address() -> str | None:
+def _find_management_address() -> str | None:
     """Return the address at which the operator is logged in, or else that of the default route."""
     if connection := os.environ.get("SSH_CONNECTION", "").split():
         return connection[2]
@@ -178,7 +178,7 @@ def _management_address() -> str | None:
     return None
 
 
-def _api_address(given: str, ask: Ask | None, management: str | None) -> str | None:
+def _choose_api_address(given: str, ask: Ask | None, management: str | None) -> str | None:
     """Return the address of the operator's choice, `_ALL_ADDRESSES`, or None without a choice. Raises
     CannotSetUp."""
     if not given and ask is not None and management is not None:
@@ -221,17 +221,17 @@ def _listen_at(address: str, settings: Path, hostname: str) -> None:
         say(f"Log in at https://{hostname}:{port}, or by a certificate that has the address.")
 
 
-def _frr(root: Path) -> tuple[FrrFolders, str]:
+def _find_frr(root: Path) -> tuple[FrrFolders, str]:
     """Return the folders of FRR, and the gateway's last part of its configuration. Raises OSError."""
-    folders = FrrFolders(*(_below(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
-    placed = _below(root, SERVICES / "frr.conf")
+    folders = FrrFolders(*(_join_root(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
+    placed = _join_root(root, SERVICES / "frr.conf")
     return folders, placed.read_text(errors="replace") if placed.exists() else ""
 
 
 def _leave_frr(root: Path) -> None:
     """Take the gateway's part out of a running FRR, until the core starts again. Raises GatewayApiError and
     OSError."""
-    folders, placed = _frr(root)
+    folders, placed = _find_frr(root)
     limits = CommitLimits.of(_FRR_SECONDS, _FRR_SECONDS)
     changes = FrrConfiguration(folders, limits).apply("", placed) if placed else None
     say("FRR has nothing of the gateway any more." if changes else "FRR had nothing of the gateway.")
@@ -240,7 +240,7 @@ def _leave_frr(root: Path) -> None:
 def _decide_on_frr(decision: str | None, root: Path) -> bool:
     """Return False while FRR has a BGP instance that is not the gateway's, and the operator has not decided.
     Raises OSError."""
-    folders, placed = _frr(root)
+    folders, placed = _find_frr(root)
     lines = find_foreign_bgp(folders, placed)
     say("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
     if not lines:
@@ -270,7 +270,9 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
     return True
 
 
-def _complete(options: SetupOptions, root: Path, ask: Ask | None, *, all_required: bool) -> SetupOptions:
+def _complete_options(
+    options: SetupOptions, root: Path, ask: Ask | None, *, all_required: bool
+) -> SetupOptions:
     """Return the options with the operator's answers for those that are missing, and with the sources of
     `gateway-core linux` for none. Only the sources are required unless all are. Raises CannotSetUp."""
     names = ", ".join(list_interfaces(root))
@@ -297,13 +299,13 @@ def _complete(options: SetupOptions, root: Path, ask: Ask | None, *, all_require
     return options
 
 
-def _first_configuration(options: SetupOptions, hostname: str, users: Path) -> str:
+def _make_first_configuration(options: SetupOptions, hostname: str, users: Path) -> str:
     """Return the JSON document, which the core accepts with the first users. Raises CannotSetUp and
     Unreadable."""
     if not users.exists():
         raise CannotSetUp(f"the first user of the API is missing in {users}: run gateway-api-setup")
     trunks, uplinks = list(options.trunk), list(options.uplink)
-    served = sources_by_type(options.source)
+    served = map_types_to_sources(options.source)
     document: dict[str, Any] = {
         "system": {"hostname": hostname},
         "interfaces": {"trunks": trunks, "uplinks": uplinks},
@@ -335,19 +337,19 @@ def _first_configuration(options: SetupOptions, hostname: str, users: Path) -> s
     try:
         made = RunningConfiguration.make_first(document, users)
     except Invalid as error:
-        broken = (f"{_option_of(problem.path)}: {problem.message}" for problem in error.problems)
+        broken = (f"{_find_option(problem.path)}: {problem.message}" for problem in error.problems)
         raise CannotSetUp("; ".join(dict.fromkeys(broken))) from error
     if served.get("pppoe") == "pppoe-server" and not SharedRange.of(made.sections).find_free_block(()):
         raise CannotSetUp(f"--range: too small: pppoe-server has {BLOCK} addresses of it for each VLAN")
     return json.dumps(document, indent=2) + "\n"
 
 
-def _option_of(path: str) -> str:
+def _find_option(path: str) -> str:
     """Return the option that sets a path of the configuration; the path if there is none."""
     return next((option for start, option in _OPTION_OF_PATH.items() if path.startswith(start)), path)
 
 
-def _below(root: Path, path: Path) -> Path:
+def _join_root(root: Path, path: Path) -> Path:
     return root / path.relative_to("/")
 
 
@@ -362,7 +364,7 @@ def _ask(question: str) -> str:
 
 
 @click.command()
-@core_options
+@add_core_options
 @click.option(
     "--source", "sources", multiple=True, type=click.Choice(tuple(SOURCES)),
     help="of sessions, repeated for several; by default accel-ppp or else what Debian has, if installed",
@@ -375,4 +377,4 @@ def linux(sources: Sequence[str], **options: Any) -> int:
         sys.stderr.write(f"gateway-core linux: {error}\n")
         return 1
 
-    return serve(machine.services, machine.gateway, **options)
+    return serve(machine.services, machine.make_gateway, **options)

@@ -134,14 +134,14 @@ class Surroundings:
         self.at_end: Callable[[], None] = lambda: None
         self.counted = Counters(1000, 2000, 10, 20)
 
-    def terms(self, _: SourceSession) -> SessionTerms:
+    def make_terms(self, _: SourceSession) -> SessionTerms:
         return TERMS
 
-    def baseline(self, _: SourceSession) -> Counters:
+    def read_baseline(self, _: SourceSession) -> Counters:
         return self.counted
 
-    def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
-        return session.traffic(self.counted)
+    def find_traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
+        return session.count_traffic(self.counted)
 
     def add_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         self.calls.append(("appeared", [session.id for session in sessions]))

@@ -14,7 +14,7 @@ from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.linux.views import route_rows
+from gateway_core.gateways.linux.views import list_routes
 from tests.support.core_clock import StillClock
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, network_of
 from tests.system.test_data_plane import NONE, Sessions
@@ -106,7 +106,7 @@ def test_the_route_to_the_pool_is_the_last_one_and_goes_with_the_pool(plane: Dat
     assert "via 10.255.0.2" in way(OFFLINE)
     (row,) = (
         row
-        for row in route_rows(KernelReader().read_routes([MAIN_TABLE]), {}, []).records()
+        for row in list_routes(KernelReader().read_routes([MAIN_TABLE]), {}, []).records()
         if (row.dst, row.type) == (str(POOL), "unreachable")
     )
     assert (row.dev, row.gateway, row.session_id) == ("", None, None)

@@ -50,7 +50,7 @@ class ManagedVlan(Record, frozen=True):
     def key(self) -> Key:
         return self.access_vlan.trunk, self.access_vlan.outer_vlan_id or 0, self.access_vlan.vlan_id
 
-    def record(self) -> Vlan:
+    def to_record(self) -> Vlan:
         return record_of(
             Vlan, self.access_vlan, self,
             protocol=VlanProtocol.DOT1Q if self.access_vlan.outer_vlan_id is None else VlanProtocol.DOT1AD,
@@ -58,8 +58,8 @@ class ManagedVlan(Record, frozen=True):
             created_at=int(self.created_at),
         )  # fmt: skip
 
-    def demux_record(self) -> DemuxVlan:
-        return demux_vlan(self.record())
+    def to_demux_record(self) -> DemuxVlan:
+        return demux_vlan(self.to_record())
 
 
 _BY_TAGS = Ordering(ManagedVlan.key)

@@ -84,7 +84,7 @@ class LabGateway(Gateway):
     ) -> None:
         self._clock = clock
         self._booted = clock.wall() - clock.steady()
-        self._world = World(configuration, population, journal, self._now(), TemporaryRates(rates))
+        self._world = World(configuration, population, journal, self._read_time(), TemporaryRates(rates))
         self.sessions = self._world.sessions
         self._lock = self.sessions.lock
 
@@ -96,7 +96,7 @@ class LabGateway(Gateway):
     def advance(self, pause: Callable[[float], object] = time.sleep) -> None:
         """Make all arrivals and departures that are due, some at a time, so that requests do not wait for all
         of them. `pause` waits for the seconds that it gets."""
-        now, more = self._now(), True
+        now, more = self._read_time(), True
         while more:
             with self._lock:
                 more = self._world.advance(now, _MAX_EVENTS_PER_HOLD)
@@ -110,7 +110,7 @@ class LabGateway(Gateway):
     def configure(self, configuration: Configuration) -> None:
         # Without the arrivals that are due, which `ending` has not counted.
         with self._lock:
-            self._world.configure(configuration, self._now())
+            self._world.configure(configuration, self._read_time())
 
     def preview_impact(self, configuration: Configuration) -> Impact:
         with self.freeze_sessions(configuration) as impact:
@@ -118,20 +118,20 @@ class LabGateway(Gateway):
 
     @contextmanager
     def freeze_sessions(self, configuration: Configuration) -> Iterator[Impact]:
-        with self._present():
+        with self._hold_present():
             yield Impact.of(self._world.find_sessions_to_end(configuration))
 
     def detail(self, id: int) -> SessionDetail | None:
         # Without the lock: it would wait for arrivals and departures.
         session = self.sessions.get(id)
-        return None if session is None else session.make_detail(session.traffic.counters(self._usage()))
+        return None if session is None else session.make_detail(session.traffic.counters(self._read_usage()))
 
     def counters(self) -> dict[int, Counters]:
-        usage = self._usage()
+        usage = self._read_usage()
         return {session.id: session.traffic.counters(usage) for session in self.sessions.all()}
 
     def disconnect(self, id: int) -> SessionDetail | None:
-        with self._present() as now:
+        with self._hold_present() as now:
             session = self.sessions.get(id)
             if session is None:
                 return None
@@ -139,13 +139,13 @@ class LabGateway(Gateway):
             return session.make_detail(session.traffic.counters(self._world.usage(now)))
 
     def disconnect_many(self, ids: Sequence[int]) -> list[int]:
-        with self._present() as now:
+        with self._hold_present() as now:
             found = [session for session in map(self.sessions.get, ids) if session is not None]
             self._world.disconnect(found, now)
             return [session.id for session in found]
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[LabSession] | None:
-        with self._present() as now:
+        with self._hold_present() as now:
             if not self._has_interface(interface):
                 return None
             found = self.sessions.find_on_access_interface(interface)
@@ -156,7 +156,7 @@ class LabGateway(Gateway):
     def set_rate(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[SessionDetail, SessionDetail] | None:
-        with self._present() as now:
+        with self._hold_present() as now:
             session = self.sessions.get(id)
             if session is None:
                 return None
@@ -167,11 +167,11 @@ class LabGateway(Gateway):
 
     def vlans(self) -> Rows:
         with self._lock:
-            return SortedRows(self._world.vlans.snapshot(), ManagedVlan.key, ManagedVlan.record)
+            return SortedRows(self._world.vlans.snapshot(), ManagedVlan.key, ManagedVlan.to_record)
 
     def demux_vlans(self) -> Rows:
         with self._lock:
-            return SortedRows(self._world.vlans.snapshot(), ManagedVlan.key, ManagedVlan.demux_record)
+            return SortedRows(self._world.vlans.snapshot(), ManagedVlan.key, ManagedVlan.to_demux_record)
 
     def refusals(self) -> Counter[TriggerRefusal]:
         with self._lock:
@@ -179,16 +179,20 @@ class LabGateway(Gateway):
 
     def interfaces(self) -> Rows:
         with self._lock:
-            usage, sessions, vlans = self._usage(), self.sessions.all(), self._world.vlans.snapshot()
-            fixed = sorted(self._fixed_interfaces(usage), key=lambda interface: interface.ifindex)
+            usage, sessions, vlans = self._read_usage(), self.sessions.all(), self._world.vlans.snapshot()
+            fixed = sorted(self._list_fixed_interfaces(usage), key=lambda interface: interface.ifindex)
         return ChainedRows(
             SortedRows(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),
-            SortedRows(vlans, lambda vlan: (1, *vlan.key()), partial(network.vlan_interface, usage=usage)),
             SortedRows(
-                sessions, lambda session: (2, session.id), partial(network.session_interface, usage=usage)
+                vlans, lambda vlan: (1, *vlan.key()), partial(network.make_vlan_interface, usage=usage)
             ),
             SortedRows(
-                sessions, lambda session: (3, session.id), partial(network.ifb_interface, usage=usage)
+                sessions,
+                lambda session: (2, session.id),
+                partial(network.make_session_interface, usage=usage),
+            ),
+            SortedRows(
+                sessions, lambda session: (3, session.id), partial(network.make_ifb_interface, usage=usage)
             ),
         )
 
@@ -196,48 +200,48 @@ class LabGateway(Gateway):
         with self._lock:
             configuration, sessions = self._world.configuration, self.sessions.all()
             dual_stack = self.sessions.snapshot(_DUAL_STACK)
-        fixed = list(enumerate(network.network_routes(configuration)))
-        route = partial(network.session_route, configuration.cgnat)
+        fixed = list(enumerate(network.list_network_routes(configuration)))
+        route = partial(network.make_session_route, configuration.cgnat)
         return ChainedRows(
             SortedRows(fixed, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),
             SortedRows(sessions, lambda session: (1, session.id), route),
-            SortedRows(dual_stack, lambda session: (2, session.id), network.prefix_route),
-            SortedRows(dual_stack, lambda session: (3, session.id), network.delegated_route),
+            SortedRows(dual_stack, lambda session: (2, session.id), network.make_prefix_route),
+            SortedRows(dual_stack, lambda session: (3, session.id), network.make_delegated_route),
         )
 
     def bgp_summary(self) -> dict[str, Any]:
         with self._lock:
             bgp, sessions = self._world.configuration.bgp, len(self.sessions)
         started = self._world.started
-        return network.bgp_summary(bgp, sessions, int(self._now() - started), int(started))
+        return network.make_bgp_summary(bgp, sessions, int(self._read_time() - started), int(started))
 
     def dependencies(self) -> tuple[Dependency, ...]:
         return _DEPENDENCIES
 
     @contextmanager
-    def _present(self) -> Iterator[float]:
+    def _hold_present(self) -> Iterator[float]:
         """Hold the lock, and yield the time, with the world advanced to it: a change before arrivals that
         were due earlier would turn counters back."""
         with self._lock:
-            now = self._now()
+            now = self._read_time()
             while self._world.advance(now, _MAX_EVENTS_PER_HOLD):
                 pass
             yield now
 
-    def _now(self) -> float:
+    def _read_time(self) -> float:
         """Return the lab's own time: see World."""
         return self._booted + self._clock.steady()
 
-    def _usage(self) -> int:
-        return self._world.usage(self._now())
+    def _read_usage(self) -> int:
+        return self._world.usage(self._read_time())
 
     def _has_interface(self, name: str) -> bool:
         if name in self._world.vlans or self.sessions.has_interface(name):
             return True
-        return any(interface.name == name for interface in self._fixed_interfaces(usage=0))
+        return any(interface.name == name for interface in self._list_fixed_interfaces(usage=0))
 
-    def _fixed_interfaces(self, usage: int) -> Iterator[Interface]:
+    def _list_fixed_interfaces(self, usage: int) -> Iterator[Interface]:
         world = self._world
-        return network.fixed_interfaces(
+        return network.list_fixed_interfaces(
             world.configuration, world.ifindex_of, world.vlans.traffic_of_trunk, usage
         )

@@ -39,12 +39,12 @@ _KEEPALIVE_SECONDS = 60
 #: Metrics of IPv6 routes: of the kernel's own routes, and of others without a metric (linux/ipv6_route.h).
 _KERNEL_METRIC, _STATIC_METRIC = 256, 1024
 
-_route = partial(
+_make_route = partial(
     Route, gateway=None, type="unicast", table="main", metric=None, prefsrc=None, session_id=None
 )
 
 
-def fixed_interfaces(
+def list_fixed_interfaces(
     configuration: Configuration,
     ifindex_of: Mapping[str, int],
     traffic_of_trunk: Mapping[str, Traffic],
@@ -53,13 +53,13 @@ def fixed_interfaces(
     """Yield the interfaces that belong to no VLAN and no session."""
     ipv4 = InterfaceAddress(AddressFamily.INET, "127.0.0.1", 8)
     ipv6 = InterfaceAddress(AddressFamily.INET6, "::1", 128)
-    yield _interface(
+    yield _make_interface(
         LOOPBACK_IFINDEX, "lo", InterfaceType.LOOPBACK, InterfaceStats(), mtu=65536, addresses=(ipv4, ipv6)
     )
     interfaces, cgnat = configuration.interfaces, configuration.cgnat
     for name in interfaces.trunks:
         stats = traffic_of_trunk.get(name, Traffic()).stats(usage)
-        yield _interface(ifindex_of[name], name, InterfaceType.TRUNK, stats, mtu=_TRUNK_MTU)
+        yield _make_interface(ifindex_of[name], name, InterfaceType.TRUNK, stats, mtu=_TRUNK_MTU)
     for name in interfaces.uplinks:
         stats = InterfaceStats()
         # The first uplink leads to the network. The lab simulates no traffic on the others.
@@ -73,64 +73,66 @@ def fixed_interfaces(
                 tx_packets=access.rx_packets,
             )
         master = cgnat.vrf_name if cgnat.enabled and name == cgnat.handoff_interface else None
-        addresses = _uplink_addresses(configuration, name)
-        yield _interface(
+        addresses = _list_uplink_addresses(configuration, name)
+        yield _make_interface(
             ifindex_of[name], name, InterfaceType.OTHER, stats, master=master, addresses=addresses
         )
     if cgnat.enabled:
         ifindex = ifindex_of[cgnat.vrf_name]
-        yield _interface(ifindex, cgnat.vrf_name, InterfaceType.VRF, InterfaceStats(), mtu=65575)
+        yield _make_interface(ifindex, cgnat.vrf_name, InterfaceType.VRF, InterfaceStats(), mtu=65575)
 
 
-def vlan_interface(vlan: ManagedVlan, usage: int) -> Interface:
+def make_vlan_interface(vlan: ManagedVlan, usage: int) -> Interface:
     stats = vlan.traffic.stats(usage)
-    return _interface(
+    return _make_interface(
         vlan.ifindex, vlan.access_vlan.name, InterfaceType.VLAN, stats, parent=vlan.access_vlan.trunk
     )
 
 
-def session_interface(session: LabSession, usage: int) -> Interface:
+def make_session_interface(session: LabSession, usage: int) -> Interface:
     """Return the device of a session: ppp, or for DHCP one on top of the VLAN."""
     pppoe = session.is_pppoe
     type, mtu = (InterfaceType.PPP, _PPPOE_MTU) if pppoe else (InterfaceType.OTHER, _ETHERNET_MTU)
     gateways = () if session.gateway is None else (session.gateway,)
-    return _interface(
+    return _make_interface(
         session.ifindex, session.interface, type, session.traffic.stats(usage), mtu=mtu,
         parent=session.access_interface,
         addresses=tuple(InterfaceAddress(AddressFamily.INET, gateway, 32) for gateway in gateways),
     )  # fmt: skip
 
 
-def ifb_interface(session: LabSession, usage: int) -> Interface:
+def make_ifb_interface(session: LabSession, usage: int) -> Interface:
     """Return the device to which the upstream of a session is redirected for shaping."""
     access = session.traffic.stats(usage)
     stats = InterfaceStats(rx_bytes=access.rx_bytes, rx_packets=access.rx_packets)
-    return _interface(session.ifindex + 1, session.ifb_device, InterfaceType.IFB, stats)
+    return _make_interface(session.ifindex + 1, session.ifb_device, InterfaceType.IFB, stats)
 
 
-def network_routes(configuration: Configuration) -> Iterator[Route]:
+def list_network_routes(configuration: Configuration) -> Iterator[Route]:
     """Yield the routes that belong to no session."""
     bgp, cgnat = configuration.bgp, configuration.cgnat
     uplinks = configuration.interfaces.uplinks
     if bgp is not None and uplinks:
         dev = uplinks[0]
-        peers = _ipv4_peers(bgp)
+        peers = _list_ipv4_peers(bgp)
         for peer in peers:
-            network = str(_transfer_network(peer))
-            yield _route(dst=network, dev=dev, protocol="kernel", scope="link")
+            network = str(_find_transfer_network(peer))
+            yield _make_route(dst=network, dev=dev, protocol="kernel", scope="link")
         if peers:
             gateway = str(peers[0])
-            yield _route(dst="0.0.0.0/0", gateway=gateway, dev=dev, protocol="bgp", scope="global", metric=20)
+            yield _make_route(
+                dst="0.0.0.0/0", gateway=gateway, dev=dev, protocol="bgp", scope="global", metric=20
+            )
     if cgnat.enabled:
         dev, gateway, table = cgnat.handoff_interface, str(cgnat.handoff_gateway), str(cgnat.vrf_table)
-        network = str(_transfer_network(cgnat.handoff_gateway))
-        yield _route(dst=network, dev=dev, protocol="kernel", scope="link", table=table)
-        yield _route(
+        network = str(_find_transfer_network(cgnat.handoff_gateway))
+        yield _make_route(dst=network, dev=dev, protocol="kernel", scope="link", table=table)
+        yield _make_route(
             dst="0.0.0.0/0", gateway=gateway, dev=dev, protocol="static", scope="global", table=table
         )
 
 
-def session_route(cgnat: Cgnat, session: Session) -> Route:
+def make_session_route(cgnat: Cgnat, session: Session) -> Route:
     """Return the host route of a session, in the table that its packets use."""
     return Route(
         dst=f"{session.summary.ip_address}/32",
@@ -147,24 +149,24 @@ def session_route(cgnat: Cgnat, session: Session) -> Route:
     )
 
 
-def prefix_route(session: Session) -> Route:
+def make_prefix_route(session: Session) -> Route:
     """Return the route to the IPv6 network of a session's interface."""
-    return _route(
+    return _make_route(
         dst=str(session.summary.ipv6_prefix), dev=session.interface, protocol="kernel", scope="global",
         metric=_KERNEL_METRIC, session_id=session.id,
     )  # fmt: skip
 
 
-def delegated_route(session: Session) -> Route:
+def make_delegated_route(session: Session) -> Route:
     """Return the route to the IPv6 network behind a session's router."""
     (prefix,) = session.summary.delegated_prefixes
-    return _route(
+    return _make_route(
         dst=prefix, dev=session.interface, protocol="static", scope="global", metric=_STATIC_METRIC,
         session_id=session.id,
     )  # fmt: skip
 
 
-def bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> dict[str, Any]:
+def make_bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> dict[str, Any]:
     """Return what FRR 8.4 shows by `show bgp summary json`. All neighbours have been up for `uptime` seconds,
     since `started` (epoch seconds), and receive a host route for each session."""
     if bgp is None:
@@ -172,11 +174,11 @@ def bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> di
     summary: dict[str, Any] = {}
     for version, family in ((4, "ipv4Unicast"), (6, "ipv6Unicast")):
         if neighbors := [each for each in bgp.neighbors if each.address.version == version]:
-            summary[family] = _family_summary(bgp, neighbors, sessions, uptime, started)
+            summary[family] = _make_family_summary(bgp, neighbors, sessions, uptime, started)
     return summary
 
 
-def _family_summary(
+def _make_family_summary(
     bgp: Bgp, neighbors: Sequence[BgpNeighbor], sessions: int, uptime: int, started: int
 ) -> dict[str, Any]:
     peers = {
@@ -190,7 +192,7 @@ def _family_summary(
             "tableVersion": 0,
             "outq": 0,
             "inq": 0,
-            "peerUptime": _frr_duration(uptime),
+            "peerUptime": _format_duration(uptime),
             "peerUptimeMsec": uptime * 1000,
             "peerUptimeEstablishedEpoch": started,
             "pfxRcd": _PREFIXES_RECEIVED,
@@ -224,27 +226,29 @@ def _family_summary(
     }
 
 
-def _uplink_addresses(configuration: Configuration, name: str) -> tuple[InterfaceAddress, ...]:
+def _list_uplink_addresses(configuration: Configuration, name: str) -> tuple[InterfaceAddress, ...]:
     """Return the gateway's address in the network of each peer on an uplink."""
     peers: list[IPv4Address] = []
     if configuration.bgp is not None and name == configuration.interfaces.uplinks[0]:
-        peers += _ipv4_peers(configuration.bgp)
+        peers += _list_ipv4_peers(configuration.bgp)
     if configuration.cgnat.enabled and name == configuration.cgnat.handoff_interface:
         peers.append(configuration.cgnat.handoff_gateway)
-    addresses = (next(host for host in _transfer_network(peer).hosts() if host != peer) for peer in peers)
+    addresses = (
+        next(host for host in _find_transfer_network(peer).hosts() if host != peer) for peer in peers
+    )
     return tuple(InterfaceAddress(AddressFamily.INET, str(address), 30) for address in addresses)
 
 
-def _ipv4_peers(bgp: Bgp) -> list[IPv4Address]:
+def _list_ipv4_peers(bgp: Bgp) -> list[IPv4Address]:
     return [each.address for each in bgp.neighbors if isinstance(each.address, IPv4Address)]
 
 
-def _transfer_network(peer: IPv4Address) -> IPv4Network:
+def _find_transfer_network(peer: IPv4Address) -> IPv4Network:
     """Return the /30 that the gateway shares with a peer."""
     return IPv4Network((peer, 30), strict=False)
 
 
-def _frr_duration(seconds: int) -> str:
+def _format_duration(seconds: int) -> str:
     """Return a duration as FRR writes it: hh:mm:ss for a day, then 3d04h05m, then 02w3d04h."""
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if not days:
@@ -254,7 +258,7 @@ def _frr_duration(seconds: int) -> str:
     return f"{days // 7:02d}w{days % 7}d{hours % 24:02d}h"
 
 
-def _interface(
+def _make_interface(
     ifindex: int,
     name: str,
     type: InterfaceType,

@@ -133,7 +133,7 @@ class Crowd:
         """Let subscribers arrive only where these profiles allow from now on."""
         self._vlans_of_type = {kind: list(self._list_vlans(demux, kind)) for kind in ("pppoe", "dhcp")}
 
-    def next_subscriber(self) -> Subscriber | None:
+    def draw_subscriber(self) -> Subscriber | None:
         """Return the next subscriber to arrive; None when no profile allows one."""
         share, vlan_draw, public_draw = (self._subscribers.random() for _ in range(3))
         acct_session_id = f"{self._subscribers.getrandbits(64):016x}"
@@ -152,24 +152,24 @@ class Crowd:
             acct_session_id=acct_session_id,
         )
 
-    def age(self) -> float:
+    def draw_age(self) -> float:
         """Return the seconds since the start of a session that exists when the lab starts."""
         departures = self._population.departures_per_session
         if not departures:
             return self._subscribers.uniform(60, 24 * _MEAN_STAY_SECONDS)
         return min(self._subscribers.expovariate(departures), _MAX_AGE_SECONDS)
 
-    def stay(self) -> float:
+    def draw_stay(self) -> float:
         """Return the seconds until a session ends by itself; infinite in a lab without arrivals."""
         departures = self._population.departures_per_session
         return self._times.expovariate(departures) if departures else math.inf
 
-    def wait(self) -> float:
+    def draw_wait(self) -> float:
         """Return the seconds until the next arrival; infinite in a lab without arrivals."""
         arrivals = self._population.arrivals
         return self._times.expovariate(arrivals) if arrivals else math.inf
 
-    def end_reason(self) -> str:
+    def draw_end_reason(self) -> str:
         return self._times.choices(*_END_REASONS)[0]
 
     def _list_vlans(self, demux: Demux, kind: str) -> Iterator[AccessVlan]:

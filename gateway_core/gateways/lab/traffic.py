@@ -43,16 +43,16 @@ class TrafficModel:
         days, hour = divmod(hours, len(_LEVELS))
         return days * _USAGE_BEFORE_HOUR[-1] + _USAGE_BEFORE_HOUR[hour] + _LEVELS[hour] * rest
 
-    def used_rates(self, acct_session_id: str, up_bps: int, down_bps: int) -> tuple[int, int]:
+    def find_used_rates(self, acct_session_id: str, up_bps: int, down_bps: int) -> tuple[int, int]:
         """Return the parts of the rates up and down that a subscriber uses at the full level, in bits per
         second. Random bits of the accounting id determine the parts."""
         if self._is_full_rate:
             return up_bps, down_bps
         up, down = divmod(int(acct_session_id[:8], 16), _PARTS)
-        return _used_part(up_bps, up), _used_part(down_bps, down)
+        return _take_part(up_bps, up), _take_part(down_bps, down)
 
 
-def _used_part(rate_bps: int, drawn: int) -> int:
+def _take_part(rate_bps: int, drawn: int) -> int:
     return rate_bps * (_PARTS + 3 * drawn) // (4 * _PARTS)
 
 

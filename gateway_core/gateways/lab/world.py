@@ -128,17 +128,17 @@ class World:
         self._traffic_model = TrafficModel(is_full_rate=population.is_full_rate)
         self.usage = self._traffic_model.usage
         self._public = AddressPool(_PUBLIC_ADDRESSES, _PUBLIC_GATEWAY)
-        self._shared = _shared_pool(configuration)
+        self._shared = _make_shared_pool(configuration)
         self._pools: dict[int, AddressPool] = {}
         self._units = {"ppp": count(), "ipoe": count()}
         self._ids = count(1)
         self._ifindexes = count(LOOPBACK_IFINDEX + 1)
         self._number_interfaces()
-        self._next_arrival = now + self._crowd.wait()
+        self._next_arrival = now + self._crowd.draw_wait()
         #: A heap of times and ids. Sessions that were disconnected before their time remain.
         self._departures: list[tuple[float, int]] = []
         for _ in range(population.sessions):
-            self._arrive(now, self._crowd.age(), is_first=True)
+            self._arrive(now, self._crowd.draw_age(), is_at_start=True)
         self._restore_rates()
 
     def advance(self, now: float, max_events: int) -> bool:
@@ -154,13 +154,13 @@ class World:
             self._advanced_to = due
             self.vlans.expire(due)
             if not departs:
-                self._next_arrival += self._crowd.wait()
+                self._next_arrival += self._crowd.draw_wait()
                 self._arrive(due)
                 continue
             _, id = heapq.heappop(self._departures)
             session = self.sessions.get(id)
             if session is not None:
-                self._end(session, self._crowd.end_reason(), due)
+                self._end(session, self._crowd.draw_end_reason(), due)
                 failure = self._locked_out.draw_failure(session.summary, self.configuration.demux.trunks)
                 if failure is not None:
                     subscriber, reason = failure
@@ -184,7 +184,7 @@ class World:
 
     def find_sessions_to_end(self, configuration: Configuration) -> list[int]:
         """Return the ids of the sessions that `configure` would end, ascending."""
-        lost = {vlan.access_vlan.name for vlan in self._vlans_on_removed_trunks(configuration)}
+        lost = {vlan.access_vlan.name for vlan in self._find_vlans_on_removed_trunks(configuration)}
         sessions = self.sessions.all() if lost else ()
         return [session.id for session in sessions if session.access_interface in lost]
 
@@ -192,9 +192,9 @@ class World:
         """Apply a new running configuration, as `Gateway.configure` describes. Events that are due but have
         not happened are put off: they would end sessions that the impact of a commit did not count."""
         if configuration.cgnat.source_range != self.configuration.cgnat.source_range:
-            self._shared = _shared_pool(configuration)
+            self._shared = _make_shared_pool(configuration)
         self.configuration = configuration
-        for vlan in self._vlans_on_removed_trunks(configuration):
+        for vlan in self._find_vlans_on_removed_trunks(configuration):
             self.disconnect(self.sessions.find_on_access_interface(vlan.access_vlan.name), now)
             self.vlans.remove(vlan.access_vlan.name)
         self._number_interfaces()
@@ -208,7 +208,7 @@ class World:
     def _shape(
         self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
     ) -> LabSession:
-        used_rates = self._traffic_model.used_rates(before.acct_session_id, up_bps, down_bps)
+        used_rates = self._traffic_model.find_used_rates(before.acct_session_id, up_bps, down_bps)
         after = replace(
             before,
             summary=replace(before.summary, rate_down=down_bps, rate_up=up_bps),
@@ -226,24 +226,24 @@ class World:
                 self._shape(session, rate.down_bps, rate.up_bps, rate.expiry, self.started)
         self._rates.forget(rates)
 
-    def _vlans_on_removed_trunks(self, configuration: Configuration) -> list[ManagedVlan]:
+    def _find_vlans_on_removed_trunks(self, configuration: Configuration) -> list[ManagedVlan]:
         return [vlan for vlan in self.vlans if vlan.access_vlan.trunk not in configuration.demux.trunks]
 
-    def _arrive(self, now: float, age: float = 0.0, *, is_first: bool = False) -> None:
+    def _arrive(self, now: float, age: float = 0.0, *, is_at_start: bool = False) -> None:
         if len(self.sessions) >= MAX_SESSIONS:
             return
-        subscriber = self._crowd.next_subscriber()
+        subscriber = self._crowd.draw_subscriber()
         if subscriber is None:
             return
-        if not self.vlans.admit(subscriber.access_vlan, self._ifindexes, now, is_limited=not is_first):
+        if not self.vlans.admit(subscriber.access_vlan, self._ifindexes, now, is_limited=not is_at_start):
             return
         session = self._make_session(subscriber, now - age)
         if session is None:
             return
         self.sessions.add(session)
         self.vlans.join(session, now - age)
-        heapq.heappush(self._departures, (now + self._crowd.stay(), session.id))
-        if not is_first:
+        heapq.heappush(self._departures, (now + self._crowd.draw_stay(), session.id))
+        if not is_at_start:
             self._journal.add_session_up(session.summary, now)
 
     def _make_session(self, subscriber: Subscriber, started: float) -> LabSession | None:
@@ -261,7 +261,7 @@ class World:
         self._pools[id] = pool
         kind = "ppp" if subscriber.session_type == "pppoe" else "ipoe"
         steered, shared = self.sessions.compute_steering(address)
-        used_rates = self._traffic_model.used_rates(
+        used_rates = self._traffic_model.find_used_rates(
             subscriber.acct_session_id, qos.default_up, qos.default_down
         )
         ifindex = next(self._ifindexes)
@@ -310,5 +310,5 @@ class World:
                 self.ifindex_of[name] = next(self._ifindexes)
 
 
-def _shared_pool(configuration: Configuration) -> AddressPool:
+def _make_shared_pool(configuration: Configuration) -> AddressPool:
     return AddressPool(configuration.cgnat.source_range, configuration.cgnat.subscriber_gateway)

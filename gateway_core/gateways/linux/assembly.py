@@ -22,7 +22,7 @@ from gateway_core.gateways.linux.demux.admission import Occupancy
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_core.gateways.linux.gateway import LinuxGateway
-from gateway_core.gateways.linux.health import DependencyWatch, sources_by_type
+from gateway_core.gateways.linux.health import DependencyWatch, map_types_to_sources
 from gateway_core.gateways.linux.kernel.links import raise_thresholds
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sessions.commit_ends import PendingCommits
@@ -45,18 +45,18 @@ _log = logging.getLogger(__name__)
 class LinuxMachine:
     """A Debian machine, with its daemons and the sources of these `names`, keys of `health.SOURCES`.
 
-    `services` are the daemons to which a commit applies. Raises TwoSources, and SourceRefused where the disk
-    fails.
+    `services` are the daemons to which a commit applies. Raises SourcesOverlap, and SourceRefused where the
+    disk fails.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = dict.fromkeys(names)
-        self._serving = sources_by_type(names)
+        self._serving = map_types_to_sources(names)
         host = DaemonHost(PlacedFiles(SERVICES), Systemd(), names)
         self._daemons = [daemon for each in DAEMONS if (daemon := each.create(host)) is not None]
         self.services = LinuxServices(self._daemons, _APPLY_SECONDS, _PUT_BACK_SECONDS)
 
-    def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
+    def make_gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
         """Return a gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""
         reader = KernelReader()
         source_daemons = {each.name: each for each in self._daemons if isinstance(each, SourceDaemon)}
@@ -91,11 +91,11 @@ class LinuxMachine:
             clock.wall,
         )
 
-        def changed(*ids: int) -> None:
+        def note_changes(*ids: int) -> None:
             reconciler.apply_soon(*ids)
             guard.request_sync()
 
-        provision.changes = changed
+        provision.changes = note_changes
         (frr_daemon,) = (each for each in self._daemons if isinstance(each, FrrDaemon))
         frr = Frr(FrrFolders(), _FRR_SECONDS)
         command_line = COMMAND_LINE if AccelPppDaemon.name in self._names else None

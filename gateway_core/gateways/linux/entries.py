@@ -79,7 +79,7 @@ class EntryReader:
         self._note(place, unreadable, reason)
         return found
 
-    def count(self) -> SkippedEntries:
+    def count_skipped(self) -> SkippedEntries:
         """Return the number of entries that were skipped since the start."""
         with self._lock:
             return SkippedEntries(self._source, self._kind, self._skipped)
@@ -101,4 +101,4 @@ _readers: list[EntryReader] = []
 
 def count_skipped() -> tuple[SkippedEntries, ...]:
     """Return the numbers of all readers."""
-    return tuple(reader.count() for reader in _readers)
+    return tuple(reader.count_skipped() for reader in _readers)

@@ -50,11 +50,11 @@ from gateway_core.gateways.linux.sessions.commit_ends import (
     find_sessions_to_end,
 )
 from gateway_core.gateways.linux.sessions.hooks import HookSocket
-from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision, wanted_by
+from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision, make_wanted
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
 from gateway_core.gateways.linux.threads import Crew, Debounced
-from gateway_core.gateways.linux.views import Links, Reading, route_rows, vlan_rows
+from gateway_core.gateways.linux.views import Links, Reading, list_routes, list_vlans
 from gateway_core.gateways.protocols import demux_vlan, fault_rows
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.paging import Rows
@@ -134,9 +134,9 @@ class LinuxGateway:
         # An interface that does not exist is no refusal: it may come later, and is served then.
         running, raised = self.configuration, list[str]()
         try:
-            if _steering(configuration) != _steering(running):
+            if _get_steering(configuration) != _get_steering(running):
                 with gateway_step("steer the sessions"):
-                    self.plane.configure(*_steering(configuration))
+                    self.plane.configure(*_get_steering(configuration))
             with gateway_step("filter the packets of subscribers"):
                 self.firewall.apply(configuration)
             with gateway_step("set the trunks up"):
@@ -151,7 +151,7 @@ class LinuxGateway:
 
     def configure(self, configuration: Configuration) -> None:
         addresses = self.provision.addresses
-        commit = self._pending_commit(configuration)
+        commit = self._make_pending_commit(configuration)
         self.configuration = configuration
         self.firewall.configure(configuration)
         self.provision.configure(configuration)
@@ -182,14 +182,14 @@ class LinuxGateway:
             configuration = with_former_range(
                 configuration, get_former_range(running) or running.cgnat.source_range
             )
-        return replace(self._impact_on_sessions(configuration), services=services)
+        return replace(self._find_impact_on_sessions(configuration), services=services)
 
     @contextmanager
     def freeze_sessions(self, configuration: Configuration) -> Iterator[Impact]:
         with self.tracker.standstill():
-            commit = self._pending_commit(configuration)
-            self.pending_commits.replace([*self._still_pending(), commit])
-            yield self._impact_on_sessions(configuration)
+            commit = self._make_pending_commit(configuration)
+            self.pending_commits.replace([*self._list_pending_commits(), commit])
+            yield self._find_impact_on_sessions(configuration)
 
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
@@ -202,7 +202,7 @@ class LinuxGateway:
         sessions, counters = self.sessions.all(), self.device_counters
         with gateway_step("read the counters of all sessions"):
             counters.sweep(sessions)
-        return {session.id: counters.swept_traffic(session) for session in sessions}
+        return {session.id: counters.get_swept_traffic(session) for session in sessions}
 
     def disconnect(self, id: int) -> SessionDetail | None:
         end = self.tracker.disconnect(id)
@@ -230,7 +230,7 @@ class LinuxGateway:
         session = self.sessions.get(id)
         if session is None:
             return None
-        counted, wanted = self._read_traffic(session), wanted_by(session)
+        counted, wanted = self._read_traffic(session), make_wanted(session)
         with gateway_step("shape the session"):
             # The kernel first: it may refuse.
             self.plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
@@ -245,13 +245,13 @@ class LinuxGateway:
     def interfaces(self) -> Rows:
         links = self._read_links()
         vlans = [served.vlan for served in self.demux.list_vlans()]
-        return links.rows(self.configuration.interfaces.trunks, vlans, self.sessions.all())
+        return links.list_interfaces(self.configuration.interfaces.trunks, vlans, self.sessions.all())
 
     def vlans(self) -> Rows:
-        return self._vlan_rows(lambda vlan: vlan)
+        return self._list_vlans(lambda vlan: vlan)
 
     def demux_vlans(self) -> Rows:
-        return self._vlan_rows(demux_vlan)
+        return self._list_vlans(demux_vlan)
 
     def refusals(self) -> Counter[TriggerRefusal]:
         return self.demux.count_refusals() + self.guard.count_refusals()
@@ -267,17 +267,17 @@ class LinuxGateway:
         tables = [MAIN_TABLE, cgnat.vrf_table] if cgnat.enabled else [MAIN_TABLE]
         with gateway_step("read the routes"):
             entries, links = self.reader.read_routes(tables), self._links.get()
-        return route_rows(entries, links.names(), self.sessions.all())
+        return list_routes(entries, links.map_names(), self.sessions.all())
 
     def bgp_summary(self) -> dict[str, Any]:
         bgp = self.configuration.bgp
         return self.frr.read_bgp_summary() if bgp is not None and bgp.neighbors else {}
 
     def faults(self) -> Rows:
-        return fault_rows([fault for each in self._fault_registers() for fault in each.list_faults()])
+        return fault_rows([fault for each in self._list_fault_registers() for fault in each.list_faults()])
 
     def repairs(self) -> Mapping[FaultKind, int]:
-        counts = [each.count_repairs() for each in self._fault_registers()]
+        counts = [each.count_repairs() for each in self._list_fault_registers()]
         return {kind: sum(each[kind] for each in counts) for kind in FaultKind}
 
     def limit_delays(self) -> LimitDelays:
@@ -287,42 +287,42 @@ class LinuxGateway:
         return self.tracker.unavailable_sources
 
     def dependencies(self) -> Sequence[Dependency]:
-        return self.dependency_watch.dependencies()
+        return self.dependency_watch.list_dependencies()
 
-    def _fault_registers(self) -> list[FaultRegister]:
-        tables = (each.fault_register for each in self._tables())
+    def _list_fault_registers(self) -> list[FaultRegister]:
+        tables = (each.fault_register for each in self._list_tables())
         return [self.reconciler.fault_register, *tables]
 
-    def _tables(self) -> list[OwnTable]:
+    def _list_tables(self) -> list[OwnTable]:
         return [self.firewall, self.arp_limit, self.guard]
 
-    def _pending_commit(self, configuration: Configuration) -> PendingCommit:
+    def _make_pending_commit(self, configuration: Configuration) -> PendingCommit:
         ids = find_sessions_to_end(self.sessions.all(), self.configuration, configuration)
         return PendingCommit(tuple(ids), self.configuration)
 
-    def _impact_on_sessions(self, configuration: Configuration) -> Impact:
+    def _find_impact_on_sessions(self, configuration: Configuration) -> Impact:
         """Return the sessions that end, including those that end only at the confirmation."""
-        ends, held = self._pending_commit(without_former_range(configuration)).session_ids, 0
+        ends, held = self._make_pending_commit(without_former_range(configuration)).session_ids, 0
         if get_former_range(configuration) is not None:
-            held = len(ends) - len(self._pending_commit(configuration).session_ids)
+            held = len(ends) - len(self._make_pending_commit(configuration).session_ids)
         return Impact.of(ends, held=held)
 
     def _end_sessions(self, commit: PendingCommit) -> None:
         def find_remaining() -> tuple[int, ...]:
             # Another commit may bring back what a session needs.
-            return commit.without_ended(self.sessions.all(), self.configuration).session_ids
+            return commit.drop_ended(self.sessions.all(), self.configuration).session_ids
 
         self.tracker.end(find_remaining)
         try:
             # Not while a commit is about to count: it is pending, and ends nothing before.
             with self.tracker.standstill():
-                self.pending_commits.replace(self._still_pending())
+                self.pending_commits.replace(self._list_pending_commits())
         except StepFailed as error:
             _log.error("cannot remove ended sessions from disk, the next commit tries again: %s", error)
 
-    def _still_pending(self) -> list[PendingCommit]:
+    def _list_pending_commits(self) -> list[PendingCommit]:
         sessions, commits = self.sessions.all(), self.pending_commits.commits
-        return [commit.without_ended(sessions, self.configuration) for commit in commits]
+        return [commit.drop_ended(sessions, self.configuration) for commit in commits]
 
     def _finish_services(self) -> None:
         """Let the services do what ends sessions, after a time for the sessions to end by request."""
@@ -350,11 +350,11 @@ class LinuxGateway:
 
     def _is_steered(self) -> bool:
         plane = self.plane
-        return (plane.cgnat, plane.pools) == _steering(self.configuration)
+        return (plane.cgnat, plane.pools) == _get_steering(self.configuration)
 
     def _steer(self) -> None:
         try:
-            self.plane.configure(*_steering(self.configuration))
+            self.plane.configure(*_get_steering(self.configuration))
         except KernelError as error:
             _log.error("cannot steer the sessions, the reconciler tries again: %s", error)
 
@@ -396,11 +396,11 @@ class LinuxGateway:
 
     def _read_traffic(self, session: LinuxSession) -> Counters:
         with gateway_step("read the counters of the session"):
-            return self.device_counters.traffic(session)
+            return self.device_counters.read_traffic(session)
 
     def _watch_rules(self) -> None:
         with RulesetEvents() as events:
-            keep_tables(self._tables(), events)
+            keep_tables(self._list_tables(), events)
 
     def _adopt_links(self) -> None:
         refused: KernelError | None = None
@@ -415,10 +415,10 @@ class LinuxGateway:
         if refused is not None:
             raise refused
 
-    def _vlan_rows(self, convert: Callable[[Vlan], Record]) -> Rows:
+    def _list_vlans(self, convert: Callable[[Vlan], Record]) -> Rows:
         links = self._read_links()
         ahead = self.clock.wall() - self.clock.steady()
-        return vlan_rows(self.demux.list_vlans(), links, self.sessions, ahead, convert)
+        return list_vlans(self.demux.list_vlans(), links, self.sessions, ahead, convert)
 
     def _has_interface(self, name: str) -> bool:
         return self.sessions.has_interface(name) or name in self._read_links()
@@ -428,7 +428,7 @@ class LinuxGateway:
             return self._links.get()
 
 
-def _steering(configuration: Configuration) -> tuple[Cgnat, tuple[IPv4Network | IPv6Network, ...]]:
+def _get_steering(configuration: Configuration) -> tuple[Cgnat, tuple[IPv4Network | IPv6Network, ...]]:
     """Return the part of a configuration that the data plane applies."""
     return configuration.cgnat, configuration.subscribers.pool_networks
 

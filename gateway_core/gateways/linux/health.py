@@ -58,8 +58,8 @@ _CHECK_SECONDS = 10.0
 _CLOCK_SECONDS = 60.0
 
 
-class TwoSources(GatewayApiError):
-    """Two sources serve one session type."""
+class SourcesOverlap(GatewayApiError):
+    """Choice of two sources for one session type."""
 
 
 def list_interfaces(root: Path) -> list[str]:
@@ -70,13 +70,13 @@ def list_interfaces(root: Path) -> list[str]:
     return sorted(path.name for path in found if path.name != "lo" and path.is_dir())
 
 
-def sources_by_type(names: Iterable[str]) -> dict[str, str]:
-    """Return the name of the source of each session type. Raises TwoSources."""
+def map_types_to_sources(names: Iterable[str]) -> dict[str, str]:
+    """Return the name of the source of each session type. Raises SourcesOverlap."""
     found: dict[str, str] = {}
     for name in names:
         for type in SOURCES[name].types:
             if (other := found.setdefault(type, name)) != name:
-                raise TwoSources(f"{other} and {name} both serve {type}: choose one")
+                raise SourcesOverlap(f"{other} and {name} both serve {type}: choose one")
     return found
 
 
@@ -85,7 +85,7 @@ def choose_sources(root: Path) -> list[str]:
     comes before Debian's own daemons: somebody has built it."""
     found: dict[str, str] = {}
     for name, source in reversed(SOURCES.items()):
-        if not found.keys() & set(source.types) and not _missing_programs(root, source.programs):
+        if not found.keys() & set(source.types) and not _find_missing_programs(root, source.programs):
             found |= dict.fromkeys(source.types, name)
     return list(dict.fromkeys(found.values()))
 
@@ -99,11 +99,11 @@ def find_lacks(root: Path, used: Sequence[str], sources: Sequence[str]) -> Itera
     always: list[type[ServiceDaemon]] = [each for each in DAEMONS if each.name not in SOURCES]
     chosen = [SOURCES[name] for name in sources]
     daemons = [*always, *chosen]
-    if modules := _missing_modules(root, daemons):
+    if modules := _find_missing_modules(root, daemons):
         # The cloud kernel of Debian, for one, has no PPP.
         kernel = "apt-get install linux-image-$(dpkg --print-architecture), then reboot into that kernel"
         yield Lack(f"kernel modules: {', '.join(modules)}", kernel)
-    missing = _missing_programs(root, _programs(always) | _PROGRAMS | _programs(chosen))
+    missing = _find_missing_programs(root, _list_programs(always) | _PROGRAMS | _list_programs(chosen))
     if in_debian := {name: package for name, package in missing.items() if package}:
         packages = " ".join(dict.fromkeys(in_debian.values()))
         yield Lack(f"programs: {', '.join(in_debian)}", f"apt-get install {packages}")
@@ -114,11 +114,11 @@ def find_lacks(root: Path, used: Sequence[str], sources: Sequence[str]) -> Itera
         yield from daemon.find_lacks(root)
 
 
-def _programs(daemons: Iterable[type[ServiceDaemon]]) -> dict[str, str | None]:
+def _list_programs(daemons: Iterable[type[ServiceDaemon]]) -> dict[str, str | None]:
     return {name: package for each in daemons for name, package in each.programs.items()}
 
 
-def _missing_programs(root: Path, programs: Mapping[str, str | None]) -> dict[str, str | None]:
+def _find_missing_programs(root: Path, programs: Mapping[str, str | None]) -> dict[str, str | None]:
     return {
         name: package
         for name, package in programs.items()
@@ -131,7 +131,7 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and path.stat().st_mode & 0o111 != 0
 
 
-def _missing_modules(root: Path, daemons: Sequence[type[ServiceDaemon]]) -> list[str]:
+def _find_missing_modules(root: Path, daemons: Sequence[type[ServiceDaemon]]) -> list[str]:
     release = (root / "proc/sys/kernel/osrelease").read_text().strip()
     modprobe = ["modprobe", "--dry-run", "--quiet", "--dirname", str(root), "--set-version", release]
 
@@ -259,6 +259,6 @@ class DependencyWatch:
             self._found["clock"] = self._check_clock()
             self._next_clock_check = now + _CLOCK_SECONDS
 
-    def dependencies(self) -> tuple[Dependency, ...]:
+    def list_dependencies(self) -> tuple[Dependency, ...]:
         """Return the sources, and the other dependencies as the last check left them."""
         return *map(check_source, self._tracker.watches), *self._found.values()

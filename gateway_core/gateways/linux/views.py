@@ -75,14 +75,14 @@ class Links:
     def find(self, name: str) -> Link | None:
         return self._by_name.get(name)
 
-    def names(self) -> dict[int, str]:
+    def map_names(self) -> dict[int, str]:
         """Return the names of all links by index."""
         return {link.index: link.name for link in self._links.values()}
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
-    def rows(
+    def list_interfaces(
         self, trunks: Collection[str], vlans: Sequence[AccessVlan], sessions: Collection[Session]
     ) -> Rows:
         """Return Interface rows: links of no VLAN and no session, VLANs, then devices and IFBs of sessions by
@@ -90,7 +90,7 @@ class Links:
         # A DHCP session may have no device but its VLAN, on which there may be others.
         with_device = [each for each in sessions if each.interface != each.access_interface]
         carried: list[tuple[Key, str, str | None]] = [
-            ((1, *vlan_key(vlan)), vlan.name, None) for vlan in vlans
+            ((1, *get_vlan_key(vlan)), vlan.name, None) for vlan in vlans
         ]
         # Of several sessions with one device, the newest.
         for name, session in {each.interface: each for each in with_device}.items():
@@ -102,35 +102,35 @@ class Links:
         found: list[tuple[Key, Link, str | None]] = [((0, link.index), link, None) for link in fixed]
         found += [(key, self._by_name[name], carrier) for key, name, carrier in carried if name in self]
         found.sort(key=itemgetter(0))
-        return SortedRows(found, itemgetter(0), lambda row: self._interface(row[1], trunks, row[2]))
+        return SortedRows(found, itemgetter(0), lambda row: self._make_interface(row[1], trunks, row[2]))
 
-    def _interface(self, link: Link, trunks: Collection[str], carrier: str | None) -> Interface:
+    def _make_interface(self, link: Link, trunks: Collection[str], carrier: str | None) -> Interface:
         """Return the record of a link. `carrier` is its parent if the kernel knows none, as for ppp."""
         return Interface(
             ifindex=link.index,
             name=link.name,
-            type=_type(link, trunks),
+            type=_find_type(link, trunks),
             mac_address=link.mac_address,
             mtu=link.mtu,
             admin_state=link.admin_state,
             oper_state=link.oper_state,
-            parent=self._name_of(link.parent) or carrier,
-            master=self._name_of(link.master),
+            parent=self._find_name(link.parent) or carrier,
+            master=self._find_name(link.master),
             addresses=tuple(self._addresses.get(link.index, ())),
             stats=link.stats,
         )
 
-    def _name_of(self, index: int | None) -> str | None:
+    def _find_name(self, index: int | None) -> str | None:
         link = None if index is None else self._links.get(index)
         return None if link is None else link.name
 
 
-def vlan_key(vlan: AccessVlan) -> Key:
+def get_vlan_key(vlan: AccessVlan) -> Key:
     """Return the key of a VLAN in a list: by trunk and tags, those with one tag first."""
     return vlan.trunk, vlan.outer_vlan_id or 0, vlan.vlan_id
 
 
-def _type(link: Link, trunks: Collection[str]) -> InterfaceType:
+def _find_type(link: Link, trunks: Collection[str]) -> InterfaceType:
     if link.name in trunks:
         return InterfaceType.TRUNK
     if link.name == _LOOPBACK:
@@ -142,7 +142,7 @@ def _type(link: Link, trunks: Collection[str]) -> InterfaceType:
 _NOT_PRESENT = "notpresent"
 
 
-def vlan_rows(
+def list_vlans(
     vlans: Sequence[ServedVlan],
     links: Links,
     sessions: SessionTable[Any],
@@ -163,17 +163,17 @@ def vlan_rows(
         return convert(shown)
 
     def key(served: ServedVlan) -> Key:
-        return vlan_key(served.vlan)
+        return get_vlan_key(served.vlan)
 
     return SortedRows(sorted(vlans, key=key), key, record)
 
 
-def route_rows(
+def list_routes(
     entries: Sequence[RouteEntry], device_names: Mapping[int, str], sessions: Collection[Session]
 ) -> Rows:
     """Return Route rows, one for each next hop: routes of the network, then routes of sessions by id.
     `device_names` has the names of the links by index."""
-    by_destination = {destination: each for each in sessions for destination in _destinations(each)}
+    by_destination = {destination: each for each in sessions for destination in _list_destinations(each)}
     # Several DHCP sessions may share a VLAN, whose other routes belong to none of them.
     by_device = {each.interface: each for each in sessions if each.interface != each.access_interface}
     hops = ((entry, hop) for entry in entries for hop in entry.next_hops or (NextHop(None, None),))
@@ -182,12 +182,12 @@ def route_rows(
         device = device_names.get(hop.ifindex or 0, "")
         session = by_destination.get(entry.destination) or by_device.get(device)
         key = (0, number, 0) if session is None else (1, session.id, number)
-        found.append((key, _route(entry, hop, device, session)))
+        found.append((key, _make_route(entry, hop, device, session)))
     found.sort(key=itemgetter(0))
     return SortedRows(found, itemgetter(0), itemgetter(1))
 
 
-def _destinations(session: Session) -> Iterator[str]:
+def _list_destinations(session: Session) -> Iterator[str]:
     summary = session.summary
     if summary.ip_address is not None:
         yield f"{summary.ip_address}/32"
@@ -198,7 +198,7 @@ def _destinations(session: Session) -> Iterator[str]:
     yield from summary.delegated_prefixes
 
 
-def _route(entry: RouteEntry, hop: NextHop, device: str, session: Session | None) -> Route:
+def _make_route(entry: RouteEntry, hop: NextHop, device: str, session: Session | None) -> Route:
     return Route(
         dst=entry.destination,
         gateway=hop.gateway,

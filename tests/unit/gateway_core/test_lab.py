@@ -158,7 +158,7 @@ def test_a_sum_is_that_of_its_sessions_at_any_moment(
         usage = EVENING_MOST.usage(now)
         chosen = drawn % len(sessions) if sessions else 0
         if step == "start":
-            rates = EVENING_MOST.used_rates(f"{drawn:08x}", drawn, drawn // 5)
+            rates = EVENING_MOST.find_used_rates(f"{drawn:08x}", drawn, drawn // 5)
             sessions.append(Traffic().with_rates(*rates, usage))
             assert sessions[-1].counters(usage).bytes_in == 0
             total += sessions[-1]
@@ -187,11 +187,13 @@ def test_subscribers_use_most_in_the_evening_and_never_more_than_their_rates() -
     assert max(used) == used[20] == full.usage(START + HOUR) - full.usage(START)
     assert min(used) == used[4] > 0
     assert used[:24] == used[24:]
-    rates = {EVENING_MOST.used_rates(f"{drawn:08x}", 1000, 10**9) for drawn in range(0, 2**32, 2**26 + 1)}
+    rates = {
+        EVENING_MOST.find_used_rates(f"{drawn:08x}", 1000, 10**9) for drawn in range(0, 2**32, 2**26 + 1)
+    }
     assert {250 <= up <= 1000 and 25e7 <= down <= 10**9 for up, down in rates} == {True}
     # No two of the top talkers have the same traffic.
     assert len({down for _, down in rates}) == len(rates)
-    assert full.used_rates("ffffffff00000000", 1, 2) == (1, 2)
+    assert full.find_used_rates("ffffffff00000000", 1, 2) == (1, 2)
 
 
 # VLANs

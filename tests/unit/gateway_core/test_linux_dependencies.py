@@ -236,7 +236,7 @@ def test_a_source_is_unknown_at_first_failed_while_silent_and_degraded_with_a_co
     )
 
     def found() -> tuple[str, str]:
-        first = watch.dependencies()[0]
+        first = watch.list_dependencies()[0]
         assert first.name == "accel-ppp"
         return first.state, first.message
 
@@ -258,12 +258,12 @@ def test_a_look_asks_all_and_a_commit_counts_at_the_next(tmp_path: Path, vtysh: 
     daemon = vtysh("exit 1")
     well = Dependency("clock", DependencyState.OK, "It is well.")
     watch = DependencyWatch(configured(bgp=None), lives.tracker, PppdRadius(), daemon, tuple, lambda: well)
-    assert [one.state for one in watch.dependencies()[1:]] == ["unknown"] * 3
+    assert [one.state for one in watch.list_dependencies()[1:]] == ["unknown"] * 3
     watch.check()
-    assert [one.state for one in watch.dependencies()[1:]] == ["unused", "unused", "ok"]
+    assert [one.state for one in watch.list_dependencies()[1:]] == ["unused", "unused", "ok"]
     watch.configure(configured(radius={"server": "192.0.2.1", "secret": "between-us"}))
     watch.check()
-    assert watch.dependencies()[1].state == "unknown"
+    assert watch.list_dependencies()[1].state == "unknown"
     lives.kill()
 
 

@@ -375,7 +375,7 @@ def test_a_commit_whose_ends_are_not_kept_is_refused_and_one_that_did_not_count_
         assert kept(tmp_path)[0] == ((2,), CONFIGURATION)
         raise StepFailed("replace the running configuration", "No space left on device")
     (commit,) = kept(tmp_path, CONFIGURATION)
-    assert commit.without_ended(gateway.sessions.all(), CONFIGURATION).session_ids == ()
+    assert commit.drop_ended(gateway.sessions.all(), CONFIGURATION).session_ids == ()
     with gateway.freeze_sessions(CONFIGURATION):
         assert kept(tmp_path) == []
 

@@ -10,7 +10,7 @@ from gateway_core.gateways.linux.demux.admission import AccessVlan, ServedVlan, 
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.links import Address
 from gateway_core.gateways.linux.sessions.session import LinuxSession
-from gateway_core.gateways.linux.views import Links, route_rows, vlan_rows
+from gateway_core.gateways.linux.views import Links, list_routes, list_vlans
 from gateway_core.gateways.protocols import demux_vlan
 from gateway_core.records.paging import Rows
 from gateway_core.sessions.table import SessionTable
@@ -44,7 +44,7 @@ def interfaces(
     reader = KnownLinks(*MACHINE)
     for name, value in changes.items():
         setattr(reader, name, value)
-    found = list(Links(reader).rows(["trunk0"], vlans, sessions).records())
+    found = list(Links(reader).list_interfaces(["trunk0"], vlans, sessions).records())
     assert all(isinstance(each, Interface) for each in found)
     return found  # type: ignore[return-value]
 
@@ -95,7 +95,7 @@ def test_a_device_with_the_name_of_a_former_session_is_that_of_the_newest() -> N
 
 
 def test_pages_of_interfaces_are_the_whole_list() -> None:
-    rows = Links(KnownLinks(*MACHINE)).rows(["trunk0"], VLANS, SESSIONS)
+    rows = Links(KnownLinks(*MACHINE)).list_interfaces(["trunk0"], VLANS, SESSIONS)
     assert paged(rows, 1) == paged(rows, 3) == list(rows.records())
     assert len(rows) == len(MACHINE)
 
@@ -120,7 +120,7 @@ def over(ifindex: int, gateway: str | None = None) -> NextHop:
 
 
 def routes(*entries: RouteEntry, sessions: tuple[LinuxSession, ...] = SESSIONS) -> list[Route]:
-    rows = route_rows(entries, DEVICES, sessions)
+    rows = list_routes(entries, DEVICES, sessions)
     found = list(rows.records())
     assert len(rows) == len(found)
     return found  # type: ignore[return-value]
@@ -168,7 +168,7 @@ def test_a_route_that_leads_nowhere_has_no_device_and_a_steered_one_names_its_ta
 
 def test_pages_of_routes_are_the_network_s_then_those_of_sessions_by_id() -> None:
     destinations = ("100.64.0.7/32", "10.0.0.0/8", "100.64.0.10/32", "0.0.0.0/0", "100.64.0.6/32")
-    rows = route_rows([entry(each, over(3)) for each in destinations], DEVICES, SESSIONS)
+    rows = list_routes([entry(each, over(3)) for each in destinations], DEVICES, SESSIONS)
     order = ["10.0.0.0/8", "0.0.0.0/0", "100.64.0.10/32", "100.64.0.6/32", "100.64.0.7/32"]
     assert [route.dst for route in paged(rows, 2)] == [route.dst for route in rows.records()] == order
 
@@ -187,7 +187,7 @@ def managed(
     for each in sessions:
         table.add(each)
     served = [ServedVlan(vlan, SessionType.PPPOE, VlanState.SERVED, 12.5, 20.0, 20.0) for vlan in vlans]
-    return vlan_rows(served, Links(KnownLinks(*MACHINE)), table, _AHEAD, convert)
+    return list_vlans(served, Links(KnownLinks(*MACHINE)), table, _AHEAD, convert)
 
 
 def test_a_vlan_with_sessions_is_active_and_counts_them() -> None:

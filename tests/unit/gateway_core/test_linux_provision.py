@@ -23,7 +23,7 @@ from gateway_core.gateways.linux.sessions.provision import (
     DesiredSessions,
     DeviceCounters,
     Provision,
-    wanted_by,
+    make_wanted,
 )
 from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
 from gateway_core.gateways.linux.views import Reading
@@ -63,7 +63,7 @@ def stats(received: int, sent: int) -> InterfaceStats:
 
 
 def test_a_pppoe_session_wants_limits_on_its_device_and_no_host_route_of_ours() -> None:
-    wanted = wanted_by(session(5, interface="ppp0", access_interface="trunk0.200"))
+    wanted = make_wanted(session(5, interface="ppp0", access_interface="trunk0.200"))
     assert (wanted.device, wanted.ifb, wanted.access_interface) == ("ppp0", "ifb-ppp0", "trunk0.200")
     assert (wanted.rate_down, wanted.rate_up) == (TERMS.rate_down, TERMS.rate_up)
     assert (wanted.address, wanted.gateway) == (IPv4Address("100.64.0.10"), IPv4Address("100.64.0.1"))
@@ -71,11 +71,11 @@ def test_a_pppoe_session_wants_limits_on_its_device_and_no_host_route_of_ours() 
 
 
 def test_a_dhcp_session_wants_a_host_route_and_one_of_ipv6_alone_its_prefixes_routed() -> None:
-    wanted = wanted_by(on_vlan(6, "trunk0.100"))
+    wanted = make_wanted(on_vlan(6, "trunk0.100"))
     assert (wanted.device, wanted.ifb, wanted.sets_host_route) == ("trunk0.100", "ifb-trunk0.100", True)
     # A name that fits.
-    assert wanted_by(on_vlan(6, "trunk0.1000.200")).ifb == "ifb-6"
-    wanted = wanted_by(session(8, ip_address=None, delegated_prefixes=("2001:db8:8::/56",)))
+    assert make_wanted(on_vlan(6, "trunk0.1000.200")).ifb == "ifb-6"
+    wanted = make_wanted(session(8, ip_address=None, delegated_prefixes=("2001:db8:8::/56",)))
     assert (wanted.address, wanted.gateway) == (None, None)
     assert wanted.delegated == (IPv6Network("2001:db8:8::/56"),)
 
@@ -93,7 +93,7 @@ def test_what_is_wanted_follows_the_sessions_and_says_which_changed(provision: P
     assert list(before) == [1, 2]
     # New sessions get the terms of a new configuration.
     provision.configure(replace(CONFIGURATION, qos=replace(CONFIGURATION.qos, default_down=7_000_000)))
-    assert provision.terms(listed("a")).rate_down == 7_000_000
+    assert provision.make_terms(listed("a")).rate_down == 7_000_000
     assert provision.addresses == (IPv4Address("100.64.0.1"),)
 
 
@@ -112,7 +112,7 @@ def ended(
     kernel.found = [link(20, of.interface, stats=stats(*seen))]
     counters.sweep([of])
     kernel.found = []
-    return provision.traffic(of, counted)
+    return provision.find_traffic(of, counted)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_the_source_counts_what_came_after_the_last_sweep(
     assert (found.packets_in, found.packets_out) == (seen[0] // 100, seen[1] // 100)
     # A session that begins and ends on its device before the next sweep has none of its traffic.
     provision.add_sessions([second := session(6, interface="ppp0")])
-    assert provision.traffic(second, None) == NO_COUNTERS
+    assert provision.find_traffic(second, None) == NO_COUNTERS
 
 
 def test_a_session_that_has_ended_does_not_get_the_traffic_of_the_next_one_on_a_device_of_its_name(
@@ -148,14 +148,14 @@ def test_a_session_that_has_ended_does_not_get_the_traffic_of_the_next_one_on_a_
     # Its source has not told the end yet.
     for sent in (100, 10_000):
         kernel.found = [link(21, "ppp0", stats=stats(100, sent))]
-        assert counters.traffic(first) == Counters(5000, 6000, 50, 60)
+        assert counters.read_traffic(first) == Counters(5000, 6000, 50, 60)
         counters.sweep([first])
-        assert counters.swept_traffic(first) == Counters(5000, 6000, 50, 60)
-    assert provision.traffic(first, None) == Counters(5000, 6000, 50, 60)
+        assert counters.get_swept_traffic(first) == Counters(5000, 6000, 50, 60)
+    assert provision.find_traffic(first, None) == Counters(5000, 6000, 50, 60)
     provision.add_sessions([second])
-    assert counters.traffic(second) == Counters(100, 10_000, 1, 100)
+    assert counters.read_traffic(second) == Counters(100, 10_000, 1, 100)
     counters.sweep([second])
-    assert counters.swept_traffic(second) == Counters(100, 10_000, 1, 100)
+    assert counters.get_swept_traffic(second) == Counters(100, 10_000, 1, 100)
 
 
 def test_a_session_without_a_device_of_its_own_goes_on_with_a_device_that_was_made_anew(
@@ -165,7 +165,7 @@ def test_a_session_without_a_device_of_its_own_goes_on_with_a_device_that_was_ma
     for index, received in ((20, 5000), (21, 100), (21, 200)):
         kernel.found = [link(index, "trunk0.100", stats=stats(received, 0))]
         counters.sweep([lasting])
-        assert counters.swept_traffic(lasting).bytes_in == received
+        assert counters.get_swept_traffic(lasting).bytes_in == received
 
 
 def test_a_dhcp_session_counts_from_its_start_and_no_less_than_nothing_on_a_device_made_anew(
@@ -173,18 +173,18 @@ def test_a_dhcp_session_counts_from_its_start_and_no_less_than_nothing_on_a_devi
 ) -> None:
     kernel.found = [link(20, "trunk0.100", stats=stats(1000, 2000))]
     item = listed("6", type=SessionType.DHCP, interface="trunk0.100")
-    record = SessionRecord.new(item, TERMS, provision.baseline(item))
+    record = SessionRecord.new(item, TERMS, provision.read_baseline(item))
     later = LinuxSession.of(6, on_vlan(6, "trunk0.100").key, record, SessionState.ACTIVE, (True, True))
     assert ended(provision, counters, kernel, (1500, 2600), later) == Counters(500, 600, 5, 6)
     # As many packets as at the start of the session, and smaller ones.
     small = InterfaceStats(rx_bytes=600, tx_bytes=900, rx_packets=10, tx_packets=20)
     kernel.found = [link(21, "trunk0.100", stats=small)]
-    assert counters.traffic(later) == Counters(600, 900, 10, 20)
+    assert counters.read_traffic(later) == Counters(600, 900, 10, 20)
 
 
 def test_without_a_baseline_a_session_counts_all(provision: Provision, kernel: KnownLinks) -> None:
     kernel.fails = True
-    assert provision.baseline(listed("6")) == NO_COUNTERS
+    assert provision.read_baseline(listed("6")) == NO_COUNTERS
 
 
 # VLANs

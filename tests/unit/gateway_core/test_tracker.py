@@ -728,8 +728,8 @@ def test_a_dhcp_session_counts_from_its_start(lives: Lives, source: ListedSource
 def test_a_device_that_was_made_anew_counts_from_zero(lives: Lives, source: ListedSource) -> None:
     source.up(listed("a", type=SessionType.DHCP, interface="trunk0.100"))
     lives.poll()
-    assert only(lives).traffic(Counters(5, 6, 1, 1)) == Counters(5, 6, 1, 1)
-    assert only(lives).traffic(lives.surroundings.counted) == NO_COUNTERS
+    assert only(lives).count_traffic(Counters(5, 6, 1, 1)) == Counters(5, 6, 1, 1)
+    assert only(lives).count_traffic(lives.surroundings.counted) == NO_COUNTERS
 
 
 @pytest.mark.parametrize(
@@ -759,7 +759,7 @@ def test_terms_go_by_the_access_interface(
          "overhead_profile": "none"},
     ]  # fmt: skip
     configuration = RunningConfiguration.of(document).sections
-    found = Provision(configuration, DeviceCounters(KnownLinks())).terms(
+    found = Provision(configuration, DeviceCounters(KnownLinks())).make_terms(
         listed("a", access_interface=interface, type=type)
     )
     assert ((found.outer_vlan_id, found.inner_vlan_id), found.overhead_profile) == (tags, overhead)

@@ -67,17 +67,21 @@ def find_sessions_to_end(
 ) -> list[int]:
     """Return the ids of the sessions that end when `wanted` runs in place of `running`, in the order of the
     sessions."""
-    rules = [*_vlan_rules(running, wanted), *_address_rules(running, wanted), *_prefix_rules(running, wanted)]
+    rules = [
+        *_make_vlan_rules(running, wanted),
+        *_make_address_rules(running, wanted),
+        *_make_prefix_rules(running, wanted),
+    ]
     if (running.radius.server is None) != (wanted.radius.server is None):
         rules.append(_is_of_accel_ppp)
-    return [session.id for session in sessions if any(ends(session) for ends in rules)]
+    return [session.id for session in sessions if any(is_to_end(session) for is_to_end in rules)]
 
 
 def _is_of_accel_ppp(session: LinuxSession) -> bool:
     return session.key.source == AccelPppDaemon.name
 
 
-def _vlan_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
+def _make_vlan_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
     lost = set(running.demux.trunks).difference(wanted.demux.trunks)
     if not lost and running.demux.vlan_profiles == wanted.demux.vlan_profiles:
         return
@@ -85,7 +89,7 @@ def _vlan_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]
     trunks = running.interfaces.trunks
     profiles_before, profiles_after = VlanProfiles(running.demux), VlanProfiles(wanted.demux)
 
-    def ends(session: LinuxSession) -> bool:
+    def is_to_end(session: LinuxSession) -> bool:
         vlan = AccessVlan.parse(session.access_interface, trunks)
         if vlan is None:
             return False
@@ -93,18 +97,18 @@ def _vlan_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]
         loses_profile = before is not None and (after is None or after.type != before.type)
         return vlan.trunk in lost or loses_profile
 
-    yield ends
+    yield is_to_end
 
 
-def _address_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
-    ranges_before, ranges_after = _shared_ranges(running), _shared_ranges(wanted)
-    pools_before, pools_after = _pools(running), _pools(wanted)
+def _make_address_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
+    ranges_before, ranges_after = _list_shared_ranges(running), _list_shared_ranges(wanted)
+    pools_before, pools_after = _list_pools(running), _list_pools(wanted)
     if (ranges_before, pools_before) == (ranges_after, pools_after):
         return
     after, *unconfirmed = ranges_after
     networks_before = (*(each.network for each in ranges_before), *pools_before)
 
-    def ends(session: LinuxSession) -> bool:
+    def is_to_end(session: LinuxSession) -> bool:
         if session.summary.ip_address is None:
             return False
         address, type = IPv4Address(session.summary.ip_address), session.summary.type
@@ -119,17 +123,17 @@ def _address_rules(running: Configuration, wanted: Configuration) -> Iterable[Ru
             and not after.has(address, type)
         )
 
-    yield ends
+    yield is_to_end
 
 
-def _prefix_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
+def _make_prefix_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
     """Yield the rule of accel-ppp's prefixes. Sessions of the other sources get another prefix at the
     commit."""
     before, after = running.subscribers.ipv6_networks, wanted.subscribers.ipv6_networks
     if before == after:
         return
 
-    def ends(session: LinuxSession) -> bool:
+    def is_to_end(session: LinuxSession) -> bool:
         summary = session.summary
         first = () if summary.ipv6_prefix is None else (summary.ipv6_prefix,)
         prefixes = map(IPv6Network, (*first, *summary.delegated_prefixes))
@@ -137,16 +141,16 @@ def _prefix_rules(running: Configuration, wanted: Configuration) -> Iterable[Rul
             _is_part_of(prefix, before) and not _is_part_of(prefix, after) for prefix in prefixes
         )
 
-    yield ends
+    yield is_to_end
 
 
-def _shared_ranges(configuration: Configuration) -> list[SharedRange]:
+def _list_shared_ranges(configuration: Configuration) -> list[SharedRange]:
     """Return the source range, and then the former one that is served until the confirmation."""
     shared, former = SharedRange.of(configuration), get_former_range(configuration)
     return [shared] if former is None else [shared, replace(shared, network=former)]
 
 
-def _pools(configuration: Configuration) -> tuple[IPv4Network, ...]:
+def _list_pools(configuration: Configuration) -> tuple[IPv4Network, ...]:
     return tuple(pool.network for pool in configuration.subscribers.pools)
 
 
@@ -164,7 +168,7 @@ class PendingCommit(NamedTuple):
     session_ids: tuple[int, ...]
     former: Configuration
 
-    def without_ended(self, sessions: Iterable[LinuxSession], running: Configuration) -> Self:
+    def drop_ended(self, sessions: Iterable[LinuxSession], running: Configuration) -> Self:
         """Return the commit without the sessions that have ended, or can go on with the configuration that
         runs."""
         ids = frozenset(self.session_ids)

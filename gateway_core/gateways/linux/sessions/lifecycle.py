@@ -78,13 +78,13 @@ class SessionSurroundings(Protocol):
     """Surroundings of the sessions: the configuration and the data plane. No method raises; none may call the
     tracker. Methods that return None return at once; they are called in the order of the changes."""
 
-    def terms(self, listed: SourceSession) -> SessionTerms:
+    def make_terms(self, listed: SourceSession) -> SessionTerms:
         """Return the terms that the configuration gives to a session that starts."""
 
-    def baseline(self, listed: SourceSession) -> Counters:
+    def read_baseline(self, listed: SourceSession) -> Counters:
         """Return the counters of the access interface, which others may have used before this session."""
 
-    def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
+    def find_traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
         """Return the known traffic of a session that has ended. `counted` is what its source counted."""
 
     def add_sessions(self, sessions: Sequence[LinuxSession]) -> None:
@@ -143,7 +143,7 @@ class Lifecycle:
                 if session.key.source == source
             }
 
-    def source_names(self) -> set[str]:
+    def list_source_names(self) -> set[str]:
         """Return the names of the sources that have sessions."""
         with self._lock:
             return {key.source for key in self._ids}
@@ -315,8 +315,8 @@ class Lifecycle:
 
     def _make_record(self, listed: SourceSession) -> SessionRecord:
         is_shared = listed.interface == listed.access_interface
-        baseline = self._surroundings.baseline(listed) if is_shared else NO_COUNTERS
-        return SessionRecord.new(listed, self._surroundings.terms(listed), baseline, self._clock.boot_id)
+        baseline = self._surroundings.read_baseline(listed) if is_shared else NO_COUNTERS
+        return SessionRecord.new(listed, self._surroundings.make_terms(listed), baseline, self._clock.boot_id)
 
     def _make_session(
         self, id: int, key: SessionKey, record: SessionRecord, state: SessionState = SessionState.ACTIVE
@@ -345,7 +345,7 @@ class Lifecycle:
             with self.sessions.lock:
                 removed = [self.sessions.remove(self._ids.pop(key)) for key in explained]
             ends = [
-                SessionEnd(session, end.reason, self._surroundings.traffic(session, end.traffic))
+                SessionEnd(session, end.reason, self._surroundings.find_traffic(session, end.traffic))
                 for session, end in zip(removed, explained.values(), strict=True)
             ]
             self._surroundings.remove_sessions([end.session for end in ends])

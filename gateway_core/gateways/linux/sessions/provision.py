@@ -80,19 +80,19 @@ class DeviceCounters:
         try:
             link = self._reader.find_link(device)
         except NoDevice:
-            return self._last(device)
+            return self._get_last(device)
         index, last = self._swept.get(device, (link.index, link.stats))
         return _to_counters(last if is_own and index != link.index else link.stats)
 
-    def traffic(self, session: LinuxSession) -> Counters:
+    def read_traffic(self, session: LinuxSession) -> Counters:
         """Return the traffic of a session until now."""
-        return session.traffic(self.read(session.interface, is_own=session.has_own_device))
+        return session.count_traffic(self.read(session.interface, is_own=session.has_own_device))
 
-    def swept_traffic(self, session: LinuxSession) -> Counters:
+    def get_swept_traffic(self, session: LinuxSession) -> Counters:
         """Return the traffic of a session until the last sweep that saw its device."""
-        return session.traffic(self._last(session.interface))
+        return session.count_traffic(self._get_last(session.interface))
 
-    def _last(self, device: str) -> Counters:
+    def _get_last(self, device: str) -> Counters:
         _, stats = self._swept.get(device, (0, InterfaceStats()))
         return _to_counters(stats)
 
@@ -134,7 +134,7 @@ class Provision:
         """Return the desired state of the sessions by id. Nobody changes the mapping afterwards."""
         return self._wanted
 
-    def terms(self, listed: SourceSession) -> SessionTerms:
+    def make_terms(self, listed: SourceSession) -> SessionTerms:
         """Return the terms of a new session, by its access interface. On a VLAN without a profile of the
         session's type, the number of tags determines the overhead."""
         vlan = AccessVlan.parse(listed.access_interface, self.trunks)
@@ -152,7 +152,7 @@ class Provision:
             inner_vlan_id=None if vlan is None else vlan.vlan_id,
         )
 
-    def baseline(self, listed: SourceSession) -> Counters:
+    def read_baseline(self, listed: SourceSession) -> Counters:
         try:
             return self._counters.read(listed.access_interface)
         except KernelError as error:
@@ -160,8 +160,8 @@ class Provision:
             _log.warning("a new session on %s also counts former traffic: %s", name, error)
             return NO_COUNTERS
 
-    def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
-        seen = self._counters.swept_traffic(session)
+    def find_traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
+        seen = self._counters.get_swept_traffic(session)
         if counted is None:
             return seen
         return replace(
@@ -176,7 +176,7 @@ class Provision:
 
     def update_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         with self._lock:
-            self._wanted = {**self._wanted, **{session.id: wanted_by(session) for session in sessions}}
+            self._wanted = {**self._wanted, **{session.id: make_wanted(session) for session in sessions}}
         self.changes(*(session.id for session in sessions))
 
     def remove_sessions(self, sessions: Sequence[LinuxSession]) -> None:
@@ -194,7 +194,7 @@ def _add_since_sweep(seen: int, counted: int) -> int:
     return seen + since if since < _SOURCE_COUNTER_MODULUS // 2 else seen
 
 
-def wanted_by(session: LinuxSession) -> WantedSession:
+def make_wanted(session: LinuxSession) -> WantedSession:
     """Return the state that the kernel must have for a session."""
     summary = session.summary
     gateway, prefix = session.record.listed.ipv6_gateway, summary.ipv6_prefix

@@ -111,7 +111,7 @@ class LinuxSession(Session, frozen=True, kw_only=True):
     def has_own_device(self) -> bool:
         return self.interface != self.access_interface
 
-    def traffic(self, counted: Counters) -> Counters:
+    def count_traffic(self, counted: Counters) -> Counters:
         """Return the traffic of the session by the counters of its device. A device that has counted less
         than at the session's start was made anew."""
         before = self.record.baseline

@@ -232,12 +232,12 @@ class Disconnection:
         self._ends: Mapping[int, SessionEnd | None] = {}
         self.failure = ""
 
-    def remaining(self) -> list[LinuxSession]:
+    def find_remaining(self) -> list[LinuxSession]:
         """Return the sessions that have not ended."""
         found = map(self._lifecycle.sessions.get, self._ids)
         return [session for session in found if session is not None]
 
-    def ends(self) -> Sequence[SessionEnd]:
+    def list_ends(self) -> Sequence[SessionEnd]:
         """Return the ends of sessions since the requests."""
         return [end for end in self._ends.values() if end is not None]
 
@@ -247,10 +247,10 @@ class Disconnection:
         deadline = self._clock.steady() + seconds
         # A session that has ended by itself must not be reported as ended by this request.
         self._poll()
-        with self._lifecycle.collect_ends(session.id for session in self.remaining()) as self._ends:
+        with self._lifecycle.collect_ends(session.id for session in self.find_remaining()) as self._ends:
             self._send_requests()
             repeat_at = self._clock.steady() + _REPEAT_SECONDS
-            while self._clock.steady() < deadline and self._requested & {s.id for s in self.remaining()}:
+            while self._clock.steady() < deadline and self._requested & {s.id for s in self.find_remaining()}:
                 if self._clock.steady() >= repeat_at:
                     self._send_requests()
                     repeat_at = deadline
@@ -263,7 +263,7 @@ class Disconnection:
             self._watch.poll()
 
     def _send_requests(self) -> None:
-        for session in self.remaining():
+        for session in self.find_remaining():
             if not self._watch.is_available:
                 self.failure = f"{self._watch.name} does not reply"
                 return
@@ -339,7 +339,7 @@ class Tracker:
         those of a source that is not used any more end."""
         if restored := list(self.sessions.all()):
             self._surroundings.add_sessions(restored)
-        for name in self._lifecycle.source_names() - self._watches.keys():
+        for name in self._lifecycle.list_source_names() - self._watches.keys():
             keys = [SessionKey(name, key) for key in self._lifecycle.sessions_of(name)]
             self._lifecycle.end(keys, lambda names: dict.fromkeys(names, SourceEnd()))
         threads = [crew.start(watch.run, watch.name) for watch in self._watches.values()]
@@ -375,8 +375,8 @@ class Tracker:
             each.result()
         # An end that is under way has left the table, but is not among the ends yet.
         with self.standstill():
-            remaining = [session for attempt in attempts for session in attempt.remaining()]
-            ended = [end for attempt in attempts for end in attempt.ends()]
+            remaining = [session for attempt in attempts for session in attempt.find_remaining()]
+            ended = [end for attempt in attempts for end in attempt.list_ends()]
         if remaining:
             failures = (attempt.failure for attempt in attempts if attempt.failure)
             reason = next(failures, f"not gone after {seconds:g} s, may end later")
