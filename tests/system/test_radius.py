@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_core.gateways.linux.daemons.accel_command_line import COLUMNS, table_sessions
+from gateway_core.gateways.linux.daemons.accel_command_line import COLUMNS, parse_sessions
 from tests.support.accel import Peer, table
 from tests.support.documents import valid_document
 from tests.support.manual import DOCS
@@ -91,7 +91,7 @@ def test_a_subscriber_of_the_page_signs_on_with_its_rates(
     assert reply["Acct-Interim-Interval"] == "300"
     # accel-ppp shows the attribute as the rates of the session.
     row = Peer("78fa5e68dbcd44c8", rate=reply["Filter-Id"]).row(COLUMNS, age=5)
-    (session,) = table_sessions(table(list(COLUMNS), [row]), 1_795_271_513)
+    (session,) = parse_sessions(table(list(COLUMNS), [row]), 1_795_271_513)
     assert (session.rate_down, session.rate_up) == rates
 
 
