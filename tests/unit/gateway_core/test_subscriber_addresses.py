@@ -13,7 +13,6 @@ from gateway_core.gateways.linux.daemons.subscriber_addresses import (
     BLOCK,
     SessionPrefixes,
     SharedRange,
-    find_prefix,
 )
 from gateway_core.gateways.linux.daemons.systemd import name_instance
 
@@ -85,9 +84,12 @@ def test_a_session_has_the_prefix_with_the_place_of_its_address(
     assert (None if found is None else str(found)) == prefix
 
 
-def test_no_two_sessions_have_one_prefix_and_the_last_ones_have_none() -> None:
-    network, half = IPv4Network("100.64.0.0/24"), IPv6Network("2001:db8:0:80::/57")
-    found = [find_prefix(address, network, half) for address in network]
+def test_no_two_sessions_have_one_prefix_and_the_last_ones_have_none(document: dict[str, Any]) -> None:
+    document["cgnat"]["source_range"], half = "100.64.0.0/24", IPv6Network("2001:db8:0:80::/57")
+    document["subscribers"] = {"ipv6_range": "2001:db8::/56"}
+    prefixes = SessionPrefixes()
+    prefixes.configure(RunningConfiguration.of(document).sections)
+    found = [prefixes(str(address)) for address in IPv4Network("100.64.0.0/24")]
     given_away = [prefix for prefix in found if prefix is not None]
     assert len(set(given_away)) == len(given_away) == 128
     assert all(prefix.subnet_of(half) for prefix in given_away)

@@ -64,6 +64,7 @@ _UP = "active"
 
 _END = b"\r\n"
 _UNKNOWN_COLUMN = re.compile(rb"unknown column ([\w-]{1,64})\r\n", re.ASCII)
+#: The `sid` of a session: 64 bits.
 _KEY = re.compile(r"[0-9A-Fa-f]{16}")
 #: Names that the kernel allows (dev_valid_name()).
 _DEVICE = re.compile(r"[^\s/]{1,15}")
@@ -215,11 +216,6 @@ def extract_reply(received: bytes) -> bytes:
     return rest.removesuffix(version + _END)
 
 
-def is_key(text: str) -> bool:
-    """Return True for the `sid` of a session: 64 bits in hexadecimal."""
-    return _KEY.fullmatch(text) is not None
-
-
 def is_interface(text: str) -> bool:
     """Return True for the name of an interface that is one plain word in a command and in the configuration:
     `,` would start options there, `re:` an expression, and `${` a reference."""
@@ -240,8 +236,6 @@ def parse_table(reply: bytes) -> Iterator[dict[str, bytes]]:
         raise UnreadableReply("not a table")
     cells = struct.Struct("x".join(f"x{width - 2}sx" for width in widths))
     names = [cell.strip().decode("ascii", "replace") for cell in cells.unpack(header)]
-    if len(set(names)) != len(names):
-        raise UnreadableReply("a table with a column twice")
     row = struct.Struct(f"{cells.format}2x")
     number, rest_of_row = divmod(len(block), row.size)
     # The bytes that every row has at the same places.
@@ -290,7 +284,7 @@ def _parse_session(texts: Mapping[str, str], now: int) -> SourceSession:
     key, interface, access_interface = texts["sid"], texts["ifname"], texts["inbound-if"]
     if not _NUMBER.fullmatch(texts["uptime-raw"]):
         raise UnreadableReply("an uptime that is not a number")
-    if not (is_key(key) and _DEVICE.fullmatch(interface) and _DEVICE.fullmatch(access_interface)):
+    if not (_KEY.fullmatch(key) and _DEVICE.fullmatch(interface) and _DEVICE.fullmatch(access_interface)):
         raise UnreadableReply("a session without an id or an interface")
     mac = _MAC.fullmatch(texts["calling-sid"].lower())
     ip, ipv6 = texts["ip"], texts["ip6"]

@@ -36,7 +36,6 @@ from gateway_core.gateways.linux.daemons.accel_command_line import (
     UnknownColumn,
     UnreadableReply,
     is_interface,
-    is_key,
     load_password,
     parse_sessions,
     parse_uptime,
@@ -44,7 +43,6 @@ from gateway_core.gateways.linux.daemons.accel_command_line import (
 from gateway_core.gateways.linux.daemons.daemon import (
     SERVICES,
     DaemonAction,
-    DaemonHost,
     PlacedFiles,
     Rollback,
     SourceDaemon,
@@ -65,7 +63,6 @@ from gateway_core.gateways.linux.daemons.source import (
     SourceUnavailable,
     Terminations,
 )
-from gateway_core.gateways.linux.daemons.subscriber_addresses import halve
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.kernel.links import is_device
@@ -156,10 +153,10 @@ class AccelPppDaemon(SourceDaemon):
     }
 
     @classmethod
-    def create(cls, host: DaemonHost) -> Self | None:
-        if cls.name not in host.sources:
+    def create(cls, files: PlacedFiles, systemd: Systemd, is_source: bool) -> Self | None:
+        if not is_source:
             return None
-        return cls(host.files, CommandLine(COMMAND_LINE, password=load_password(PASSWORD)), host.systemd)
+        return cls(files, CommandLine(COMMAND_LINE, password=load_password(PASSWORD)), systemd)
 
     def __init__(
         self,
@@ -198,7 +195,8 @@ class AccelPppDaemon(SourceDaemon):
             # Without the broadcast address.
             pool=summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2]),
             quoted=re.escape,
-            ipv6_pools=_cap_pool(None if shared is None else halve(shared)[0], 64),
+            # The other sources have the second half.
+            ipv6_pools=_cap_pool(None if shared is None else next(shared.subnets()), 64),
             delegated_pools=_cap_pool(subscribers.delegated_range, subscribers.delegated_length),
         )
         return {_FILE: text}
@@ -434,8 +432,6 @@ class AccelPppSource(Source):
     def terminate(self, session: SourceSession) -> None:
         """Let PPP say goodbye at the first request, which takes seconds if the subscriber's side is dead. Do
         without at another request within a minute."""
-        if not is_key(session.key):
-            raise ValueError(f"not an id of accel-ppp: {session.key!r}")
         how = "hard" if session.key in self._terminations else "soft"
         with self._terminations.note(session.key):
             self._act(f"terminate sid {session.key} {how}")
@@ -444,7 +440,6 @@ class AccelPppSource(Source):
         """Serve PPPoE at once, and DHCP within a few seconds: accel-ppp looks for its interfaces at `reload`
         only, which keeps all sessions. A failure then is logged."""
         for interface in interfaces:
-            _require_interface(interface)
             if type is SessionType.DHCP:
                 self._ipoe.serve(interface)
             else:
@@ -453,7 +448,6 @@ class AccelPppSource(Source):
 
     def release(self, interface: str) -> None:
         """End PPPoE at once, and DHCP within a few seconds."""
-        _require_interface(interface)
         ending = (session.key for session in self._known.values() if session.access_interface == interface)
         with self._terminations.note(*ending):
             self._ipoe.release(interface)
@@ -489,8 +483,3 @@ class AccelPppSource(Source):
         if reply and reply not in expected:
             text = reply.decode("ascii", "replace").strip()
             raise SourceRefused(f"accel-ppp refused `{command}`: {text!r}")
-
-
-def _require_interface(interface: str) -> None:
-    if not is_interface(interface):
-        raise ValueError(f"not the name of an interface: {interface!r}")

@@ -4,14 +4,14 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template, TemplateError
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from gateway_contract.base import durable
 from gateway_contract.base.errors import StepFailed
@@ -55,16 +55,6 @@ class Lack:
     remedy: str
 
 
-@dataclass(frozen=True)
-class DaemonHost:
-    """Parts of the machine that its daemons share. `sources` are the names of the daemons that are its
-    sources of sessions."""
-
-    files: "PlacedFiles"
-    systemd: Systemd
-    sources: Collection[str]
-
-
 class ServiceDaemon(ABC):
     """Daemon that a commit reconfigures. One commit at a time calls; a source may call the same object
     meanwhile."""
@@ -83,8 +73,9 @@ class ServiceDaemon(ABC):
 
     @classmethod
     @abstractmethod
-    def create(cls, host: DaemonHost) -> Self | None:
-        """Return the daemon of a machine; None if the gateway leaves it alone there. Raises SourceRefused."""
+    def create(cls, files: "PlacedFiles", systemd: Systemd, is_source: bool) -> Self | None:
+        """Return the daemon of a machine; None if the gateway leaves it alone there. `is_source` is True if
+        the operator chooses it as a source of sessions. Raises SourceRefused."""
 
     @classmethod
     def find_lacks(cls, root: Path) -> Iterator[Lack]:
@@ -149,12 +140,8 @@ def load_template(name: str) -> Template:
 
 
 def fill(template: Template, configuration: Configuration, **values: Any) -> str:
-    """Return the text of a file. Raises StepFailed."""
-    try:
-        return template.render(vars(configuration), services_folder=SERVICES, **values)
-    except TemplateError as error:
-        name = str(template.name).removesuffix(".j2")
-        raise StepFailed(f"render {name}", str(error)) from error
+    """Return the text of a file."""
+    return template.render(vars(configuration), services_folder=SERVICES, **values)
 
 
 class CheckFailed(StepFailed):

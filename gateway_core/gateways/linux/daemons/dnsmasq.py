@@ -34,7 +34,6 @@ from gateway_core.configuration.running import get_former_range
 from gateway_core.configuration.workspace import Rendered
 from gateway_core.gateways.linux.daemons.daemon import (
     DaemonAction,
-    DaemonHost,
     PlacedFiles,
     Rollback,
     SourceDaemon,
@@ -278,8 +277,8 @@ class DnsmasqDaemon(SourceDaemon):
     }
 
     @classmethod
-    def create(cls, host: DaemonHost) -> Self:
-        return cls(host.systemd, host.files, is_source=cls.name in host.sources)
+    def create(cls, files: PlacedFiles, systemd: Systemd, is_source: bool) -> Self:
+        return cls(systemd, files, is_source=is_source)
 
     def __init__(
         self, systemd: Systemd, files: PlacedFiles, *, is_source: bool, leases: Path = LEASES

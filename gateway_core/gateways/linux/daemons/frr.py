@@ -40,7 +40,6 @@ from gateway_core.configuration.workspace import Rendered
 from gateway_core.gateways.linux.daemons.daemon import (
     CheckFailed,
     DaemonAction,
-    DaemonHost,
     Lack,
     PlacedFiles,
     Rollback,
@@ -49,6 +48,7 @@ from gateway_core.gateways.linux.daemons.daemon import (
     fill,
     load_template,
 )
+from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.program import (
     CommitLimits,
@@ -205,8 +205,8 @@ class FrrDaemon(ServiceDaemon):
     }
 
     @classmethod
-    def create(cls, host: DaemonHost) -> Self:
-        return cls(host.files, FrrFolders())
+    def create(cls, files: PlacedFiles, systemd: Systemd, is_source: bool) -> Self:
+        return cls(files, FrrFolders())
 
     @classmethod
     def find_lacks(cls, root: Path) -> Iterator[Lack]:

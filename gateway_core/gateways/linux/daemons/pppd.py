@@ -27,7 +27,6 @@ from gateway_contract.core.health import DependencyState
 from gateway_core.configuration.workspace import Rendered
 from gateway_core.gateways.linux.daemons.daemon import (
     DaemonAction,
-    DaemonHost,
     PlacedFiles,
     Rollback,
     ServiceDaemon,
@@ -36,6 +35,7 @@ from gateway_core.gateways.linux.daemons.daemon import (
     load_template,
 )
 from gateway_core.gateways.linux.daemons.source import SourceFailure, SourceTraffic, SourceUnavailable
+from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.program import CommitLimits, ProgramFailed, run
 
@@ -105,8 +105,8 @@ class PppdFiles(ServiceDaemon):
     effects: ClassVar = {"subscribers.local": "usually none, because each sign-on reads the passwords"}
 
     @classmethod
-    def create(cls, host: DaemonHost) -> Self:
-        return cls(host.files)
+    def create(cls, files: PlacedFiles, systemd: Systemd, is_source: bool) -> Self:
+        return cls(files)
 
     def __init__(self, files: PlacedFiles) -> None:
         self._files = files

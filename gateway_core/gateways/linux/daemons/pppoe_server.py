@@ -39,7 +39,6 @@ from gateway_contract.core.sessions import SessionType
 from gateway_core.configuration.workspace import Rendered
 from gateway_core.gateways.linux.daemons.daemon import (
     DaemonAction,
-    DaemonHost,
     PlacedFiles,
     Rollback,
     SourceDaemon,
@@ -191,8 +190,8 @@ class PppoeServers(SourceDaemon):
     }
 
     @classmethod
-    def create(cls, host: DaemonHost) -> Self:
-        return cls(host.systemd, SETTINGS, is_source=cls.name in host.sources)
+    def create(cls, files: PlacedFiles, systemd: Systemd, is_source: bool) -> Self:
+        return cls(systemd, SETTINGS, is_source=is_source)
 
     def __init__(self, systemd: Systemd, folder: Path, *, is_source: bool) -> None:
         self._systemd = systemd

@@ -88,32 +88,19 @@ class SharedRange:
         return int(address) - int(self.network.network_address)
 
 
-def halve(network: IPv6Network) -> tuple[IPv6Network, IPv6Network]:
-    """Return the half of accel-ppp, and that of the other sources."""
-    first, second = network.subnets()
-    return first, second
-
-
-def find_prefix(address: IPv4Address, network: IPv4Network, half: IPv6Network) -> IPv6Network | None:
-    """Return the /64 in a half of the IPv6 range for the session with an address of `network`, or None."""
-    place = int(address) - int(network.network_address)
-    dhcp = network.num_addresses // 2
-    number = 2 * place if place < dhcp else 2 * (place - dhcp) + 1
-    if address not in network or number >= 1 << (_PREFIX - half.prefixlen):
-        return None
-    return IPv6Network((int(half.network_address) + (number << (128 - _PREFIX)), _PREFIX))
-
-
 class SessionPrefixes:
     """Prefixes of sessions under a configuration. Thread-safe."""
 
     def __init__(self) -> None:
+        #: The source range, and the half of the IPv6 range for its sessions.
         self._networks: tuple[IPv4Network, IPv6Network] | None = None
 
     def configure(self, configuration: Configuration) -> Callable[[], None]:
         """Set the configuration, and return a function that restores the former one."""
         former, network = self._networks, configuration.subscribers.ipv6_range
-        self._networks = None if network is None else (configuration.cgnat.source_range, halve(network)[1])
+        self._networks = (
+            None if network is None else (configuration.cgnat.source_range, [*network.subnets()][1])
+        )
 
         def restore() -> None:
             self._networks = former
@@ -123,6 +110,11 @@ class SessionPrefixes:
     def __call__(self, address: str | None) -> IPv6Network | None:
         """Return the /64 of the session with an IPv4 address, or None."""
         networks = self._networks
-        if networks is None or address is None:
+        if networks is None or address is None or (parsed := IPv4Address(address)) not in networks[0]:
             return None
-        return find_prefix(IPv4Address(address), *networks)
+        network, half = networks
+        place, dhcp = int(parsed) - int(network.network_address), network.num_addresses // 2
+        number = 2 * place if place < dhcp else 2 * (place - dhcp) + 1
+        if number >= 1 << (_PREFIX - half.prefixlen):
+            return None
+        return IPv6Network((int(half.network_address) + (number << (128 - _PREFIX)), _PREFIX))
